@@ -88,6 +88,12 @@ stage_publish() {
     scripts/publish-check.sh
 }
 
+# The papers' figures whose shape is known, in short runs.
+stage_papers() {
+    [ "$(id -u)" = 0 ] || skip "network namespaces need root"
+    scripts/papers.sh --quick
+}
+
 # The crates of the packet path, on ARM.
 stage_arm() {
     scripts/arm.sh test
@@ -100,7 +106,7 @@ fi
 
 need_rust
 stages_begin
-[ $# -gt 0 ] || set -- dist oldest kind image publish arm miri judges fuzz soak
+[ $# -gt 0 ] || set -- dist oldest kind image publish arm miri judges papers fuzz soak
 for name in "$@"; do
     stage "$name" 3600 "$0" --inside "$name"
 done

@@ -138,7 +138,7 @@ ok "over IPv6, with jumbo frames, and several VNIs on one UDP port"
 ! at a attach vale7 vxlan:100,local=10.99.0.1 2>"$work/refused" || fail "a VNI twice"
 grep -q "VNI 100 is another port's" "$work/refused" || fail "the refusal names the reason" "$(cat "$work/refused")"
 ! at a attach vale7 vxlan:9,local=10.99.0.77 2>"$work/refused" || fail "an address of another host"
-grep -q "10.99.0.77 is no address of this host" "$work/refused" || fail "the refusal names the reason" "$(cat "$work/refused")"
+grep -q "10.99.0.77 is not an address of this host" "$work/refused" || fail "the refusal names the reason" "$(cat "$work/refused")"
 in_space k ip link del vx
 in_space k ip link add vx type vxlan id 100 local 10.99.0.3 dstport 4789
 in_space k ip link set vx up

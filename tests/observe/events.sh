@@ -84,7 +84,7 @@ ok "numbers go on in the successor"
 
 refuses "too few events are a failure" 1 '0 of 1 events' monitor --count 1 --timeout 0.3 --events tunnel
 must nv monitor --timeout 0.3 --events tunnel
-refuses "an unknown name" 4 'there is no event "tunel"' monitor --events tunel
+refuses "an unknown name" 4 'there is no event or group of events "tunel"' monitor --events tunel
 
 # A reader that closes the pipe is no failure, and neither is Ctrl-C.
 background bash -c "'$NETVALE' --run-dir '$run_dir' monitor 2>'$work/pipe.err' | head -n 1 >'$work/pipe'; echo \"\${PIPESTATUS[0]}\" >'$work/pipe.status'"

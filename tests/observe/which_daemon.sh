@@ -58,7 +58,7 @@ fails "without any daemon, so does pkt-gen" "start one with 'netvale up', or" jo
 background "$NETVALE" up --socket-group 4242 --share-switch vale9 >"$work/system.log" 2>&1
 wait_for "the system's daemon" 20 "$NETVALE" list
 must "$NETVALE" attach vale9 null:
-kept="the system's runs in /run/netvale, and members of the group valers may: 'sudo usermod -aG valers joe'"
+kept="the system's daemon runs in /run/netvale; members of the group valers may: 'sudo usermod -aG valers joe'"
 fails "a user who is no member, netvale list" "$kept" joe "$NETVALE" list
 fails "a user who is no member, pkt-gen" "$kept" joe "$NETVALE" pkt-gen -i vale0:x -f rx -n 1
 fails "a user who names it" "may not connect to /run/netvale/control.sock" joe "$NETVALE" --run-dir /run/netvale list
@@ -66,7 +66,7 @@ fails "a user who names it, pkt-gen" "may not connect to /run/netvale/attach.soc
     joe NETVALE_RUN_DIR=/run/netvale "$NETVALE" pkt-gen -i vale0:x -f rx -n 1
 fails "Python" "may not connect to /run/netvale" python joe NETVALE_RUN_DIR=/run/netvale
 printf 'root:x:0:\njoe:x:65534:\nvalers:x:4242:joe\n' >"$work/etc/group"
-fails "a user who became a member after the login" "joe is a member of the group valers, .*log in again" \
+fails "a user who became a member after the login" "joe joined the group valers, .*log in again" \
     joe "$NETVALE" list
 finds "a member finds the system's" vale9 member
 

@@ -1,12 +1,13 @@
 //! The communication status block: a ring's pointers, exchanged outside the ring.
 //!
-//! In CSB mode `head`, `cur` and `tail` of the ring header are the application's private matter; the two sides
-//! communicate through one entry of two arrays, each written by one side only and one cache line long: writer and
-//! reader do not share lines. Entries are ordered tx rings first, then rx rings.
+//! In CSB mode only the application uses `head`, `cur` and `tail` of the ring header. For each ring, the two sides
+//! communicate through an entry in each of two arrays: one array is written by the application, the other by the host.
+//! An entry is one cache line long, so that the two sides never write to the same line. Entries of tx rings come first,
+//! then those of rx rings.
 //!
-//! **Order of access.** The application stores `cur`, then `head`; the host loads `head`, then `cur`: so the host
-//! never sees a `head` newer than its `cur`. The host stores `hwcur`, then `hwtail`; the application loads
-//! `hwtail`, then `hwcur`. Stores are releases, loads acquires.
+//! **Order of access.** The application stores `cur`, then `head`; the host loads `head`, then `cur`. The host thus
+//! never sees a `head` that is newer than `cur`. The host stores `hwcur`, then `hwtail`; the application loads
+//! `hwtail`, then `hwcur`. All stores have release order, all loads acquire order.
 //!
 //! Source: netmap.h, `struct nm_csb_atok`, `struct nm_csb_ktoa`.
 
@@ -20,7 +21,7 @@ pub struct NmCsbAtok {
     pub head: u32,
     /// The ring's `cur`, a slot index.
     pub cur: u32,
-    /// Non-zero: the application wants to be notified when the host has moved. Starts at 1.
+    /// Non-zero if the application wants a notification once the host has moved `hwcur` or `hwtail`. Starts at 1.
     pub appl_need_kick: u32,
     /// Flags of the application's last sync. Starts at 1.
     pub sync_flags: u32,
@@ -34,11 +35,11 @@ assert_layout!(NmCsbAtok, size 64, { head: 0, cur: 4, appl_need_kick: 8, sync_fl
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmCsbKtoa {
-    /// The host's `hwcur`: the first slot it has not processed yet, a slot index.
+    /// The host's `hwcur`, a slot index: the first slot that the host has not processed yet.
     pub hwcur: u32,
-    /// The host's `hwtail`: the end of the application's slots, a slot index.
+    /// The host's `hwtail`, a slot index: the end of the application's slots.
     pub hwtail: u32,
-    /// Non-zero: the host wants to be notified when the application has moved. Starts at 1.
+    /// Non-zero if the host wants a notification once the application has moved `head` or `cur`. Starts at 1.
     pub kern_need_kick: u32,
     /// Padding to a cache line.
     pub pad: [u32; 13],

@@ -1,16 +1,16 @@
-//! The ioctl numbers, derived from their argument's size as Linux's `_IO` and `_IOWR` do.
+//! The ioctl numbers, which include the size of the argument like those of Linux's `_IO` and `_IOWR`.
 
 use crate::layout::assert_layout;
 use crate::legacy::Nmreq;
 use crate::nmreq::NmreqHeader;
 
-/// Argument of [`NIOCCONFIG`] (netmap.h: `struct nm_ifreq`), 272 bytes; the meaning of `data` is up to the switch.
+/// Argument of [`NIOCCONFIG`] (netmap.h: `struct nm_ifreq`), 272 bytes. Each switch defines the meaning of `data`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NmIfreq {
     /// Name of the switch, NUL-terminated. Written by the application.
     pub nifr_name: [u8; 16],
-    /// Request data; may be changed on output.
+    /// Data of the request; the host may write its reply here.
     pub data: [u8; 256],
 }
 

@@ -1,7 +1,7 @@
 //! Compile-time checks of a struct's layout.
 
-/// Asserts the size of a `#[repr(C)]` struct and the offset of each named field, and that the struct may be
-/// shared as bytes (it is `Copy`).
+/// Asserts the size of a `#[repr(C)]` struct and the offset of each named field, and that the struct is `Copy`, so that
+/// it may be shared as bytes.
 ///
 /// ```text
 /// assert_layout!(NetmapSlot, size 16, { buf_idx: 0, len: 4, flags: 6, ptr: 8 });

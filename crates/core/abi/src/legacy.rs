@@ -1,4 +1,4 @@
-//! The legacy request, which programs built with `nm_open` use.
+//! The legacy request, which programs that call `nm_open` send.
 //!
 //! Source: `net/netmap_legacy.h`. A host refuses `nr_version` below [`crate::NETMAP_MIN_API`] and sets no upper
 //! bound.
@@ -17,7 +17,7 @@ pub struct Nmreq {
     pub nr_offset: u32,
     /// Size of the region, bytes. Written by the host.
     pub nr_memsize: u32,
-    /// Slots in each tx ring. Asked for by the application (0: default), actual value written by the host.
+    /// Slots in each tx ring. Requested by the application (0: default), actual value written by the host.
     pub nr_tx_slots: u32,
     /// Slots in each rx ring. As `nr_tx_slots`.
     pub nr_rx_slots: u32,
@@ -25,15 +25,16 @@ pub struct Nmreq {
     pub nr_tx_rings: u16,
     /// Rx rings. As `nr_tx_slots`.
     pub nr_rx_rings: u16,
-    /// Ring to bind in the bits of [`NETMAP_RING_MASK`], with the other `NETMAP_*_RING` and `*_POLL` bits.
+    /// Index of the ring to bind, in the bits of [`NETMAP_RING_MASK`]. The other bits are the `NETMAP_*_RING` and
+    /// `NETMAP_*_POLL` flags.
     pub nr_ringid: u16,
     /// `NETMAP_BDG_*` command; 0 for an ordinary registration.
     pub nr_cmd: u16,
-    /// Argument of the command; else, on registration, reserved.
+    /// Argument of the command; reserved on registration.
     pub nr_arg1: u16,
     /// Id of the memory region (0: the host chooses), or an argument of the command. Actual value written by the host.
     pub nr_arg2: u16,
-    /// Extra buffers asked for, then obtained.
+    /// Extra buffers. Requested by the application, number granted written by the host.
     pub nr_arg3: u32,
     /// `NR_REG_*` in the bits of [`NR_REG_MASK`], and the `NR_*` flags of a register request.
     pub nr_flags: u32,
@@ -49,15 +50,15 @@ assert_layout!(Nmreq, size 60, {
 /// Bits of `nr_flags` that hold the `NR_REG_*` mode.
 pub const NR_REG_MASK: u32 = 0xf;
 
-/// `nr_ringid`: bind the one NIC ring in [`NETMAP_RING_MASK`].
+/// `nr_ringid`: bind only the NIC ring whose index is in the bits of [`NETMAP_RING_MASK`].
 pub const NETMAP_HW_RING: u16 = 0x4000;
 /// `nr_ringid`: bind the host rings.
 pub const NETMAP_SW_RING: u16 = 0x2000;
 /// `nr_ringid`: the ring's index.
 pub const NETMAP_RING_MASK: u16 = 0x0fff;
-/// `nr_ringid`: `poll` pushes transmissions only with `POLLOUT`.
+/// `nr_ringid`: `poll` syncs tx rings only if `POLLOUT` is requested.
 pub const NETMAP_NO_TX_POLL: u16 = 0x1000;
-/// `nr_ringid`: `poll` syncs rx rings also without `POLLIN`.
+/// `nr_ringid`: `poll` syncs rx rings even if `POLLIN` is not requested.
 pub const NETMAP_DO_RX_POLL: u16 = 0x8000;
 
 /// `nr_cmd`: attach a port to a switch.
@@ -78,9 +79,9 @@ pub const NETMAP_BDG_DELIF: u16 = 7;
 pub const NETMAP_PT_HOST_CREATE: u16 = 8;
 /// `nr_cmd`: have a thread poll an attached port.
 pub const NETMAP_BDG_POLLING_ON: u16 = 10;
-/// `nr_cmd`: stop that.
+/// `nr_cmd`: stop the thread that polls an attached port.
 pub const NETMAP_BDG_POLLING_OFF: u16 = 11;
-/// `nr_cmd`: get a port's virtio-net header length, bytes, into `nr_arg1`.
+/// `nr_cmd`: return a port's virtio-net header length, bytes, in `nr_arg1`.
 pub const NETMAP_VNET_HDR_GET: u16 = 12;
 /// `nr_arg1` of [`NETMAP_BDG_ATTACH`]: attach the interface's host rings too.
 pub const NETMAP_BDG_HOST: u16 = 1;

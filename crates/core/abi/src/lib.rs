@@ -1,14 +1,14 @@
 //! The netmap ABI, API 14, byte for byte.
 //!
-//! Programs compiled against `net/netmap.h` share memory with netvale and pass it requests; this crate is
-//! the layout of both, as plain old data without any behaviour. Names are netmap's own: `struct netmap_ring` is
-//! [`NetmapRing`], its fields keep their names, constants keep theirs. Sizes and offsets are asserted at compile
-//! time, padding is spelt out, so a struct may be copied bytewise in both directions.
+//! Programs compiled against `net/netmap.h` share memory with netvale and send it requests. This crate defines the
+//! layout of both, as plain old data. Names are netmap's: `struct netmap_ring` is [`NetmapRing`], and fields and
+//! constants keep their names. Sizes and offsets are asserted at compile time and padding is explicit, so that a struct
+//! may be copied bytewise in both directions.
 //!
 //! # The memory
 //!
-//! One mapped region holds everything. All links are offsets, so that it may be mapped at any address, and an
-//! application finds its way from the `netmap_if` whose offset the registration returned:
+//! One mapped region holds everything. All links in it are offsets, so that the region may be mapped at any address.
+//! The application starts from the port's `netmap_if`, whose offset the registration returns:
 //!
 //! ```text
 //!  region ┌────────────────────────────────────────────────────────────────────┐
@@ -44,25 +44,26 @@
 //! ```
 //!
 //! - Slots `head ..= tail-1` are the **application's**: on a tx ring they are free to fill, on an rx ring they hold
-//!   received frames. Their slots and buffers may be read, written and exchanged for other buffers of the region.
+//!   received frames. The application may read and write these slots and their buffers, and may replace a slot's
+//!   buffer with another buffer of the region.
 //! - All other slots are the **host's** (in netmap the kernel, here the switch or the other end of a pipe), and the
 //!   application must not touch them.
 //! - The application gives slots back by moving `head` forward, never past `tail`. It alone writes `head` and `cur`.
-//! - `cur` is the wake-up point: `poll` returns once `tail` has moved past it. `head <= cur <= tail`, circularly; an
-//!   application that wants more slots than it has leaves `head` and moves `cur` up to `tail`.
-//! - The host gives slots to the application by moving `tail` forward. It alone writes `tail`; it does so
-//!   inside a sync (`NIOCTXSYNC`, `NIOCRXSYNC`, `poll`), which is also when it reads `head` and `cur`.
+//! - `cur` is the wake-up point: `poll` returns once `tail` has moved past it. `head <= cur <= tail`, circularly. An
+//!   application that needs more slots than it has leaves `head` in place and moves `cur` up to `tail`.
+//! - The host gives slots to the application by moving `tail` forward. It alone writes `tail`. It writes `tail` and
+//!   reads `head` and `cur` only inside a sync (`NIOCTXSYNC`, `NIOCRXSYNC`, `poll`).
 //! - At least one slot always stays with the host: `head == tail` means *no slots for the application*.
 //!
 //! A host checks `head` and `cur` against its own copies of the other words, never against those in the shared ring:
 //! [`ring::tx_check`], [`ring::rx_check`].
 //!
-//! | module | holds |
+//! | module | content |
 //! |---|---|
 //! | [`slot`] | [`NetmapSlot`] and the `NS_*` flags |
 //! | [`ring`] | [`NetmapRing`], ring arithmetic, the rules on `head` and `cur` |
 //! | [`netif`] | [`NetmapIf`] |
-//! | [`csb`] | [`NmCsbAtok`], [`NmCsbKtoa`]: ring pointers exchanged apart from the ring |
+//! | [`csb`] | [`NmCsbAtok`], [`NmCsbKtoa`]: ring pointers exchanged outside the ring |
 //! | [`nmreq`] | the requests of `NIOCCTRL`, and their options |
 //! | [`legacy`] | [`Nmreq`], the requests of `NIOCREGIF` and `NIOCGINFO` |
 //! | [`ioctl`] | the ioctl numbers |
@@ -94,9 +95,9 @@ pub use slot::NetmapSlot;
 
 /// The API version that this crate describes; a host writes it to `ni_version` and, on output, to `nr_version`.
 pub const NETMAP_API: u32 = 14;
-/// Oldest API version a host accepts in `nr_version`.
+/// Oldest API version that a host accepts in `nr_version`.
 pub const NETMAP_MIN_API: u32 = 14;
-/// Newest API version a host accepts in the `nr_version` of an `NIOCCTRL` request.
+/// Newest API version that a host accepts in the `nr_version` of an `NIOCCTRL` request.
 pub const NETMAP_MAX_API: u32 = 15;
 /// Alignment of a ring's header and of its `sem` area, in bytes (netmap.h: `NM_CACHE_ALIGN`).
 pub const NM_CACHE_ALIGN: usize = 128;

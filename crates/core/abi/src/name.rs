@@ -1,6 +1,6 @@
 //! NUL-terminated names in fixed arrays, as `nr_name` and `ni_name` hold them.
 
-/// The name in `field`: its bytes up to the first NUL, or all of them without one.
+/// Returns the name in `field`: the bytes up to the first NUL, or all bytes if there is no NUL.
 ///
 /// ```
 /// assert_eq!(netvale_abi::name::get(b"em0\0\0\0"), b"em0");
@@ -10,7 +10,8 @@ pub fn get(field: &[u8]) -> &[u8] {
     field.split(|&byte| byte == 0).next().unwrap_or(field)
 }
 
-/// `name` as a field of `N` bytes, zero-padded; `None` if it contains a NUL or does not fit with a terminating one.
+/// Returns `name` as a field of `N` bytes, zero-padded; `None` if `name` contains a NUL or is longer than `N - 1`
+/// bytes.
 ///
 /// ```
 /// assert_eq!(netvale_abi::name::fit::<4>(b"em0"), Some(*b"em0\0"));
@@ -20,7 +21,7 @@ pub fn fit<const N: usize>(name: &[u8]) -> Option<[u8; N]> {
     (name.len() < N && !name.contains(&0)).then(|| cut(name))
 }
 
-/// `name` as a field of `N` bytes, cut to `N - 1` bytes where it is longer, as netmap cuts `ni_name`.
+/// Returns `name` as a field of `N` bytes, zero-padded and cut to `N - 1` bytes, as netmap cuts `ni_name`.
 ///
 /// ```
 /// assert_eq!(netvale_abi::name::cut::<4>(b"vale0:a"), *b"val\0");

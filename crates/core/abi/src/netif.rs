@@ -11,18 +11,19 @@ use crate::layout::assert_layout;
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetmapIf {
-    /// The port's name, NUL-terminated, so at most 15 bytes: a longer port name is cut here.
+    /// The port's name, cut to 15 bytes and NUL-terminated.
     pub ni_name: [u8; 16],
     /// API version, [`crate::NETMAP_API`].
     pub ni_version: u32,
-    /// [`NI_PRIV_MEM`].
+    /// Flags: [`NI_PRIV_MEM`] or 0.
     pub ni_flags: u32,
     /// Number of tx rings, without host rings.
     pub ni_tx_rings: u32,
     /// Number of rx rings, without host rings.
     pub ni_rx_rings: u32,
-    /// Index of the first extra buffer, 0 for none. Each one's first `u32` is the next one's index; 0 ends the list.
-    /// Written by the host at registration, then by the application: the listed buffers are freed at close.
+    /// Index of the first extra buffer, 0 for none. The first `u32` of each extra buffer is the index of the next; 0
+    /// ends the list. Written by the host at registration, later by the application: at close, the host frees the
+    /// buffers in the list.
     pub ni_bufs_head: u32,
     /// Number of host tx rings; at least 1, even for a port without any.
     pub ni_host_tx_rings: u32,
@@ -45,8 +46,8 @@ pub const IF_RING_OFS: usize = 56;
 pub const NI_PRIV_MEM: u32 = 0x1;
 
 impl NetmapIf {
-    /// Number of entries in `ring_ofs[]`: rings and host rings of both directions. `None` if the counts, which may come
-    /// from a peer, do not add up to a `u32`.
+    /// Returns the number of entries in `ring_ofs[]`: rings and host rings of both directions. `None` if the sum of the
+    /// counts, which a peer may have written, overflows a `u32`.
     pub const fn ring_count(&self) -> Option<u32> {
         let Some(tx) = self.ni_tx_rings.checked_add(self.ni_host_tx_rings) else {
             return None;
@@ -62,7 +63,7 @@ impl NetmapIf {
 mod tests {
     use super::*;
 
-    /// Counts add up, and counts that cannot are refused instead of wrapping.
+    /// The counts are added up; a sum that overflows is refused and does not wrap.
     #[test]
     fn ring_count_adds_both_directions_and_host_rings() {
         let nif = NetmapIf {

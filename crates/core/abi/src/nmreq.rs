@@ -1,7 +1,7 @@
 //! Requests of `NIOCCTRL` and their options.
 //!
 //! A request is a [`NmreqHeader`] that names the port and points at a body, one struct per request type, and at a
-//! linked list of options. Pointers are the application's, as `u64`. Request and options together may take
+//! linked list of options. Pointers are addresses in the application, as `u64`. A request and its options take at most
 //! [`NETMAP_REQ_MAXSIZE`] bytes.
 
 use crate::layout::assert_layout;
@@ -9,7 +9,7 @@ use crate::layout::assert_layout;
 mod option;
 pub use option::*;
 
-/// Most bytes of a request with all its options; longer is `EMSGSIZE`.
+/// Maximum size of a request with all its options, bytes. A larger request fails with `EMSGSIZE`.
 pub const NETMAP_REQ_MAXSIZE: usize = 4096;
 /// Bytes of `nr_name`, including the terminating NUL.
 pub const NETMAP_REQ_IFNAMSIZ: usize = 64;
@@ -27,8 +27,8 @@ pub struct NmreqHeader {
     pub nr_reqtype: u16,
     /// Must be zero.
     pub nr_reserved: u32,
-    /// Port name, NUL-terminated: without the prefix `netmap:`, with the prefix `valeID:`, with the pipe end, without
-    /// ring mode and flags. Written by the application.
+    /// Port name, NUL-terminated. Includes the prefix `valeID:` and the pipe end, but not the prefix `netmap:`, the
+    /// ring mode or flags. Written by the application.
     pub nr_name: [u8; NETMAP_REQ_IFNAMSIZ],
     /// Address of the first option ([`NmreqOption`]), 0 for none. Written by the application.
     pub nr_options: u64,
@@ -54,7 +54,7 @@ impl Default for NmreqHeader {
     }
 }
 
-/// Bind a port to this descriptor: [`NmreqRegister`].
+/// Bind a port to the file descriptor: [`NmreqRegister`].
 pub const NETMAP_REQ_REGISTER: u16 = 1;
 /// Information on a port: [`NmreqPortInfoGet`].
 pub const NETMAP_REQ_PORT_INFO_GET: u16 = 2;
@@ -62,7 +62,7 @@ pub const NETMAP_REQ_PORT_INFO_GET: u16 = 2;
 pub const NETMAP_REQ_VALE_ATTACH: u16 = 3;
 /// Detach a port from its switch: [`NmreqValeDetach`].
 pub const NETMAP_REQ_VALE_DETACH: u16 = 4;
-/// List a switch's ports, one a call: [`NmreqValeList`].
+/// List a switch's ports, one per call: [`NmreqValeList`].
 pub const NETMAP_REQ_VALE_LIST: u16 = 5;
 /// Set a port's virtio-net header length: [`NmreqPortHdr`].
 pub const NETMAP_REQ_PORT_HDR_SET: u16 = 6;
@@ -72,17 +72,17 @@ pub const NETMAP_REQ_PORT_HDR_GET: u16 = 7;
 pub const NETMAP_REQ_VALE_NEWIF: u16 = 8;
 /// Delete a persistent VALE port; no body.
 pub const NETMAP_REQ_VALE_DELIF: u16 = 9;
-/// Starts threads that poll an attached port: [`NmreqValePolling`].
+/// Start threads that poll an attached port: [`NmreqValePolling`].
 pub const NETMAP_REQ_VALE_POLLING_ENABLE: u16 = 10;
-/// Stops these threads: [`NmreqValePolling`].
+/// Stop the threads that poll an attached port: [`NmreqValePolling`].
 pub const NETMAP_REQ_VALE_POLLING_DISABLE: u16 = 11;
 /// Information on a region's pools: [`NmreqPoolsInfo`].
 pub const NETMAP_REQ_POOLS_INFO_GET: u16 = 12;
 /// Sync the rings in a loop inside the ioctl, until stopped: [`NmreqSyncKloopStart`].
 pub const NETMAP_REQ_SYNC_KLOOP_START: u16 = 13;
-/// Stop that loop; no body.
+/// Stop the loop of [`NETMAP_REQ_SYNC_KLOOP_START`]; no body.
 pub const NETMAP_REQ_SYNC_KLOOP_STOP: u16 = 14;
-/// Go to CSB mode on a registered descriptor; no body, option [`NmreqOptCsb`].
+/// Switch a registered descriptor to CSB mode; no body, option [`NmreqOptCsb`].
 pub const NETMAP_REQ_CSB_ENABLE: u16 = 15;
 
 /// `struct nmreq_register`, 56 bytes: body of [`NETMAP_REQ_REGISTER`].
@@ -111,7 +111,7 @@ pub struct NmreqRegister {
     pub nr_ringid: u16,
     /// `NR_REG_*`: which rings to bind. Written by the application.
     pub nr_mode: u32,
-    /// Extra buffers. Requested by the application, number obtained written by the host.
+    /// Extra buffers. Requested by the application, number granted written by the host.
     pub nr_extra_bufs: u32,
     /// Padding.
     pub pad1: u32,
@@ -125,7 +125,7 @@ assert_layout!(NmreqRegister, size 56, {
     nr_flags: 48,
 });
 
-/// `nr_mode`: legacy; the rings follow from `nr_ringid`.
+/// `nr_mode`: legacy; `nr_ringid` selects the rings.
 pub const NR_REG_DEFAULT: u32 = 0;
 /// `nr_mode`: all NIC rings.
 pub const NR_REG_ALL_NIC: u32 = 1;
@@ -133,7 +133,7 @@ pub const NR_REG_ALL_NIC: u32 = 1;
 pub const NR_REG_SW: u32 = 2;
 /// `nr_mode`: all NIC rings and all host rings.
 pub const NR_REG_NIC_SW: u32 = 3;
-/// `nr_mode`: the NIC rings `nr_ringid`, one of each direction.
+/// `nr_mode`: the NIC ring `nr_ringid` of each direction.
 pub const NR_REG_ONE_NIC: u32 = 4;
 /// `nr_mode`: master end of pipe `nr_ringid`; superseded by `name{id`.
 pub const NR_REG_PIPE_MASTER: u32 = 5;
@@ -141,7 +141,7 @@ pub const NR_REG_PIPE_MASTER: u32 = 5;
 pub const NR_REG_PIPE_SLAVE: u32 = 6;
 /// `nr_mode`: no rings.
 pub const NR_REG_NULL: u32 = 7;
-/// `nr_mode`: the host rings `nr_ringid`, one of each direction.
+/// `nr_mode`: the host ring `nr_ringid` of each direction.
 pub const NR_REG_ONE_SW: u32 = 8;
 
 /// `nr_flags`: copy frames sent on the selected rings.
@@ -150,17 +150,18 @@ pub const NR_MONITOR_TX: u64 = 0x100;
 pub const NR_MONITOR_RX: u64 = 0x200;
 /// `nr_flags`: the monitor shares buffers instead of copying.
 pub const NR_ZCOPY_MON: u64 = 0x400;
-/// `nr_flags`: no one else may bind these rings.
+/// `nr_flags`: no other descriptor may bind these rings.
 pub const NR_EXCLUSIVE: u64 = 0x800;
 /// `nr_flags`: bind rx rings only.
 pub const NR_RX_RINGS_ONLY: u64 = 0x2000;
 /// `nr_flags`: bind tx rings only.
 pub const NR_TX_RINGS_ONLY: u64 = 0x4000;
-/// `nr_flags`: the application copes with virtio-net headers; without it, a port that has them refuses (`EIO`).
+/// `nr_flags`: the application handles virtio-net headers. A port that uses such headers refuses a registration without
+/// this flag (`EIO`).
 pub const NR_ACCEPT_VNET_HDR: u64 = 0x8000;
-/// `nr_flags`: `poll` syncs rx rings also without `POLLIN`.
+/// `nr_flags`: `poll` syncs rx rings even if `POLLIN` is not requested.
 pub const NR_DO_RX_POLL: u64 = 0x1_0000;
-/// `nr_flags`: `poll` pushes transmissions only with `POLLOUT`.
+/// `nr_flags`: `poll` syncs tx rings only if `POLLOUT` is requested.
 pub const NR_NO_TX_POLL: u64 = 0x2_0000;
 
 /// `struct nmreq_port_info_get`, 32 bytes: body of [`NETMAP_REQ_PORT_INFO_GET`]. Written by the host, except
@@ -182,7 +183,7 @@ pub struct NmreqPortInfoGet {
     pub nr_host_tx_rings: u16,
     /// Host rx rings.
     pub nr_host_rx_rings: u16,
-    /// Id of the memory region; in and out.
+    /// Id of the memory region. Requested by the application (0: the host chooses), actual id written by the host.
     pub nr_mem_id: u16,
     /// Padding.
     pub pad1: [u16; 3],
@@ -197,7 +198,8 @@ assert_layout!(NmreqPortInfoGet, size 32, {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqValeAttach {
-    /// The registration of the port, if it is not registered yet. Its `nr_mem_id` is returned unchanged or above 1.
+    /// The registration of the port, for a port that is not registered yet. The host leaves `nr_mem_id` unchanged or
+    /// writes an id above 1.
     pub reg: NmreqRegister,
     /// The port's index on the switch. Written by the host.
     pub port_index: u32,
@@ -211,7 +213,7 @@ assert_layout!(NmreqValeAttach, size 64, { reg: 0, port_index: 56 });
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqValeDetach {
-    /// The index the port had on the switch. Written by the host.
+    /// The index that the port had on the switch. Written by the host.
     pub port_index: u32,
     /// Padding.
     pub pad1: u32,
@@ -219,15 +221,15 @@ pub struct NmreqValeDetach {
 
 assert_layout!(NmreqValeDetach, size 8, { port_index: 0 });
 
-/// `struct nmreq_vale_list`, 8 bytes: body of [`NETMAP_REQ_VALE_LIST`]; a cursor, in and out.
+/// `struct nmreq_vale_list`, 8 bytes: body of [`NETMAP_REQ_VALE_LIST`]; a cursor that the host advances.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqValeList {
-    /// Index of the switch to continue from; the host writes that of the port found.
+    /// Index of the switch to continue from; the host writes the index of the switch of the port found.
     pub nr_bridge_idx: u16,
     /// Padding.
     pub pad1: u16,
-    /// Index of the port to continue from; the host writes that of the port found.
+    /// Index of the port to continue from; the host writes the index of the port found.
     pub nr_port_idx: u32,
 }
 
@@ -287,19 +289,19 @@ assert_layout!(NmreqValePolling, size 16, { nr_mode: 0, nr_first_cpu_id: 4, nr_n
 
 /// `nr_mode`: one CPU polls all rings.
 pub const NETMAP_POLLING_MODE_SINGLE_CPU: u32 = 1;
-/// `nr_mode`: one CPU a ring.
+/// `nr_mode`: one CPU per ring.
 pub const NETMAP_POLLING_MODE_MULTI_CPU: u32 = 2;
 
 /// `struct nmreq_pools_info`, 64 bytes: body of [`NETMAP_REQ_POOLS_INFO_GET`], and part of [`NmreqOptExtmem`].
 ///
-/// Offsets are bytes from the start of the region, sizes bytes an object. Written by the host; with [`NmreqOptExtmem`]
-/// the application requests numbers and sizes, and the host returns the actual ones.
+/// Offsets are in bytes from the start of the region; sizes are in bytes per object. Written by the host; with
+/// [`NmreqOptExtmem`] the application requests numbers and sizes, and the host writes the actual ones.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqPoolsInfo {
     /// Size of the region, bytes.
     pub nr_memsize: u64,
-    /// Id of the memory region; in and out.
+    /// Id of the memory region. Requested by the application (0: the host chooses), actual id written by the host.
     pub nr_mem_id: u16,
     /// Padding.
     pub pad1: [u16; 3],
@@ -307,19 +309,19 @@ pub struct NmreqPoolsInfo {
     pub nr_if_pool_offset: u64,
     /// Number of `netmap_if`s.
     pub nr_if_pool_objtotal: u32,
-    /// Size of one.
+    /// Size of a `netmap_if`.
     pub nr_if_pool_objsize: u32,
     /// Offset of the pool of rings.
     pub nr_ring_pool_offset: u64,
     /// Number of rings.
     pub nr_ring_pool_objtotal: u32,
-    /// Size of one, with its slots.
+    /// Size of a ring, with its slots.
     pub nr_ring_pool_objsize: u32,
     /// Offset of the pool of buffers.
     pub nr_buf_pool_offset: u64,
     /// Number of buffers.
     pub nr_buf_pool_objtotal: u32,
-    /// Size of one.
+    /// Size of a buffer.
     pub nr_buf_pool_objsize: u32,
 }
 
@@ -333,7 +335,7 @@ assert_layout!(NmreqPoolsInfo, size 64, {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqSyncKloopStart {
-    /// Sleep of an idle loop without an eventfd to wait on, microseconds.
+    /// Time for which an idle loop sleeps if it has no eventfd to wait on, microseconds.
     pub sleep_us: u32,
     /// Padding.
     pub pad1: u32,

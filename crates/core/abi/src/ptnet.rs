@@ -1,31 +1,31 @@
 //! The header of netvale's ptnet device: the first page of the memory that a virtual machine maps through ivshmem.
 //!
-//! Little-endian words. The page lies in memory that both sides write; each word is written by one side only, and the
-//! other checks what it reads. `guest/linux/nvptnet_hw.h` is the same in C.
+//! All words are little-endian. Host and guest can both write to the page. Each word is written by one of them only,
+//! and the other checks what it reads. `guest/linux/nvptnet_hw.h` declares the same layout in C.
 
-/// First eight bytes: `nvptnet` and a zero.
+/// First eight bytes of the header: `nvptnet` and a NUL.
 pub const MAGIC: [u32; 2] = [u32::from_le_bytes(*b"nvpt"), u32::from_le_bytes(*b"net\0")];
-/// Version of this layout. A driver for other versions leaves the device alone.
+/// Version of this layout. A driver does not use a device of another version.
 pub const VERSION: u32 = 1;
-/// Bytes set aside for the header.
+/// Bytes reserved for the header.
 pub const HEADER_BYTES: u64 = 4096;
 
-/// Feature: frames may have a virtio-net header of 12 bytes in front.
+/// Feature: frames may begin with a virtio-net header of 12 bytes.
 pub const FEATURE_VNET_HDR: u32 = 1;
 
 /// Status: the switch forwards frames.
 pub const STATUS_LINK_UP: u32 = 1;
 /// Status: the rings run.
 pub const STATUS_RUNNING: u32 = 2;
-/// Status: the host lost track of the rings: stop them and start them again.
+/// Status: the host has lost the state of the rings. The guest must stop and restart them.
 pub const STATUS_NEEDS_RESET: u32 = 4;
 
-/// Command: fresh rings, with the requested features and extra buffers. All earlier state of the rings is void.
+/// Command: create rings with the requested features and extra buffers. Earlier rings become invalid.
 pub const COMMAND_START: u32 = 1;
-/// Command: the guest no longer touches the rings.
+/// Command: stop the rings. The guest no longer touches them.
 pub const COMMAND_STOP: u32 = 2;
 
-/// The header, as words from the start of the memory. Offsets are in bytes from there, too.
+/// The header, at the start of the memory. All offsets in it are in bytes from the start of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct PtnetHeader {
@@ -37,131 +37,132 @@ pub struct PtnetHeader {
     pub header_bytes: u32,
     /// Features offered.
     pub features: u32,
-    /// Interrupt vectors and doorbells: one a tx ring, one an rx ring, one for everything else, in this order.
+    /// Number of interrupt vectors and of doorbells: first one for each tx ring, then one for each rx ring, then one
+    /// for everything else.
     pub vectors: u32,
-    /// Rings the guest sends on.
+    /// Number of rings on which the guest sends.
     pub tx_rings: u32,
-    /// Rings the guest receives on.
+    /// Number of rings on which the guest receives.
     pub rx_rings: u32,
-    /// Slots of each tx ring.
+    /// Number of slots of each tx ring.
     pub tx_slots: u32,
-    /// Slots of each rx ring.
+    /// Number of slots of each rx ring.
     pub rx_slots: u32,
-    /// Bytes a buffer.
+    /// Size of a buffer, bytes.
     pub buf_size: u32,
-    /// Buffers, the two reserved ones included.
+    /// Number of buffers, including the two reserved ones.
     pub num_bufs: u32,
     /// Ethernet address, six bytes.
     pub mac: [u32; 2],
     /// MTU, bytes.
     pub mtu: u32,
-    /// The peer number to ring.
+    /// The host's ivshmem peer number, to which the guest's doorbells go.
     pub host_peer: u32,
-    /// First `nm_csb_atok`, low and high half.
+    /// Offset of the first `nm_csb_atok`, low word first.
     pub csb_atok: [u32; 2],
-    /// First `nm_csb_ktoa`.
+    /// Offset of the first `nm_csb_ktoa`.
     pub csb_ktoa: [u32; 2],
-    /// First ring object: tx rings, then rx rings.
+    /// Offset of the first ring object. Tx rings come first, then rx rings.
     pub ring_pool: [u32; 2],
-    /// Bytes a ring object.
+    /// Size of a ring object, bytes.
     pub ring_size: u32,
     /// Zero.
     pub reserved: u32,
-    /// Buffer 0.
+    /// Offset of buffer 0.
     pub buf_pool: [u32; 2],
-    /// First `netmap_if` object.
+    /// Offset of the first `netmap_if` object.
     pub if_pool: [u32; 2],
-    /// Bytes in all.
+    /// Size of the memory, bytes.
     pub total: [u32; 2],
     /// Zero.
     pub pad: [u32; 34],
-    /// Host: `STATUS_` bits.
+    /// Host: status bits, `STATUS_*`.
     pub status: u32,
     /// Host: number of the last executed command.
     pub answered: u32,
-    /// Host: its result: 0, or an error number of Linux.
+    /// Host: result of that command: 0, or a Linux error number.
     pub result: u32,
-    /// Host: extra buffers granted, in the list of `ni_bufs_head`.
+    /// Host: number of extra buffers granted, which are in the list of `ni_bufs_head`.
     pub extra_bufs: u32,
     /// Host: offset of the `netmap_if`, while the rings run.
     pub nifp: [u32; 2],
     /// Zero.
     pub pad2: [u32; 10],
-    /// Guest: a `COMMAND_`.
+    /// Guest: the command, one of `COMMAND_*`.
     pub command: u32,
-    /// Guest: its number, different from the last one's; written last.
+    /// Guest: number of the command, different from that of the command before. Written after the other words.
     pub number: u32,
     /// Guest: requested features.
     pub wanted: u32,
-    /// Guest: requested extra buffers.
+    /// Guest: number of extra buffers requested.
     pub wanted_bufs: u32,
 }
 
-/// The devices that netmap published, presented by `vfio-user`: registers of 32 bits.
+/// The PCI devices that netmap defined for its guest drivers, emulated over vfio-user. Registers have 32 bits.
 pub mod published {
-    /// Vendor of both devices.
+    /// PCI vendor ID of both devices.
     pub const VENDOR: u16 = 0x1b36;
-    /// The memory device.
+    /// PCI device ID of the memory device.
     pub const MEMORY_DEVICE: u16 = 0x000c;
-    /// The ptnet device.
+    /// PCI device ID of the ptnet device.
     pub const PTNET_DEVICE: u16 = 0x000d;
-    /// A feature: frames may have a virtio-net header.
+    /// Feature: frames may begin with a virtio-net header.
     pub const FEATURE_VNET_HDR: u32 = 1;
-    /// Control: fresh rings.
+    /// Control: create the rings.
     pub const CREATE: u32 = 1;
-    /// Control: the rings end.
+    /// Control: delete the rings.
     pub const DELETE: u32 = 2;
 
     /// Registers of the memory device.
     pub mod memory {
-        /// Bytes of the memory, low half.
+        /// Size of the memory in bytes, low word.
         pub const SIZE_LOW: u64 = 0;
-        /// Bytes of the memory, high half.
+        /// Size of the memory in bytes, high word.
         pub const SIZE_HIGH: u64 = 4;
-        /// Number of the memory.
+        /// Id of the memory.
         pub const ID: u64 = 8;
         /// Offset, number and size of the objects of three pools: interfaces, rings, buffers.
         pub const POOLS: core::ops::RangeInclusive<u64> = 64..=96;
-        /// First buffer.
+        /// Offset of the first buffer.
         pub const BUF_OFFSET: u64 = 88;
         /// Number of buffers.
         pub const BUF_NUMBER: u64 = 92;
-        /// Bytes a buffer.
+        /// Size of a buffer, bytes.
         pub const BUF_SIZE: u64 = 96;
     }
 
     /// Registers of the ptnet device.
     pub mod reg {
-        /// Features requested, and granted.
+        /// Features: the guest writes those that it requests, and reads those granted.
         pub const FEATURES: u64 = 0;
-        /// Command, and its result.
+        /// Control: the guest writes a command, and reads its result.
         pub const CONTROL: u64 = 4;
         /// Last four bytes of the Ethernet address.
         pub const MAC_LOW: u64 = 8;
-        /// First two bytes of it.
+        /// First two bytes of the Ethernet address.
         pub const MAC_HIGH: u64 = 12;
         /// Offset of the `netmap_if`.
         pub const NIFP: u64 = 24;
-        /// Rings the guest sends on.
+        /// Number of rings on which the guest sends.
         pub const TX_RINGS: u64 = 28;
-        /// Rings the guest receives on.
+        /// Number of rings on which the guest receives.
         pub const RX_RINGS: u64 = 32;
-        /// Slots of each tx ring.
+        /// Number of slots of each tx ring.
         pub const TX_SLOTS: u64 = 36;
-        /// Slots of each rx ring.
+        /// Number of slots of each rx ring.
         pub const RX_SLOTS: u64 = 40;
-        /// Bytes of virtio-net header.
+        /// Length of the virtio-net header, bytes.
         pub const HEADER_LEN: u64 = 44;
-        /// Number of the memory.
+        /// Id of the memory.
         pub const MEMORY_ID: u64 = 48;
-        /// Status blocks: guest to host, high and low; host to guest, high and low.
+        /// Addresses of the CSB arrays, high word first: guest to host, then host to guest.
         pub const CSB: core::ops::RangeInclusive<u64> = 52..=64;
-        /// Kick of ring 0; the others follow, four bytes each.
+        /// Kick register of ring 0. Those of the other rings follow, four bytes each.
         pub const KICKS: u64 = 128;
     }
 }
 
-/// Number of the word at a byte offset, for [`core::mem::offset_of`].
+/// Index of the word at a byte offset that [`core::mem::offset_of`] returned.
 pub const fn word(offset: usize) -> usize {
     offset / 4
 }

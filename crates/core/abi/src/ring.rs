@@ -38,7 +38,7 @@ pub struct NetmapRing {
     /// First slot, after `head`, that belongs to the host, 0..num_slots. Written by the host; an application's value is
     /// overwritten.
     pub tail: u32,
-    /// [`NR_TIMESTAMP`], [`NR_FORWARD`]. Written by the application.
+    /// Flags: [`NR_TIMESTAMP`], [`NR_FORWARD`]. Written by the application.
     pub flags: u32,
     /// Padding.
     pub pad0: u32,
@@ -117,7 +117,7 @@ pub const fn ring_space(head: u32, tail: u32, n: u32) -> u32 {
     if tail >= head { tail - head } else { n - (head - tail) }
 }
 
-/// Whether a walk from `from` reaches `i` no later than `to` (both ends included). All below `n`.
+/// Whether slot `i` is on the walk from slot `from` to slot `to` (both ends included). All three must be below `n`.
 ///
 /// ```
 /// assert!(netvale_abi::ring_between(3, 0, 1, 4));
@@ -157,7 +157,7 @@ pub enum RingError {
         /// Slots in the ring.
         num_slots: u32,
     },
-    /// `head` moved backwards or past `tail`: it lies outside `first ..= tail`, circularly.
+    /// `head` moved backwards or past `tail`: it is outside `first ..= tail`, circularly.
     HeadNotOwned {
         /// The application's value.
         head: u32,
@@ -166,11 +166,11 @@ pub enum RingError {
         /// The end of the application's slots.
         tail: u32,
     },
-    /// `cur` lies before `head` or past `tail`: outside `head ..= tail`, circularly.
+    /// `cur` is before `head` or past `tail`: it is outside `head ..= tail`, circularly.
     CurNotOwned {
         /// The application's value.
         cur: u32,
-        /// The `head` written with it (itself good).
+        /// The application's `head`, which is valid.
         head: u32,
         /// The end of the application's slots.
         tail: u32,
@@ -198,8 +198,8 @@ impl fmt::Display for RingError {
 
 impl core::error::Error for RingError {}
 
-/// The rule for a **tx** ring, as in netmap's txsync prologue: whether the application may have moved to `head` and
-/// `cur`. Returns the new `head`: slots `first .. head` are now the host's to send.
+/// Checks an application's `head` and `cur` of a **tx** ring, as netmap's txsync prologue does. Returns the new `head`:
+/// slots `first .. head` are now the host's to send.
 ///
 /// `first` and `tail` are the **host's own copies**: the last `head` that it accepted (equal to `hwcur` once everything
 /// accepted has been sent) and the last `tail` that it published (`hwtail` at that time). Both must be below
@@ -215,12 +215,12 @@ pub const fn tx_check(head: u32, cur: u32, first: u32, tail: u32, num_slots: u32
     check(head, cur, first, tail, num_slots)
 }
 
-/// The rule for an **rx** ring, as in netmap's rxsync prologue: whether the application may have moved to `head` and
-/// `cur`. Returns the new `head`: slots `hwcur .. head` were consumed and are the host's to fill again.
+/// Checks an application's `head` and `cur` of an **rx** ring, as netmap's rxsync prologue does. Returns the new
+/// `head`: slots `hwcur .. head` were consumed and are the host's to fill again.
 ///
 /// `hwcur` and `hwtail` are the **host's own copies**; both must be below `num_slots`. `hwtail` may be ahead of the
-/// `tail` that the application saw, as netmap allows: it then releases a frame without reading it. `head` and `cur` may
-/// be anything. Read each once from shared memory and use only the returned value.
+/// `tail` that the application saw. As in netmap, an application that moves `head` past that `tail` releases frames
+/// unread. `head` and `cur` may be anything. Read each once from shared memory and use only the returned value.
 ///
 /// ```
 /// use netvale_abi::ring::{RingError, rx_check};
@@ -232,7 +232,7 @@ pub const fn rx_check(head: u32, cur: u32, hwcur: u32, hwtail: u32, num_slots: u
     check(head, cur, hwcur, hwtail, num_slots)
 }
 
-/// The rule of both directions; only the meaning of the bounds differs.
+/// The check for both directions, which differ only in the meaning of `first` and `tail`.
 #[inline]
 const fn check(head: u32, cur: u32, first: u32, tail: u32, n: u32) -> Result<u32, RingError> {
     if head >= n {

@@ -1,5 +1,5 @@
-//! Ring arithmetic and rules, checked against walking the ring one slot at a time, for every ring of up to
-//! sixteen slots and every position in it.
+//! Ring arithmetic and rules, compared with a walk of one slot at a time, for every ring of up to sixteen slots and
+//! every position in it.
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn between_is_met_on_the_walk() {
     }
 }
 
-/// The rule in words, by walking: the first of its four parts that is broken.
+/// The model of the checks: walks the ring, and returns the first of the four rules that is broken.
 fn rule(head: u32, cur: u32, first: u32, tail: u32, n: u32) -> Result<u32, RingError> {
     match () {
         () if head >= n => Err(RingError::HeadOutOfRange { head, num_slots: n }),

@@ -1,4 +1,4 @@
-//! Messages with file descriptors over UNIX sockets (`SCM_RIGHTS`, unix(7)), and [`state`] that is passed in them.
+//! Messages with file descriptors over UNIX sockets (`SCM_RIGHTS`, unix(7)), and the [`state`] that they carry.
 
 pub mod state;
 
@@ -15,7 +15,7 @@ use rustix::net::{
 /// Maximum number of descriptors of a message (`SCM_MAX_FD`).
 pub const MOST: usize = 253;
 
-/// Sends bytes; the descriptors go with the first one. Returns the number of bytes sent.
+/// Sends bytes, with the descriptors attached to the first byte. Returns the number of bytes sent.
 ///
 /// # Errors
 /// The error of sendmsg(2); `ETOOMANYREFS` for more than [`MOST`] descriptors. A peer that is gone is `EPIPE`, without
@@ -24,7 +24,7 @@ pub fn send(to: impl AsFd, bytes: &[u8], fds: &[impl AsFd], flags: SendFlags) ->
     send_parts(to, &[IoSlice::new(bytes)], fds, flags)
 }
 
-/// The same for bytes in several places.
+/// Sends bytes from several buffers, like [`send`].
 ///
 /// # Errors
 /// As [`send`].
@@ -37,7 +37,7 @@ pub fn send_parts(
     let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    // The kernel's padding has room for one more, which the kernel then refuses.
+    // The padding of the buffer has room for one descriptor more, which the kernel would refuse.
     let fits = borrowed.len() <= MOST;
     let is_passed = borrowed.is_empty() || fits && control.push(SendAncillaryMessage::ScmRights(&borrowed));
     if !is_passed {
@@ -49,11 +49,11 @@ pub fn send_parts(
 /// A received message.
 #[derive(Debug)]
 pub struct ReceivedMessage {
-    /// Number of bytes; 0 if the peer hung up.
+    /// Number of bytes; 0 if the peer has closed its socket.
     pub bytes: usize,
     /// The descriptors, closed on exec.
     pub fds: Vec<OwnedFd>,
-    /// Whether descriptors are missing, as this process is at its limit.
+    /// Whether descriptors are missing because this process has reached its limit.
     pub is_short: bool,
 }
 
@@ -98,8 +98,8 @@ mod tests {
         assert_eq!(send(&here, b"some", &fds, SendFlags::empty()), Err(Errno::TOOMANYREFS));
     }
 
-    /// Objective: a peeked message stays, with copies of its descriptors; a peer that hung up is distinguished from a
-    /// silent one.
+    /// Objective: a peeked message stays in the socket, and yields copies of its descriptors; a peer that has closed
+    /// its socket is distinguished from a silent one.
     #[test]
     fn a_peeked_message_stays() {
         let (here, there) = pair();

@@ -1,9 +1,9 @@
-//! The *state* for continuing in another process: numbers, and each descriptor in its place among them.
+//! The *state* with which another process continues: fields, and each descriptor in its place among them.
 //!
-//! A structure of state has an [`Fd`] for each descriptor. [`State::of`] serialises it: a descriptor becomes its number
-//! in a list beside the text, as a message over a socket carries it. [`State::read`] restores each descriptor in its
-//! place. So both sides only have to agree on a structure's fields, and a forged state (a descriptor missing, named
-//! twice or left over) is refused in one place.
+//! A structure of state has an [`Fd`] for each descriptor. [`State::of`] serialises the structure as JSON and a list of
+//! descriptors, which a message over a socket carries; each [`Fd`] becomes its index in the list. [`State::read`]
+//! restores each descriptor in its place. Sender and receiver only have to agree on the structure's fields, and a
+//! forged state (a descriptor missing, named twice or left over) is refused in one place.
 
 use std::cell::RefCell;
 use std::fmt::{self, Debug, Display, Formatter};
@@ -16,7 +16,7 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// A descriptor in a state. Clones are the same descriptor.
+/// A descriptor in a state. Clones share the descriptor.
 #[derive(Clone)]
 pub struct Fd(FdSlot);
 
@@ -24,7 +24,7 @@ pub struct Fd(FdSlot);
 enum FdSlot {
     /// Owned by the state alone.
     Own(Arc<OwnedFd>),
-    /// Shared with a current user.
+    /// Shared with code that still uses it.
     Shared(Arc<dyn AsFd + Send + Sync>),
 }
 
@@ -45,7 +45,7 @@ impl Fd {
         fds.into_iter().map(Fd::copy_of).collect()
     }
 
-    /// A descriptor that is copied only when the state is serialised.
+    /// Shares a descriptor that stays in use. [`Fd::take`] copies it.
     pub fn shared(fd: &Arc<impl AsFd + Send + Sync + 'static>) -> Fd {
         Fd(FdSlot::Shared(Arc::clone(fd) as Arc<dyn AsFd + Send + Sync>))
     }
@@ -53,7 +53,7 @@ impl Fd {
     /// Takes the descriptor.
     ///
     /// # Errors
-    /// The system error if the state is also used elsewhere, and the process is out of descriptors.
+    /// The system error if the descriptor is shared, and the process is out of descriptors.
     pub fn take(self) -> std::io::Result<OwnedFd> {
         match self.0 {
             FdSlot::Own(fd) => Arc::try_unwrap(fd).or_else(|fd| fd.try_clone()),
@@ -85,7 +85,7 @@ impl AsFd for Fd {
     }
 }
 
-/// Whether both are the same descriptor, not just descriptors of the same file.
+/// Two are equal if they are the same descriptor. Descriptors of the same file are not enough.
 impl PartialEq for Fd {
     fn eq(&self, other: &Fd) -> bool {
         match (&self.0, &other.0) {
@@ -104,7 +104,7 @@ impl Debug for Fd {
     }
 }
 
-/// The list beside the text that the calling thread writes or reads.
+/// The list of descriptors of the state that the calling thread writes or reads.
 enum FdList {
     Written(Vec<Fd>),
     Read(Vec<Option<Fd>>),
@@ -123,7 +123,7 @@ impl Drop for OuterFdList {
     }
 }
 
-/// Runs `what`, which writes or reads, with this list. Also returns the list.
+/// Runs `what`, which writes or reads a state, with this list of descriptors. Also returns the list.
 fn beside<T>(list: FdList, what: impl FnOnce() -> T) -> (T, Option<FdList>) {
     let _outer = OuterFdList(BESIDE.replace(Some(list)));
     let done = what();
@@ -137,7 +137,7 @@ impl Serialize for Fd {
             fds.push(self.clone());
             Some(fds.len() - 1)
         });
-        number.ok_or_else(|| S::Error::custom("a descriptor outside a state"))?.serialize(serializer)
+        number.ok_or_else(|| S::Error::custom("a descriptor can be serialised only in a state"))?.serialize(serializer)
     }
 }
 
@@ -152,7 +152,7 @@ impl<'de> Deserialize<'de> for Fd {
     }
 }
 
-/// Serialises a state as the text of a message. Also returns the descriptors of the message.
+/// Serialises a state as a message: returns its bytes and its descriptors.
 ///
 /// # Errors
 /// [`BadState`] if it cannot be written as JSON.
@@ -206,12 +206,12 @@ impl State {
         Ok(State { said, fds })
     }
 
-    /// Creates a state from its text and its descriptors, which arrived as one message.
+    /// Creates a state from its JSON and its descriptors, which arrived as one message.
     pub fn from_parts(said: Value, fds: impl IntoIterator<Item = OwnedFd>) -> State {
         State { said, fds: fds.into_iter().map(Fd::from).collect() }
     }
 
-    /// Its text, and its descriptors in the order of their numbers.
+    /// The state's JSON, and its descriptors in the order of their indexes.
     pub fn into_parts(self) -> (Value, Vec<Fd>) {
         (self.said, self.fds)
     }
@@ -225,26 +225,26 @@ impl State {
     }
 }
 
-/// Why a state cannot be restored.
+/// The reason why a state cannot be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadState {
-    /// The error number: `EINVAL` unless the kernel refused something.
+    /// The error number; `EINVAL` if the kernel reported none.
     pub errno: Errno,
     why: String,
 }
 
 impl BadState {
-    /// A state that contradicts itself, or belongs to another structure.
+    /// The error for a state that is inconsistent, or is another structure's.
     pub fn new(why: impl Display) -> BadState {
         BadState::with(Errno::INVAL, why)
     }
 
-    /// A refusal with an error number, by the kernel or another part.
+    /// An error with a number, which the kernel or another part of the program reported.
     pub fn with(errno: Errno, why: impl Display) -> BadState {
         BadState { errno, why: why.to_string() }
     }
 
-    /// The same error, with the part of the state that it concerns.
+    /// Adds the name of the part of the state that the error concerns.
     #[must_use]
     pub fn of(self, part: impl Display) -> BadState {
         BadState { why: format!("{part}: {}", self.why), ..self }
@@ -294,7 +294,7 @@ mod tests {
         socket: Option<Fd>,
     }
 
-    /// A state of a kind, inside another state.
+    /// A structure of state that contains another state.
     #[derive(Debug, Serialize, Deserialize)]
     struct Message {
         lock: Fd,
@@ -328,8 +328,8 @@ mod tests {
         assert_eq!((inodes(&port), port.name.as_str()), (before, "a"));
     }
 
-    /// Objective: a state with a descriptor missing, left over, named twice or outside the list is refused whole, and
-    /// so is another structure's.
+    /// Objective: a state with a descriptor that is missing, left over, named twice or outside the list is refused as a
+    /// whole, and so is another structure's state.
     #[test]
     fn forged_states_are_refused() {
         let port = Port { name: "a".to_owned(), bells: vec![[some(), some()]], socket: None };
@@ -350,7 +350,8 @@ mod tests {
         read(&json!({"name": "a"}), 0).unwrap_err();
     }
 
-    /// Objective: a shared descriptor is copied only when sent, and descriptors can only be serialised in states.
+    /// Objective: a shared descriptor is copied only when it is taken, and descriptors can be serialised only in
+    /// states.
     #[test]
     fn a_shared_descriptor_is_copied_only_when_sent() {
         let fd = Arc::new(pipe().unwrap().0);

@@ -1,7 +1,8 @@
-//! The application's side of a ring: `head`, `cur`, `tail` as netmap programs know them.
+//! The application's side of a ring: `head`, `cur` and `tail`, as in netmap.
 //!
-//! Slots from `head` up to (not including) `tail` are the application's: to fill on a tx ring, to read on an rx ring.
-//! [`AppRing::sync`] publishes `head` and updates `tail`; it costs a system call only when the host sleeps.
+//! The slots from `head` up to (not including) `tail` are the application's: free to fill on a tx ring, or with
+//! received frames on an rx ring. [`AppRing::sync`] publishes `head` and updates `tail`; it makes a system call only if
+//! the host sleeps.
 
 use std::time::SystemTime;
 
@@ -26,17 +27,17 @@ pub enum Dir {
 /// The result of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncResult {
-    /// The ring is in order.
+    /// The ring's indices are valid.
     Ok,
     /// `head` or `cur` violated `head <= cur <= tail`: the ring was re-initialised to the host's state, as netmap does.
     Reinit,
     /// The host published a `tail` outside the ring; it was ignored.
     BadTail,
-    /// Filled slots cannot be sent: a monitor's tx ring takes no frames (netmap: `EIO`).
+    /// Filled slots cannot be sent: a monitor's tx ring accepts no frames (netmap: `EIO`).
     Refused,
 }
 
-/// One ring as an application uses it. It is not shared between threads: each thread has its own rings.
+/// A ring as an application uses it. Threads do not share it: each thread has its own rings.
 #[derive(Debug)]
 pub struct AppRing {
     side: RingSide,
@@ -44,16 +45,16 @@ pub struct AppRing {
     head: u32,
     cur: u32,
     tail: u32,
-    /// `head` as last published: a re-initialisation returns to it.
+    /// The last published `head`, which a re-initialisation restores.
     published: u32,
     doorbell: Doorbell,
     kicks: KickCounts,
-    /// Copies returned slots for monitors, if any can exist.
+    /// The mirror that copies returned slots for monitors, if there can be monitors.
     released: Option<Box<Mirror>>,
 }
 
 impl AppRing {
-    /// Takes over a new ring; `doorbell` is rung for the host.
+    /// Takes over a new ring. `doorbell` is the host's doorbell.
     pub fn new(side: RingSide, dir: Dir, doorbell: Doorbell) -> Self {
         let tail = match dir {
             Dir::Tx => side.ring.num_slots() - 1,
@@ -69,7 +70,7 @@ impl AppRing {
         AppRing { released: Some(Box::new(released)), ..self }
     }
 
-    /// Slots and buffers.
+    /// The ring's slots and buffers.
     #[inline]
     pub fn mem(&self) -> &RingMem {
         &self.side.ring
@@ -80,7 +81,7 @@ impl AppRing {
         &self.side
     }
 
-    /// Direction.
+    /// The ring's direction.
     pub fn dir(&self) -> Dir {
         self.dir
     }
@@ -97,7 +98,7 @@ impl AppRing {
         self.head
     }
 
-    /// The application's wake-up index: it wants to be woken when `tail` has moved past it.
+    /// The wake-up point: the application is woken once `tail` has moved past it.
     #[inline]
     pub fn cur(&self) -> u32 {
         self.cur
@@ -121,7 +122,7 @@ impl AppRing {
         self.head == self.tail
     }
 
-    /// Index of the slot `k` after `head`; `k` is at most the ring's size.
+    /// Index of the slot `k` slots after `head`; `k` is at most the ring's size.
     #[inline]
     pub fn at(&self, k: u32) -> u32 {
         let i = self.head + k;
@@ -135,21 +136,21 @@ impl AppRing {
         self.side.ring.slot_word(i)
     }
 
-    /// Releases the first `n` slots (tx: filled, to be sent; rx: read), at most [`AppRing::space`]. The next
-    /// [`AppRing::sync`] publishes that to the host.
+    /// Returns the first `n` slots, at most [`AppRing::space`], to the host: filled ones of a tx ring, read ones of an
+    /// rx ring. The next [`AppRing::sync`] publishes the new `head`.
     #[inline]
     pub fn advance(&mut self, n: u32) {
         self.head = self.at(n.min(self.space()));
         self.cur = self.head;
     }
 
-    /// Sets `head` and `cur` as a netmap program does; [`AppRing::sync`] checks them.
+    /// Sets `head` and `cur` as a netmap program does. [`AppRing::sync`] checks them.
     pub fn set_head_cur(&mut self, head: u32, cur: u32) {
         self.head = head;
         self.cur = cur;
     }
 
-    /// Publishes `head` and `cur` to the host, kicks it if it sleeps, and takes over the host's `tail`.
+    /// Publishes `head` and `cur`, kicks the host if it sleeps, and updates `tail` from the host's `hwtail`.
     #[inline]
     pub fn sync(&mut self) -> SyncResult {
         if !self.indices_are_legal() {
@@ -183,9 +184,9 @@ impl AppRing {
         self.refresh()
     }
 
-    /// Syncs like netmap's ioctl: `head` and `cur` come from the ring's header, written by the program, everything else
-    /// from the status block. Uses no state of this value: processes that share the ring may take turns. An rx ring is
-    /// always stamped with the time, as in netmap.
+    /// Syncs like netmap's ioctl: takes `head` and `cur` from the ring's header, where the program wrote them, and
+    /// everything else from the status block. Uses no state of this value, so that processes that share the ring may
+    /// take turns. Always stamps an rx ring with the time, as netmap does.
     pub fn sync_header(&mut self) -> SyncResult {
         self.take_header();
         let done = self.sync();
@@ -196,7 +197,7 @@ impl AppRing {
     }
 
     /// Like [`AppRing::sync_header`], for a tx ring with indirect slots: if a new slot is indirect, first calls `fetch`
-    /// with the ring, the first new slot and the one behind the last.
+    /// with the ring, the first new slot and the slot behind the last one.
     pub fn sync_header_fetching(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> SyncResult {
         self.take_header();
         if !self.indices_are_legal() {
@@ -226,7 +227,7 @@ impl AppRing {
         self.side.ring.set_timestamp(now.as_secs().cast_signed(), now.subsec_micros().into());
     }
 
-    /// Takes over the host's `tail` without publishing anything.
+    /// Updates `tail` from the host's `hwtail`, without publishing anything.
     #[inline]
     pub fn refresh(&mut self) -> SyncResult {
         let tail = self.side.csb.hwtail();
@@ -240,12 +241,13 @@ impl AppRing {
 
     fn indices_are_legal(&self) -> bool {
         let n = self.num_slots();
-        // In order from the last published head: head, then cur, then tail.
+        // From the last published head on, the order must be head, cur, tail.
         let from = |i| ring_space(self.published, i, n);
         self.head < n && self.cur < n && from(self.head) <= from(self.cur) && from(self.cur) <= from(self.tail)
     }
 
-    /// netmap's ring-reinit: returns to the host's state; slots that name no valid buffer are emptied.
+    /// Re-initialises the ring as netmap does: restores the host's indices, and empties slots without a valid buffer or
+    /// length.
     fn reinit(&mut self) {
         self.head = self.published;
         self.cur = self.published;
@@ -261,7 +263,7 @@ impl AppRing {
         let _ = self.refresh();
     }
 
-    /// Continues where an earlier holder of this ring stopped, from the ring's status block.
+    /// Continues where an earlier holder of this ring stopped, at the indices in the status block.
     pub fn resume(&mut self) {
         let head = self.side.csb.head();
         if head < self.num_slots() {
@@ -272,7 +274,8 @@ impl AppRing {
         let _ = self.refresh();
     }
 
-    /// Asks for a kick when `tail` moves past `cur`. Returns whether it already has; then no kick is asked for.
+    /// Requests a kick when `tail` moves past `cur`. Returns whether `tail` is past `cur` already; in that case
+    /// requests no kick.
     pub fn arm(&mut self) -> bool {
         arm(self.side.csb.appl_need_kick());
         let ready = self.is_ready();
@@ -287,7 +290,7 @@ impl AppRing {
         self.refresh() == SyncResult::Ok && self.tail != self.cur
     }
 
-    /// Stops asking for kicks, after waking up.
+    /// Withdraws the request for a kick, after a wake-up.
     pub fn disarm(&self) {
         disarm(self.side.csb.appl_need_kick());
     }
@@ -316,7 +319,7 @@ mod tests {
         Doorbell::new().unwrap()
     }
 
-    /// Objective: a sync of an rx ring stamps the time only if the program asks for it, or syncs like netmap's API.
+    /// Objective: a sync of an rx ring stamps the time only if the program set the flag, or syncs like netmap's ioctl.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn an_rx_sync_stamps_the_time_only_on_request() {
@@ -341,8 +344,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: slots filled in the application's tx ring arrive at the host in order, and a slot is never owned
-        /// by both.
+        /// Objective: slots filled in the application's tx ring arrive at the host in order, and both sides never own
+        /// the same slot.
         #[test]
         #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
         fn tx_is_a_bounded_queue(slots in 2u32..9, ops in proptest::collection::vec((any::<bool>(), 0u32..6), 1..80)) {
@@ -375,7 +378,7 @@ mod tests {
             }
         }
 
-        /// Objective: whatever head and cur an application sets, sync ends with legal indices and never hands out a
+        /// Objective: whatever `head` and `cur` an application sets, a sync leaves valid indices and never hands out a
         /// slot outside the ring.
         #[test]
         #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
@@ -397,7 +400,7 @@ mod tests {
         }
     }
 
-    /// Objective: the doorbell is rung exactly when the other side armed it.
+    /// Objective: a side rings the doorbell exactly when the other side requested a kick.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn kicks_only_when_armed() {
@@ -410,7 +413,7 @@ mod tests {
         app.advance(1);
         app.sync();
         assert!(!to_host.drain() && host.has_news());
-        assert!(host.arm(), "news arrived before arming: must not sleep");
+        assert!(host.arm(), "news arrived before arming, so the host must not sleep");
         host.complete(1);
         assert!(!host.arm());
         app.advance(1);
@@ -426,8 +429,8 @@ mod tests {
         assert!(app.is_ready());
     }
 
-    /// Objective: a second holder of a ring, without knowledge of the first, continues from the header and the status
-    /// block; an overwritten tail is restored.
+    /// Objective: a second holder of a ring continues from the header and the status block, without state of the first;
+    /// an overwritten `tail` is restored.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn holders_take_turns() {
@@ -444,7 +447,8 @@ mod tests {
         assert_eq!(p.tx[0].ring.indices(), (5, 5, 7));
     }
 
-    /// Objective: a bad ring is re-initialised as netmap does: indices are reset, slots without a buffer emptied.
+    /// Objective: a ring with bad indices is re-initialised as in netmap: indices are reset, and slots without a valid
+    /// buffer or length are emptied.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn a_bad_ring_is_reinitialised_as_netmap_does() {

@@ -1,10 +1,10 @@
-//! Threads inside a system call on a descriptor that a peer shares: an eventfd, a queue of a TAP.
+//! System calls on a descriptor that a peer shares (an eventfd, a queue of a TAP), which the peer could block.
 //!
-//! Such a descriptor is made non-blocking, but the flag belongs to the shared open file: the peer can clear it, and
-//! then fill an eventfd's counter. The next thread that rings it would sleep for as long as the peer likes. No way of
-//! writing prevents that (eventfd(2) supports neither `RWF_NOWAIT` nor `MSG_DONTWAIT`). So every call is marked, and a
-//! process that must not be stopped looks for calls that last and interrupts them ([`lasting`]). The peer is then
-//! reported ([`crate::fault`]).
+//! Such a descriptor is set to non-blocking, but the flag belongs to the shared open file: the peer can clear it and
+//! fill the eventfd's counter. The next thread that writes to the eventfd would sleep for as long as the peer likes. No
+//! variant of the write prevents that (eventfd(2) supports neither `RWF_NOWAIT` nor `MSG_DONTWAIT`). Each thread
+//! therefore marks its calls, and a watchdog looks for calls that last and interrupts them ([`lasting`]). The
+//! interrupted thread reports the peer ([`crate::fault`]).
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -17,7 +17,7 @@ use rustix::thread::Pid;
 
 use crate::fault::{BLOCKED, Fault};
 
-/// A thread's count of calls begun and ended: odd inside a call.
+/// A thread's number of calls begun plus calls ended: odd inside a call.
 struct CallMarks {
     thread: Pid,
     calls: AtomicU64,
@@ -29,7 +29,7 @@ fn all() -> MutexGuard<'static, Vec<Arc<CallMarks>>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This thread's marks, listed while the thread lives.
+/// This thread's marks, in the list of all threads until the thread ends.
 struct ThreadMarks(Arc<CallMarks>);
 
 impl ThreadMarks {
@@ -48,20 +48,20 @@ impl Drop for ThreadMarks {
 
 thread_local! {
     static HERE: ThreadMarks = ThreadMarks::new();
-    /// This thread's count of calls; the marks are a copy for other threads.
+    /// This thread's count of calls, of which its marks hold a copy for other threads.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
 fn mark() {
     COUNT.set(COUNT.get().wrapping_add(1));
-    // A thread that is ending is no longer watched.
+    // Calls of an ending thread are not watched.
     let _ = HERE.try_with(|here| here.0.calls.store(COUNT.get(), Ordering::Relaxed));
 }
 
-/// Whether calls are watched; programs without a watch pay nothing.
+/// Whether calls are watched. Programs without a watchdog do not mark calls.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// Marks the calls of this process from now on, for [`lasting`].
+/// Starts marking the calls of this process, for [`lasting`].
 pub fn watch() {
     WATCHED.store(true, Ordering::Relaxed);
 }
@@ -77,11 +77,11 @@ pub(crate) fn marked<T>(call: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Makes a call on a descriptor that a peer shares, unless the peer has made such a call block before. Only a call that
-/// blocks is interrupted, and only the peer can make it block: then `why` is reported.
+/// Makes a call on a descriptor that a peer shares, unless the peer has made such a call block before. Only calls that
+/// block are interrupted, and only the peer can make a call block: an interrupted call is reported as the fault `why`.
 ///
 /// # Errors
-/// The error of the call; `EAGAIN` if it was not made.
+/// The error of the call; `EAGAIN` if the call was not made.
 #[inline]
 pub fn bounded<T>(fault: &Fault, why: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
     if fault.is_blocked() {
@@ -94,13 +94,14 @@ pub fn bounded<T>(fault: &Fault, why: &str, call: impl FnOnce() -> Result<T>) ->
     done
 }
 
-/// A call longer than this is checked: either other programs had the processor, or the peer delayed it.
+/// Time after which the CPU time of further calls is checked: either other programs had the CPU, or the peer delays the
+/// calls.
 const LONG: Duration = Duration::from_millis(2);
-/// Processor time that a call may take. Normal calls take a microsecond.
+/// CPU time that a call may take. Normal calls take a microsecond.
 const MOST: Duration = Duration::from_millis(1);
 
-/// Like [`bounded`], for a doorbell: the call wakes all waiters, and a peer can have very many. A call that lasts is
-/// checked, and so are the next ones; if they take processor time, the peer is reported.
+/// Like [`bounded`], for a doorbell: the call wakes all waiters, and a peer can have very many. After a call that
+/// lasts, the CPU time of the next calls is measured; if too many of them take long, the peer is reported.
 ///
 /// # Errors
 /// Like [`bounded`].
@@ -127,19 +128,19 @@ fn looked_at<T>(fault: &Fault, call: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// Returns the CPU time of the calling thread.
 pub fn own_time() -> Duration {
-    // Not rustix's function: it looks for the vDSO, which is missing under valgrind, the counter of instructions.
+    // Not rustix's function, which needs the vDSO: valgrind, which counts instructions, hides it.
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes this function's own structure.
+    // SAFETY: the kernel writes to a structure that belongs to this function.
     let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     debug_assert_eq!(done, 0, "every thread has such a clock");
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Calls in progress: the thread, and the number of the call.
+/// Calls in progress: for each, its thread and its number in that thread.
 pub type CallsUnderWay = Vec<(Pid, u64)>;
 
-/// Returns the calls in progress. `interrupt` gets the thread of each that already was when `before` was taken; the
-/// thread cannot end meanwhile.
+/// Returns the calls in progress. Calls `interrupt` with the thread of each call that is also in `before`; the thread
+/// cannot end meanwhile.
 pub fn lasting(before: &CallsUnderWay, mut interrupt: impl FnMut(Pid)) -> CallsUnderWay {
     let all = all();
     let now = all.iter().map(|marks| (marks.thread, marks.calls.load(Ordering::Relaxed)));

@@ -1,14 +1,14 @@
-//! Copying frames: exact lengths, never a byte past the frame.
+//! Copies of frames, with exact lengths.
 //!
-//! Rounding a copy up to whole cache lines, as the kernel's netmap does, would carry an earlier frame's bytes behind
-//! the end of a buffer into another user's region. Short frames are therefore copied with two overlapping moves of the
-//! largest size that fits, long ones by the C library's memmove, which on today's machines is its memcpy.
+//! A copy rounded up to whole cache lines, as in the kernel's netmap, would carry bytes of an earlier frame, behind the
+//! frame's end, into another user's region. Short frames are therefore copied with two overlapping moves of the largest
+//! size that fits, and long frames with the C library's memmove, which on current machines is the same code as memcpy.
 #![allow(unsafe_code)]
 
 /// Copies `len` bytes from `src` to `dst`.
 ///
-/// Another process may write either side during the copy, and the sides may overlap: a peer may name one place twice.
-/// No decision depends on the bytes here: the worst result is a frame with mixed contents.
+/// Another process may write to both ranges during the copy, and the ranges may overlap, as a peer may name the same
+/// place twice. No decision depends on the bytes: the worst result is a frame with mixed contents.
 ///
 /// # Safety
 /// `src..src+len` must be readable, `dst..dst+len` writable, both for the whole call.
@@ -16,8 +16,8 @@
 pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
     #[cfg(fuzzing)]
     crate::probe::read();
-    // SAFETY: both ranges are valid for `len` bytes, as promised, and no access below goes past them: `ends` is called
-    // only with its size <= len <= twice that.
+    // SAFETY: the caller guarantees that both ranges are valid for `len` bytes, and no access below goes past them:
+    // `ends` is called only with its size <= len <= twice its size.
     unsafe {
         match len {
             0 => {}
@@ -38,7 +38,7 @@ pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// The contents of one register. A byte array would go through the stack.
+/// The contents of one register. The compiler would put a byte array on the stack.
 #[cfg(target_arch = "x86_64")]
 type CopyRegister = std::arch::x86_64::__m128i;
 #[cfg(not(target_arch = "x86_64"))]
@@ -47,11 +47,11 @@ type CopyRegister = u128;
 /// Copies the first and the last N values of type T, which together cover all bytes.
 ///
 /// # Safety
-/// As [`copy_bytes`], and the size of `[T; N]` <= len <= twice that; T has no invalid values.
+/// As [`copy_bytes`]; also the size of `[T; N]` <= len <= twice that size, and T has no invalid values.
 #[inline(always)]
 unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize) {
     let size = size_of::<[T; N]>();
-    // SAFETY: size <= len, so [0, size) and [len - size, len) both lie inside [0, len); no access needs an alignment.
+    // SAFETY: size <= len, so [0, size) and [len - size, len) are both inside [0, len); no access needs an alignment.
     unsafe {
         let first = src.cast::<T>();
         let last = src.add(len - size).cast::<T>();
@@ -66,12 +66,12 @@ unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize
     }
 }
 
-/// An integer at any address.
+/// An integer without alignment.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct UnalignedInt<T>(T);
 
-/// Reads an integer exactly once, while another process may write it: later decisions depend on a single value.
+/// Reads an integer that another process may write, exactly once, so that all decisions use the same value.
 ///
 /// # Safety
 /// `at` must be readable for the bytes of `T`, an integer.
@@ -79,15 +79,16 @@ struct UnalignedInt<T>(T);
 pub unsafe fn peek<T: Copy>(at: *const u8) -> T {
     #[cfg(fuzzing)]
     crate::probe::read();
-    // SAFETY: readable, as promised; an `UnalignedInt` has no alignment, and every value of an integer's bytes is one.
+    // SAFETY: the caller guarantees that the bytes are readable; an `UnalignedInt` needs no alignment, and an integer
+    // has no invalid values.
     unsafe { at.cast::<UnalignedInt<T>>().read_volatile() }.0
 }
 
-/// Prefetches the cache line of `p` for a read: another core wrote it, and the transfer overlaps with other work.
+/// Prefetches the cache line of `p` for a read, so that its transfer from another core overlaps with other work.
 #[inline(always)]
 pub fn prefetch_read(p: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch is a hint: it faults for no address and changes only caches.
+    // SAFETY: a prefetch faults for no address and changes only caches.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
     }
@@ -99,7 +100,7 @@ pub fn prefetch_read(p: *const u8) {
 #[inline(always)]
 pub fn prefetch_write(p: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: as for reading; processors without the instruction execute a no-op.
+    // SAFETY: as in `prefetch_read`; a processor without the instruction executes a no-op.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags, readonly));
     }
@@ -111,7 +112,8 @@ pub fn prefetch_write(p: *const u8) {
 mod tests {
     use super::copy_bytes;
 
-    /// Objective: for every length around the size classes all bytes arrive and no byte beyond is touched.
+    /// Objective: for every length up to beyond the largest size class, all bytes arrive and no byte behind them is
+    /// written.
     #[test]
     fn all_bytes_arrive_and_none_beyond_is_touched() {
         let src: Vec<u8> = (0..700u32).map(|i| (i % 251) as u8 + 1).collect();

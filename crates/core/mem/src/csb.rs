@@ -1,7 +1,7 @@
 //! The communication status block (CSB) of one ring, laid out as netmap's `nm_csb_atok` / `nm_csb_ktoa`.
 //!
 //! The application writes `head`, `cur` and `appl_need_kick`; the host writes `hwcur`, `hwtail` and `kern_need_kick`.
-//! Each half is a cache line of its own. A hostile peer may write either half, so every load is a snapshot that its
+//! Each half is a cache line of its own. A hostile peer may write to both halves, so every load is a snapshot that the
 //! reader checks.
 #![allow(unsafe_code)]
 
@@ -14,13 +14,13 @@ use netvale_abi::{NmCsbAtok, NmCsbKtoa};
 
 use crate::mapping::Mapping;
 
-/// The moment at which a passing frame is copied for monitors.
+/// The moment at which a frame is copied for monitors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
     /// The frame enters or leaves the ring.
     Passing,
-    /// The slot is returned: an rx ring's by the program, with the frame as the program left it; a tx ring's to the
-    /// program.
+    /// The frame's slot is released: on an rx ring by the program, which may have changed the frame; on a tx ring by
+    /// the host.
     Released,
 }
 
@@ -39,8 +39,8 @@ unsafe impl Send for Csb {}
 unsafe impl Sync for Csb {}
 
 impl Csb {
-    /// Creates a view of the entry whose halves lie at these offsets of `map`; `None` if they are misaligned or
-    /// outside.
+    /// Creates a view of the entry whose halves are at these offsets of `map`; `None` if a half is misaligned or
+    /// outside the mapping.
     pub fn new(map: &Arc<Mapping>, atok: u64, ktoa: u64) -> Option<Self> {
         Self::apart(map, atok, map, ktoa)
     }
@@ -56,25 +56,25 @@ impl Csb {
     fn word(&self, half: NonNull<u8>, offset: usize) -> &AtomicU32 {
         #[cfg(fuzzing)]
         crate::probe::read();
-        // SAFETY: `new` checked that 64 aligned bytes lie at `half`; offsets below are 4-aligned fields of those 64
-        // bytes; the mapping lives as long as self; the word is only ever accessed atomically by us.
+        // SAFETY: `new` checked that there are 64 aligned bytes at `half`; offsets below are 4-aligned fields of those
+        // 64 bytes; the mapping lives as long as self; this process accesses the word only atomically.
         unsafe { AtomicU32::from_ptr(half.as_ptr().add(offset).cast()) }
     }
 
-    /// The application's `appl_need_kick`: it wants a kick for a new `hwtail`.
+    /// The word `appl_need_kick`: not 0 if the application wants a kick for a new `hwtail`.
     #[inline]
     pub fn appl_need_kick(&self) -> &AtomicU32 {
         self.word(self.atok, offset_of!(NmCsbAtok, appl_need_kick))
     }
 
-    /// The host's `kern_need_kick`: it wants a kick for a new `head`.
+    /// The word `kern_need_kick`: not 0 if the host wants a kick for a new `head`.
     #[inline]
     pub fn kern_need_kick(&self) -> &AtomicU32 {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, kern_need_kick))
     }
 
-    /// The ring to which the mover of this ring's frames also copies them at this moment ([`crate::mirror`]); 0: no
-    /// ring. These words follow netmap's, in the host's half.
+    /// The word that names the ring into which frames of this ring are copied for monitors at this moment
+    /// ([`crate::mirror::name`]); 0 for none. These words follow netmap's words in the host's half.
     #[inline]
     pub fn mirror(&self, moment: Moment) -> &AtomicU32 {
         let behind = match moment {
@@ -84,8 +84,8 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, pad) + behind)
     }
 
-    /// Application: publishes `cur`, then `head` (the order netmap asks for). Unchanged values are not written: a
-    /// program that polls for frames then leaves the cache line with the host.
+    /// Application: publishes `cur`, then `head`, in netmap's order. Does not write unchanged values, so that a program
+    /// that polls for frames leaves the cache line with the host.
     #[inline]
     pub fn publish_head(&self, head: u32, cur: u32) {
         if self.cur() != cur {
@@ -97,7 +97,7 @@ impl Csb {
         }
     }
 
-    /// Host: returns a snapshot of `head`; the application's earlier writes are visible.
+    /// Host: returns a snapshot of `head`. The application's writes before it are visible.
     #[inline]
     pub fn head(&self) -> u32 {
         self.word(self.atok, offset_of!(NmCsbAtok, head)).load(Ordering::Acquire)
@@ -116,7 +116,7 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, hwtail)).store(hwtail, Ordering::Release);
     }
 
-    /// Application: returns a snapshot of `hwtail`; the host's earlier writes are visible.
+    /// Application: returns a snapshot of `hwtail`. The host's writes before it are visible.
     #[inline]
     pub fn hwtail(&self) -> u32 {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, hwtail)).load(Ordering::Acquire)
@@ -128,8 +128,8 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, hwcur)).load(Ordering::Relaxed)
     }
 
-    /// Sets both halves to the state of a new ring: `head = cur = hwcur = 0`, the given `hwtail`, kicks wanted by the
-    /// host only (an application that is awake must not pay for them).
+    /// Sets both halves to the state of a new ring: `head = cur = hwcur = 0`, and the given `hwtail`. Only the host
+    /// asks for kicks: an application that is awake must not cause any.
     pub fn reset(&self, hwtail: u32) {
         self.publish_head(0, 0);
         self.word(self.atok, offset_of!(NmCsbAtok, sync_flags)).store(1, Ordering::Relaxed);

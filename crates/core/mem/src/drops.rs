@@ -1,4 +1,4 @@
-//! Counters: frames, bytes, and drops by name.
+//! Counters of frames, bytes, and drops by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use crate::steps::{self, Step};
 /// Number of drop reasons.
 pub const REASONS: usize = DropReason::ALL.len();
 
-/// Counters of one ring (or queue) in one direction. Cumulative; readable by any thread at any time.
+/// Counters of one ring (or queue) in one direction. They are cumulative, and any thread may read them at any time.
 #[derive(Debug)]
 pub struct RingCounters {
     frames: AtomicU64,
@@ -42,7 +42,7 @@ impl RingCounters {
     }
 
     /// Counts `frames` dropped for one reason.
-    // Cold: only the path that drops a frame saves registers for the call.
+    // Cold, so that only the path that drops a frame saves registers for the call.
     #[cold]
     #[inline(never)]
     pub fn dropped(&self, why: DropReason, frames: u64) {
@@ -65,7 +65,7 @@ impl RingCounters {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the passed frames, without any virtio-net header.
+    /// Number of bytes of the frames passed, without virtio-net headers.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -80,18 +80,18 @@ impl RingCounters {
         self.drops.get(why as usize).map_or(0, |c| c.load(Ordering::Relaxed))
     }
 
-    /// Latencies of timed frames from this ring.
+    /// Latencies of the timed frames from this ring.
     pub fn latency(&self) -> &Histogram {
         &self.latency
     }
 
-    /// The reasons of all drops, with their counts.
+    /// The reasons for which frames were dropped, with the number of frames. [`DropReason::Idle`] is not one of them.
     pub fn all_drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         let reasons = DropReason::ALL.iter().filter(|&&why| why != DropReason::Idle);
         reasons.map(|&r| (r, self.drops(r))).filter(|&(_, n)| n > 0)
     }
 
-    /// Number of frames that arrived without a receiver.
+    /// Number of frames for which there was no receiver.
     pub fn idle(&self) -> u64 {
         self.drops(DropReason::Idle)
     }

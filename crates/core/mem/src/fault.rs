@@ -1,8 +1,8 @@
-//! The reason why a peer loses its port: one value, passed from the thread that detects it (usually a worker) to the
+//! Faults: the reasons why peers lose their ports, passed from the thread that detects one (usually a worker) to the
 //! control thread, the log and `netvale show`.
 //!
-//! A peer whose doorbell blocks ([`crate::calls`]) is also recorded here: from then on its doorbells are neither
-//! written nor read.
+//! A fault also records that a doorbell of the peer blocked ([`crate::calls`]): from then on no thread writes to or
+//! reads from the peer's doorbells.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,40 +13,40 @@ use rustix::event::EventfdFlags;
 use rustix::io::Result;
 
 /// The reason for a peer whose doorbell blocked a thread.
-pub const BLOCKED: &str = "one of its doorbells is full and blocks: ringing it would block a worker";
+pub const BLOCKED: &str = "a doorbell of this peer is full and blocks: ringing it would block a worker";
 
 /// The reason for a peer whose doorbells have too many waiters.
-const WATCHED: &str = "ringing one of its doorbells takes a worker's time: too many descriptors are watched there";
+const WATCHED: &str = "a doorbell of this peer has too many waiters: ringing it takes too much of a worker's time";
 
-/// The reason for a peer blocked because of another peer of its user.
-const BLOCKED_ELSEWHERE: &str =
-    "a doorbell of another port of the same user, or memory of that user's, held a thread up";
+/// The reason for a peer that is blocked because of another peer of the same user.
+const BLOCKED_ELSEWHERE: &str = "a doorbell of another port of the same user, or that user's memory, blocked a thread";
 
-/// Number of calls checked after one that lasted, and how many of them may take processor time: an interrupt may run
-/// during one, and in a virtual machine the host's time counts, too.
+/// Number of calls that are checked after one that lasted, and how many of them may take long in CPU time: an interrupt
+/// may run during a call, and in a virtual machine the host's time counts, too.
 const LOOKS: u32 = 64;
 const MOST_STRETCHED: u32 = 7;
 
 /// The reason for a peer whose memory is gone.
-pub const LOST: &str = "memory of its is gone: its file was cut short, or its pages cannot be had";
+pub const LOST: &str = "memory of this peer is gone: its file was cut short, or its pages are not available";
 
-/// The faults of one peer. Clones share them.
+/// The fault of one peer, if any. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Fault(Arc<FaultInner>);
 
 #[derive(Debug)]
 pub(crate) struct FaultInner {
-    /// An eventfd that never leaves this process. Several peers may share one.
+    /// An eventfd, readable after a fault, which never leaves this process. Several peers may share it.
     news: Arc<OwnedFd>,
     group: FaultGroup,
-    /// Whether its doorbells may take a thread's time.
+    /// Whether ringing the peer's doorbells may take long.
     is_trusted: bool,
-    /// Whether memory of the peer was lost ([`crate::watch`]).
+    /// Whether any of the peer's memory was lost ([`crate::watch`]).
     lost: AtomicBool,
-    /// Calls yet to be checked after one that lasted, and how many of them took processor time.
+    /// Number of calls that are still to be checked after one that lasted, and number of those that took long in CPU
+    /// time.
     looks: AtomicU32,
     stretched: AtomicU32,
-    /// The lock is taken only after a fault.
+    /// The reason. The lock is taken only after a fault.
     why: Mutex<Option<String>>,
 }
 
@@ -55,12 +55,12 @@ pub(crate) struct FaultInner {
 pub struct FaultGroup(Arc<AtomicBool>);
 
 impl FaultGroup {
-    /// Whether a doorbell of one of the peers blocked a thread.
+    /// Whether a doorbell of a peer in the group blocked a thread.
     pub fn is_blocked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Records that one of the peers holds up a thread, as if a doorbell had blocked it.
+    /// Records that a peer of the group blocks a thread, as if by a doorbell.
     #[cold]
     pub fn block(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -81,7 +81,7 @@ pub fn news() -> Result<Arc<OwnedFd>> {
 }
 
 impl Fault {
-    /// Creates a value without a fault.
+    /// Creates a value without a fault, with an eventfd of its own.
     ///
     /// # Errors
     /// The error of eventfd(2).
@@ -94,13 +94,13 @@ impl Fault {
         Fault::of(news, FaultGroup::default())
     }
 
-    /// The same for one peer of a group.
+    /// Like [`Fault::told_by`], for a peer of a group.
     pub fn of(news: &Arc<OwnedFd>, group: FaultGroup) -> Fault {
         Fault::with(news, group, false)
     }
 
-    /// Like [`Fault::told_by`], for a peer that is trusted with a thread's time. The length of its calls does not count
-    /// against it: in a virtual machine, the host's time looks like the thread's own.
+    /// Like [`Fault::told_by`], for a peer whose calls may take any CPU time: in a virtual machine, the host's time
+    /// counts as the thread's.
     pub fn of_trusted(news: &Arc<OwnedFd>) -> Fault {
         Fault::with(news, FaultGroup::default(), true)
     }
@@ -111,7 +111,7 @@ impl Fault {
         Fault(Arc::new(FaultInner { news, group, is_trusted, lost, looks, stretched, why }))
     }
 
-    /// Reports that the peer must be disconnected. Only the first reason counts.
+    /// Reports that the peer must be disconnected. Only the first reason is kept.
     #[cold]
     pub fn report(&self, why: impl Display) {
         self.0.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| why.to_string());
@@ -124,7 +124,7 @@ impl Fault {
         self.0.lose();
     }
 
-    /// The address for the signal handler.
+    /// The address of the shared state, for the signal handler.
     #[cfg(not(loom))]
     pub(crate) fn inner(&self) -> *const FaultInner {
         Arc::as_ptr(&self.0)
@@ -143,7 +143,7 @@ impl Fault {
         self.0.looks.load(Ordering::Relaxed) > 0
     }
 
-    /// Starts checking calls, after one that lasted.
+    /// Starts checking the peer's calls, after one that lasted.
     #[cold]
     pub(crate) fn look_at(&self) {
         if self.0.is_trusted {
@@ -153,7 +153,7 @@ impl Fault {
         self.0.looks.store(LOOKS, Ordering::Relaxed);
     }
 
-    /// Records a checked call; `stretched`: it took processor time.
+    /// Records a checked call. `stretched` is set if it took long in CPU time.
     pub(crate) fn looked(&self, stretched: bool) {
         let left = self.0.looks.load(Ordering::Relaxed);
         self.0.looks.store(left.saturating_sub(1), Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl Fault {
         why.or_else(lost).or_else(|| self.is_blocked().then(|| BLOCKED_ELSEWHERE.to_owned()))
     }
 
-    /// Takes the reported reason, for a fault with its own `news`: the next peer may begin.
+    /// Takes the reported reason and clears the fault, for the next peer. Only for a fault whose `news` is not shared.
     pub fn take(&self) -> Option<String> {
         clear(&self.0.news);
         self.0.group.0.store(false, Ordering::Relaxed);
@@ -184,7 +184,7 @@ impl Fault {
 }
 
 impl FaultInner {
-    /// Reports that memory of the peer was lost. Runs in a signal handler: only a store and a system call.
+    /// Reports that memory of the peer was lost. Runs in a signal handler, so it consists of a store and a system call.
     #[cfg(not(loom))]
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
@@ -194,7 +194,7 @@ impl FaultInner {
 
 /// Makes `news` readable.
 pub fn raise(news: &OwnedFd) {
-    // Fails only if the counter is full, and thus readable.
+    // The write fails only if the counter is full; then the eventfd is readable already.
     let _ = rustix::io::write(news, &1u64.to_ne_bytes());
 }
 
@@ -207,7 +207,7 @@ impl AsFd for Fault {
 
 /// Makes `news` unreadable again.
 pub fn clear(news: &OwnedFd) {
-    // Fails only if it was not readable.
+    // The read fails only if the eventfd is not readable.
     let _ = rustix::io::read(news, &mut [0; 8]);
 }
 
@@ -215,8 +215,7 @@ pub fn clear(news: &OwnedFd) {
 mod tests {
     use super::*;
 
-    /// Objective: a peer survives occasional calls that take processor time, but not several of the checked ones in a
-    /// row.
+    /// Objective: a peer keeps its port if few of the checked calls take long in CPU time, and loses it if more do.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no eventfd of this kind")]
     fn a_peer_survives_only_occasional_stretched_calls() {

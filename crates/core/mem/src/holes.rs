@@ -1,8 +1,8 @@
-//! Waiting for holes that another process punches in a memory file.
+//! Waiting while another process punches holes in a memory file.
 //!
-//! Punching a hole locks the file for as long as it takes. Mapping and unmapping wait for that lock while holding a
-//! lock of the whole process, so the hole is waited for first, without it. A thread that serves many users lets another
-//! thread wait for the files it maps ([`HoleWaiter`]), and proceeds without the mapping when that takes too long.
+//! The file is locked while a hole is punched. mmap(2) and munmap(2) wait for that lock while they hold a lock of the
+//! whole process, so a thread first waits for the hole without that lock. A thread that serves many users lets another
+//! thread wait for the files that it maps ([`HoleWaiter`]), and proceeds without the mapping if that takes too long.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::OwnedFd;
@@ -14,12 +14,12 @@ use rustix::fs::SeekFrom;
 use crate::toucher::Toucher;
 
 thread_local! {
-    /// The waiter that replaces this thread.
+    /// The waiter that waits in place of this thread.
     static WAITER: RefCell<Option<Rc<HoleWaiter>>> = const { RefCell::new(None) };
 }
 
-/// Waits until no hole is being punched in a file: looking for one takes the same lock. The file position, which others
-/// share, stays.
+/// Waits until no hole is being punched in a file, by a seek to a hole, which takes the same lock. Restores the file
+/// position, which others share.
 pub fn wait_for_holes(file: &OwnedFd) {
     if let Ok(position) = rustix::fs::tell(file) {
         let _ = rustix::fs::seek(file, SeekFrom::Hole(0));
@@ -27,7 +27,8 @@ pub fn wait_for_holes(file: &OwnedFd) {
     }
 }
 
-/// The same before a file is mapped. Returns whether it may be: always, unless a [`HoleWaiter`] ran into its limit.
+/// Waits for holes before a file is mapped. Returns whether the file may be mapped: always, unless a [`HoleWaiter`]
+/// reached its limit.
 pub fn may_be_mapped(file: &Arc<OwnedFd>) -> bool {
     let waiter = WAITER.with_borrow(Clone::clone);
     match waiter.as_deref().and_then(HoleWaiter::toucher) {
@@ -42,11 +43,11 @@ pub fn may_be_mapped(file: &Arc<OwnedFd>) -> bool {
     }
 }
 
-/// Waits in place of another thread.
+/// Waits for holes in place of another thread.
 #[derive(Debug)]
 pub struct HoleWaiter {
     news: Arc<OwnedFd>,
-    /// Started on first use.
+    /// The thread that waits, started on first use.
     toucher: OnceCell<Arc<Toucher>>,
     was_late: Cell<bool>,
 }
@@ -79,7 +80,7 @@ impl HoleWaiter {
         self.was_late.get()
     }
 
-    /// `None` if the thread cannot be started.
+    /// Returns the thread that waits; `None` if it cannot be started.
     fn toucher(&self) -> Option<&Arc<Toucher>> {
         if self.toucher.get().is_none() {
             let started = Toucher::start("netvale-waits".to_owned(), &self.news).ok()?;

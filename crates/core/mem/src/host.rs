@@ -1,7 +1,7 @@
-//! The host's side of an application's rings: intake of sent frames, delivery of received ones.
+//! The host's side of an application's rings: intake of sent frames, delivery of received frames.
 //!
-//! Private copies (`hwcur`, leases) decide; the application's `head` is a snapshot checked against them. An application
-//! with a bad ring stops its own ring, which is counted, and affects nothing else.
+//! The host decides on private data (`hwcur`, leases), and checks each snapshot of the application's `head` against
+//! them. An application that writes a bad `head` stops its own ring only; the host counts the error.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use crate::side::RingSide;
 #[derive(Debug)]
 pub struct HostTx {
     side: RingSide,
-    /// First slot not yet returned to the application.
+    /// First slot that is not yet returned to the application.
     hwcur: u32,
-    /// A `head` that does not count as news: a bad one already reported, or the one up to which an incomplete frame was
-    /// seen.
+    /// A `head` that does not count as news: a bad value that was reported already, or the end of the slots of an
+    /// incomplete frame.
     no_news: Option<u32>,
     wake: Arc<Doorbell>,
     kicks: Arc<KickCounts>,
 }
 
 impl HostTx {
-    /// Takes over a new ring; `wake` is rung for the application.
+    /// Takes over a new ring. `wake` is the application's doorbell.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::counted(side, wake, Default::default())
     }
 
-    /// Like [`HostTx::new`], with the counters of an earlier ring.
+    /// Like [`HostTx::new`], with the kick counts of an earlier ring.
     pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> Self {
         HostTx { side, hwcur: 0, no_news: None, wake: wake.into(), kicks }
     }
@@ -57,13 +57,13 @@ impl HostTx {
         &self.side
     }
 
-    /// First slot not yet returned to the application.
+    /// First slot that is not yet returned to the application.
     #[inline]
     pub fn hwcur(&self) -> u32 {
         self.hwcur
     }
 
-    /// Counts of kicks to the application.
+    /// Counts of kicks to and from the application.
     pub fn kicks(&self) -> Arc<KickCounts> {
         Arc::clone(&self.kicks)
     }
@@ -73,18 +73,18 @@ impl HostTx {
         self.kicks.count_received();
     }
 
-    /// Whether the application published new slots. Costs one load.
+    /// Whether the application published new slots, at the cost of one load.
     #[inline]
     pub fn has_news(&self) -> bool {
         let head = self.side.csb.head();
         head != self.hwcur && self.no_news != Some(head)
     }
 
-    /// The slot behind the last filled one. Every slot of the ring may be filled, so any index inside the ring is
-    /// legal; moving backwards looks like nearly a whole ring of old slots, as in netmap.
+    /// Returns the slot behind the last filled one: a snapshot of `head`. Any index inside the ring is valid, as every
+    /// slot may be filled; a `head` that moves backwards looks like nearly a whole ring of slots, as in netmap.
     ///
     /// # Errors
-    /// [`BadHead`] the first time that a particular bad value is seen; later that value counts as no news.
+    /// [`BadHead`] when a bad value is seen first; from then on the same value does not count as news.
     #[inline]
     pub fn head(&mut self) -> Result<u32, BadHead> {
         let head = self.side.csb.head();
@@ -95,12 +95,12 @@ impl HostTx {
         if self.no_news.replace(head) == Some(head) { Ok(self.hwcur) } else { Err(BadHead(head)) }
     }
 
-    /// The slots up to `head` end in the middle of a frame: there is news only when `head` moves.
+    /// Records that the slots up to `head` end in the middle of a frame: only another `head` counts as news.
     pub fn wait_beyond(&mut self, head: u32) {
         self.no_news = Some(head);
     }
 
-    /// Returns all slots before `to` and kicks the application if it asked for it.
+    /// Returns all slots before `to` to the application, and kicks it if requested.
     #[inline]
     pub fn complete(&mut self, to: u32) {
         self.hwcur = to;
@@ -108,7 +108,7 @@ impl HostTx {
         self.publish(tail);
     }
 
-    /// Takes all slots before `to`, returns those up to `tail` to the application, and kicks it if it asked for it.
+    /// Takes all slots before `to`, returns those up to `tail` to the application, and kicks it if requested.
     #[inline]
     pub fn take(&mut self, to: u32, tail: u32) {
         self.hwcur = to;
@@ -125,7 +125,7 @@ impl HostTx {
         self.kicks.count(kick);
     }
 
-    /// Asks for a kick with the next `head`. Returns whether there are new slots already; then no kick is asked for.
+    /// Requests a kick for the next `head`. Returns whether there are new slots already; in that case requests no kick.
     pub fn arm(&self) -> bool {
         arm(self.side.csb.kern_need_kick());
         let news = self.has_news();
@@ -135,7 +135,7 @@ impl HostTx {
         news
     }
 
-    /// Stops asking for kicks while the host polls.
+    /// Withdraws the request for a kick, while the host polls.
     pub fn disarm(&self) {
         disarm(self.side.csb.kern_need_kick());
     }
@@ -151,15 +151,15 @@ pub struct HostRx {
 }
 
 impl HostRx {
-    /// Takes over a new ring; `wake` is rung for the application.
+    /// Takes over a new ring. `wake` is the application's doorbell.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::counted(side, wake, Default::default())
     }
 
-    /// Like [`HostRx::new`], with the counters of an earlier ring.
+    /// Like [`HostRx::new`], with the kick counts of an earlier ring.
     pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> Self {
         let leases = Leases::new(side.ring.num_slots());
-        // The host reads the receiver's head whenever it needs room, and asks for a kick only while it waits.
+        // The host reads the receiver's head whenever it needs room, and requests a kick only while it waits.
         disarm(side.csb.kern_need_kick());
         HostRx { side, leases, wake: wake.into(), kicks }
     }
@@ -183,7 +183,7 @@ impl HostRx {
         &self.side
     }
 
-    /// Reserves `want` slots, or the part of the remaining room that `fit` returns; see [`Leases::reserve`].
+    /// Reserves `want` slots, or as many as `fit` returns if there is less room; see [`Leases::reserve`].
     ///
     /// # Errors
     /// [`BadHead`] if the application's `head` is outside its slots.
@@ -192,12 +192,12 @@ impl HostRx {
         self.leases.reserve(want, fit, || self.side.csb.head())
     }
 
-    /// Gives back the slots of a lease behind the first `used`, if still possible; see [`Leases::give_back`].
+    /// Gives back all slots of a lease but the first `used`, if still possible; see [`Leases::give_back`].
     pub fn give_back(&self, lease: Lease, used: u32) -> Option<Lease> {
         self.leases.give_back(lease, used)
     }
 
-    /// Completes a lease whose slots are filled; publishes and kicks as needed.
+    /// Completes a lease whose slots are filled. Publishes slots and kicks the application as needed.
     #[inline]
     pub fn complete(&self, lease: Lease) {
         self.leases.complete(lease, |hwcur, hwtail| self.publish_and_kick(hwcur, hwtail));
@@ -209,7 +209,8 @@ impl HostRx {
         self.kick(wanted(self.side.csb.appl_need_kick()));
     }
 
-    /// Called by one publisher at a time, so it is the only writer of the counts.
+    /// Kicks the application if `kick` is set, and counts. Only one publisher at a time calls this, so the counts have
+    /// one writer.
     #[inline]
     fn kick(&self, kick: bool) {
         if kick {
@@ -218,16 +219,16 @@ impl HostRx {
         self.kicks.count(kick);
     }
 
-    /// First step of [`HostRx::complete`], for a producer with leases in many rings: it takes each step for all rings,
-    /// and so pays for the full fences between the steps once. Ends the lease;
-    /// [`full_fence`](crate::notify::full_fence) must follow.
+    /// First step of [`HostRx::complete`]: ends the lease. [`full_fence`](crate::notify::full_fence) must follow. A
+    /// producer with leases in many rings takes each step for all rings, and needs the full fences between the steps
+    /// only once.
     #[inline]
     pub fn end(&self, lease: Lease) {
         self.leases.end(lease);
     }
 
-    /// Second step: publishes, unless another thread does. Returns whether this call did, and must take the next steps.
-    /// [`full_fence`](crate::notify::full_fence) must follow.
+    /// Second step: publishes, unless another thread is publishing. Returns whether this call published; the caller
+    /// must then take the next steps. [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn publish(&self) -> bool {
         let mine = self.leases.begin();
@@ -237,7 +238,7 @@ impl HostRx {
         mine
     }
 
-    /// Third step: kicks if the application asked for it, and lets other threads publish.
+    /// Third step: kicks the application if requested, and lets other threads publish.
     /// [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn kick_and_stop(&self) {
@@ -245,7 +246,7 @@ impl HostRx {
         self.leases.stop();
     }
 
-    /// Last step: publishes slots that others ended in between.
+    /// Last step: publishes the slots of leases that other threads ended meanwhile.
     #[inline]
     pub fn look_after(&self) {
         if self.leases.has_more() {
@@ -253,13 +254,14 @@ impl HostRx {
         }
     }
 
-    /// Whether the application has asked for a kick and not run since.
+    /// Whether the application has requested a kick and has not run since.
     pub fn is_armed(&self) -> bool {
         wanted_now(self.side.csb.appl_need_kick())
     }
 
-    /// Asks the application for a kick when it releases slots. Look for room once more before sleeping. If several
-    /// workers ask, the first to finish clears the flag of the others: sleep with a time limit.
+    /// Requests a kick when the application releases slots. The caller must look for room once more before it sleeps,
+    /// and must sleep with a time limit: if several workers request a kick, the first that is done clears the flag for
+    /// all.
     pub fn ask_for_room(&self) {
         arm(self.side.csb.kern_need_kick());
     }
@@ -274,12 +276,12 @@ impl HostRx {
         self.leases.see_head(|| self.side.csb.head()).ok()
     }
 
-    /// First slot not yet visible to the application.
+    /// First slot that is not yet visible to the application.
     pub fn hwtail(&self) -> u32 {
         self.leases.tail()
     }
 
-    /// Counts of kicks to the application.
+    /// Counts of kicks to and from the application.
     pub fn kicks(&self) -> &KickCounts {
         &self.kicks
     }

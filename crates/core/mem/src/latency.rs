@@ -1,10 +1,10 @@
-//! Latency of frames from their ring to delivery: a histogram for each ring, from sampled batches.
+//! The latency of frames from their ring to their delivery: a histogram for each ring, from sampled batches.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::steps;
 
-/// The upper bounds of a histogram's parts, in nanoseconds. Longer times are in one part more.
+/// The upper bounds of a histogram's buckets, in nanoseconds. One more bucket counts longer latencies.
 pub const BOUNDS: [u64; 20] = [
     500,
     1_000,
@@ -28,10 +28,10 @@ pub const BOUNDS: [u64; 20] = [
     1_000_000_000,
 ];
 
-/// Number of a histogram's parts.
+/// Number of a histogram's buckets.
 pub const PARTS: usize = BOUNDS.len() + 1;
 
-/// A histogram of latencies. Cumulative; readable by any thread at any time.
+/// A histogram of latencies. It is cumulative, and any thread may read it at any time.
 #[derive(Debug, Default)]
 pub struct Histogram {
     parts: [AtomicU64; PARTS],
@@ -48,18 +48,18 @@ impl Histogram {
         }
     }
 
-    /// Number of frames in each part: above the previous bound, up to its own.
+    /// Number of frames in each bucket: those above the previous bound, up to the bucket's own.
     #[must_use]
     pub fn parts(&self) -> [u64; PARTS] {
         self.parts.each_ref().map(|part| part.load(Ordering::Relaxed))
     }
 
-    /// The non-empty parts: upper bound in nanoseconds (`None` for the last part), and number of frames.
+    /// The non-empty buckets: upper bound in nanoseconds (`None` for the last bucket), and number of frames.
     pub fn filled(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         bounds().zip(self.parts()).filter(|(_, frames)| *frames > 0)
     }
 
-    /// Adds another histogram's parts, unless its bounds differ.
+    /// Adds the sum and the buckets of another histogram, unless its bounds differ.
     pub fn add_parts(&self, sum: u64, parts: &[(Option<u64>, u64)]) {
         let part = |bound| bounds().position(|own| own == bound).and_then(|at| self.parts.get(at));
         if parts.iter().all(|(bound, _)| part(*bound).is_some()) {
@@ -77,20 +77,20 @@ impl Histogram {
     }
 }
 
-/// The upper bound of each part, `None` for the last one.
+/// The upper bound of each bucket, in nanoseconds; `None` for the last one.
 pub fn bounds() -> impl Iterator<Item = Option<u64>> {
     BOUNDS.into_iter().map(Some).chain([None])
 }
 
 static ONE_OF: AtomicU32 = AtomicU32::new(0);
 
-/// Sets the sampling rate: one of this many batches in each ring is timed; 0: no batch.
+/// Sets the sampling rate: one of `one_of` batches in each ring is timed; 0 for none.
 pub fn set_sampling(one_of: u32) {
     ONE_OF.store(one_of, Ordering::Relaxed);
     steps::set_timed(one_of > 0);
 }
 
-/// The sampling rate: one of this many batches is timed; 0: no batch.
+/// The sampling rate: one of this many batches in each ring is timed; 0 for none.
 #[must_use]
 pub fn sampling() -> u32 {
     ONE_OF.load(Ordering::Relaxed)
@@ -100,8 +100,7 @@ pub fn sampling() -> u32 {
 mod tests {
     use super::*;
 
-    /// Objective: a latency is counted in the part whose bound it does not exceed, and beyond the last bound in the
-    /// last part.
+    /// Objective: a latency is counted in the first bucket whose bound it does not exceed, or in the last bucket.
     #[test]
     fn a_latency_counts_in_the_part_that_bounds_it() {
         let histogram = Histogram::default();

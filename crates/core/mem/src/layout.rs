@@ -1,17 +1,17 @@
 //! The layout of a region: pure arithmetic that touches no memory.
 //!
-//! Sizes come from programs. No sum here can overflow: `check` limits a pool to the maximum size of a region before
-//! anything is added up, so pools and CSB arrays together stay far below 2⁶⁴. Offsets of objects that do not exist
-//! saturate at the largest number, which lies in no mapping.
+//! Sizes come from programs. No sum here can overflow: `check` first limits each pool to the maximum size of a region,
+//! so that pools and CSB arrays together stay far below 2⁶⁴. Offsets of objects that do not exist saturate at the
+//! largest number, which is in no mapping.
 
 use thiserror::Error;
 
 /// Default distance between buffers in bytes: 33 cache lines.
 ///
-/// Buffers 2,048 bytes apart fall into the same few cache sets: with one cache line more, one core copies 7 times as
-/// many 64-byte frames over 1,024 buffers. `netvale-bench copy` shows it.
+/// Buffers 2,048 bytes apart share a few cache sets: with one cache line more, one core copies 7 times as many 64-byte
+/// frames over 1,024 buffers (`netvale-bench copy`).
 pub const DEFAULT_BUF_SIZE: u32 = 2112;
-/// Smallest and largest buffer netmap allows, in bytes.
+/// Smallest and largest buffer size that netmap allows, in bytes.
 pub const BUF_SIZE_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
 /// Smallest and largest number of slots in a ring.
 pub const RING_SLOTS_RANGE: std::ops::RangeInclusive<u32> = 2..=16_384;
@@ -24,10 +24,10 @@ const CSB_ENTRY: u64 = 64;
 /// Size of `struct netmap_if` before its ring offsets, in bytes.
 const IF_HEADER: u64 = 56;
 const RING_HEADER: u64 = 256;
-/// `struct netmap_ring` is aligned to netmap's NM_CACHE_ALIGN.
+/// Alignment of `struct netmap_ring`: netmap's `NM_CACHE_ALIGN`.
 const RING_ALIGN: u64 = 128;
 const SLOT: u64 = 16;
-/// Upper bound on the size of a region, so that a request cannot ask for absurd address space.
+/// Maximum size of a region in bytes: limits the address space that a request can take.
 const MAX_REGION: u64 = 1 << 36;
 
 /// Number and size of the objects of one pool.
@@ -39,50 +39,50 @@ pub struct PoolSize {
     pub size: u32,
 }
 
-/// The pools of a region; its layout follows from them.
+/// Number and size of the objects in a region's pools, which determine its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSizes {
     /// `netmap_if` objects: one per port.
     pub ifs: PoolSize,
     /// `netmap_ring` objects: header and slots.
     pub rings: PoolSize,
-    /// Packet buffers, the two reserved ones included.
+    /// Packet buffers, including the two reserved ones.
     pub bufs: PoolSize,
 }
 
-/// Why no region has these sizes.
+/// The reason why no region can have the given sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
-    /// Buffer size not a multiple of 64 in 64..=65,536.
-    #[error("buffer size {0} is not a multiple of 64 between 64 and 65536: choose e.g. 2112")]
+    /// The buffer size is not a multiple of 64 in 64..=65,536.
+    #[error("invalid buffer size {0}: expected a multiple of 64 from 64 to 65536, e.g. 2112")]
     BufSize(u32),
     /// A pool has no objects, or objects too small for their purpose.
-    #[error("the {0} pool is empty or its objects are too small")]
+    #[error("the {0} pool is empty, or its objects are too small or not whole cache lines")]
     Pool(&'static str),
-    /// The caller's memory is too small.
-    #[error("the region takes {needed} bytes and there are {room}: ask for fewer or smaller buffers")]
+    /// The caller's memory is too small, or is not whole pages.
+    #[error("the region needs {needed} bytes in whole pages, {room} are available; request fewer or smaller buffers")]
     Room {
         /// Bytes needed.
         needed: u64,
-        /// Bytes available, which must be whole pages.
+        /// Bytes available.
         room: u64,
     },
-    /// The region exceeds the address space set aside for one.
-    #[error("the region would take {0} bytes, more than {MAX_REGION}: ask for fewer or smaller buffers")]
+    /// The region exceeds the maximum size.
+    #[error("the region would take {0} bytes, more than {MAX_REGION}: request fewer or smaller buffers")]
     TooLarge(u64),
 }
 
 impl RegionSizes {
-    /// Minimum sizes of the region shared by network interfaces: netmap's numbers, with netvale's buffer distance, and
-    /// fewer buffers, as an AF_XDP socket locks its whole region's pages.
+    /// Minimum sizes of the region that network interfaces share: netmap's numbers, with netvale's buffer distance.
+    /// There are fewer buffers than in netmap, as an AF_XDP socket locks all pages of its region.
     pub const COMMON: RegionSizes = RegionSizes {
         ifs: PoolSize { num: 100, size: 1024 },
         rings: PoolSize { num: 200, size: 9 * PAGE as u32 },
         bufs: PoolSize { num: 24 * 1024 + RESERVED_BUFS, size: DEFAULT_BUF_SIZE },
     };
 
-    /// Sizes for a private region whose largest port has `rings` rings of `slots` slots each,
-    /// with room for `pipes` pipes of the same ring size and `extra` extra buffers.
+    /// Sizes for a private region whose largest port has `rings` rings of `slots` slots each, with room for `pipes`
+    /// pipes of the same ring size and `extra` extra buffers.
     pub fn for_port(rings: u32, slots: u32, buf_size: u32, pipes: u32, extra: u32) -> Self {
         // Each pipe adds two ends with one tx and one rx ring each.
         let ring_num = rings.saturating_add(pipes.saturating_mul(4));
@@ -90,7 +90,7 @@ impl RegionSizes {
         // One offset for each ring, including the two host rings.
         let if_bytes = lines(IF_HEADER + 8 * (u64::from(rings.max(4)) + 2));
         RegionSizes {
-            // One for each ring alone, and some for programs that share the port.
+            // One for a program on each ring, and some for programs that share the port.
             ifs: PoolSize { num: rings.saturating_add(8).saturating_add(pipes.saturating_mul(2)), size: if_bytes },
             rings: PoolSize { num: ring_num, size: ring_bytes(slots) },
             bufs: PoolSize { num: bufs, size: buf_size },
@@ -98,8 +98,8 @@ impl RegionSizes {
     }
 }
 
-/// Size of a ring object with `slots` slots in bytes, a whole number of cache lines; saturates for more slots than a
-/// ring can have.
+/// Returns the size in bytes of a ring object with `slots` slots, a whole number of cache lines; saturates for more
+/// slots than a ring can have.
 pub const fn ring_bytes(slots: u32) -> u32 {
     lines(RING_HEADER + SLOT * slots as u64)
 }
@@ -128,15 +128,15 @@ pub struct Layout {
     pub buf_pool: u64,
     /// Total size in bytes, a whole number of pages.
     pub total: u64,
-    /// The sizes of its pools.
+    /// Sizes of the pools.
     pub sizes: RegionSizes,
 }
 
 impl Layout {
-    /// Lays out a region whose pools lie in `room` bytes, a whole number of pages, with the CSB arrays behind them.
+    /// Lays out a region whose pools are in `room` bytes, a whole number of pages, with the CSB arrays behind them.
     ///
     /// # Errors
-    /// Like [`Layout::new`]; also if the pools do not fit.
+    /// Like [`Layout::new`]; also if the pools do not fit into `room`.
     pub fn in_room(sizes: RegionSizes, room: u64) -> Result<Self, LayoutError> {
         let pools = Layout::new(sizes)?;
         if pools.csb_atok > room || !room.is_multiple_of(PAGE) {
@@ -152,7 +152,7 @@ impl Layout {
     /// Lays out a region.
     ///
     /// # Errors
-    /// [`LayoutError`] if a size is impossible; sizes are never rounded silently.
+    /// [`LayoutError`] if a size is invalid; sizes are never rounded silently.
     pub fn new(sizes: RegionSizes) -> Result<Self, LayoutError> {
         check(&sizes)?;
         let mut this = Layout::pools(sizes, 0);
@@ -162,8 +162,8 @@ impl Layout {
         this.bounded()
     }
 
-    /// Lays out a region as a device's memory: a page for the device's header, the CSB arrays, then netmap's memory.
-    /// The total is a power of two, as for PCI devices; rounding up adds buffers.
+    /// Lays out a region as a device's memory: a page for the device's header, the CSB arrays, then netmap's pools. The
+    /// total size is a power of two, as PCI devices require; the memory gained by rounding up holds more buffers.
     ///
     /// # Errors
     /// Like [`Layout::new`].
@@ -179,7 +179,7 @@ impl Layout {
         Layout { csb_atok, csb_ktoa, total, ..Layout::pools(sizes, netmap) }.bounded()
     }
 
-    /// Lays out a region in the usual order, in a power of two of bytes: memory for a PCI device's BAR.
+    /// Lays out a region in the usual order, with a size that is a power of two: memory for a PCI device's BAR.
     ///
     /// # Errors
     /// Like [`Layout::new`].
@@ -234,13 +234,13 @@ impl Layout {
         ((u64::from(self.sizes.rings.size) - RING_HEADER) / SLOT) as u32
     }
 
-    /// Maximum number of rings (in both directions, host rings included) of a port in this region.
+    /// Maximum number of rings of a port in this region, in both directions together, including host rings.
     pub fn max_port_rings(&self) -> u32 {
         (self.sizes.ifs.size - IF_HEADER as u32) / 8
     }
 }
 
-/// Bytes of a pool: the product of two 32-bit numbers fits 64 bits.
+/// Size of a pool in bytes: the product of two 32-bit numbers fits into 64 bits.
 fn bytes(pool: PoolSize) -> u64 {
     u64::from(pool.num) * u64::from(pool.size)
 }

@@ -1,7 +1,7 @@
-//! Several producers, one ring: leases, with no lock held while frames are copied.
+//! Leases, with which several producers fill one ring and hold no lock while they copy frames.
 //!
 //! Every producer reserves a run of slots, copies its frames into them at its own pace, and completes the run. Runs
-//! become visible in the order of their reservation: frames of one source stay in order:
+//! become visible in the order of their reservation, so that frames of one source stay in order:
 //!
 //! ```text
 //!   consumed        published            reserved
@@ -10,15 +10,15 @@
 //!   ───█████████████████░░░░░░░░░░░░░▒▒▒▒▒▒▒▒▒▒─────
 //! ```
 //!
-//! B finishes before A: it records its end in `ends` and continues; A publishes both. Positions are sequence numbers
-//! that never wrap (64 bits); a slot's index is the sequence number modulo the ring's size.
+//! If B finishes before A, B records its end in `ends` and continues, and A publishes both runs. Positions are sequence
+//! numbers of 64 bits, which never wrap; a slot's index is the sequence number modulo the ring's size.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// A run of reserved slots. It must be completed: until then the ring publishes no slots behind it.
+/// A run of reserved slots. It must be completed: until then, slots behind it do not become visible.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lease that is not completed blocks the ring"]
 pub struct Lease {
@@ -29,11 +29,11 @@ pub struct Lease {
     pub count: u32,
 }
 
-/// The application's `head` names a slot that it does not own.
+/// The error that an application's `head`, given here, is outside its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHead(pub u32);
 
-/// The producers' state of one ring.
+/// The state of one ring's leases, shared by its producers.
 #[derive(Debug)]
 pub struct Leases {
     slots: u64,
@@ -57,8 +57,8 @@ impl Leases {
         }
     }
 
-    /// Creates the state of a ring that another process has filled: the receiver has released at least the slots before
-    /// `consumed`, and sees those before `tail`. Both are slot indices that a peer may have written.
+    /// Creates the state of a ring that another process filled before: the receiver has released at least the slots
+    /// before `consumed`, and sees those before `tail`. Both are slot indices that a peer may have written.
     pub fn continued(slots: u32, consumed: u32, tail: u32) -> Self {
         let this = Self::new(slots);
         let slots = this.slots;
@@ -71,13 +71,13 @@ impl Leases {
         this
     }
 
-    /// Reserves `want` slots; if there is less room, the `fit(room)` slots of it that whole frames can use (at most
-    /// `room`). `None` if that is 0.
+    /// Reserves `want` slots; if there is less room, `fit(room)` slots, the number that whole frames can use (at most
+    /// `room`). `None` if no slot is reserved.
     ///
-    /// `head` reads the receiver's `head`; it is called only when the known room is not enough.
+    /// `head` reads the receiver's `head`. It is called only if the known room is not enough.
     ///
     /// # Errors
-    /// [`BadHead`] if the receiver's `head` lies outside its slots.
+    /// [`BadHead`] if the receiver's `head` is outside its slots.
     #[inline]
     pub fn reserve(
         &self,
@@ -105,32 +105,34 @@ impl Leases {
         }
     }
 
-    /// Gives back all slots of a lease but the first `used`, as long as no lease follows it. Returns the part left to
-    /// complete: the whole lease if it is too late, `None` if no slot is used.
+    /// Gives back all slots of a lease but the first `used`, unless another lease follows. Returns the lease that
+    /// remains to be completed: the whole lease if another follows, `None` if no slot remains.
     pub fn give_back(&self, mut lease: Lease, used: u32) -> Option<Lease> {
         let end = lease.start + u64::from(lease.count);
         let to = lease.start + u64::from(used);
-        // A following lease that was given back whole has left no trace.
+        // A following lease that was given back as a whole does not count.
         if to < end && self.reserved.compare_exchange(end, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             lease.count = used;
         }
         (lease.count > 0).then_some(lease)
     }
 
-    /// One slot always stays empty: a ring whose `head` and `tail` meet is empty, not full.
+    /// Number of free slots from `start` on. One slot always stays empty: a ring with `head == tail` is empty, not
+    /// full.
     #[inline]
     fn room(&self, start: u64) -> u64 {
         (self.slots - 1).saturating_sub(start - self.consumed.load(Ordering::Acquire).min(start))
     }
 
-    /// Updates the receiver's progress. Returns the number of slots it has not released yet.
+    /// Updates the receiver's position from its `head`. Returns the number of published slots that it has not released
+    /// yet.
     ///
     /// # Errors
     /// [`BadHead`], as in [`Leases::reserve`].
     pub fn see_head(&self, head: impl Fn() -> u32) -> Result<u64, BadHead> {
         loop {
-            // In this order: a head read after `consumed` is not older than it, and a published position read after the
-            // head is not older than the one the receiver saw.
+            // The order matters: a head read after `consumed` is not older than `consumed`, and a published position
+            // read after the head is not older than the one that the receiver saw.
             let consumed = self.consumed.load(Ordering::Acquire);
             let h = head();
             let published = self.published.load(Ordering::Acquire);
@@ -149,10 +151,10 @@ impl Leases {
         }
     }
 
-    /// Completes a lease. Calls `publish(hwcur, hwtail)` (slot indices) if this makes slots visible; otherwise another
-    /// thread's call does. At most one `publish` runs at a time, with increasing positions.
+    /// Completes a lease. Calls `publish(hwcur, hwtail)` (slot indices) if slots become visible, unless another thread
+    /// does so. At most one `publish` runs at a time, with increasing positions.
     ///
-    /// It consists of the steps below, which a producer with leases in many rings takes for all of them together:
+    /// This consists of steps that a producer with leases in many rings takes for all of them together:
     /// [`Leases::end`], fence, [`Leases::begin`], [`Leases::publish`], [`Leases::stop`], fence, [`Leases::has_more`].
     #[inline]
     pub fn complete(&self, lease: Lease, mut publish: impl FnMut(u32, u32)) {
@@ -161,8 +163,8 @@ impl Leases {
         self.pass_on(&mut publish);
     }
 
-    /// Publishes until no ended slots are left or another thread publishes. Must follow an [`end`](Leases::end) and a
-    /// full fence.
+    /// Publishes until no ended lease is left or another thread publishes. The caller must have called
+    /// [`end`](Leases::end) and a full fence.
     pub fn pass_on(&self, publish: &mut impl FnMut(u32, u32)) {
         while self.begin() {
             self.publish(&mut *publish);
@@ -175,20 +177,20 @@ impl Leases {
     }
 
     /// First step: marks the lease's slots as filled. A full fence must follow: either this thread then sees that the
-    /// publisher has left, or the publisher sees this end. Both sides store, fence, load.
+    /// publisher has stopped, or the publisher sees the end of this lease. Both threads store, fence, and load.
     #[inline]
     pub fn end(&self, lease: Lease) {
         self.end_at(lease.start).store(lease.start + u64::from(lease.count), Ordering::Release);
     }
 
-    /// Second step: returns whether the caller must publish. If not, the thread that is publishing will publish this
-    /// end, too.
+    /// Second step: returns whether the caller must publish. If not, the thread that is publishing also publishes this
+    /// lease.
     #[inline]
     pub fn begin(&self) -> bool {
         self.publishing.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Third step, after a `begin` that returned true: makes the slots ended so far visible.
+    /// Third step, after a `begin` that returned true: makes the slots of ended leases visible.
     #[inline]
     pub fn publish(&self, publish: impl FnOnce(u32, u32)) {
         let from = self.published.load(Ordering::Relaxed);
@@ -206,27 +208,27 @@ impl Leases {
         self.publishing.store(false, Ordering::Release);
     }
 
-    /// Last step: returns whether another thread ended a lease in between without publishing it. Then call
-    /// [`Leases::pass_on`].
+    /// Last step: returns whether another thread ended a lease meanwhile without publishing it. The caller must then
+    /// call [`Leases::pass_on`].
     #[inline]
     pub fn has_more(&self) -> bool {
-        // A stale position makes this return true once too often, never false.
+        // A stale position can only make this return true without need.
         let published = self.published.load(Ordering::Acquire);
         self.completed(published) != published
     }
 
     #[inline]
     fn end_at(&self, seq: u64) -> &AtomicU64 {
-        // The modulus keeps it in range: `ends` has one entry per slot.
+        // The modulus keeps the index in range: `ends` has one entry per slot.
         &self.ends[(seq % self.slots) as usize]
     }
 
-    /// The end of the completed leases that follow `from` without a gap.
+    /// Position of the end of the ended leases that follow `from` without a gap.
     #[inline]
     fn completed(&self, from: u64) -> u64 {
         let mut to = from;
         loop {
-            // An end from an earlier round lies at or before this start.
+            // An end from an earlier round is at or before this start.
             let end = self.end_at(to).load(Ordering::Acquire);
             if end <= to {
                 return to;
@@ -235,7 +237,7 @@ impl Leases {
         }
     }
 
-    /// Index of the first slot not yet visible to the receiver.
+    /// Index of the first slot that is not yet visible to the receiver.
     pub fn tail(&self) -> u32 {
         (self.published.load(Ordering::Acquire) % self.slots) as u32
     }
@@ -268,7 +270,7 @@ mod tests {
     }
 
     /// Objective: unused slots go to the next lease, unless it exists already; a lease without used slots leaves no
-    /// trace.
+    /// trace in the ring.
     #[test]
     fn unused_slots_go_to_the_next_lease() {
         let l = Leases::new(8);
@@ -276,7 +278,7 @@ mod tests {
         let first = lease(3);
         let second = lease(3);
         let first = l.give_back(first, 1).unwrap();
-        assert_eq!(first.count, 3, "there is one behind it");
+        assert_eq!(first.count, 3, "another lease follows");
         let second = l.give_back(second, 1).unwrap();
         assert_eq!((second.slot, second.count), (3, 1));
         assert_eq!(l.give_back(lease(2), 0), None);
@@ -289,7 +291,7 @@ mod tests {
         assert_eq!(seen.get(), (0, 7));
     }
 
-    /// Objective: a continued ring has the same room and position as before; indices outside the ring do no harm.
+    /// Objective: a continued ring has the same room and position as before; indices outside the ring cause no fault.
     #[test]
     fn a_continued_ring_keeps_room_and_position() {
         let l = Leases::continued(4, 3, 1);
@@ -303,8 +305,8 @@ mod tests {
         assert_eq!((forged.tail(), forged.reserve(9, |r| r, || 3).unwrap().unwrap().slot), (3, 3));
     }
 
-    /// Objective: a receiver that releases slots it was never given is detected, and the ring works again once the head
-    /// is right.
+    /// Objective: a receiver that releases slots that were not published is detected, and the ring works again once the
+    /// `head` is valid.
     #[test]
     fn a_head_beyond_the_given_slots_is_detected() {
         let l = Leases::new(4);

@@ -1,25 +1,26 @@
-//! A cell whose content a control thread puts in and takes out while workers use it: a queue lent to workers while a
-//! peer is present.
+//! Lent queues: a cell whose content a control thread puts in and takes out while workers use it. The content is a
+//! queue, present as long as its peer is connected.
 //!
 //! ```text
 //!   control thread                        workers
-//!   put(queue)  ───────────▶ [ queue ] ◀── enter … leave     uses the queue for a batch
-//!   take()      ◀─────────── [       ] ◀── enter: Empty      there is nothing
+//!   put(queue)  ───────────▶ [ queue ] ◀── enter … leave     use the queue for a batch
+//!   take()      ◀─────────── [       ] ◀── enter: Empty      find no queue
 //! ```
 //!
-//! No side waits for the other without a limit:
+//! A thread is *inside* while it may use the content. Neither side waits for the other without a limit:
 //!
-//! - A worker that finds the control thread inside waits [`GLANCE`] for it (changes in place take a few instructions),
-//!   then gets [`EntryError::Busy`]. It waits for other workers as long as it takes: workers never sleep inside.
-//! - The control thread waits [`LIMIT`], during which no worker enters; then it gets [`InUse`] and gives up its peer.
-//!   If it wanted to take the content out, the content is *retired*: no worker uses it again, and the next worker to
-//!   enter, or the control thread's next visit, drops it. Contents keep alive everything they point to: a worker that
-//!   is still inside does no harm.
+//! - A worker that finds the control thread inside waits up to [`GLANCE`] for it (changes in place take a few
+//!   instructions), then gets [`EntryError::Busy`]. It waits for other workers as long as they take: workers never
+//!   sleep inside.
+//! - The control thread waits up to [`LIMIT`], during which no worker enters; then it gets [`InUse`] and gives up its
+//!   peer. If it wanted to take the content out, the content is *retired*: no worker uses it again, and the next worker
+//!   to enter, or the control thread's next visit, drops it. A content keeps alive everything to which it points, so a
+//!   worker that is still inside does no harm.
 //!
-//! Exclusion rests on `users` alone: it counts the workers inside, or marks the control thread inside. `recall` only
-//! holds the control thread's wishes. Workers read it *after* they have counted themselves; with both in one total
-//! order (`SeqCst`), a worker that enters after the content was retired sees that it was. `tests/it/loom_lent.rs`
-//! checks the interleavings.
+//! Exclusion depends on `users` alone, which counts the workers inside, or marks the control thread as inside. `recall`
+//! only holds the control thread's requests. Workers read `recall` *after* they have counted themselves in `users`. As
+//! both words are in one total order (`SeqCst`), a worker that enters after the content was retired sees the request.
+//! `tests/it/loom_lent.rs` checks the interleavings.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -44,31 +45,31 @@ pub use borrower::Borrower;
 pub use loan::Loan;
 use wait_limit::WaitLimit;
 
-/// How long the control thread waits for workers: longer than the half second for which a worker holds a batch for a
-/// lossless receiver.
+/// Maximum time for which the control thread waits for workers: longer than the half second for which a worker holds a
+/// batch for a lossless receiver.
 pub const LIMIT: Duration = Duration::from_secs(2);
-/// How long a worker waits for the control thread, which is inside for a few instructions: longer only on a busy
-/// machine, where it may lose the CPU for some scheduler slices.
+/// Maximum time for which a worker waits for the control thread, which is inside for a few instructions; on a busy
+/// machine it may lose the CPU meanwhile, for some time slices.
 pub const GLANCE: Duration = Duration::from_millis(10);
 
-/// In `users`: the control thread is inside.
+/// Bit of `users`: the control thread is inside.
 const CONTROL: u32 = 1 << 31;
-/// In `recall`: the control thread waits to enter.
+/// Bit of `recall`: the control thread waits to enter.
 const WANTED: u32 = 1;
-/// In `recall`: the next thread that enters must drop the content.
+/// Bit of `recall`: the content is retired; the next thread that enters must drop it.
 const RETIRED: u32 = 2;
 
-/// A worker does not return its queue in time.
+/// The error of a control thread: a worker did not return the queue in time.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("a worker did not return the queue within {} s", LIMIT.as_secs())]
 pub struct InUse;
 
-/// Why a worker cannot enter.
+/// The reason why a worker cannot enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryError {
     /// There is no content.
     Empty,
-    /// The control thread, or another worker, is inside: a content may be present.
+    /// The control thread, or another worker, is inside. There may be a content.
     Busy,
 }
 
@@ -79,14 +80,14 @@ impl EntryError {
     }
 }
 
-/// How many workers may be inside together: [`OneWorker`] or [`ManyWorkers`].
+/// The mode of a cell, which limits the workers inside: [`OneWorker`] or [`ManyWorkers`].
 pub trait LentMode: sealed::LentMode {}
 
-/// One worker at a time; it may change the content.
+/// The mode with one worker at a time, which may change the content.
 #[derive(Debug)]
 pub enum OneWorker {}
 
-/// Any number of workers; the content itself prevents conflicts.
+/// The mode with any number of workers. The content itself prevents conflicts.
 #[derive(Debug)]
 pub enum ManyWorkers {}
 
@@ -97,7 +98,7 @@ mod sealed {
     use super::{AtomicU32, CONTROL, ManyWorkers, OneWorker, Ordering};
 
     pub trait LentMode {
-        /// Counts a worker in, unless an excluding thread is inside.
+        /// Counts a worker in, unless a thread is inside that excludes it. Returns whether the worker is inside.
         fn enter(users: &AtomicU32) -> bool;
 
         /// Counts a worker out.
@@ -112,7 +113,7 @@ mod sealed {
 
         #[inline]
         fn leave(users: &AtomicU32) {
-            // No other thread changes it while one worker is inside: no read-modify-write instruction needed.
+            // No other thread changes `users` while a worker is inside, so a plain store is enough.
             users.store(0, Ordering::Release);
         }
     }
@@ -134,7 +135,8 @@ mod sealed {
     }
 }
 
-/// The cell. One control thread puts contents in and takes them out; other threads may [inspect](Lent::control) them.
+/// The cell. One control thread puts contents in and takes them out; other threads may [inspect](Lent::control) the
+/// content.
 ///
 /// A content that is not `Sync` cannot be shared through a worker's guard:
 ///
@@ -148,7 +150,7 @@ mod sealed {
 /// });
 /// ```
 ///
-/// Nor through the control thread's guard:
+/// It cannot be shared through the control thread's guard, either:
 ///
 /// ```compile_fail,E0277
 /// use netvale_mem::lent::Lent;
@@ -157,7 +159,7 @@ mod sealed {
 /// std::thread::scope(|s| s.spawn(|| guard.as_ref().map(|cell| cell.set(1))).join().unwrap());
 /// ```
 ///
-/// Nor in a cell that several threads may enter together:
+/// Nor can it be in a cell that several workers may enter together:
 ///
 /// ```compile_fail,E0277
 /// use netvale_mem::lent::{Lent, ManyWorkers};
@@ -167,7 +169,7 @@ mod sealed {
 /// });
 /// ```
 ///
-/// Several workers together may not change the content:
+/// Workers of mode `ManyWorkers` may not change the content:
 ///
 /// ```compile_fail,E0596
 /// use netvale_mem::lent::{Lent, ManyWorkers};
@@ -186,9 +188,9 @@ mod sealed {
 /// ```
 #[derive(Debug)]
 pub struct Lent<T, M = OneWorker> {
-    /// Workers inside, or [`CONTROL`].
+    /// Number of workers inside, and [`CONTROL`].
     users: AtomicU32,
-    /// [`WANTED`] and [`RETIRED`].
+    /// Requests of the control thread: [`WANTED`] and [`RETIRED`].
     recall: AtomicU32,
     content: UnsafeCell<Option<T>>,
     mode: PhantomData<M>,
@@ -222,7 +224,7 @@ impl<T, M: LentMode> Lent<T, M> {
         }
     }
 
-    /// Lets a worker enter, until the guard is dropped.
+    /// Lets a worker enter. It leaves when the guard is dropped.
     ///
     /// # Errors
     /// [`EntryError::Empty`] if there is no content; [`EntryError::Busy`] if the control thread stays inside or waits
@@ -236,18 +238,18 @@ impl<T, M: LentMode> Lent<T, M> {
         Ok(LentGuard { lent: self, content: PhantomData })
     }
 
-    /// Like [`Lent::enter`], for a worker that does not wait.
+    /// Like [`Lent::enter`], without waiting.
     ///
     /// # Errors
-    /// [`EntryError::Empty`] if there is no content; [`EntryError::Busy`] if an excluding thread is inside or waits to
-    /// enter.
+    /// [`EntryError::Empty`] if there is no content; [`EntryError::Busy`] if a thread that excludes this worker is
+    /// inside or waits to enter.
     #[inline]
     pub fn enter_now(&self) -> Result<LentGuard<'_, T, M>, EntryError> {
         self.step_in()?;
         Ok(LentGuard { lent: self, content: PhantomData })
     }
 
-    /// Enters immediately if there is a content, or not at all.
+    /// Enters if that is possible immediately and there is a content.
     #[inline]
     fn step_in(&self) -> Result<(), EntryError> {
         if !M::enter(&self.users) {
@@ -265,7 +267,7 @@ impl<T, M: LentMode> Lent<T, M> {
         Ok(())
     }
 
-    /// Leaves again, as the content is recalled or retired; drops a retired one.
+    /// Leaves again because the control thread has a request. Drops a retired content.
     #[cold]
     fn turn_back(&self) -> EntryError {
         if self.recall.load(Ordering::SeqCst) & RETIRED == 0 {
@@ -280,7 +282,7 @@ impl<T, M: LentMode> Lent<T, M> {
         EntryError::Empty
     }
 
-    /// Enters once no excluding thread is inside, unless the control thread takes too long.
+    /// Enters once no thread is inside that excludes this worker, unless the control thread takes too long.
     #[cold]
     fn wait(&self) -> Result<(), EntryError> {
         let mut wait = WaitLimit::of_worker(GLANCE);
@@ -290,7 +292,7 @@ impl<T, M: LentMode> Lent<T, M> {
             let is_for_control = recall & WANTED != 0 || users & CONTROL != 0;
             if !is_for_control {
                 match self.step_in() {
-                    // Another worker's turn does not count against the control thread.
+                    // Only the time of the control thread is limited, not that of other workers.
                     Err(EntryError::Busy) if recall & RETIRED == 0 => wait.renew(GLANCE),
                     Err(EntryError::Busy) => return Err(EntryError::Empty),
                     other => return other,
@@ -302,7 +304,7 @@ impl<T, M: LentMode> Lent<T, M> {
         }
     }
 
-    /// Lets the control thread enter, until the guard is dropped: briefly, as workers wait.
+    /// Lets the control thread enter. It leaves when the guard is dropped, which must be soon, as workers wait.
     ///
     /// # Errors
     /// [`InUse`] if workers stay inside for longer than [`LIMIT`].
@@ -311,7 +313,7 @@ impl<T, M: LentMode> Lent<T, M> {
         self.control_within(LIMIT, 0)
     }
 
-    /// Enters within `limit`; after that sets `then` in `recall`, keeping other threads' bits.
+    /// Enters within `limit`. On failure, sets the bits `then` in `recall`.
     #[inline]
     fn control_within(&self, limit: Duration, then: u32) -> Result<LentControl<'_, T, M>, InUse> {
         let waited = !self.is_mine();
@@ -329,11 +331,11 @@ impl<T, M: LentMode> Lent<T, M> {
 
     #[cold]
     fn wait_for_workers(&self, limit: Duration, then: u32) -> Result<(), InUse> {
-        // One full wait is enough for each content.
+        // One full wait per content is enough.
         let is_retired = self.recall.load(Ordering::SeqCst) & RETIRED != 0;
         let mut wait = WaitLimit::of_control(if is_retired { Duration::ZERO } else { limit });
         loop {
-            // Set again each time: another control thread clears it when it leaves.
+            // The bit is set again each time, as another control thread clears it when it leaves.
             self.recall.fetch_or(WANTED, Ordering::SeqCst);
             if self.is_mine() {
                 return Ok(());
@@ -364,7 +366,7 @@ impl<T, M: LentMode> Lent<T, M> {
         self.take_within(LIMIT)
     }
 
-    /// Like [`Lent::take`], with its own limit.
+    /// Like [`Lent::take`], with another limit.
     ///
     /// # Errors
     /// Like [`Lent::take`].
@@ -372,18 +374,18 @@ impl<T, M: LentMode> Lent<T, M> {
         self.control_within(limit, RETIRED).map(|mut control| control.take())
     }
 
-    /// Whether the control thread waits, or has given up on the content: a worker inside must leave soon.
+    /// Whether the control thread waits, or has retired the content: a worker inside must leave soon.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.recall.load(Ordering::Relaxed) != 0
     }
 }
 
-/// A worker inside, with access to the content.
+/// A worker that is inside, with access to the content. Dropping this lets the worker leave.
 #[derive(Debug)]
 pub struct LentGuard<'a, T, M: LentMode = OneWorker> {
     lent: &'a Lent<T, M>,
-    /// `Send` and `Sync` only if this reference is.
+    /// Makes the guard `Send` and `Sync` only if this reference is.
     content: PhantomData<&'a mut T>,
 }
 
@@ -415,17 +417,17 @@ impl<T, M: LentMode> Drop for LentGuard<'_, T, M> {
     }
 }
 
-/// The control thread inside, alone.
+/// The control thread inside, with exclusive access to the content. Dropping this lets the thread leave.
 #[derive(Debug)]
 pub struct LentControl<'a, T, M: LentMode = OneWorker> {
     lent: &'a Lent<T, M>,
-    /// Whether it had to wait: workers then turn back to let it in.
+    /// Whether the thread had to wait, and must withdraw its request ([`WANTED`]).
     waited: bool,
     content: PhantomData<&'a mut Option<T>>,
 }
 
 impl<T, M: LentMode> LentControl<'_, T, M> {
-    /// Drops a retired content first.
+    /// Drops a retired content, and clears [`RETIRED`].
     #[cold]
     fn fresh(mut self) -> Self {
         drop(self.take());
@@ -439,8 +441,8 @@ impl<T, M: LentMode> Deref for LentControl<'_, T, M> {
 
     #[inline]
     fn deref(&self) -> &Option<T> {
-        // SAFETY: `users` is `CONTROL`, which only this guard set, from a moment when no thread was inside until it is
-        // dropped: no other reference exists.
+        // SAFETY: this guard set `CONTROL` in `users` when no thread was inside, and no thread enters until the guard
+        // is dropped: no other reference exists.
         unsafe { &*self.lent.content.get() }
     }
 }
@@ -448,8 +450,8 @@ impl<T, M: LentMode> Deref for LentControl<'_, T, M> {
 impl<T, M: LentMode> DerefMut for LentControl<'_, T, M> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Option<T> {
-        // SAFETY: `users` is `CONTROL`, which only this guard set, from a moment when no thread was inside until it is
-        // dropped: no other reference exists, as the guard is borrowed exclusively.
+        // SAFETY: this guard set `CONTROL` in `users` when no thread was inside, and no thread enters until the guard
+        // is dropped. The guard is borrowed exclusively, so no other reference exists.
         unsafe { &mut *self.lent.content.get() }
     }
 }
@@ -457,7 +459,8 @@ impl<T, M: LentMode> DerefMut for LentControl<'_, T, M> {
 impl<T, M: LentMode> Drop for LentControl<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
-        // Workers of mode `ManyWorkers` count themselves briefly even while the control thread is inside.
+        // A subtraction: workers of mode `ManyWorkers` count themselves briefly even while the control thread is
+        // inside.
         self.lent.users.fetch_sub(CONTROL, Ordering::SeqCst);
         if self.waited {
             self.lent.recall.fetch_and(!WANTED, Ordering::SeqCst);

@@ -1,38 +1,38 @@
-//! Shared memory of netmap's rings: regions, rings, and the only code that touches words that another process writes
-//! there. (Guest memory is touched in the crates of the devices.)
+//! Shared memory of netmap's rings: regions, rings, and all code that accesses words in them that another process can
+//! write. (The crates of the devices access guest memory.)
 //!
 //! A [`Region`] is one sealed memfd. It holds, in this order, netmap's three pools and the CSB arrays:
 //!
 //! ```text
 //!   0 ┌──────────────────────────┐
-//!     │ netmap_if pool           │  one an opener: names the port's rings by offset
+//!     │ netmap_if pool           │  one per opener, with the offsets of the port's rings
 //!     ├──────────────────────────┤
 //!     │ netmap_ring pool         │  256-byte header, then the slots
 //!     ├──────────────────────────┤
-//!     │ buffer pool              │  0 and 1 reserved; stride 2,112 bytes unless asked otherwise
+//!     │ buffer pool              │  0 and 1 reserved; stride 2,112 bytes by default
 //!     ├──────────────────────────┤
-//!     │ CSB: atok[0..n]          │  written by the application, 64 bytes an entry
-//!     │ CSB: ktoa[0..n]          │  written by the host, 64 bytes an entry
+//!     │ CSB: atok[0..n]          │  written by the application, 64 bytes per entry
+//!     │ CSB: ktoa[0..n]          │  written by the host, 64 bytes per entry
 //!     └──────────────────────────┘
 //! ```
 //!
-//! A region that is a device's memory, mapped by a virtual machine, has a header page and the CSB arrays in front
-//! ([`Layout::device`]). Elsewhere the pools come first: so they alone can replace memory that a program brought itself
-//! (netmap's `extmem`), or lie in a file of their own, with the CSB arrays in a memfd mapped behind it
+//! A region that a virtual machine maps as a device's memory begins with a header page and the CSB arrays
+//! ([`Layout::device`]). In other regions the pools come first, so that the pools alone can be placed in memory that a
+//! program provides (netmap's `extmem`) or in a separate file, with the CSB arrays in a memfd mapped behind that file
 //! ([`Region::in_file`]).
 //!
-//! Two sides use it. The **application** ([`appl`]) fills and empties slots and publishes `head`/`cur`; the **host**
-//! ([`host`]: the switch's worker; a pipe has no host) reads each descriptor once, checks it, and publishes
-//! `hwcur`/`hwtail`. Neither ever forms a `&` or `&mut` to this memory: words shared between the sides are accessed as
-//! atomics, everything else is copied in or out through raw pointers whose bounds were fixed when the view was made.
+//! Two sides use a region. The **application** ([`appl`]) fills and empties slots and publishes `head` and `cur`. The
+//! **host** ([`host`]: the switch's worker; a pipe has no host) reads each descriptor once, checks it, and publishes
+//! `hwcur` and `hwtail`. Neither side forms a `&` or `&mut` to this memory: words shared between the sides are accessed
+//! as atomics, and everything else is copied through raw pointers, whose bounds are fixed when the view is created.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
 //! | [`mapping`] | memfd, seals, mmap |
 //! | [`layout`] | sizes and offsets of the pools (pure) |
 //! | [`pool`] | free objects of a pool (pure, private to the host) |
-//! | [`region`] | a region and the ports carved out of it |
-//! | [`ring`] | one ring: slots and buffers, bounds fixed |
+//! | [`region`] | a region and the ports allocated in it |
+//! | [`ring`] | one ring: slots and buffers, with fixed bounds |
 //! | [`side`] | a ring with its CSB entry and its offsets |
 //! | [`view`] | looks up rings of a region by number |
 //! | [`csb`] | the status block of one ring |
@@ -42,29 +42,29 @@
 //! | [`lease`] | several producers on one rx ring |
 //! | [`lent`] | a queue that a control thread lends to workers |
 //! | [`calls`] | system calls that a peer could block |
-//! | [`fault`] | the reason why a peer loses its port |
+//! | [`fault`] | faults: the reasons why peers lose their ports |
 //! | [`drops`] | counters of frames, bytes and drops |
 //! | [`steps`] | the steps of a traced frame |
-//! | [`pipe`] | zero-copy move from one end's tx ring to the other end's rx ring |
+//! | [`pipe`] | pipes: slots move from one end's tx ring to the other end's rx ring without a copy |
 //! | [`mirror`] | copies, for monitors, of frames that bypass the daemon |
-//! | [`relay`] | a pipe through a host, for an end that does not know pipes |
-//! | [`copy`] | copying frames |
+//! | [`relay`] | a pipe with a host in between, for an end without pipe support |
+//! | [`copy`] | copies of frames |
 //! | [`spin`] | how long to poll before sleeping |
 //! | [`slice`](mod@slice) | short time slices |
 //! | [`watch`] | mappings of files that others may truncate |
-//! | [`words`] | other shared words: a device's header |
+//! | [`words`] | shared words outside rings: a device's header |
 //! | [`noted`] | numbers that outlive the process |
-//! | [`holes`] | waits for holes in a memory file |
+//! | [`holes`] | waits while another process punches holes in a memory file |
 //! | [`latency`] | a histogram of frame latencies for each ring |
 //! | [`offsets`] | offsets of frames in the buffers of a ring |
 //! | [`reason`] | drop reasons, by name |
 //! | [`toucher`] | a thread that touches memory in place of threads that must not wait |
 //!
-//! Under `cfg(fuzzing)` there is also `probe`, with which a fuzzer counts the reads of shared memory and changes it
-//! between them.
+//! Under `cfg(fuzzing)` there is also `probe`: a fuzzer uses it to count the reads of shared memory and to change the
+//! memory between them.
 //!
-//! Under `cfg(loom)` only [`notify`], [`lease`] and [`lent`] are built, on loom's atomics: the code in which two
-//! threads could conflict.
+//! Under `cfg(loom)` only [`notify`], [`lease`] and [`lent`] are built, with loom's atomics: these modules contain the
+//! code in which threads could conflict.
 
 #[cfg(not(loom))]
 pub mod appl;
@@ -135,7 +135,7 @@ pub use region::{PortMem, PortShape, Region, RegionError};
 #[cfg(not(loom))]
 pub use ring::RingMem;
 
-/// The buffers that a port's rings name, in order.
+/// Returns the indices of the buffers in a port's slots, sorted.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn named_bufs(port: &PortMem) -> Vec<u32> {
     let sides = port.tx.iter().chain(&port.rx);
@@ -144,7 +144,7 @@ pub(crate) fn named_bufs(port: &PortMem) -> Vec<u32> {
     all
 }
 
-/// Runs fewer cases under Miri, which is slow, and without files, which it lacks.
+/// The configuration of property tests: fewer cases under Miri, which is slow, and no files, which Miri lacks.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn test_config() -> proptest::test_runner::Config {
     let cases = if cfg!(miri) { 8 } else { 256 };

@@ -1,4 +1,4 @@
-//! A shared mapping: memfd, seals, mmap.
+//! Mappings of memory that processes share: memfd, seals, mmap.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,21 +13,21 @@ use crate::fault::Fault;
 use crate::holes::wait_for_holes;
 use crate::watch::Watch;
 
-/// The source of the memory, which decides how it is freed.
+/// The source of the memory, which determines how it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backing {
     Mmap,
     Heap,
 }
 
-/// Memory shared with other processes (or, if private, between the threads of this one), freed on drop.
+/// Memory that is shared with other processes, or private to this one. It is freed on drop.
 ///
-/// It hands out only raw pointers: the memory behind them may change at any time.
+/// Methods return only raw pointers, as the memory may change at any time.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// The mapped whole pages.
+    /// The whole pages that are mapped: start and length.
     whole: (NonNull<u8>, usize),
     backing: Backing,
     /// Set if another process may truncate the file.
@@ -38,16 +38,16 @@ pub struct Mapping {
 
 // SAFETY: the mapping is plain memory owned by this value, independent of threads.
 unsafe impl Send for Mapping {}
-// SAFETY: the methods take `&self` and only hand out raw pointers; code that dereferences them must cope with
-// concurrent writers anyway.
+// SAFETY: the methods take `&self` and return only raw pointers; code that dereferences them must expect concurrent
+// writers anyway.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes of `fd` for reading and writing.
     ///
     /// # Errors
-    /// `EINVAL` if the file is shorter than `len`, could still be shortened (no shrink seal: a truncated file turns
-    /// every access into SIGBUS) or `len` is 0; otherwise the error of mmap(2).
+    /// `EINVAL` if the file is shorter than `len`, has no shrink seal (accesses to a truncated file raise SIGBUS), or
+    /// `len` is 0; otherwise the error of mmap(2).
     pub fn map(fd: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Self> {
         Self::part(fd, 0, len)
     }
@@ -66,7 +66,7 @@ impl Mapping {
         Self::map_pages(fd, offset, len, MapFlags::SHARED)
     }
 
-    /// Maps `len` bytes of a device's memory, which cannot be truncated: it goes away with the device.
+    /// Maps `len` bytes of a device's memory, which cannot be truncated: it exists as long as the device.
     ///
     /// # Errors
     /// `EINVAL` if `fd` is not a character device or `len` is 0; otherwise the error of mmap(2).
@@ -77,8 +77,8 @@ impl Mapping {
         Self::map_pages(fd, 0, len, MapFlags::SHARED)
     }
 
-    /// Maps `len` bytes at `offset` of the registers or memory of a PCI function. The caller vouches for the
-    /// descriptor: from sysfs or vfio, it stays valid as long as the function.
+    /// Maps `len` bytes at `offset` of the registers or memory of a PCI function. The descriptor must be from sysfs or
+    /// vfio, where it stays valid as long as the function.
     ///
     /// # Errors
     /// `EINVAL` if `len` is 0; otherwise the error of mmap(2).
@@ -89,7 +89,7 @@ impl Mapping {
         Self::map_pages(fd, offset, len, MapFlags::SHARED)
     }
 
-    /// Maps a region's file, or a device's memory, that another process passed on.
+    /// Maps a region's file, or a device's memory, from another process.
     ///
     /// # Errors
     /// Like [`Mapping::map`] and [`Mapping::of_device`].
@@ -97,8 +97,8 @@ impl Mapping {
         if is_device(fd)? { Self::of_device(fd, len) } else { Self::map(fd, len) }
     }
 
-    /// Maps `len` bytes at `offset` of a peer's file, which the peer can truncate: [`Mapping::watched`] must follow.
-    /// Reserves no memory for it.
+    /// Maps `len` bytes at `offset` of a peer's file, without reserving memory. The peer can truncate the file, so
+    /// [`Mapping::watched`] must follow.
     ///
     /// # Errors
     /// `EINVAL` if `len` is 0 or the bytes are not in the file; otherwise the error of mmap(2).
@@ -113,28 +113,27 @@ impl Mapping {
     /// Maps the pages that contain `len` bytes at `offset`.
     fn map_pages(fd: BorrowedFd<'_>, offset: u64, len: usize, flags: MapFlags) -> rustix::io::Result<Self> {
         let too_much = rustix::io::Errno::NOMEM;
-        // Files of huge pages report their page size here, and must be mapped in units of it.
+        // A file of huge pages reports their size as its block size, and must be mapped in units of that size.
         let page = u64::try_from(rustix::fs::fstat(fd)?.st_blksize).unwrap_or(0);
         let page = if page.is_power_of_two() { page.max(4096) } else { 4096 };
         let before = offset & (page - 1);
         let all = before.checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(page)).ok_or(too_much)?;
         let all = usize::try_from(all).map_err(|_| too_much)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no mapping of this process.
         let p = unsafe { rustix::mm::mmap(std::ptr::null_mut(), all, prot, flags, fd, offset - before)? };
         let whole = NonNull::new(p.cast::<u8>()).ok_or(too_much)?;
-        // SAFETY: before + len <= all, so this address and all of the bytes lie inside the mapping.
+        // SAFETY: before + len <= all, so this address and all of the bytes are inside the mapping.
         let start = unsafe { whole.add(before as usize) };
         Ok(Mapping { start, len, whole: (whole, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
     /// Maps parts of two files one behind the other: `len` bytes at `offset` of `file`, and the first `rest` bytes of
-    /// `behind`. The first file may be anyone's: it can be truncated, which [`Mapping::watched`] survives. The second
-    /// one cannot. A file of huge pages must be used in whole pages.
+    /// `behind`. `file` may be a peer's, who can truncate it ([`Mapping::watched`]); `behind` must have a shrink seal.
+    /// Of a file of huge pages, only whole pages can be mapped.
     ///
     /// # Errors
-    /// `EINVAL` if a file is too short, the second one could be truncated, or a length is 0; otherwise the error of
-    /// mmap(2).
+    /// `EINVAL` if a file is too short, `behind` has no shrink seal, or a length is 0; otherwise the error of mmap(2).
     pub fn joined(
         file: BorrowedFd<'_>,
         offset: u64,
@@ -152,13 +151,13 @@ impl Mapping {
         let all = len.checked_add(rest).and_then(|all| all.checked_next_multiple_of(4096)).ok_or(too_much)?;
         let room = all.checked_add(HUGE).ok_or(too_much)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps none of our mappings.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no mapping of this process.
         let reserved = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
         let before = reserved.align_offset(HUGE);
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: 0 <= before < HUGE and all + HUGE = room, so the parts cut off at both ends, and the mappings
-        // between, lie in the reservation, which no other code knows yet. The kernel has moved no byte of it.
+        // SAFETY: 0 <= before < HUGE and all + HUGE = room, so the parts unmapped at both ends, and the mappings
+        // between them, are in the reservation, of which no other code has a pointer yet.
         let mapped = unsafe {
             let start = reserved.cast::<u8>().add(before);
             if before > 0 {
@@ -177,43 +176,46 @@ impl Mapping {
         Ok(Mapping { start, len: all, whole: (start, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
-    /// Makes this process survive the loss of the memory: zeroed memory replaces it.
+    /// Watches the memory: this process survives its loss, and zeroed memory replaces it.
     #[must_use]
     pub fn watched(mut self) -> Self {
         if self.backing == Backing::Mmap {
             let start = self.whole.0.as_ptr() as usize;
             let len = self.whole.1;
-            // SAFETY: this mapping, reached by raw pointers only; `drop` ends the watch before it unmaps it.
+            // SAFETY: the memory is accessed only through raw pointers, and `drop` ends the watch before it unmaps.
             self.watch = Some(unsafe { Watch::new(start, len) });
         }
         self
     }
 
-    /// Delays unmapping while a hole is being punched in the file. That locks the file for as long as the owner likes;
-    /// unmapping would wait for it with a lock that every other thread needs to map anything.
+    /// Makes the drop wait, before it unmaps, until no hole is being punched in the file. The owner can keep the file
+    /// locked by punching holes, and munmap(2) waits for that lock while it holds one that every other thread needs to
+    /// map memory.
     #[must_use]
     pub fn with_holes_in(mut self, file: Arc<OwnedFd>) -> Self {
         self.holes = Some(file);
         self
     }
 
-    /// Names the peer to blame for a loss of the memory, if it is watched. Only the first call counts.
+    /// Sets the peer that is to blame for a loss of the memory, if the memory is watched. Only the first call has an
+    /// effect.
     pub fn blame(&self, fault: &Fault) {
         self.watch.iter().for_each(|watch| watch.blame(fault));
     }
 
-    /// Simulates a loss of its memory, to test which peer is blamed.
+    /// Simulates a loss of the memory, to test which peer is blamed.
     #[doc(hidden)]
     pub fn lose(&self) {
         self.watch.iter().for_each(Watch::lose);
     }
 
-    /// Whether some of its memory was lost.
+    /// Whether any of the memory was lost.
     pub fn is_damaged(&self) -> bool {
         self.watch.as_ref().is_some_and(Watch::is_damaged)
     }
 
-    /// Allocates `len` zeroed, page-aligned bytes of this process's own memory; `None` if there is not enough.
+    /// Allocates `len` zeroed, page-aligned bytes of private memory; `None` if the process has too little memory, or
+    /// `len` is 0.
     pub fn private(len: usize) -> Option<Self> {
         let layout = heap_layout(len)?;
         // SAFETY: the layout has a size above 0.
@@ -228,12 +230,12 @@ impl Mapping {
         })
     }
 
-    /// Locks its pages in memory.
+    /// Locks the pages in memory.
     ///
     /// # Errors
     /// The error of mlock(2).
     pub fn lock(&self) -> rustix::io::Result<()> {
-        // SAFETY: changes only where the kernel keeps the pages of this mapping.
+        // SAFETY: the call only pins the pages of this mapping.
         unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) }
     }
 
@@ -247,12 +249,13 @@ impl Mapping {
         self.len
     }
 
-    /// Whether the mapping is empty (never).
+    /// Whether the mapping is empty: always false.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Pointer to `bytes` bytes at `offset`, if they lie inside the mapping and their address is a multiple of `align`.
+    /// Returns a pointer to `bytes` bytes at `offset`, if they are inside the mapping and their address is a multiple
+    /// of `align`.
     pub fn at(&self, offset: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(bytes)?;
         let address = (self.start.as_ptr() as u64).wrapping_add(offset);
@@ -264,33 +267,33 @@ impl Mapping {
     }
 }
 
-/// Unused pages. Dropping this unmaps them.
+/// Pages that are no longer used. Dropping this unmaps them.
 struct UnusedPages {
     start: NonNull<u8>,
     len: usize,
     holes: Option<Arc<OwnedFd>>,
 }
 
-// SAFETY: only the address of a mapping, which any thread may unmap.
+// SAFETY: the value holds only the address of a mapping, which any thread may unmap.
 unsafe impl Send for UnusedPages {}
 
 impl Drop for UnusedPages {
     fn drop(&mut self) {
         self.holes.iter().for_each(|file| wait_for_holes(file));
-        // SAFETY: the result of an mmap here, unmapped once: only the drop of its `Mapping`, of which no view is left,
-        // makes this.
+        // SAFETY: the pages come from an mmap above and are unmapped once: only the drop of their `Mapping`, of which
+        // no view is left, creates this value.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-/// The unmapping thread, if started.
+/// The queue of the thread that unmaps, if the thread was started.
 static UNMAPPING: OnceLock<Sender<UnusedPages>> = OnceLock::new();
-/// Smaller mappings are unmapped immediately.
+/// Size in bytes from which mappings are unmapped by that thread.
 const LARGE: usize = 1 << 20;
 
-/// Moves the unmapping of large mappings to a thread of its own: freeing gigabytes of pages takes a large part of a
-/// second, too long for a thread that serves others.
+/// Starts a thread that unmaps large mappings: freeing gigabytes of pages takes a large part of a second, too long for
+/// a thread that serves others.
 ///
 /// # Errors
 /// The error of starting the thread.
@@ -306,10 +309,11 @@ fn thread(name: &str, what: impl FnOnce() + Send + 'static) -> std::io::Result<(
     std::thread::Builder::new().name(name.into()).spawn(what).map(drop)
 }
 
-/// Unmaps; memory with possible holes is unmapped by a thread that no other thread waits for.
+/// Unmaps pages. A separate thread unmaps pages of a file in which holes may be punched, as no other thread may wait
+/// for that.
 fn unmap(pile: UnusedPages) {
     match pile.holes {
-        // Without a thread, this one waits.
+        // If no thread can be started, this one waits.
         Some(_) => drop(thread("netvale-holes", move || drop(pile))),
         None => drop(pile),
     }
@@ -322,14 +326,14 @@ impl Drop for Mapping {
             Backing::Mmap => {
                 let pile = UnusedPages { start: self.whole.0, len: self.whole.1, holes: self.holes.take() };
                 match UNMAPPING.get().filter(|_| pile.len >= LARGE || pile.holes.is_some()) {
-                    // If the thread is gone, the pages are unmapped here.
+                    // If that thread is gone, this one unmaps the pages.
                     Some(thread) => drop(thread.send(pile)),
                     None => drop(pile),
                 }
             }
             Backing::Heap => {
                 if let Some(layout) = heap_layout(self.len) {
-                    // SAFETY: allocated in `private` with this very layout, freed once.
+                    // SAFETY: `private` allocated the memory with the same layout; it is freed once.
                     unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
                 }
             }
@@ -346,7 +350,7 @@ fn heap_layout(len: usize) -> Option<std::alloc::Layout> {
     std::alloc::Layout::from_size_align(len, 4096).ok().filter(|_| len > 0)
 }
 
-/// The kind of pages behind a region.
+/// The kind of a region's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PageKind {
     /// Ordinary pages.
@@ -356,7 +360,8 @@ pub enum PageKind {
     PreferHuge,
 }
 
-/// Creates a memfd of `len` bytes, sealed against changes of its size. Also returns whether it has huge pages.
+/// Creates a memfd of at least `len` bytes, sealed against changes of its size. Returns it with its mapping, and
+/// whether it has huge pages.
 ///
 /// # Errors
 /// The error of memfd_create(2), ftruncate(2), fcntl(2) or, for huge pages, mmap(2).

@@ -1,11 +1,12 @@
-//! Copies of frames that pass a ring without the daemon: of a pipe, of a network interface.
+//! Mirrors: copies, for monitors, of frames on rings that the daemon does not serve (of a pipe or a network interface).
 //!
-//! The mover of a ring's frames reads one word of its status block, once a sync. While the word is not zero, it names a
-//! ring of the same region, into which each frame is copied, too. The daemon plays the host of that ring and forwards
-//! the copies to the monitors. The mover never waits for it: a frame without room is not copied.
+//! The process that moves a ring's frames reads one word of the ring's status block at each sync. While the word is not
+//! zero, it names another ring of the same region, and the process also copies each frame into that ring. The daemon
+//! acts as the host of that ring and forwards the copies to the monitors. The process never waits for the daemon: a
+//! frame for which there is no room is not copied.
 //!
-//! The other side can write the word, the ring and the slots at any time: they are snapshots, and no place outside the
-//! region is reached through them.
+//! The other side can write to the word, the ring and the slots at any time. The process uses checked snapshots of
+//! them, and never accesses anything outside the region.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,22 +19,23 @@ use crate::mapping::Mapping;
 use crate::side::RingSide;
 use crate::view::RegionLayout;
 
-/// The copying side of one ring. One thread moves that ring's frames at a time.
+/// The copying side of one ring, whose frames one thread moves at a time.
 #[derive(Debug)]
 pub struct Mirror {
     map: Arc<Mapping>,
     places: RegionLayout,
     moment: Moment,
-    /// The value of the word from which `ring` was found.
+    /// The value of the word that names `ring`.
     named: u32,
     ring: Option<RingSide>,
-    /// Slots of an incomplete frame: written, not published.
+    /// Number of slots of an incomplete frame: written, but not published.
     begun: u32,
     /// Whether the rest of the current frame is skipped for lack of room.
     lost: bool,
 }
 
-/// The value of a [`Mirror`]'s word that names a ring of the region. The ring has as many slots as the watched one.
+/// Returns the value of a [`Mirror`]'s word that names ring object `ring` of the region. That ring must have as many
+/// slots as the watched one.
 pub fn name(ring: u32) -> u32 {
     ring + 1
 }
@@ -44,7 +46,7 @@ impl Mirror {
         Mirror { map: Arc::clone(map), places, moment, named: 0, ring: None, begun: 0, lost: false }
     }
 
-    /// Copies `count` slots of `of` from `first` on, if the ring is watched.
+    /// Copies `count` slots of the ring `of` from `first` on, if the ring is watched.
     #[inline]
     pub fn copy(&mut self, of: &RingSide, first: u32, count: u32) {
         let named = of.csb.mirror(self.moment).load(Ordering::Acquire);
@@ -78,11 +80,11 @@ impl Mirror {
         for _ in 0..count {
             let slot = of.ring.slot_word(from);
             let more = slot.flags & NS_MOREFRAG;
-            // On rings with offsets, a slot's `ptr` gives the frame's offset.
+            // On rings with offsets, a slot's `ptr` holds the frame's offset.
             let begin = if mask == 0 { 0 } else { (of.ring.ptr(from) & mask).min(size.into()) as u32 };
             from = of.ring.next(from);
             if self.lost || at == tail {
-                // Drops the whole frame, not only its end.
+                // Omits the whole frame, not only its end.
                 self.lost = more != 0;
                 self.begun = 0;
                 at = whole;
@@ -129,7 +131,7 @@ mod tests {
             self.port.tx[0].csb.mirror(Moment::Passing).store(name(self.to.csb_first()), Ordering::Release);
         }
 
-        /// Fills slots with these lengths and flags from `first` on, and copies them.
+        /// Fills slots with the given lengths and flags from `first` on, and has them copied.
         fn pass(&mut self, first: u32, frames: &[(u16, u16)]) {
             let side = &self.port.tx[0];
             for (k, &(len, flags)) in frames.iter().enumerate() {
@@ -141,7 +143,7 @@ mod tests {
             self.mirror.copy(&self.port.tx[0], first, count);
         }
 
-        /// Lengths of the copies that the host finds and returns.
+        /// Returns the lengths of the copies that the host finds, and releases their slots.
         fn take(&self) -> Vec<u16> {
             let side = &self.to.tx[0];
             let mut at = side.csb.hwcur();
@@ -178,8 +180,8 @@ mod tests {
         assert!(p.take().is_empty());
     }
 
-    /// Objective: a frame of several slots appears once complete, even if moved in parts; one without room for its end
-    /// does not appear at all, and the next one does.
+    /// Objective: the copy of a frame of several slots appears once it is complete, even if the frame moves in parts; a
+    /// frame without room for its end does not appear at all, and the next frame does.
     #[test]
     fn a_frame_appears_only_when_complete() {
         let mut p = pair(8);
@@ -195,7 +197,8 @@ mod tests {
         assert_eq!(p.take(), [14]);
     }
 
-    /// Objective: with any word, indices and slots, nothing outside the region is touched, and nothing panics.
+    /// Objective: with any values of the word, indices and slots, nothing outside the region is accessed, and nothing
+    /// panics.
     #[test]
     fn hostile_words_touch_nothing_outside_the_region() {
         let mut p = pair(8);

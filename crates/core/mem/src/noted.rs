@@ -1,7 +1,9 @@
-//! A few numbers that a process records while it works and that outlive it: its progress, for a successor after a kill.
+//! Numbers that a process records while it works and that outlive the process: its progress, for a successor after a
+//! kill.
 //!
-//! They lie twice in a memfd of their own: newer numbers are written beside the previous ones, and count only once
-//! complete. So one copy is whole whenever the process is killed. Recording costs a few stores, and no system call.
+//! A memfd holds two records of the numbers. A process writes new numbers to the older record, and makes it the valid
+//! one only when it is complete, so that one record is complete whenever the process is killed. This takes a few
+//! stores, and no system call.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,15 +13,15 @@ use rustix::io::Errno;
 use crate::mapping::{Mapping, PageKind, sealed_memfd};
 use crate::words::Words;
 
-/// How many numbers are recorded together.
+/// Number of numbers in a record.
 pub const NUMBERS: usize = 12;
-/// Bytes of the memory.
+/// Size of the memory, bytes.
 const BYTES: usize = 4096;
-/// Indices of the newest record's number and of the first record: words of 32 bits.
+/// Indices, in words of 32 bits, of the number of the valid record and of the first record.
 const NEWEST: usize = 0;
 const FIRST: usize = 16;
 
-/// Numbers that outlive the process. One thread writes them.
+/// The recorded numbers. One thread writes them.
 #[derive(Debug)]
 pub struct NotedCounts {
     file: OwnedFd,
@@ -37,7 +39,7 @@ impl NotedCounts {
         Self::with(file, mapping)
     }
 
-    /// Continues another process's record.
+    /// Continues another process's records.
     ///
     /// # Errors
     /// `EINVAL` if the memory is too small or could be truncated; otherwise the error of mmap(2).
@@ -52,7 +54,7 @@ impl NotedCounts {
         Ok(NotedCounts { file, words, newest })
     }
 
-    /// The word at which a record begins.
+    /// Returns the index of the word at which record number `notes` begins.
     fn place(notes: u32) -> usize {
         FIRST + (notes % 2) as usize * 2 * NUMBERS
     }
@@ -64,11 +66,11 @@ impl NotedCounts {
         for (i, number) in numbers.into_iter().enumerate() {
             self.words.store_wide(place + 2 * i, number);
         }
-        // They count from here on.
+        // From here on, the new record is the valid one.
         self.words.store(NEWEST, self.newest);
     }
 
-    /// A copy of the last record. A foreign process may have written any value there.
+    /// Returns a copy of the valid record. Another process may have written any value.
     pub fn read(&self) -> [u64; NUMBERS] {
         let place = Self::place(self.words.load(NEWEST));
         std::array::from_fn(|i| self.words.load_wide(place + 2 * i))
@@ -89,7 +91,7 @@ mod tests {
         NotedCounts::continued(noted.as_fd().try_clone_to_owned().unwrap()).unwrap()
     }
 
-    /// Objective: another process finds the last record, and its own continue from there.
+    /// Objective: another process finds the last complete record, and continues with its own.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn another_process_finds_the_last_record() {
@@ -105,7 +107,7 @@ mod tests {
         assert_eq!(again(&next).read(), [7; NUMBERS]);
     }
 
-    /// Objective: an incomplete record does not count, whatever its contents.
+    /// Objective: an incomplete record does not become valid, whatever its contents.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn an_incomplete_record_does_not_count() {

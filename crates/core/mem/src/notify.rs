@@ -1,18 +1,18 @@
-//! Arm, re-check, sleep, kick: the one place where a wake-up could be lost.
+//! Arm, re-check, sleep, kick: the protocol that prevents lost wake-ups.
 //!
-//! Two sides share a flag (`need_kick`, written by the side that sleeps) and some news (`head` or `hwtail`,
-//! written by the side that wakes). The discipline:
+//! Two sides share a flag (`need_kick`, written by the side that sleeps) and *news* (`head` or `hwtail`, written by the
+//! side that wakes the other). They follow this protocol:
 //!
 //! ```text
 //!   sleeper                          waker
 //!   need_kick = 1        (arm)       news = …             (publish)
 //!   full fence                       full fence
-//!   news? then need_kick = 0, go on  need_kick? then ring the doorbell
+//!   news? then need_kick = 0, work   need_kick? then ring the doorbell
 //!   sleep on the doorbell
 //! ```
 //!
-//! With a full fence on both sides, at least one of them sees the other's write: a wake-up is never lost.
-//! `tests/it/loom.rs` checks every interleaving of exactly these functions.
+//! With a full fence on both sides, at least one side sees the other's write, so no wake-up is lost.
+//! `tests/it/loom.rs` checks every interleaving of these functions.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -33,28 +33,28 @@ use rustix::process::{Pid, getpid};
 use crate::calls::{marked, timed};
 use crate::fault::Fault;
 
-/// Announces that the sleeper wants a kick. It must look for news once more before it sleeps.
+/// Requests a kick. The caller must look for news once more before it sleeps.
 #[inline]
 pub fn arm(need_kick: &AtomicU32) {
     need_kick.store(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
-/// Withdraws the request: the sleeper is awake.
+/// Withdraws the request for a kick, as the caller is awake.
 #[inline]
 pub fn disarm(need_kick: &AtomicU32) {
     need_kick.store(0, Ordering::Relaxed);
 }
 
-/// Returns whether the other side wants a kick; called by the waker after it published its news.
+/// Returns whether the other side requests a kick. The caller must have published its news.
 #[inline]
 pub fn wanted(need_kick: &AtomicU32) -> bool {
     full_fence();
     wanted_now(need_kick)
 }
 
-/// The fence between publishing and [`wanted_now`], for a waker that publishes in many places and then checks many
-/// flags.
+/// The fence between publishing news and [`wanted_now`], for a caller that publishes in many places and then checks
+/// many flags.
 #[inline]
 pub fn full_fence() {
     fence(Ordering::SeqCst);
@@ -66,7 +66,7 @@ pub fn wanted_now(need_kick: &AtomicU32) -> bool {
     need_kick.load(Ordering::Relaxed) != 0
 }
 
-/// Counts of kicks of one ring, from one side. Written by one thread at a time, read by any.
+/// Counts of one ring's kicks, kept by one side. One thread writes them at a time; any thread may read them.
 #[derive(Debug, Default)]
 pub struct KickCounts {
     sent: AtomicU64,
@@ -75,11 +75,11 @@ pub struct KickCounts {
 }
 
 impl KickCounts {
-    /// Counts one publication: with a kick sent, or without need for one.
+    /// Counts one publication, with a kick (`sent`) or without.
     #[inline]
     pub fn count(&self, sent: bool) {
         let c = if sent { &self.sent } else { &self.suppressed };
-        // One writer at a time: no read-modify-write instruction needed.
+        // With one writer at a time, no read-modify-write instruction is needed.
         c.store(c.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
@@ -111,26 +111,26 @@ impl KickCounts {
     }
 }
 
-/// The doorbell rung when the other side armed its `need_kick`: an eventfd, or a register of a device.
+/// A doorbell, rung if the other side set its `need_kick`: an eventfd, or a register of a device.
 ///
-/// All signals to and from peers go through it, whatever a protocol calls them. A doorbell that a peer can access
-/// ([`Doorbell::shared`], [`Doorbell::given`]) knows which peer to blame if it blocks.
+/// All signals to and from peers are doorbells, whatever a protocol calls them. A doorbell that a peer can access
+/// ([`Doorbell::shared`], [`Doorbell::given`]) holds the [`Fault`] of the peer that is to blame if it blocks.
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
-    /// The fault of the peer with access to it, if any.
+    /// The fault of the peer that can access the doorbell, if any.
     fault: Option<Fault>,
     #[cfg(not(loom))]
     register: Option<DoorbellRegister>,
 }
 
-/// A register to write, and the value.
+/// A register, and the value to write.
 #[cfg(not(loom))]
 #[derive(Debug)]
 enum DoorbellRegister {
     /// A word of mapped memory.
     Mapped { words: crate::words::Words, index: usize, value: u32 },
-    /// A register behind a file: ringing writes zero at this offset.
+    /// A register in a file, written with zero at this offset.
     File { file: OwnedFd, at: u64 },
 }
 
@@ -141,7 +141,7 @@ impl DoorbellRegister {
         match self {
             DoorbellRegister::Mapped { words, index, value } => words.store(*index, *value),
             DoorbellRegister::File { file, at } => {
-                // A device that is gone needs no ringing.
+                // An error means that the device is gone; it needs no kick then.
                 let _ = rustix::io::pwrite(file, &0u32.to_le_bytes(), *at);
             }
         }
@@ -158,7 +158,7 @@ impl DoorbellRegister {
 }
 
 impl Doorbell {
-    /// Creates a doorbell that no peer, or only a trusted one, can access.
+    /// Creates a doorbell that no peer, or only a trusted peer, can access.
     ///
     /// # Errors
     /// The error of eventfd(2).
@@ -174,11 +174,11 @@ impl Doorbell {
         Ok(Doorbell { fault: Some(fault.clone()), ..Doorbell::new()? })
     }
 
-    /// Takes over a doorbell from a peer.
+    /// Takes over a peer's doorbell.
     ///
     /// # Errors
-    /// `EINVAL` if it is not an eventfd: writing any other file could block this thread unnoticed, or have side
-    /// effects.
+    /// `EINVAL` if the descriptor is not an eventfd: a write to another file could block this thread unnoticed, or have
+    /// side effects.
     pub fn given(fd: OwnedFd, fault: &Fault) -> rustix::io::Result<Self> {
         if name_of(&fd)? != "anon_inode:[eventfd]" {
             return Err(Errno::INVAL);
@@ -186,11 +186,11 @@ impl Doorbell {
         Self::mistrusted(fd, fault)
     }
 
-    /// Like [`Doorbell::given`], for a doorbell that is only rung: it may also be a UNIX socket, as for User-Mode
-    /// Linux.
+    /// Like [`Doorbell::given`], for a doorbell that this process only rings. It may also be a UNIX socket, as for
+    /// User-Mode Linux.
     ///
     /// # Errors
-    /// `EINVAL` if it is neither.
+    /// `EINVAL` if the descriptor is neither an eventfd nor a UNIX socket.
     pub fn given_to_ring(fd: OwnedFd, fault: &Fault) -> rustix::io::Result<Self> {
         use rustix::net::{AddressFamily, sockopt};
         let is_socket = || sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
@@ -207,7 +207,7 @@ impl Doorbell {
         Ok(Doorbell { fault: Some(fault.clone()), ..Doorbell::from_fd(fd) })
     }
 
-    /// Takes over a doorbell from a trusted peer.
+    /// Takes over a trusted peer's doorbell.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Doorbell {
             fd,
@@ -217,7 +217,7 @@ impl Doorbell {
         }
     }
 
-    /// Creates a doorbell that is a device's register: ringing it writes `value` into word `index`. Its descriptor
+    /// Creates a doorbell that is a device's register: a ring writes `value` to word `index`. The doorbell's descriptor
     /// never becomes readable.
     ///
     /// # Errors
@@ -227,8 +227,8 @@ impl Doorbell {
         Ok(Doorbell { register: Some(DoorbellRegister::Mapped { words, index, value }), ..Doorbell::new()? })
     }
 
-    /// Creates a doorbell that is a device's register behind a file: ringing it writes 32 zero bits at `at`. Its
-    /// descriptor never becomes readable.
+    /// Creates a doorbell that is a device's register in a file: a ring writes 32 zero bits at offset `at`. The
+    /// doorbell's descriptor never becomes readable.
     ///
     /// # Errors
     /// The error of eventfd(2).
@@ -237,43 +237,43 @@ impl Doorbell {
         Ok(Doorbell { register: Some(DoorbellRegister::File { file, at }), ..Doorbell::new()? })
     }
 
-    /// Redirects this doorbell, ringing and waiting, to the eventfd `to`; the descriptor's number stays. A thread that
-    /// rings at the same moment rings one or the other.
+    /// Redirects this doorbell to the eventfd `to`, for ringing and waiting; the descriptor's number stays the same. A
+    /// thread that rings meanwhile rings either the old or the new eventfd.
     ///
     /// # Errors
     /// The error of dup3(2).
     #[allow(unsafe_code)]
     pub fn lead_to(&self, to: BorrowedFd<'_>) -> rustix::io::Result<()> {
         use std::os::fd::{AsRawFd, FromRawFd};
-        // SAFETY: a second owner of the descriptor for the length of the call, never dropped. dup3 replaces the file
-        // behind the number in one step, so the number is valid all the time.
+        // SAFETY: the second owner of the descriptor exists only during the call, and is never dropped. dup3 replaces
+        // the file behind the number in one step, so the number is valid all the time.
         let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.fd.as_raw_fd()) });
         rustix::io::dup3(to, &mut number, rustix::io::DupFlags::CLOEXEC)
     }
 
-    /// Returns its descriptor.
+    /// Returns the doorbell's descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
 
-    /// Rings it. A full counter (a peer that never reads) is a pending wake-up already, so errors do not matter.
+    /// Rings the doorbell. Ignores errors: if the counter is full, because the peer never reads it, a wake-up is
+    /// pending already.
     pub fn ring(&self) {
         #[cfg(not(loom))]
         if let Some(r) = &self.register {
             return r.ring();
         }
-        // An error has no remedy here.
+        // An error has no remedy.
         let _ = self.bounded(|| rustix::io::write(&self.fd, &1u64.to_ne_bytes()));
     }
 
-    /// Clears pending rings: the next wait sleeps. Returns whether one was pending.
+    /// Clears pending rings, so that the next wait sleeps. Returns whether a ring was pending.
     pub fn drain(&self) -> bool {
         let mut count = [0u8; 8];
         self.bounded(|| rustix::io::read(&self.fd, &mut count)) == Ok(8)
     }
 
-    /// Makes a call on the eventfd, unless the peer has made such a call block or last before. Only a call that blocks
-    /// is interrupted ([`crate::calls`]), and only a peer can make it block.
+    /// Makes a call on the eventfd, unless the peer has made such a call block or last before ([`crate::calls`]).
     #[inline]
     fn bounded(&self, call: impl FnOnce() -> rustix::io::Result<usize>) -> rustix::io::Result<usize> {
         match &self.fault {
@@ -302,9 +302,10 @@ impl AsFd for Doorbell {
     }
 }
 
-/// The kernel's name of a descriptor's file: it begins with a slash if the file has a path.
+/// Returns the kernel's name of a descriptor's file, which begins with a slash if the file has a path.
 fn name_of(fd: &OwnedFd) -> rustix::io::Result<String> {
-    /// The folder of a process's descriptors, and that process: finding the folder takes longer than reading it.
+    /// The folder of this process's descriptors, kept because opening it takes longer than a read in it. A fork has
+    /// another process id.
     static FOUND: Mutex<Option<(Pid, OwnedFd)>> = Mutex::new(None);
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     let own = getpid();
@@ -320,7 +321,7 @@ fn name_of(fd: &OwnedFd) -> rustix::io::Result<String> {
     name.ok().and_then(|name| name.into_string().ok()).ok_or(Errno::INVAL)
 }
 
-/// Sleeps for `time`, or until `stop` becomes readable. Returns whether it became readable.
+/// Sleeps for `time`, or until `stop` becomes readable. Returns whether `stop` is readable.
 pub fn nap(stop: BorrowedFd<'_>, time: Duration) -> bool {
     let limit = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
     let mut one = [PollFd::from_borrowed_fd(stop, PollFlags::IN)];

@@ -1,22 +1,22 @@
 //! Offsets at which frames begin in the buffers of a ring (netmap.h, `NETMAP_REQ_OPT_OFFSETS`), and whether the ring
-//! takes frames.
+//! accepts frames.
 //!
-//! With offsets, a slot's `ptr` holds the frame's offset in its buffer. The application may write it at any time, so it
-//! is read once and limited to the ring's maximum. Rings without offsets, nearly all, cost one load of a word per
-//! batch.
+//! In a ring with offsets, a slot's `ptr` holds the frame's offset in its buffer. The application may write `ptr` at
+//! any time, so each user reads it once and limits it to the ring's maximum. Most rings have no offsets, and cost one
+//! load per batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ring::RingMem;
 
-/// The contents of `ptr` in the slots of a ring.
+/// The format of the offsets in the `ptr` fields of a ring's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OffsetRule {
     /// Number of low bits that hold the offset: 1 to 64.
     pub bits: u32,
-    /// Largest offset in bytes, at most a buffer's size. Larger ones count as this.
+    /// Largest offset in bytes, at most a buffer's size. Larger offsets are reduced to it.
     pub max: u32,
-    /// The offset in all slots after the ring was opened.
+    /// The offset in all slots when the ring is opened, in bytes.
     pub initial: u32,
 }
 
@@ -26,20 +26,20 @@ impl OffsetRule {
         u64::MAX >> (64 - self.bits.clamp(1, 64))
     }
 
-    /// The offset in a slot's `ptr`.
+    /// Returns the offset in a slot's `ptr`, in bytes.
     #[inline]
     pub fn of(&self, ptr: u64) -> u32 {
         (ptr & self.mask()).min(self.max.into()) as u32
     }
 
-    /// Replaces the offset in a slot's `ptr`.
+    /// Returns `ptr` with its offset replaced.
     #[inline]
     pub fn put(&self, ptr: u64, offset: u32) -> u64 {
         ptr & !self.mask() | u64::from(offset) & self.mask()
     }
 }
 
-/// The rule of a ring, kept in the host's private memory. Read by workers while the control thread changes it.
+/// The offset rule of a ring, in the host's private memory. Workers read it while the control thread changes it.
 #[derive(Debug, Default)]
 pub struct Offsets(AtomicU64);
 
@@ -64,7 +64,7 @@ impl Offsets {
         (self.0.load(Ordering::Relaxed) >> INITIAL_AT & FIELD) as u32
     }
 
-    /// Whether the ring is closed to frames for now.
+    /// Whether the ring accepts no frames at present.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.0.load(Ordering::Relaxed) & (CLOSED | IDLE) != 0
@@ -76,7 +76,7 @@ impl Offsets {
         self.0.load(Ordering::Relaxed) & IDLE != 0
     }
 
-    /// Sets whether the ring has a reader. Without one it takes no frames.
+    /// Sets whether the ring has no reader. A ring without a reader accepts no frames.
     pub fn set_idle(&self, idle: bool) {
         if idle {
             self.0.fetch_or(IDLE, Ordering::Relaxed);
@@ -102,13 +102,13 @@ impl Offsets {
     }
 }
 
-/// How to find a frame's offset in its buffer: 0, or in the slot's `ptr`. The first costs nothing.
+/// The way to find a frame's offset in its buffer: [`AtStart`], at no cost, or an [`OffsetRule`].
 pub trait OffsetSource: Copy {
-    /// The offset in slot `i`, whose `ptr` is read once.
+    /// Returns the frame's offset in the buffer of slot `i`, from a single read of the slot's `ptr`.
     fn of_slot(self, ring: &RingMem, i: u32) -> u32;
 }
 
-/// Frames begin at the start of their buffers.
+/// No offsets: frames begin at the start of their buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct AtStart;
 
@@ -133,8 +133,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: a rule survives its encoding, closed or not; no `ptr` gives an offset beyond the maximum; a
-        /// stored offset is read back, and other bits of `ptr` stay.
+        /// Objective: a rule survives its encoding, whether the ring is closed or not; no `ptr` yields an offset beyond
+        /// the maximum; a stored offset is read back, and the other bits of `ptr` stay unchanged.
         #[test]
         fn a_rule_survives_its_encoding(
             bits in 17u32..=64,

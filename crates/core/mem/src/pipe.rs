@@ -1,19 +1,19 @@
-//! Netmap pipes: from one end's tx ring to the other end's rx ring by swapping buffer indices.
+//! Netmap pipes: frames move from one end's tx ring to the other end's rx ring by a swap of buffer indices.
 //!
-//! Both ends lie in one region. There is no host between them: the sender's own sync plays that role. It swaps its
-//! filled slots with empty slots of the receiver's ring and publishes the receiver's `hwtail`: the receiver sees a
-//! host, and its ring is an ordinary [`AppRing`](crate::appl::AppRing).
+//! Both ends are in one region, without a host between them: the sender's own sync takes the host's role. It swaps
+//! filled slots with empty slots of the receiver's ring and publishes the receiver's `hwtail`. To the receiver this
+//! looks like a host: its ring is an ordinary [`AppRing`](crate::appl::AppRing).
 //!
 //! ```text
 //!   end A: tx ring ──swap slots──► end B: rx ring        frames stay where they are
 //! ```
 //!
-//! The two rings run in step: both have the same number of slots, and slot k goes to slot k. A slot is the sender's
-//! again once the receiver has released it: the tx ring's `tail` follows the rx ring's `head`, one slot behind. So at
-//! most one ring's worth is in flight, the sender sees how much is unread, and every slot that it may fill has a place
-//! at the other end. The receiver sees a frame of several slots once it is complete.
+//! Both rings have the same number of slots, and slot k of the tx ring goes to slot k of the rx ring. The sender gets a
+//! slot back once the receiver has released it: the tx ring's `tail` follows the rx ring's `head`, one slot behind.
+//! Thus at most one ring of slots is in flight, the sender sees how many are unread, and there is room at the other end
+//! for every slot that it may fill. The receiver sees a frame of several slots once it is complete.
 //!
-//! Either end may be a hostile process: each treats the other's indices and slots as snapshots to be checked.
+//! Either end may be a hostile process: each end checks its snapshots of the other's indices and slots.
 
 use crate::appl::SyncResult;
 use crate::mirror::Mirror;
@@ -29,23 +29,23 @@ pub struct PipeTx {
     own: RingSide,
     peer: RingSide,
     head: u32,
-    /// First slot not yet moved, in both rings.
+    /// First slot that is not yet moved, in both rings.
     moved: u32,
-    /// First slot that the receiver has not released: its `head` when last read.
+    /// First slot that the receiver has not released: its last valid `head`.
     released: u32,
     /// First slot that does not belong to the application: the one before `released`.
     tail: u32,
-    /// The peer's `hwtail`, kept here because this end publishes it. Behind `moved` while a frame is incomplete.
+    /// The peer's `hwtail`, which this end publishes. Before `moved` while a frame is incomplete.
     shown: u32,
     wake_peer: Doorbell,
     kicks: KickCounts,
-    /// Copies frames for monitors, if any can exist.
+    /// The mirror that copies frames for monitors, if there can be monitors.
     mirror: Option<Box<Mirror>>,
 }
 
 impl PipeTx {
-    /// Creates the sending half: `own` is this end's tx ring, `peer` the other end's rx ring; `wake_peer` wakes the
-    /// receiver. Touches no memory yet. `None` if the rings do not share their buffers, or differ in size.
+    /// Creates the sending half, without access to the memory. `own` is this end's tx ring, `peer` the other end's rx
+    /// ring, `wake_peer` the receiver's doorbell. `None` if the rings do not share their buffers, or differ in size.
     pub fn new(own: RingSide, peer: RingSide, wake_peer: Doorbell) -> Option<Self> {
         let slots = own.ring.num_slots();
         if !own.ring.shares_buffers_with(&peer.ring) || peer.ring.num_slots() != slots {
@@ -71,7 +71,7 @@ impl PipeTx {
         PipeTx { mirror: Some(Box::new(mirror)), ..self }
     }
 
-    /// Continues an earlier holder's work, or begins, from the state in the rings themselves.
+    /// Starts, or continues where an earlier holder of this end stopped, from the state in the rings themselves.
     pub fn resume(&mut self) {
         disarm(self.own.csb.kern_need_kick());
         disarm(self.peer.csb.kern_need_kick());
@@ -118,13 +118,13 @@ impl PipeTx {
         self.head
     }
 
-    /// Number of slots that may be filled from `head` on: those released by the last sync.
+    /// Number of slots that may be filled from `head` on, as of the last sync.
     #[inline]
     pub fn space(&self) -> u32 {
         ring_space(self.head, self.tail, self.own.ring.num_slots())
     }
 
-    /// Index of the slot `k` after `head`.
+    /// Index of the slot `k` slots after `head`.
     #[inline]
     pub fn at(&self, k: u32) -> u32 {
         let i = self.head + k;
@@ -138,8 +138,8 @@ impl PipeTx {
         self.head = self.at(n.min(self.space()));
     }
 
-    /// Moves all filled slots to the receiver, and learns which slots it has released. Returns the number of slots
-    /// moved.
+    /// Moves all filled slots to the receiver, and takes back the slots that it has released. Returns the number of
+    /// slots moved.
     #[inline]
     pub fn sync(&mut self) -> u32 {
         if self.head == self.moved && self.peer.csb.head() == self.released {
@@ -150,7 +150,7 @@ impl PipeTx {
         count
     }
 
-    /// Learns which slots the receiver has released, without moving any.
+    /// Takes back the slots that the receiver has released, without moving any.
     pub fn refresh(&mut self) {
         if self.look() {
             self.own.csb.publish_tail(self.moved, self.tail);
@@ -178,7 +178,8 @@ impl PipeTx {
         count
     }
 
-    /// Reads the receiver's `head` once. A value outside its slots is ignored, and gives no room.
+    /// Updates `released` and `tail` from one read of the receiver's `head`. Ignores a value outside its slots. Returns
+    /// whether the receiver has released slots.
     #[inline]
     fn look(&mut self) -> bool {
         let ring = &self.own.ring;
@@ -195,7 +196,7 @@ impl PipeTx {
         true
     }
 
-    /// Copies the frames' offsets, if slots' `ptr`s hold offsets.
+    /// Copies the `ptr` fields of the slots, which hold the frames' offsets.
     #[cold]
     fn pass_offsets(&mut self, count: u32) {
         let mut i = self.moved;
@@ -221,7 +222,8 @@ impl PipeTx {
         self.kicks.count(kick);
     }
 
-    /// Asks the receiver for a kick when it makes room. Returns whether there is already room for a frame.
+    /// Requests a kick when the receiver makes room. Returns whether there is room already; in that case requests no
+    /// kick.
     pub fn arm(&mut self) -> bool {
         arm(self.peer.csb.kern_need_kick());
         self.sync();
@@ -232,12 +234,12 @@ impl PipeTx {
         ready
     }
 
-    /// The other end's flag for a kick: set while this end sleeps until there is room.
+    /// The flag with which this end requests a kick from the receiver: set while this end sleeps until there is room.
     pub fn need_kick(&self) -> &std::sync::atomic::AtomicU32 {
         self.peer.csb.kern_need_kick()
     }
 
-    /// Stops asking for kicks, after waking up.
+    /// Withdraws the request for a kick, after a wake-up.
     pub fn disarm(&self) {
         disarm(self.peer.csb.kern_need_kick());
     }
@@ -274,7 +276,7 @@ mod tests {
         Region::private(RegionSizes::for_port(2, tx_slots.max(rx_slots), 128, 0, 0)).unwrap().port(shape).unwrap()
     }
 
-    /// Objective: rings of different sizes cannot run in step, and do not form a pipe.
+    /// Objective: rings of different sizes do not form a pipe.
     #[test]
     fn rings_of_one_size() {
         let port = port(8, 4);
@@ -282,7 +284,7 @@ mod tests {
         assert!(PipeTx::new(port.tx[0].clone(), port.rx[0].clone(), bell).is_none());
     }
 
-    /// The sender's slots, in order: buffer, length, whether the frame continues.
+    /// The slots sent, in order: buffer, length, and whether the frame continues.
     type Sent = VecDeque<(u32, u16, bool)>;
 
     fn fill(tx: &mut PipeTx, n: u32, seq: &mut u16, more: impl Fn(u16) -> bool, sent: &mut Sent) {
@@ -297,8 +299,8 @@ mod tests {
         tx.advance(n);
     }
 
-    /// Objective: a slot is the sender's again once the receiver has released it and synced, not before; the slot after
-    /// the last one never is.
+    /// Objective: the sender gets a slot back once the receiver has released it and synced, not before; one slot always
+    /// stays empty.
     #[test]
     fn room_follows_the_receiver() {
         let (port, mut tx, mut rx) = ends(8);
@@ -313,7 +315,7 @@ mod tests {
         tx.sync();
         assert_eq!(tx.space(), 0, "read, but not released");
         rx.sync();
-        assert_eq!(tx.space(), 0, "not looked yet");
+        assert_eq!(tx.space(), 0, "the sender has not synced yet");
         assert_eq!((tx.sync(), tx.space()), (0, 3));
         assert_eq!((port.tx[0].ring.indices(), port.tx[0].csb.hwtail()), ((7, 7, 2), 2));
     }
@@ -328,14 +330,14 @@ mod tests {
         tx.sync();
         assert!(!tx.arm());
         rx.sync();
-        assert!(!bell.drain(), "a look is no release");
+        assert!(!bell.drain(), "reading releases no slots");
         rx.advance(1);
         rx.sync();
         assert!(bell.drain() && tx.arm() && tx.space() == 1);
     }
 
-    /// Objective: the receiver sees a frame of several slots only once complete, but all earlier frames. The sender
-    /// sees its slots as taken.
+    /// Objective: the receiver sees a frame of several slots only once it is complete, and all frames before it. The
+    /// sender's slots of an incomplete frame are taken.
     #[test]
     fn frames_are_shown_whole() {
         let (_port, mut tx, mut rx) = ends(8);
@@ -352,11 +354,11 @@ mod tests {
         tx.mem().set_len_flags(tx.at(0), 9, 0);
         tx.mem().set_len_flags(tx.at(1), 9, NS_MOREFRAG);
         tx.advance(2);
-        assert_eq!((tx.sync(), seen()), (2, 4), "one whole, one begun");
+        assert_eq!((tx.sync(), seen()), (2, 4), "one complete, one incomplete");
     }
 
-    /// Objective: a new holder of the sending end continues at the last one's position: the receiver's frames stay, and
-    /// so do the free slots.
+    /// Objective: a new holder of the sending end continues at the previous holder's position: the receiver keeps its
+    /// frames, and the sender its free slots.
     #[test]
     fn a_new_sender_goes_on() {
         let (port, mut tx, mut rx) = ends(8);
@@ -376,8 +378,8 @@ mod tests {
     proptest! {
         #![proptest_config(crate::test_config())]
         /// Objective: frames cross in order with their buffers, without loss or duplication, and every buffer stays in
-        /// exactly one slot. As of its last sync, the sender can fill all slots but those the receiver has not
-        /// released; all filled slots move together; the receiver sees complete frames.
+        /// exactly one slot. The sender can fill all slots except those that the receiver had not released at the last
+        /// sync; all filled slots move together; the receiver sees complete frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,
@@ -441,7 +443,7 @@ mod tests {
             }
         }
 
-        /// Objective: an impossible head gives no room.
+        /// Objective: an invalid `head` gives no room.
         #[test]
         fn a_bad_head_gives_no_room(filled in 0u32..8, head in any::<u32>()) {
             let (port, mut tx, _rx) = ends(8);

@@ -1,13 +1,13 @@
-//! The free objects of a pool, in the host's private memory: a peer cannot write it.
+//! The free objects of a pool, recorded in the host's private memory, which no peer can write.
 
 use std::ops::Range;
 
-/// Free and used objects of one pool, handed out by index.
+/// The free and used objects of one pool, identified by their indices.
 #[derive(Debug)]
 pub struct Pool {
     used: Vec<bool>,
     free: u32,
-    /// Start of the next search; this spreads reuse and keeps allocation short.
+    /// Index at which the next search starts: this delays the reuse of objects and keeps searches short.
     next: u32,
     reserved: u32,
     /// Number of times that objects were taken or given back.
@@ -23,7 +23,7 @@ impl Pool {
         Pool { used, free: num - reserved, next: reserved, reserved, changes: 0 }
     }
 
-    /// Creates a pool in which these objects and the reserved ones are used.
+    /// Creates a pool in which the objects in `used` and the reserved ones are used.
     pub fn with_used(num: u32, reserved: u32, used: &[Range<u32>]) -> Self {
         let mut this = Self::new(num, reserved);
         for i in used.iter().flat_map(|range| range.start..range.end.min(num)) {
@@ -32,7 +32,7 @@ impl Pool {
         this
     }
 
-    /// Takes an object; false if it is used or does not exist.
+    /// Takes object `i`. Returns false if the object is used or does not exist.
     pub fn take_this(&mut self, i: u32) -> bool {
         match self.used.get_mut(i as usize) {
             Some(used) if !*used => {
@@ -45,7 +45,7 @@ impl Pool {
         }
     }
 
-    /// The used objects, in runs.
+    /// The used objects, without the reserved ones, as ranges of indices.
     pub fn used(&self) -> Vec<Range<u32>> {
         let mut runs = Vec::new();
         let mut begin = self.next_that(self.reserved, true);
@@ -57,7 +57,8 @@ impl Pool {
         runs
     }
 
-    /// The first used, or free, object from `from` on; the number of objects if there is none.
+    /// Returns the first object from `from` on that is used (`is_used`) or free; the number of objects if there is
+    /// none.
     fn next_that(&self, from: u32, is_used: bool) -> u32 {
         /// Number of objects examined together.
         const TOGETHER: usize = 64;
@@ -69,7 +70,7 @@ impl Pool {
         from + found.map_or(rest.len(), |found| skipped + found) as u32
     }
 
-    /// A number that changes whenever the set of used objects does.
+    /// A number that changes whenever the set of used objects changes.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -79,7 +80,7 @@ impl Pool {
         self.free
     }
 
-    /// Number of objects, the reserved ones included.
+    /// Number of objects, including the reserved ones.
     pub fn len(&self) -> u32 {
         self.used.len() as u32
     }
@@ -103,7 +104,7 @@ impl Pool {
         Some(found)
     }
 
-    /// Takes `count` adjacent objects; `None` if there are none.
+    /// Takes `count` adjacent objects; `None` if no such run is free.
     pub fn take_run(&mut self, count: u32) -> Option<Range<u32>> {
         let mut run = 0;
         for i in 0..self.len() {
@@ -119,8 +120,8 @@ impl Pool {
         None
     }
 
-    /// Returns an object to the pool. Returns whether it was used: an index that is free, reserved or out of range
-    /// (from a list that a peer overwrote) changes nothing.
+    /// Gives an object back to the pool. Returns whether the object was used: an index that is free, reserved or out of
+    /// range (from a list that a peer overwrote) changes nothing.
     pub fn give(&mut self, i: u32) -> bool {
         match self.used.get_mut(i as usize) {
             Some(used) if *used && i >= self.reserved => {
@@ -142,7 +143,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: against a set as model, no object is handed out twice, and no object is lost.
+        /// Objective: compared with a set as the model, no object is handed out twice, and none is lost.
         #[test]
         fn behaves_like_a_set(ops in proptest::collection::vec((0u8..3, 0u32..24), 0..200)) {
             let mut pool = Pool::new(20, 2);

@@ -1,11 +1,11 @@
-//! Reads of shared memory, for a fuzzer: it counts them, and changes the memory between them, as a peer can at any
-//! time.
+//! A probe for fuzzers, which counts the reads of shared memory and changes the memory between them, as a peer can do
+//! at any time.
 //!
-//! Built only for fuzzing (`--cfg fuzzing`). Code that reads a word a peer can write calls [`read`] first.
+//! Built only for fuzzing (`--cfg fuzzing`). Code calls [`read`] before it reads a word that a peer can write.
 
 use std::cell::{Cell, RefCell};
 
-/// The action before a read, by the read's number since [`watch`].
+/// The action before a read. Its argument is the number of the read since [`watch`].
 type ReadHook = Box<dyn FnMut(u64)>;
 
 thread_local! {
@@ -13,7 +13,7 @@ thread_local! {
     static PEER: RefCell<Option<ReadHook>> = const { RefCell::new(None) };
 }
 
-/// Announces this thread's read of a word that a peer can write.
+/// Announces that this thread is about to read a word that a peer can write.
 #[inline]
 pub fn read() {
     let n = READS.get();
@@ -34,13 +34,13 @@ pub fn reads() -> u64 {
     READS.get()
 }
 
-/// Counts from zero; before each of this thread's reads, calls `peer` with the read's number.
+/// Restarts the count at zero. Before each of this thread's reads, `peer` is called with the number of the read.
 pub fn watch(peer: impl FnMut(u64) + 'static) {
     READS.set(0);
     PEER.set(Some(Box::new(peer)));
 }
 
-/// Counts from zero, without a peer.
+/// Restarts the count at zero, and removes the action.
 pub fn unwatch() {
     READS.set(0);
     PEER.set(None);

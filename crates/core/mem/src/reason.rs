@@ -2,7 +2,7 @@
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Why a frame was dropped. A drop is a counter, never an error value.
+        /// The reason why a frame was dropped. Drops are counted; they are never error values.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DropReason { $($(#[$doc])* $variant,)* }
@@ -22,85 +22,86 @@ macro_rules! drop_reasons {
 drop_reasons! {
     /// The destination's ring or queue was full.
     NoRoom = "no-room",
-    /// The switch has no other port for it.
+    /// The switch has no other port for the frame.
     NoPort = "no-port",
-    /// The destination is its source port.
+    /// The frame's destination is its source port.
     SamePort = "same-port",
-    /// Shorter than an Ethernet header.
+    /// The frame is shorter than an Ethernet header.
     Runt = "runt",
-    /// Longer than the destination takes.
+    /// The frame is longer than the destination accepts.
     TooLong = "too-long",
-    /// A slot named a buffer outside the pool.
+    /// A slot of the sender names a buffer outside the pool.
     BadBuffer = "bad-buffer",
-    /// A slot's length exceeds the buffer.
+    /// A slot's length exceeds its buffer.
     BadLength = "bad-length",
-    /// A frame of more than 64 slots, or one that fills the ring without an end.
+    /// The frame has more than 64 slots, or fills the ring without a last slot.
     EndlessFrame = "endless-frame",
-    /// A frame that begins in an indirect slot (`NS_INDIRECT`) whose bytes the application's library could not read.
+    /// The frame begins in an indirect slot (`NS_INDIRECT`) whose bytes the application's library could not read.
     Indirect = "indirect",
-    /// A virtio-net header that does not fit its frame.
+    /// The virtio-net header does not fit its frame.
     BadVnetHeader = "bad-vnet-header",
-    /// The ring's `head` lay outside the ring or outside the application's slots.
+    /// The ring's `head` was outside the ring or outside the application's slots.
     BadHead = "bad-head",
-    /// A receive slot named a buffer outside the pool: the frame had no destination.
+    /// A slot of the receiver names a buffer outside the pool.
     BadRxBuffer = "bad-rx-buffer",
-    /// The device behind the port refused it (link down, queue full, error).
+    /// The device behind the port refused the frame (link down, queue full, error).
     Device = "device",
-    /// The capture has reached its limit, and ended.
+    /// The capture has reached its limit and has ended.
     CaptureFull = "capture-full",
     /// A lossless receiver stopped reading for so long that it no longer holds its senders back.
     Stalled = "stalled",
-    /// No receiver: no program has the port open, the guest has not set its queue up, the interface is down. Not a
-    /// loss, and not counted among drops.
+    /// The port has no receiver: no program has it open, the guest has not set up its queue, or the interface is down.
+    /// Such a frame is not lost, and does not count as dropped.
     Idle = "idle",
-    /// Its VLAN is not one of the port's, or it lacks a required tag.
+    /// The frame's VLAN is not one of the port's, or a required tag is missing.
     Vlan = "vlan",
-    /// A VLAN tag that is truncated, or whose number is reserved.
+    /// The frame's VLAN tag is truncated, or its VLAN is reserved.
     BadTag = "bad-tag",
-    /// Dropped by a filter of the port.
+    /// A filter of the port drops the frame.
     Filter = "filter",
-    /// Above the port's rate limit.
+    /// The port's rate limit is exceeded.
     Rate = "rate",
-    /// Above the port's limit for broadcast, multicast and unknown destinations.
+    /// The port's rate limit for broadcast, multicast and unknown destinations is exceeded.
     Storm = "storm",
-    /// Its source address belongs permanently to another port.
+    /// The source address belongs permanently to another port.
     AddressTaken = "address-taken",
-    /// Its source address exceeds the port's limit of addresses.
+    /// The source address is new, and the port has reached its limit of addresses.
     AddressLimit = "address-limit",
-    /// The port is locked, and its source address is not known there.
+    /// The port is locked, and the source address is not one of the port's addresses.
     Locked = "locked",
     /// Both ports are isolated.
     Isolated = "isolated",
-    /// The port is blocked, as addresses moved to it again and again.
+    /// The port is blocked because addresses moved to it repeatedly.
     Loop = "loop",
-    /// Its source address is not one that the port may use.
+    /// The port may not use the source MAC address.
     SpoofedMac = "spoofed-mac",
-    /// Its IP source address is not one that the port may use.
+    /// The port may not use the source IP address.
     SpoofedIp = "spoofed-ip",
-    /// ARP for addresses that the port may not use.
+    /// An ARP message for addresses that the port may not use.
     SpoofedArp = "spoofed-arp",
-    /// Neighbour discovery for addresses that the port may not use.
+    /// A neighbour discovery message for addresses that the port may not use.
     SpoofedNd = "spoofed-nd",
-    /// A message of a DHCP server.
+    /// A DHCP server's message, from a port that may have no DHCP server.
     RogueDhcp = "rogue-dhcp",
-    /// A router advertisement or redirect.
+    /// A router advertisement or redirect, from a port that may have no router.
     RogueRa = "rogue-ra",
     /// A multicast group query or a multicast router's hello, from a port that may have no router.
     RogueQuery = "rogue-query",
-    /// Lost on an impaired link, as configured.
+    /// An impaired link lost the frame, as configured.
     LinkLoss = "link-loss",
-    /// An impaired link is at its limit of frames or bytes in flight.
+    /// An impaired link has reached its limit of frames or bytes in flight.
     LinkFull = "link-full",
     /// A datagram without a VXLAN header.
     BadVxlan = "bad-vxlan",
-    /// A datagram with a VNI of no port.
+    /// A datagram with a VNI that no port has.
     UnknownVni = "unknown-vni",
     /// A datagram from a VTEP unknown to the port.
     UnknownVtep = "unknown-vtep",
-    /// A frame whose packet was marked between VTEPs, while its transport does not support marks (RFC 6040 §4.2).
+    /// A congestion mark was set on the way between the VTEPs, but the inner packet does not support ECN (RFC 6040
+    /// §4.2).
     Congestion = "congestion",
-    /// A tunnel without a VTEP for the frame.
+    /// The tunnel has no VTEP for the frame.
     NoVtep = "no-vtep",
-    /// Refused by the network between tunnel endpoints: no route, no permission.
+    /// The network between the tunnel endpoints refuses the datagram: no route, or no permission.
     Unreachable = "unreachable",
 }

@@ -1,6 +1,5 @@
-//! A region and the ports carved out of it: the host's side of the memory. Users of part of a port hold ranges of its
+//! A region and the ports allocated in it, from the host's side. A user of a part of a port holds ranges of the port's
 //! rings.
-//! ranges of them.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -24,10 +23,10 @@ mod port;
 pub use continued::RegionState;
 pub use port::{Binding, FurnishedRings, PortMem};
 
-/// Why a region, or a port in it, cannot be created.
+/// The reason why a region, or a port in it, cannot be created.
 #[derive(Debug, Error)]
 pub enum RegionError {
-    /// These sizes are impossible.
+    /// The sizes are invalid.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The kernel refused the memory.
@@ -40,7 +39,7 @@ pub enum RegionError {
     },
     /// A pool of the region is exhausted.
     #[error(
-        "the region has no {what} left: {asked} asked for, {free} free; ask for fewer, or attach with a larger region"
+        "the region has too few {what}: {asked} requested, {free} free; request fewer, or attach with a larger region"
     )]
     Exhausted {
         /// Name of the pool.
@@ -51,7 +50,7 @@ pub enum RegionError {
         free: u32,
     },
     /// The number of slots is out of range for this region.
-    #[error("{slots} slots a ring asked for; this region allows {least} to {most}")]
+    #[error("invalid ring size of {slots} slots: expected {least} to {most} in this region")]
     Slots {
         /// Number of slots requested.
         slots: u32,
@@ -60,10 +59,10 @@ pub enum RegionError {
         /// Maximum.
         most: u32,
     },
-    /// The memory holds up threads that touch it.
+    /// Threads that touch the memory stall.
     #[error(
-        "memory of this region, or of another one of its user's, holds up who touches it: no holes may be made in it, \
-         and its pages must be there immediately"
+        "threads that touch this user's memory stall: do not punch holes in the files behind it, and keep its pages \
+         available"
     )]
     Slow,
 }
@@ -71,9 +70,9 @@ pub enum RegionError {
 /// Number and size of a port's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortShape {
-    /// Number of rings the application sends on.
+    /// Number of rings on which the application sends.
     pub tx_rings: u32,
-    /// Number of rings the application receives on.
+    /// Number of rings on which the application receives.
     pub rx_rings: u32,
     /// Number of slots in each tx ring.
     pub tx_slots: u32,
@@ -84,14 +83,14 @@ pub struct PortShape {
 /// Some of a port's rings, in each direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingRanges {
-    /// Range of its tx rings.
+    /// Range of the port's tx rings.
     pub tx: Range<u32>,
-    /// Range of its rx rings.
+    /// Range of the port's rx rings.
     pub rx: Range<u32>,
 }
 
 impl RingRanges {
-    /// No ring.
+    /// No rings.
     pub const NONE: RingRanges = RingRanges { tx: 0..0, rx: 0..0 };
 
     /// All rings of a port.
@@ -107,22 +106,22 @@ struct RegionPools {
     bufs: Pool,
 }
 
-/// The parts of a region in a client's file, which holds only the pools.
+/// The memory of a region whose pools are in a client's file.
 #[derive(Debug)]
 struct ClientFileParts {
-    /// Offset in the file in bytes.
+    /// Offset of the pools in the file, bytes.
     offset: u64,
-    /// The CSB arrays' own memfd.
+    /// The memfd with the CSB arrays.
     csb: OwnedFd,
 }
 
-/// One sealed memfd, or a part of a client's file, and its free objects. One region is one trust domain.
+/// A sealed memfd, or a part of a client's file, with the pools of its free objects. A region is a trust domain.
 #[derive(Debug)]
 pub struct Region {
-    /// Closed before the memory is unmapped: the last reference to go frees the pages.
+    /// Closed before the memory is unmapped: whichever reference goes last frees the pages.
     fd: Option<OwnedFd>,
     map: Arc<Mapping>,
-    /// Set if the memory is a client's file.
+    /// Set if the pools are in a client's file.
     apart: Option<ClientFileParts>,
     layout: Layout,
     huge: bool,
@@ -134,7 +133,7 @@ impl Region {
     /// Creates a region on a sealed memfd that can be passed to other processes.
     ///
     /// # Errors
-    /// [`RegionError::Layout`] if the sizes are impossible, [`RegionError::Memory`] if there is no memory.
+    /// [`RegionError::Layout`] if the sizes are invalid, [`RegionError::Memory`] if there is no memory.
     pub fn shared(name: &str, sizes: RegionSizes, pages: PageKind) -> Result<Arc<Self>, RegionError> {
         Self::on_memfd(name, Layout::new(sizes)?, pages)
     }
@@ -148,7 +147,7 @@ impl Region {
     }
 
     /// Takes over the memory of a region with this layout ([`Layout::device`], [`Layout::bar`]) from another process.
-    /// All objects except these buffers are free.
+    /// All objects except the buffers in `used_bufs` are free.
     ///
     /// # Errors
     /// [`RegionError::Memory`] if the file has another size, or could be truncated.
@@ -165,17 +164,17 @@ impl Region {
         Ok(this)
     }
 
-    /// The used buffers, in runs.
+    /// The used buffers, as ranges of indices.
     pub fn used_bufs(&self) -> Vec<Range<u32>> {
         self.pools().bufs.used()
     }
 
-    /// A number that changes whenever the set of used buffers does.
+    /// A number that changes whenever the set of used buffers changes.
     pub fn changes(&self) -> u64 {
         self.pools().bufs.changes()
     }
 
-    /// Like [`Region::shared`], in the usual order, in a power of two of bytes ([`Layout::bar`]).
+    /// Like [`Region::shared`], with a size that is a power of two ([`Layout::bar`]).
     ///
     /// # Errors
     /// Like [`Region::shared`].
@@ -183,8 +182,8 @@ impl Region {
         Self::on_memfd(name, Layout::bar(sizes)?, pages)
     }
 
-    /// Creates a region whose pools lie in `room` bytes of a client's file, at `offset`. The client may truncate the
-    /// file at any time; this process survives, but the ports there are useless from then on.
+    /// Creates a region whose pools are in `room` bytes of a client's file, at `offset`. The client may truncate the
+    /// file at any time; this process survives, but the ports of the region are useless from then on.
     ///
     /// # Errors
     /// Like [`Region::shared`]; `EINVAL` for a file that is too short or an offset that is not page-aligned.
@@ -211,8 +210,8 @@ impl Region {
         Ok(Self::over(Arc::new(map.watched()), Some(fd), layout, huge))
     }
 
-    /// Returns the same memory with all objects free, for a region whose user has been reset. Earlier ports may still
-    /// be inspected, but their data is meaningless.
+    /// Returns a region on the same memory with all objects free, for use after the region's user was reset. Earlier
+    /// ports may still be inspected, but their data is meaningless.
     ///
     /// # Errors
     /// [`RegionError::Memory`] if the process is out of descriptors.
@@ -230,7 +229,7 @@ impl Region {
     /// Creates a region in this process's own memory, for a switch or a pipe embedded in one program.
     ///
     /// # Errors
-    /// [`RegionError::Layout`] if the sizes are impossible, [`RegionError::Memory`] if there is no memory.
+    /// [`RegionError::Layout`] if the sizes are invalid, [`RegionError::Memory`] if there is no memory.
     pub fn private(sizes: RegionSizes) -> Result<Arc<Self>, RegionError> {
         let layout = Layout::new(sizes)?;
         let map = Mapping::private(layout.total as usize)
@@ -258,16 +257,16 @@ impl Region {
         Arc::new(Region { map, fd, apart, layout, huge, pools: Mutex::new(pools), toucher: OnceLock::new() })
     }
 
-    /// Makes that thread alone touch the memory for ports that come and go, as another user owns it. Movers of frames
-    /// still touch it themselves.
+    /// Delegates to `toucher` all accesses that create and end ports, as another user owns the memory. Threads that
+    /// move frames still access it themselves.
     pub fn set_toucher(&self, toucher: &Arc<Toucher>) {
         self.toucher.get_or_init(|| Arc::clone(toucher));
     }
 
-    /// Runs an action that touches the memory, here or in the toucher.
+    /// Runs an action that touches the memory, in the toucher if one is set.
     ///
     /// # Errors
-    /// [`RegionError::Slow`] if it takes too long. It still runs later, and its result is dropped.
+    /// [`RegionError::Slow`] if the action takes too long. It still runs to its end, and its result is dropped.
     pub fn touch<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> Result<R, RegionError> {
         match self.toucher.get() {
             Some(toucher) => toucher.touch(what).ok_or(RegionError::Slow),
@@ -280,27 +279,27 @@ impl Region {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// For a region in a client's file: its offset there, and the memfd with the CSB arrays.
+    /// For a region in a client's file: the offset of the pools in the file, and the memfd with the CSB arrays.
     pub fn apart(&self) -> Option<(u64, BorrowedFd<'_>)> {
         self.apart.as_ref().map(|a| (a.offset, a.csb.as_fd()))
     }
 
-    /// The layout of its parts.
+    /// The offsets of the region's parts.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The mapping.
+    /// The region's memory in this process.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.map
     }
 
-    /// Whether it uses huge pages.
+    /// Whether the region uses huge pages.
     pub fn is_huge(&self) -> bool {
         self.huge
     }
 
-    /// Locations of its rings, by number.
+    /// The description with which a client finds the region's rings by number.
     pub fn places(&self) -> RegionLayout {
         let l = &self.layout;
         RegionLayout {
@@ -327,13 +326,13 @@ impl Region {
     /// Allocates the rings, CSB entries and buffers of a port.
     ///
     /// # Errors
-    /// [`RegionError::Exhausted`] or [`RegionError::Slots`]; nothing is allocated then.
+    /// [`RegionError::Exhausted`] or [`RegionError::Slots`], without any allocation.
     pub fn port(self: &Arc<Self>, shape: PortShape) -> Result<PortMem, RegionError> {
         self.port_in_part(shape, 0, 0, &RingRanges::all(shape))
     }
 
-    /// The same for a port whose last `host_tx` and `host_rx` rings are host rings. Only the rings in `used` get
-    /// buffers; the others get a place.
+    /// Like [`Region::port`], for a port whose last `host_tx` tx and `host_rx` rx rings are host rings. Only the rings
+    /// in `used` get buffers; the slots of the others name buffer 0.
     ///
     /// # Errors
     /// Like [`Region::port`].
@@ -372,10 +371,11 @@ impl Region {
         Ok(())
     }
 
-    // Memory is never touched under the lock of the pools: other users of the lock would wait for the memory, too.
+    // No code touches the memory while it holds the lock of the pools: other users of the lock would wait for the
+    // memory.
 
     fn fresh_ring(&self, id: u32, slots: u32, ringid: u16, rx: bool, with_bufs: bool) -> Result<RingSide, RegionError> {
-        // Inside by construction of the layout; if not, the whole region is unusable.
+        // The layout guarantees that the ring is inside the mapping; otherwise the whole region is unusable.
         let side = self.ring_of(id, slots)?;
         let RingSide { ring, csb, .. } = &side;
         let tail = if rx { 0 } else { slots - 1 };
@@ -400,12 +400,12 @@ impl Region {
         (0..count).map_while(|_| pools.bufs.take()).collect()
     }
 
-    /// A view of ring `id`.
+    /// Returns a view of ring `id`.
     fn ring_of(&self, id: u32, slots: u32) -> Result<RingSide, RegionError> {
         self.places().ring(&self.map, id, slots).ok_or(RegionError::Exhausted { what: "space", asked: 1, free: 0 })
     }
 
-    /// Returns buffers; those that were not taken are ignored.
+    /// Returns buffers to the pool; ignores those that were not taken.
     fn give_bufs(&self, bufs: impl IntoIterator<Item = u32>) {
         let mut pools = self.pools();
         for buf in bufs {
@@ -414,7 +414,8 @@ impl Region {
     }
 
     /// Takes `count` buffers and links them through their first word, as `ni_bufs_head` requires. Returns the head of
-    /// the list (0 if `count` is 0) and the number of buffers taken: fewer if the pool runs dry, as in netmap.
+    /// the list (0 if it is empty) and the number of buffers taken, which is smaller if the pool runs dry, as in
+    /// netmap.
     fn take_extra_bufs(&self, count: u32) -> (u32, u32) {
         let bufs = self.take_bufs(count);
         let mut head = 0;
@@ -426,7 +427,7 @@ impl Region {
     }
 
     /// Frees the list of extra buffers that starts at `head`. The application can write the list: a broken or circular
-    /// one ends at the first buffer that was not taken.
+    /// list ends at the first buffer that is not in use.
     fn give_extra_bufs(&self, mut head: u32) {
         while head >= RESERVED_BUFS && self.pools().bufs.give(head) {
             head = self.load_u32(self.layout.buf_at(head));
@@ -469,8 +470,8 @@ impl Region {
 }
 
 impl Drop for Region {
-    /// Punching a hole locks the file for a while. Unmapping would wait for it with a lock that every other mapping
-    /// thread needs, so the hole is waited for first, without that lock.
+    /// Waits for holes before unmapping. A process that punches a hole locks the file; unmapping would wait for that
+    /// lock while it holds one that every other mapping thread needs.
     fn drop(&mut self) {
         let Some(toucher) = self.toucher.get() else { return };
         let files: Vec<_> = self.fd.take().into_iter().chain(self.apart.take().map(|apart| apart.csb)).collect();

@@ -1,18 +1,19 @@
-//! A pipe with a host in between: from one application's tx ring to another's rx ring by swapping buffer indices.
+//! A pipe with a host in between: frames move from one application's tx ring to another's rx ring by a swap of buffer
+//! indices.
 //!
-//! Both rings lie in one region. Neither application sees the other's status block: the relay serves each one like any
-//! host. So one end of a pipe can be a virtual machine that does not know pipes, and can come and go freely.
+//! Both rings are in one region. Neither application sees the other's status block: the relay serves each of them like
+//! any host. One end of the pipe can thus be a virtual machine without pipe support, which can come and go freely.
 //!
 //! ```text
 //!   A: tx ring ──▶ relay ──swap slots──▶ B: rx ring        frames stay where they are
 //! ```
 //!
-//! A slot is the sender's again once the receiver has released one: as in a pipe without a host, at most a ring's worth
-//! is in flight, and the sender sees how much is unread. The receiver sees a frame of several slots once it is
-//! complete.
+//! For each slot that the receiver releases, the sender gets a slot back: as in a pipe without a host, at most one ring
+//! of slots is in flight, and the sender sees how many are unread. The receiver sees a frame of several slots once it
+//! is complete.
 //!
-//! Slots of both are snapshots to be checked: a frame whose slot, or whose destination slot, names no valid buffer is
-//! dropped.
+//! The relay checks its snapshots of both sides' slots: it drops a frame whose slot or destination slot names no valid
+//! buffer.
 
 use std::sync::Arc;
 
@@ -26,13 +27,13 @@ use crate::lease::BadHead;
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
 use crate::side::RingSide;
 
-/// The far end of a relay: the ring that it fills.
+/// The receiving end of a relay: the ring that it fills.
 #[derive(Debug)]
 pub struct RelayEnd {
     side: RingSide,
-    /// First slot not filled yet.
+    /// First slot that is not filled yet.
     filled: u32,
-    /// First slot that the application does not see yet. Behind `filled` while a frame is incomplete.
+    /// First slot that the application does not see yet. Before `filled` while a frame is incomplete.
     hwtail: u32,
     /// First slot that the application has not released.
     released: u32,
@@ -41,19 +42,20 @@ pub struct RelayEnd {
 }
 
 impl RelayEnd {
-    /// Fills `side` from its slot `hwtail` on (0 for a new ring); `wake` is rung for its application.
+    /// Creates the end that fills `side` from slot `hwtail` on (0 for a new ring). `wake` is the application's
+    /// doorbell.
     pub fn new(side: RingSide, hwtail: u32, wake: Arc<Doorbell>, kicks: Arc<KickCounts>) -> RelayEnd {
         let hwtail = hwtail.min(side.ring.num_slots() - 1);
-        // All other slots may be unread.
+        // Any of the other slots may be unread.
         let released = side.ring.next(hwtail);
         let mut end = RelayEnd { side, filled: hwtail, hwtail, released, wake, kicks };
         end.look();
         end
     }
 
-    /// Continues a ring at the index in its status block, where another process stopped after filling the slots before
-    /// `filled`: those of an incomplete frame are not visible yet. A `filled` outside the application's free slots is
-    /// ignored.
+    /// Continues a ring of another process, which had filled the slots before `filled`. The application sees those
+    /// before `hwtail` in the status block; the others belong to an incomplete frame. A `filled` outside the free slots
+    /// is ignored.
     pub fn continued(side: RingSide, filled: u32, wake: Arc<Doorbell>, kicks: Arc<KickCounts>) -> RelayEnd {
         let n = side.ring.num_slots();
         let end = Self::new(side.clone(), side.csb.hwtail(), wake, kicks);
@@ -61,7 +63,7 @@ impl RelayEnd {
         RelayEnd { filled: if is_free { filled } else { end.hwtail }, ..end }
     }
 
-    /// First slot not filled yet.
+    /// First slot that is not filled yet.
     pub fn filled(&self) -> u32 {
         self.filled
     }
@@ -71,8 +73,7 @@ impl RelayEnd {
         self.hwtail
     }
 
-    /// First slot that the application has not released, according to its current `head`. A head outside its slots is
-    /// ignored.
+    /// First slot that the application has not released, by its current `head`. A `head` outside its slots is ignored.
     fn head(&self) -> u32 {
         let n = self.side.ring.num_slots();
         let head = self.side.csb.head();
@@ -80,13 +81,13 @@ impl RelayEnd {
         if head < n && from(head) <= from(self.hwtail) { head } else { self.released }
     }
 
-    /// Learns which slots were released.
+    /// Updates `released` from the application's `head`.
     #[inline]
     fn look(&mut self) {
         self.released = self.head();
     }
 
-    /// Number of slots that may be filled if all before `head` are released.
+    /// Number of slots that may be filled if all slots before `head` are released.
     fn room(&self, head: u32) -> u32 {
         let n = self.side.ring.num_slots();
         n - 1 - ring_space(head, self.filled, n)
@@ -108,29 +109,29 @@ impl RelayEnd {
     }
 }
 
-/// The result of a pass.
+/// The result of [`Relay::pass`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RelayResult {
     /// Number of frames moved.
     pub frames: u64,
-    /// Number of their bytes.
+    /// Number of bytes moved.
     pub bytes: u64,
-    /// Number of slots with an impossible buffer or flags.
+    /// Number of slots with an invalid buffer.
     pub bad_slots: u64,
-    /// Number of slots with a length larger than a buffer.
+    /// Number of slots whose length exceeds a buffer.
     pub bad_lengths: u64,
-    /// Number of frames lost because the destination slot named an impossible buffer.
+    /// Number of slots lost because the destination slot named an invalid buffer.
     pub bad_places: u64,
 }
 
 impl RelayResult {
-    /// Whether any slots were handled.
+    /// Whether the pass handled any slots.
     pub fn any(&self) -> bool {
         *self != RelayResult::default()
     }
 }
 
-/// One direction of a pipe. It belongs to one thread.
+/// One direction of a pipe, used by one thread.
 #[derive(Debug)]
 pub struct Relay {
     from: HostTx,
@@ -149,12 +150,12 @@ impl Relay {
         fit.then_some(Relay { from, to, tail })
     }
 
-    /// The ring it takes frames from.
+    /// The ring from which the relay takes frames.
     pub fn from(&self) -> &HostTx {
         &self.from
     }
 
-    /// The ring it puts frames into.
+    /// The ring that the relay fills.
     pub fn to(&self) -> &RelayEnd {
         &self.to
     }
@@ -164,10 +165,11 @@ impl Relay {
         self.from.has_news() && self.to.room(self.to.head()) > 0
     }
 
-    /// Moves the available frames that fit, and returns to the sender the slots that the receiver has released.
+    /// Moves the available frames for which there is room, and returns to the sender as many slots as the receiver has
+    /// released.
     ///
     /// # Errors
-    /// [`BadHead`], once for each bad value: nothing moves until it is right.
+    /// [`BadHead`], once for each bad value of the sender's `head`. No frames move until `head` is valid again.
     #[inline]
     pub fn pass(&mut self) -> Result<RelayResult, BadHead> {
         let head = self.from.head()?;
@@ -190,13 +192,13 @@ impl Relay {
         Ok(done)
     }
 
-    /// Whether the sender has all its slots again.
+    /// Whether all slots are with the sender.
     fn has_given_all(&self) -> bool {
         self.tail == self.from.side().ring.prev(self.from.hwcur())
     }
 
-    /// The sender's tail once everything before `at` is taken, and everything before `head` is released at the other
-    /// end. The sender's slots stay its own.
+    /// Returns the sender's new `tail` once all slots before `at` are taken from it and the receiver has released all
+    /// slots before `head`. The `tail` never moves backwards.
     fn tail(&self, at: u32, head: u32) -> u32 {
         let n = self.from.side().ring.num_slots();
         let free = self.to.room(head);
@@ -204,7 +206,7 @@ impl Relay {
         if free > ring_space(at, self.tail, n) { tail } else { self.tail }
     }
 
-    /// Marks everything before `at` as taken: publishes that, and the free slots, to the sender.
+    /// Marks all slots before `at` as taken: publishes the new `hwcur` and `tail` to the sender.
     #[inline]
     fn give(&mut self, at: u32) {
         let tail = self.tail(at, self.to.released);
@@ -237,8 +239,8 @@ impl Relay {
         }
     }
 
-    /// Asks for a kick from the sides that have to act next: the sender, and the receiver of unreleased frames. Returns
-    /// whether there is work already; then no kick is asked for.
+    /// Requests a kick from the sides that have to act next: the sender, and a receiver with unreleased frames. Returns
+    /// whether there is work already; in that case requests no kick.
     pub fn arm(&mut self) -> bool {
         let news = self.from.arm();
         if !news && self.has_given_all() {
@@ -253,7 +255,7 @@ impl Relay {
         ready
     }
 
-    /// Stops asking for kicks while the relay polls.
+    /// Withdraws the requests for kicks, while the relay polls.
     pub fn disarm(&self) {
         self.from.disarm();
         disarm(self.to.side.csb.kern_need_kick());
@@ -300,8 +302,8 @@ mod tests {
         (port, app(a, Dir::Tx), relay, app(b, Dir::Rx))
     }
 
-    /// Objective: a sender that sleeps for room is woken through the relay when the receiver releases; an incomplete
-    /// frame stays invisible, and the next sender continues before it.
+    /// Objective: a sender that sleeps for room is woken through the relay when the receiver releases slots; an
+    /// incomplete frame stays invisible.
     #[test]
     fn releases_travel_back() {
         let (_port, mut tx, mut relay, mut rx) = ends(4);
@@ -321,14 +323,14 @@ mod tests {
         relay.pass().unwrap();
         let at = relay.to().hwtail();
         rx.sync();
-        assert_eq!((at, rx.space()), (3, 1), "what was begun is not there");
+        assert_eq!((at, rx.space()), (3, 1), "an incomplete frame is not visible");
     }
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: frames cross in order with their buffers, without loss or duplication, every buffer stays in one
-        /// slot, and a waiting side is registered to be woken by the side that can act. The sender can fill all slots
-        /// but those the receiver has not released; all filled slots move together; the receiver sees complete frames.
+        /// Objective: frames cross in order with their buffers, without loss or duplication; every buffer stays in one
+        /// slot; a kick is requested from each side that has to act. The sender can fill all slots except as many as
+        /// the receiver has not released; all filled slots move together; the receiver sees complete frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,
@@ -339,7 +341,7 @@ mod tests {
             let before = named_bufs(&port);
             let mut sent = VecDeque::new();
             let mut seq = 1u16;
-            // Slots that the relay has given to the receiver, and those of them that it knew to be unread.
+            // Number of slots that the relay has moved to the receiver, and number of unread slots at its last pass.
             let mut relayed = 0;
             let mut known = 0;
             for (what, n) in ops {
@@ -366,7 +368,7 @@ mod tests {
                         relayed = sent.len();
                         known = sent.len() as u32;
                         prop_assert!(!relay.from().has_news() && !relay.arm());
-                        // Unread slots will be released, and the sender is to learn it.
+                        // The receiver will release unread slots, and the relay must then return slots to the sender.
                         prop_assert_eq!(port.rx[0].csb.kern_need_kick().load(Ordering::Relaxed) != 0, known > 0);
                         relay.disarm();
                     }
@@ -388,7 +390,8 @@ mod tests {
             prop_assert_eq!(named_bufs(&port), before);
         }
 
-        /// Objective: whatever the two write into heads and slots, the other never receives an impossible value.
+        /// Objective: whatever one side writes into its `head` and slots, the other side never receives an invalid
+        /// value.
         #[test]
         fn no_end_receives_an_impossible_value(
             words in proptest::collection::vec((any::<u32>(), any::<bool>()), 1..60),

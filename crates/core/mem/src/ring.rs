@@ -1,4 +1,4 @@
-//! One ring in shared memory: header, slots and buffers, with all bounds fixed when the view is made.
+//! One ring in shared memory: header, slots and buffers, with all bounds fixed when the view is created.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -24,7 +24,7 @@ pub struct RingPlace {
     pub slots: u32,
     /// Offset of buffer 0.
     pub bufs: u64,
-    /// Number of buffers, the reserved ones included.
+    /// Number of buffers, including the reserved ones.
     pub num_bufs: u32,
     /// Distance between buffers in bytes.
     pub buf_size: u32,
@@ -32,32 +32,32 @@ pub struct RingPlace {
 
 /// A view of one ring. It is cheap to clone.
 ///
-/// Slot accesses are total: an index out of range means slot 0, so no check can panic. Slots are read and written as
-/// whole words, atomically and relaxed: the CSB orders them, and a peer that writes them at the wrong moment spoils
-/// only its own frames. Buffers are reached only through [`RingMem::buf`], which checks the index.
+/// Slot accesses never panic: an index out of range means slot 0. Slots are read and written as whole words, with
+/// relaxed atomics: the CSB orders the accesses, and a peer that writes slots at the wrong moment damages only its own
+/// frames. Buffers are reached only through [`RingMem::buf`], which checks the index.
 #[derive(Clone, Debug)]
 pub struct RingMem {
     header: NonNull<u8>,
     slots: NonNull<u8>,
     bufs: NonNull<u8>,
     place: RingPlace,
-    /// Bytes of a buffer that a slot's length can express.
+    /// Length of a buffer, bytes, as far as a slot's length can express it.
     limit: u32,
     map: Arc<Mapping>,
 }
 
 // SAFETY: all access is through atomics or raw copies inside a mapping that the Arc keeps alive.
 unsafe impl Send for RingMem {}
-// SAFETY: a shared view offers the same as an owned one: atomic accesses, and raw copies, which may meet others'
-// anyway.
+// SAFETY: a shared view offers the same as an owned one: atomic accesses, and raw copies, with which those of other
+// processes may coincide anyway.
 unsafe impl Sync for RingMem {}
 
 const SLOTS_AT: usize = size_of::<NetmapRing>();
 const SLOT: usize = size_of::<NetmapSlot>();
 
 impl RingMem {
-    /// Creates a view of the ring at `place`; `None` if any part of it lies outside the mapping, or no ring can have
-    /// such sizes.
+    /// Creates a view of the ring at `place`; `None` if any part of it is outside the mapping, or its sizes are
+    /// invalid.
     pub fn new(map: &Arc<Mapping>, place: RingPlace) -> Option<Self> {
         let is_ring = RING_SLOTS_RANGE.contains(&place.slots) && BUF_SIZE_RANGE.contains(&place.buf_size);
         if !is_ring || place.num_bufs <= RESERVED_BUFS {
@@ -84,29 +84,29 @@ impl RingMem {
         self.place.buf_size
     }
 
-    /// Bytes of a buffer from `at` on that slots can express: lengths have 16 bits, so the last of 65,536 bytes is left
-    /// out.
+    /// Number of bytes of a buffer from `at` on that a slot's length can express: a length has 16 bits, so the last of
+    /// 65,536 bytes does not count.
     #[inline]
     pub fn room(&self, at: u32) -> u32 {
         self.limit.saturating_sub(at)
     }
 
-    /// Number of buffers that slots may name, the reserved two included.
+    /// Number of buffers in the pool, including the two reserved ones.
     pub fn num_bufs(&self) -> u32 {
         self.place.num_bufs
     }
 
-    /// Its place in the mapping.
+    /// The ring's place in the mapping.
     pub fn place(&self) -> RingPlace {
         self.place
     }
 
-    /// The mapping it lies in.
+    /// The mapping that contains the ring.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.map
     }
 
-    /// Whether both rings name buffers of the same pool, so that indices may be swapped between them.
+    /// Whether both rings have buffers of the same pool, so that their slots may exchange buffers.
     pub fn shares_buffers_with(&self, other: &RingMem) -> bool {
         self.bufs == other.bufs && self.place.num_bufs == other.place.num_bufs && self.buf_size() == other.buf_size()
     }
@@ -123,8 +123,8 @@ impl RingMem {
         if i == 0 { self.place.slots - 1 } else { i - 1 }
     }
 
-    /// The slot behind the last complete frame among those from `from` up to (not including) `to`: `to`, unless a frame
-    /// continues there; `from` if no frame is complete.
+    /// Returns the slot behind the last complete frame in the slots from `from` up to (not including) `to`: `to`,
+    /// unless a frame continues at `to`; `from` if no frame is complete.
     #[inline]
     pub fn last_whole(&self, from: u32, to: u32) -> u32 {
         let goes_on = from != to && self.slot_word(self.prev(to)).flags & NS_MOREFRAG != 0;
@@ -146,7 +146,7 @@ impl RingMem {
     #[inline]
     fn slot_ptr(&self, i: u32) -> *mut u8 {
         let i = if i < self.place.slots { i as usize } else { 0 };
-        // SAFETY: i < slots, and `new` checked that all slots lie in the mapping.
+        // SAFETY: i < slots, and `new` checked that all slots are in the mapping.
         unsafe { self.slots.as_ptr().add(i * SLOT) }
     }
 
@@ -173,9 +173,9 @@ impl RingMem {
         NetmapSlot { buf_idx: w as u32, len: (w >> 32) as u16, flags: (w >> 48) as u16, ptr: 0 }
     }
 
-    /// The ORed flags of the slots from `from` up to (not including) `to`; both must be indices of the ring.
+    /// Returns the ORed flags of the slots from `from` up to (not including) `to`; both must be indices of the ring.
     ///
-    /// Two instructions a slot: the caller has just written them, so they are in its cache.
+    /// This takes two instructions per slot: the caller has just written the slots, so they are in its cache.
     #[inline]
     pub fn flags_between(&self, from: u32, to: u32) -> u16 {
         if from <= to {
@@ -193,13 +193,13 @@ impl RingMem {
         let mut at = self.slot_ptr(from);
         let mut left = to.saturating_sub(from) as usize;
         let mut all = 0u64;
-        // SAFETY: `left` slots from `from` on lie in the ring; their first words are aligned, and accessed atomically.
+        // SAFETY: `left` slots from `from` on are in the ring; their first words are aligned, and accessed atomically.
         let word =
             |at: *mut u8, k: usize| unsafe { AtomicU64::from_ptr(at.add(k * SLOT).cast()).load(Ordering::Relaxed) };
         while left >= AT_ONCE {
             all |= word(at, 0) | word(at, 1) | word(at, 2) | word(at, 3);
             all |= word(at, 4) | word(at, 5) | word(at, 6) | word(at, 7);
-            // SAFETY: at most one slot behind the ring's last one; all slots lie in one mapping.
+            // SAFETY: at most one slot behind the ring's last one; all slots are in one mapping.
             at = unsafe { at.add(AT_ONCE * SLOT) };
             left -= AT_ONCE;
         }
@@ -231,8 +231,8 @@ impl RingMem {
         unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast::<u64>().add(1)).store(ptr, Ordering::Relaxed) };
     }
 
-    /// Swaps the buffers of `count` slots from `from` on with those of the same slots of `to`, which also get length
-    /// and flags; all are marked as changed. Returns the slot after the last one.
+    /// Swaps the buffers of `count` slots from `from` on with those of the same slots of ring `to`, whose slots also
+    /// get the lengths and flags. Marks all slots as changed. Returns the slot after the last one.
     #[inline]
     pub fn swap_slots(&self, to: &RingMem, from: u32, count: u32) -> u32 {
         const CHANGED: u64 = (NS_BUF_CHANGED as u64) << 48;
@@ -246,7 +246,7 @@ impl RingMem {
             for k in i as usize..(i + run) as usize {
                 #[cfg(fuzzing)]
                 crate::probe::read();
-                // SAFETY: i + run <= n, and `new` checked for both rings that all of their slots lie in the mapping;
+                // SAFETY: i + run <= n, and `new` checked for both rings that all of their slots are in the mapping;
                 // their first words are aligned, and accessed atomically.
                 let (full, empty) = unsafe {
                     let word = |ring: &RingMem| AtomicU64::from_ptr(ring.slots.as_ptr().add(k * SLOT).cast());
@@ -263,7 +263,7 @@ impl RingMem {
         i
     }
 
-    /// Writes `len` and `flags` of slot `i`; its buffer stays.
+    /// Writes `len` and `flags` of slot `i`, which keeps its buffer.
     #[inline]
     pub fn set_len_flags(&self, i: u32, len: u16, flags: u16) {
         let w = u32::from(len) | u32::from(flags) << 16;
@@ -271,13 +271,13 @@ impl RingMem {
         unsafe { AtomicU32::from_ptr(self.slot_ptr(i).add(4).cast()).store(w, Ordering::Relaxed) };
     }
 
-    /// Start of buffer `idx`, `buf_size()` bytes long; `None` for the reserved indices and those outside the pool.
+    /// Returns the start of buffer `idx`, `buf_size()` bytes long; `None` if the index is reserved or outside the pool.
     #[inline]
     pub fn buf(&self, idx: u32) -> Option<NonNull<u8>> {
         if idx < RESERVED_BUFS || idx >= self.place.num_bufs {
             return None;
         }
-        // SAFETY: idx < num_bufs, and `new` checked that all buffers lie in the mapping.
+        // SAFETY: idx < num_bufs, and `new` checked that all buffers are in the mapping.
         Some(unsafe { self.bufs.add(idx as usize * self.place.buf_size as usize) })
     }
 
@@ -297,8 +297,8 @@ impl RingMem {
         }
     }
 
-    /// Like [`prefetch_read`](Self::prefetch_read), with the second cache line, too: a short frame behind a header
-    /// spans both.
+    /// Like [`prefetch_read`](Self::prefetch_read), for the first two cache lines: a short frame behind a header spans
+    /// both.
     #[inline]
     pub fn prefetch_read_two(&self, idx: u32) {
         if let Some(p) = self.buf(idx) {
@@ -326,8 +326,8 @@ impl RingMem {
         true
     }
 
-    /// Copies from buffer `idx` at `at` into `bytes`. Returns whether they lie inside the buffer; if not, nothing is
-    /// read.
+    /// Copies from buffer `idx` at `at` into `bytes`. Returns whether the buffer has that many bytes; if not, nothing
+    /// is read.
     #[inline]
     pub fn read(&self, idx: u32, at: u32, bytes: &mut [u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
@@ -336,18 +336,18 @@ impl RingMem {
         true
     }
 
-    /// Copies `len` bytes at `at` of buffer `other` of another ring to the start of buffer `idx`. Returns whether both
-    /// buffers have that many bytes; if not, nothing is written.
+    /// Copies `len` bytes at `at` in buffer `other` of the ring `from` to the start of buffer `idx`. Returns whether
+    /// both buffers have that many bytes; if not, nothing is written.
     pub fn copy_buf(&self, idx: u32, from: &RingMem, other: u32, at: u32, len: usize) -> bool {
         let (Some(to), Some(p)) = (self.within(idx, 0, len), from.within(other, at, len)) else { return false };
-        // SAFETY: `within` checked that the bytes lie inside both buffers, whose mappings both rings keep; they may be
-        // one buffer.
+        // SAFETY: `within` checked that the bytes are inside both buffers, whose mappings the rings keep; the buffers
+        // may be the same.
         unsafe { crate::copy::copy_bytes(p.as_ptr(), to.as_ptr(), len) };
         true
     }
 
-    /// Start of `len` bytes at `at` in buffer `idx`; `None` if any of them lies beyond the length that slots can
-    /// express.
+    /// Returns the start of `len` bytes at `at` in buffer `idx`; `None` if the bytes exceed the buffer, or the length
+    /// that a slot can express.
     #[inline]
     pub fn within(&self, idx: u32, at: u32, len: usize) -> Option<NonNull<u8>> {
         let room = self.limit.checked_sub(at)? as usize;
@@ -363,7 +363,7 @@ impl RingMem {
         unsafe { AtomicU32::from_ptr(self.header.as_ptr().add(offset).cast()) }
     }
 
-    /// Writes `head`, `cur` and `tail` of the header, which programs that use the netmap ABI read.
+    /// Writes `head`, `cur` and `tail` of the header, for programs that use the netmap ABI.
     #[inline]
     pub fn set_indices(&self, head: u32, cur: u32, tail: u32) {
         self.word(offset_of!(NetmapRing, head)).store(head, Ordering::Relaxed);
@@ -395,7 +395,7 @@ impl RingMem {
         unsafe { AtomicU64::from_ptr(self.header.as_ptr().add(offset_of!(NetmapRing, offset_mask)).cast()) }
     }
 
-    /// The header's `offset_mask`: not 0 if slots' `ptr`s hold offsets.
+    /// The header's `offset_mask`; not 0 if the `ptr` fields of slots hold offsets.
     #[inline]
     pub fn offset_mask(&self) -> u64 {
         self.offset_mask_word().load(Ordering::Relaxed)
@@ -437,7 +437,7 @@ impl RingMem {
             // SAFETY: an aligned u16 field of the header, accessed atomically.
             unsafe { AtomicU16::from_ptr(self.header.as_ptr().add(o).cast()).store(v, Ordering::Relaxed) };
         };
-        // buf_ofs is relative to the ring and may be negative in netmap; pools lie behind the rings here.
+        // buf_ofs is relative to the ring, and may be negative in netmap; here the buffers are behind the rings.
         u64_at(offset_of!(NetmapRing, buf_ofs), self.place.bufs.wrapping_sub(self.place.ring));
         self.word(offset_of!(NetmapRing, num_slots)).store(self.place.slots, Ordering::Relaxed);
         self.word(offset_of!(NetmapRing, nr_buf_size)).store(self.place.buf_size, Ordering::Relaxed);
@@ -455,8 +455,7 @@ impl RingMem {
 mod tests {
     use super::*;
 
-    /// Objective: sizes that no ring can have are refused; a slot of a buffer of 65,536 bytes holds all but one of
-    /// them.
+    /// Objective: sizes that no ring can have are refused; a frame uses all but one byte of a buffer of 65,536 bytes.
     #[test]
     fn sizes_that_no_ring_can_have_are_refused() {
         let map = Arc::new(Mapping::private(1 << 20).unwrap());

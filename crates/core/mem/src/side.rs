@@ -13,14 +13,14 @@ pub struct RingSide {
     pub ring: RingMem,
     /// The status block.
     pub csb: Csb,
-    /// Index in the region's CSB arrays.
+    /// Index of the ring's entry in the region's CSB arrays.
     pub csb_index: u32,
-    /// Offsets of frames in their buffers; the host's copy.
+    /// The rule for offsets of frames in their buffers, in the host's private memory.
     pub offsets: Arc<Offsets>,
 }
 
 impl RingSide {
-    /// Writes an offset into the slots from `first` up to (not including) `end`; into all of them if the two are equal.
+    /// Writes an offset into the slots from `first` up to (not including) `end`; into all slots if the two are equal.
     pub fn write_offset(&self, rule: &OffsetRule, offset: u32, first: u32, end: u32) {
         let ring = &self.ring;
         let mut i = first;
@@ -33,7 +33,7 @@ impl RingSide {
         }
     }
 
-    /// Applies a rule to an unused ring: its header says so, and all its slots hold the initial offset.
+    /// Applies a rule to an unused ring: sets the header's `offset_mask`, and writes the initial offset into all slots.
     pub fn begin_offsets(&self, rule: OffsetRule) {
         self.offsets.set(Some(rule));
         self.ring.set_offset_mask(rule.mask());
@@ -42,7 +42,7 @@ impl RingSide {
         }
     }
 
-    /// Removes the rule from an unused ring, and leaves it as empty as a new one.
+    /// Removes the rule from an unused ring, and clears the header's `offset_mask` and the `ptr` fields of all slots.
     pub fn end_offsets(&self) {
         let n = self.ring.num_slots();
         (0..n).for_each(|i| self.ring.set_ptr(i, 0));

@@ -1,8 +1,9 @@
 //! Short time slices for threads that forward frames.
 //!
-//! A woken thread may preempt another on its CPU only if the scheduler expects it to finish sooner. Since Linux 6.12 a
-//! thread can announce the length of its slice (sched_setattr(2), `sched_runtime` of a normal thread). It gets no more
-//! of the CPU, but gets it earlier. Older kernels ignore it.
+//! A thread that wakes up preempts another thread on its CPU only if the scheduler expects it to finish sooner. Since
+//! Linux 6.12 a thread can set the length of its time slice (sched_setattr(2), `sched_runtime` of a normal thread). A
+//! short slice does not change the thread's share of the CPU, but gives it the CPU earlier. Older kernels ignore the
+//! setting.
 #![allow(unsafe_code)]
 
 use std::time::Duration;
@@ -24,8 +25,8 @@ struct Attributes {
     period: u64,
 }
 
-/// Asks for short slices for the calling thread, and the threads and programs that it starts. Changes only threads of
-/// the usual policy (`SCHED_OTHER`). Returns whether the kernel accepted it.
+/// Requests short slices for the calling thread, and for the threads and programs that it starts. Does nothing for a
+/// thread with another policy than `SCHED_OTHER`. Returns whether the slice is short now.
 pub fn shorten() -> bool {
     let Some(mut now) = attributes() else { return false };
     if now.policy != libc::SCHED_OTHER as u32 {
@@ -35,7 +36,7 @@ pub fn shorten() -> bool {
     set(&now) && slice().is_some_and(|slice| slice == SHORT)
 }
 
-/// The slice of the calling thread; `None` if the kernel does not report it, or the thread's policy has none.
+/// The time slice of the calling thread; `None` if the kernel does not report it, or the thread's policy has no slices.
 pub fn slice() -> Option<Duration> {
     let now = attributes()?;
     let is_normal = now.policy == libc::SCHED_OTHER as u32 || now.policy == libc::SCHED_BATCH as u32;
@@ -45,8 +46,8 @@ pub fn slice() -> Option<Duration> {
 fn attributes() -> Option<Attributes> {
     let mut now = Attributes::default();
     let size = size_of::<Attributes>() as u32;
-    // SAFETY: queries the calling thread (0); the kernel writes at most `size` bytes into this function's own
-    // structure.
+    // SAFETY: queries the calling thread (0); the kernel writes at most `size` bytes, to a structure that belongs to
+    // this function.
     let done = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, size, 0) };
     now.size = size;
     (done == 0).then_some(now)
@@ -61,8 +62,8 @@ fn set(wanted: &Attributes) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: the slice is short afterwards if the kernel supports it, also of threads started later; other
-    /// policies stay unchanged.
+    /// Objective: if the kernel supports it, the slices of the thread and of threads that it starts later are short;
+    /// threads of other policies stay unchanged.
     #[test]
     #[cfg_attr(miri, ignore = "scheduling is the kernel's")]
     fn the_slice_is_short_where_the_kernel_supports_it() {

@@ -1,38 +1,38 @@
 //! How long to poll before sleeping, learned from the results of polling.
 //!
-//! Polling saves a wake-up if the other side works on another CPU. It does harm if the other side waits for this very
-//! CPU, or for one that another thread uses: then the sooner this side sleeps, the sooner the other one runs, and a
-//! thread that slept is scheduled before those that kept running. So polling is a trial: if it finds nothing, or
-//! another thread ran here in between, this side sleeps immediately for a while, and tries again later.
+//! Polling saves a wake-up if the other side runs on another CPU. It does harm if the other side waits for this CPU, or
+//! for one that another thread uses: the sooner this side sleeps, the sooner the other side runs, and the scheduler
+//! prefers a thread that slept. Polling is therefore a trial. If it finds nothing, or another thread ran on this CPU
+//! meanwhile, polling is suspended: this side sleeps immediately, and tries to poll again later.
 //!
-//! Polling never yields: where other programs compete, a thread that yields loses its CPU to them for a whole slice,
-//! and news does not wake it.
+//! Polling never yields the CPU: if other programs compete for it, a thread that yields loses the CPU for a whole time
+//! slice, and a doorbell does not end that wait.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Two clock reads farther apart than this had another thread, or another virtual machine, in between.
+/// Time between two clock reads above which another thread, or another virtual machine, ran in between.
 const GAP: Duration = Duration::from_micros(40);
-/// How long polling is suspended after it stopped paying, at first.
+/// First suspension of polling after it stopped paying off.
 const HOLD_OFF: Duration = Duration::from_millis(1);
 /// The longest suspension, after repeated failures.
 const MOST_HOLD_OFF: Duration = Duration::from_millis(32);
-/// How long looks are as close together as possible. After that each fruitless look only takes the cache line from the
-/// other side, and rarer looks find more.
+/// Initial time in which polling looks as often as possible. Later, each look that finds nothing only takes the cache
+/// line from the other side, so that looking less often finds more.
 const EAGER: Duration = Duration::from_micros(1);
-/// Pauses between two later looks: about a quarter of a microsecond.
+/// Number of spin-loop pauses between two later looks: about a quarter of a microsecond.
 const PAUSES: u32 = 8;
-/// Number of failures forgiven after as many successes.
+/// Maximum credit: number of failed trials forgiven after as many successes.
 const MOST_CREDIT: u32 = 4;
 
-/// Experience of one side with polling for another.
+/// A side's decision whether to poll for the other side, with the results of earlier polling.
 #[derive(Debug)]
 pub struct Spin {
-    /// Pauses between two looks, except at first.
+    /// Number of spin-loop pauses between two looks, except at first.
     pauses: u32,
-    /// The longest time to poll.
+    /// Maximum time to poll.
     most: Duration,
     credit: u32,
     hold_off: Duration,
@@ -49,31 +49,31 @@ struct SpinTrial {
 }
 
 impl Default for Spin {
-    /// Never polls.
+    /// Returns a value that never polls.
     fn default() -> Self {
         Spin::new(Duration::ZERO)
     }
 }
 
 impl Spin {
-    /// Polls for at most `most` each time.
+    /// Creates a value that polls for at most `most` each time.
     pub fn new(most: Duration) -> Self {
         Spin { pauses: PAUSES, most, credit: MOST_CREDIT, hold_off: HOLD_OFF, not_before: None, trial: None }
     }
 
-    /// Shortens the pauses for a poller of many places: its looks take enough time.
+    /// Shortens the pauses, for a poller of many places, whose looks take enough time themselves.
     #[must_use]
     pub fn restless(self) -> Self {
         Spin { pauses: 1, ..self }
     }
 
-    /// Sets the longest time to poll.
+    /// Sets the maximum time to poll.
     pub fn set_most(&mut self, most: Duration) {
         self.most = most;
     }
 
-    /// Polls after a fruitless look, until `look` finds something or polling stops paying. Returns whether it found
-    /// something.
+    /// Polls after a look that found nothing, until `look` returns true or polling no longer pays off. Returns whether
+    /// `look` returned true.
     pub fn poll(&mut self, mut look: impl FnMut() -> bool) -> bool {
         while self.go_on() {
             if look() {
@@ -84,7 +84,8 @@ impl Spin {
         false
     }
 
-    /// Handles a fruitless look: begins to poll, or pauses. Returns whether to look again; if not, sleep.
+    /// Handles a look that found nothing: begins to poll, or pauses. Returns whether the caller should look again;
+    /// otherwise it should sleep.
     pub fn go_on(&mut self) -> bool {
         let Some(SpinTrial { began, looked }) = &self.trial else {
             return !self.most.is_zero() && has_company() && self.begin_at(Instant::now());
@@ -117,7 +118,7 @@ impl Spin {
         false
     }
 
-    /// Records a find: polling for it paid, if it was polled for.
+    /// Records that a look found something: if polling was in progress, it paid off.
     #[inline]
     pub fn paid(&mut self) {
         if self.trial.take().is_some() {
@@ -127,7 +128,7 @@ impl Spin {
     }
 }
 
-/// Polls for a value that keeps its own experience, which `spin` finds.
+/// Polls for a value that contains its own [`Spin`], which `spin` returns.
 pub fn poll_for<T>(it: &mut T, spin: impl Fn(&mut T) -> &mut Spin, mut look: impl FnMut(&mut T) -> bool) -> bool {
     let mut learned = std::mem::take(spin(it));
     let found = learned.poll(|| look(it));
@@ -135,8 +136,8 @@ pub fn poll_for<T>(it: &mut T, spin: impl Fn(&mut T) -> &mut Spin, mut look: imp
     found
 }
 
-/// Whether another thread has taken the calling one's CPU since the last call; also true the first time, if ever. A gap
-/// without that was the hypervisor's, or an interrupt's, and says nothing about this machine's threads.
+/// Whether another thread has preempted the calling thread since the last call, or since the thread began. A gap
+/// without a preemption is due to the hypervisor or an interrupt, not to this machine's threads.
 #[cold]
 fn was_preempted() -> bool {
     thread_local! {
@@ -145,10 +146,10 @@ fn was_preempted() -> bool {
     preemptions().is_none_or(|times| TIMES.replace(times) != times)
 }
 
-/// Number of times that another thread took the calling one's CPU. `None`: the kernel does not report it.
+/// Number of times that another thread preempted the calling thread; `None` if the kernel does not report it.
 pub fn preemptions() -> Option<u64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: the kernel fills this function's own structure if it succeeds.
+    // SAFETY: the kernel writes to a structure that belongs to this function, and fills it on success.
     if unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) } != 0 {
         return None;
     }
@@ -156,8 +157,9 @@ pub fn preemptions() -> Option<u64> {
     Some(unsafe { usage.assume_init() }.ru_nivcsw.unsigned_abs())
 }
 
-/// Whether the machine has more than one CPU: with one, nothing happens while a thread polls. This process's CPUs are
-/// not enough to tell: the others may run elsewhere. Read once, before a sandbox hides the answer.
+/// Whether the machine has more than one CPU: with a single CPU, the other side cannot run while a thread polls. The
+/// CPUs of this process do not decide, as the other side may run on other CPUs. The first call, before a sandbox hides
+/// the file, reads the number.
 pub fn has_company() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
@@ -172,7 +174,7 @@ mod tests {
     const MOST: Duration = Duration::from_micros(100);
     const STEP: Duration = Duration::from_micros(1);
 
-    /// A fruitless trial that begins at `now`. Returns its end; `None` if there was no trial.
+    /// Runs a failing trial that begins at `now`. Returns its end; `None` if there was no trial.
     fn fails(spin: &mut Spin, now: Instant) -> Option<Instant> {
         let mut at = now;
         if !spin.begin_at(now) {
@@ -186,14 +188,14 @@ mod tests {
         }
     }
 
-    /// A trial that soon pays.
+    /// Runs a trial that soon pays off.
     fn pays(spin: &mut Spin, now: Instant) {
         assert!(spin.begin_at(now) && spin.go_on_at(now + STEP, || true));
         spin.paid();
     }
 
-    /// Objective: a trial lasts as long as configured; after the forgiven failures trials stop for 1 ms, then after one
-    /// more for twice as long, up to the limit.
+    /// Objective: a trial lasts as long as configured; after the forgiven failures, trials are suspended for 1 ms, and
+    /// after each further failure for twice as long, up to the limit.
     #[test]
     fn failures_make_trials_rare() {
         let mut spin = Spin::new(MOST);
@@ -210,8 +212,8 @@ mod tests {
         }
     }
 
-    /// Objective: one success makes the next suspension short again, and pays for one failure; many pay for no more
-    /// than the limit.
+    /// Objective: one success makes the next suspension short again, and forgives one failure; many successes forgive
+    /// no more failures than the limit.
     #[test]
     fn successes_are_remembered() {
         let mut spin = Spin::new(MOST);
@@ -232,7 +234,7 @@ mod tests {
         assert!(!spin.begin_at(now));
     }
 
-    /// Objective: a thread that lost its CPU while polling does not poll for a while, however well it went before.
+    /// Objective: a thread that was preempted while polling does not poll for a while, despite earlier successes.
     #[test]
     fn another_thread_ran_here() {
         let mut spin = Spin::new(MOST);
@@ -246,7 +248,7 @@ mod tests {
         assert!(!spin.begin_at(back) && spin.begin_at(back + HOLD_OFF));
     }
 
-    /// Objective: without a time to poll there are no looks; with one, looks continue until something is found.
+    /// Objective: with a maximum time of zero there are no looks; otherwise looks continue until something is found.
     #[test]
     #[cfg_attr(miri, ignore = "Miri is slow enough to be taken for preempted, and cannot ask the kernel")]
     fn looks_continue_until_something_is_found() {
@@ -261,7 +263,7 @@ mod tests {
         assert!(found || !has_company() || left > 0, "a gap may end the trial early");
     }
 
-    /// Objective: a value keeps its experience with polling, including the latest.
+    /// Objective: a value keeps the results of its polling, including the latest.
     #[test]
     fn experience_is_kept() {
         let mut it = (Spin::new(MOST), 0);

@@ -1,53 +1,52 @@
 //! The steps of one traced frame.
 //!
-//! The movers of frames report each step ([`step`]); that costs a look at one word while no trace runs. A thread that
-//! moves a traced frame alone records the steps between [`begin`] and [`end`], from all code that reports them: every
-//! counted drop is also a step, as [`RingCounters::dropped`](crate::drops::RingCounters::dropped) reports one.
-//! [`RingCounters::dropped`](crate::drops::RingCounters::dropped) says one.
+//! The code that moves frames reports each step ([`step`]), at the cost of one load while no trace runs. A thread that
+//! traces a frame moves it alone, and records the steps reported between [`begin`] and [`end`]. Every counted drop is
+//! also a step: [`RingCounters::dropped`](crate::drops::RingCounters::dropped) reports it.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::reason::DropReason;
 
-/// An event in a frame's path. Ports are numbers of the switch.
+/// An event on a frame's path. Ports are identified by their index on the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Its VLAN.
+    /// The frame has this VLAN.
     Vlan(u16),
-    /// Its source was unknown, and is now learned.
+    /// The source address was unknown, and is now learned.
     Learned,
-    /// Its source was known at this other port.
+    /// The source address moved here from this port.
     Moved(u8),
-    /// Its source stays at this other port.
+    /// The source address stays at this other port.
     Kept(u8),
-    /// Its source is not learned: the port, or its owner, is at its limit of addresses.
+    /// The source address is not learned: the port, or its owner, has reached its limit of addresses.
     NotLearned,
-    /// Decisions from here on are those of this destination port.
+    /// The steps that follow are decisions for this destination port.
     Out(u8),
-    /// A filter's rule matches: its number, from 0, and whether it drops.
+    /// A rule of a filter matches: its number, from 0, and whether it drops the frame.
     Rule(u16, bool),
-    /// Its destination is unknown.
+    /// The destination address is unknown.
     Unknown,
-    /// It is flooded, or goes to a group's members.
+    /// The frame is flooded, or goes to the members of a group.
     Floods,
-    /// It enters the link of its source port.
+    /// The frame enters the link of its source port.
     Link,
-    /// It goes to a port's ring.
+    /// The frame goes to a port and a ring of the port.
     To(u8, u8),
-    /// It waits there for room.
+    /// The frame waits for room in that ring.
     Waits,
-    /// It was taken after waiting.
+    /// The frame entered the ring after waiting.
     Taken,
-    /// It was cut into that many segments.
+    /// The frame was cut into this many segments.
     Cut(u32),
-    /// Its checksum was filled in.
+    /// The frame's checksum was filled in.
     Summed,
-    /// It, or this many copies of it, were dropped.
+    /// This many copies of the frame were dropped.
     Dropped(DropReason, u32),
 }
 
-/// Maximum of recorded steps, and how many of these places are reserved for drops and their ports.
+/// Maximum number of recorded steps, and how many of them are reserved for drops and their ports.
 const STEPS: usize = 30;
 const FOR_DROPS: usize = 6;
 
@@ -59,7 +58,7 @@ pub struct Steps {
     more: u32,
     has_drop: bool,
     is_open: bool,
-    /// The last omitted step, if it is a destination.
+    /// The step omitted last, if it names a destination port.
     left_out: Option<Step>,
 }
 
@@ -82,13 +81,13 @@ impl Steps {
         self.list.get(..self.len.into()).unwrap_or(&self.list)
     }
 
-    /// Number of further steps, omitted for lack of room.
+    /// Number of further steps that were omitted for lack of room.
     #[must_use]
     pub fn more(&self) -> u32 {
         self.more
     }
 
-    /// Whether one of them, listed or not, is a drop.
+    /// Whether a step, listed or omitted, is a drop.
     #[must_use]
     pub fn has_drop(&self) -> bool {
         self.has_drop
@@ -137,8 +136,8 @@ impl Steps {
     }
 }
 
-/// Consumers of more than counters: the number of running traces, and, in the highest bit, whether batches are timed.
-/// One word, so that a single load suffices.
+/// The number of running traces and, in the highest bit, whether batches are timed: one word, so that a single load
+/// suffices.
 static NOTED: AtomicU32 = AtomicU32::new(0);
 const TIMED: u32 = 1 << 31;
 
@@ -146,12 +145,12 @@ thread_local! {
     static OWN: RefCell<Steps> = const { RefCell::new(Steps::NONE) };
 }
 
-/// Enables recording while it lives.
+/// A running trace: steps are recorded while any value of this type exists.
 #[derive(Debug)]
 pub struct Tracing(());
 
 impl Tracing {
-    /// Starts recording.
+    /// Starts a trace.
     #[must_use]
     pub fn new() -> Tracing {
         NOTED.fetch_add(1, Ordering::Relaxed);
@@ -211,19 +210,19 @@ fn take_down(step: Step) {
     });
 }
 
-/// Starts recording: the calling thread moves one frame alone from now on.
+/// Starts recording. From now on the calling thread moves one frame alone.
 pub fn begin() {
     OWN.with_borrow_mut(|own| own.clear(true));
 }
 
-/// Runs an action whose steps do not belong to the frame.
+/// Runs an action without recording its steps, which do not belong to the frame.
 pub fn aside(f: impl FnOnce()) {
     let is_open = OWN.with_borrow_mut(|own| std::mem::take(&mut own.is_open));
     f();
     OWN.with_borrow_mut(|own| own.is_open = is_open);
 }
 
-/// Ends recording. Returns the steps, if any.
+/// Ends recording. Returns the recorded steps, if any.
 #[must_use]
 pub fn end() -> Option<Steps> {
     OWN.with_borrow_mut(|own| {
@@ -237,8 +236,8 @@ mod tests {
     use super::*;
     use crate::drops::RingCounters;
 
-    /// Objective: steps are recorded only between begin and end, and only while a trace runs; drops are steps; steps
-    /// without room are counted.
+    /// Objective: steps are recorded only between `begin` and `end`, by the same thread, and only while a trace runs;
+    /// drops are steps.
     #[test]
     fn steps_are_recorded_only_while_a_trace_runs() {
         let counters = RingCounters::default();
@@ -253,7 +252,7 @@ mod tests {
         step(Step::Floods);
         begin();
         std::thread::scope(|scope| _ = scope.spawn(|| step(Step::Summed)));
-        assert!(end().is_none(), "another thread's frame");
+        assert!(end().is_none(), "the step of another thread's frame");
         drop(tracing);
     }
 

@@ -1,10 +1,9 @@
 //! A *toucher*: a thread that touches memory in place of threads that must not wait for it.
 //!
-//! A page of a file in which a hole is being punched is unavailable until the whole hole is made, for as long as its
-//! maker likes, in a state that no signal ends. A thread that serves many users lets a thread of the owner touch such
-//! memory, and proceeds without it when that makes no progress: it has work, does not wait for a processor, and yet
-//! uses no processor time. Large memory and busy machines are given their time.
-//! and the thread does not wait for a processor. Much memory takes its time, and so does a busy machine.
+//! While a hole is punched in a file, a page in that range is unavailable. This takes as long as the process that
+//! punches likes, and no signal ends the wait. A thread that serves many users therefore lets a toucher, one per owner,
+//! access such memory, and proceeds without the result if the toucher makes no progress: it has work and does not wait
+//! for a CPU, but uses no CPU time. Large memory and busy machines do not count as a lack of progress.
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -17,17 +16,18 @@ use crate::fault::raise;
 
 /// Time between two checks of the thread's progress.
 const LOOK: Duration = Duration::from_millis(100);
-/// Number of checks without progress that are too many: this process itself may have been stopped during one.
+/// Number of consecutive checks without progress that are too many. One is not enough: this process itself may have
+/// been stopped.
 const LOOKS: u32 = 2;
-/// A touch longer than this must have used that part of a processor's time.
+/// Duration above which a touch must have used at least one `PART`th of that time as CPU time.
 const LONG: Duration = Duration::from_secs(1);
 const PART: u32 = 16;
-/// Less processor time between two checks counts as no progress: waiting takes some, too.
+/// Minimum CPU time between two checks that counts as progress: waiting uses a little, too.
 const MOVES: Duration = Duration::from_millis(1);
 
 type TouchFn = Box<dyn FnOnce() + Send>;
 
-/// The thread. It ends with this value, after its last task.
+/// A toucher's thread. It ends after its last task once this value is dropped.
 #[derive(Debug)]
 pub struct Toucher {
     touches: Sender<TouchFn>,
@@ -37,39 +37,40 @@ pub struct Toucher {
 
 #[derive(Debug, Default)]
 struct TouchState {
-    /// Its kernel thread number; 0 before it has begun.
+    /// The thread's id in the kernel; 0 before the thread has begun.
     thread: AtomicI32,
-    /// Numbers of touches given, and done.
+    /// Numbers of touches given to the thread, and of those done.
     given: AtomicU64,
     done: AtomicU64,
-    /// Number of touches to finish before one is waited for again: all those given when one took too long.
+    /// Number of touches that must be done before callers wait again: all those given by the time that one took too
+    /// long.
     late: AtomicU64,
-    /// Whether a touch took too long, until reported.
+    /// Whether a touch took too long since the last report.
     was_late: AtomicBool,
 }
 
-/// The kernel's number of the calling thread.
+/// The id of the calling thread in the kernel.
 fn number() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
 impl TouchState {
-    /// Processor time used by the thread.
+    /// CPU time used by the thread.
     fn used(&self) -> Duration {
         let thread = self.thread.load(Ordering::Relaxed);
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // The clock of a thread (CPUCLOCK_SCHED, CPUCLOCK_PERTHREAD of the kernel's posix-timers.h).
         let clock = !thread << 3 | 6;
-        // SAFETY: a clock's number, and a structure of the caller's own that is written.
+        // SAFETY: the kernel writes to a structure that belongs to this function.
         let is_known = thread != 0 && unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
         if is_known { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
     }
 
-    /// Whether the thread would run if it had a processor: a busy machine is not a fault.
+    /// Whether the thread runs or waits for a CPU. A busy machine is not the peer's fault.
     fn is_ready(&self) -> bool {
         let thread = self.thread.load(Ordering::Relaxed);
         let stat = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
-        // The name precedes it, in brackets (proc_pid_stat(5)).
+        // The state follows the name, which is in brackets (proc_pid_stat(5)).
         let name_end = stat.iter().rposition(|&byte| byte == b')');
         name_end.and_then(|at| stat.get(at + 2)) == Some(&b'R')
     }
@@ -79,7 +80,7 @@ impl Toucher {
     /// Starts the thread; `news` becomes readable when a touch takes too long.
     ///
     /// # Errors
-    /// The error of the system calls for threads.
+    /// The error of creating a thread.
     pub fn start(name: String, news: &Arc<OwnedFd>) -> std::io::Result<Toucher> {
         let (touches, given) = mpsc::channel::<TouchFn>();
         let state = Arc::new(TouchState::default());
@@ -94,10 +95,10 @@ impl Toucher {
         Ok(Toucher { touches, state, news: Arc::clone(news) })
     }
 
-    /// Runs an action in the thread. `None` if it, or a touch before it, takes too long: it still runs when its turn
-    /// comes, and its result is dropped.
+    /// Runs an action in the thread. `None` if the action, or one before it, takes too long: the action still runs when
+    /// its turn comes, and its result is dropped.
     pub fn touch<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
-        // A value dropped there may have memory to touch, too.
+        // A value that is dropped in the toucher may itself have memory to touch.
         if self.state.thread.load(Ordering::Relaxed) == number() {
             return Some(what());
         }
@@ -136,7 +137,7 @@ impl Toucher {
     /// Runs an action in the thread without waiting for it.
     pub fn give(&self, what: impl FnOnce() + Send + 'static) {
         self.state.given.fetch_add(1, Ordering::Relaxed);
-        // The thread ends only with this value.
+        // The thread holds the receiver, and ends only after this value is dropped.
         let _ = self.touches.send(Box::new(what));
     }
 
@@ -147,7 +148,7 @@ impl Toucher {
         raise(&self.news);
     }
 
-    /// Whether a touch took too long since the last call.
+    /// Returns whether a touch took too long since the last call.
     pub fn take_late(&self) -> bool {
         self.state.was_late.swap(false, Ordering::AcqRel)
     }
@@ -163,7 +164,7 @@ mod tests {
         Toucher::start("touches".into(), &crate::fault::news().unwrap()).unwrap()
     }
 
-    /// Objective: a working touch is waited for, however long it takes.
+    /// Objective: callers wait for a touch that makes progress, however long it takes.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no clocks of threads")]
     fn work_is_waited_for() {
@@ -177,23 +178,27 @@ mod tests {
         assert_eq!(toucher().touch(move || works(LONG + 3 * LOOK)), Some(9));
     }
 
-    /// Objective: a touch returns its result here; a stuck touch is not waited for, nor is the next before it is done,
-    /// and then all is as before.
+    /// Objective: a touch returns its result; callers do not wait for a stuck touch, nor for later ones before it is
+    /// done; afterwards touches return their results again.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no eventfd of this kind")]
     fn nobody_waits() {
         let toucher = Arc::new(toucher());
         let inner = Arc::clone(&toucher);
-        assert_eq!(toucher.touch(move || inner.touch(|| 7)), Some(Some(7)), "that thread does it itself");
+        assert_eq!(
+            toucher.touch(move || inner.touch(|| 7)),
+            Some(Some(7)),
+            "a touch within the toucher runs immediately"
+        );
         let (go_on, wait) = channel::<()>();
         let begun = Instant::now();
         assert_eq!(toucher.touch(move || wait.recv().is_ok()), None);
         assert!(begun.elapsed() >= LOOKS * LOOK);
         let (say, said) = channel();
-        assert!(toucher.touch(move || say.send(5)).is_none(), "something before it lasts");
+        assert!(toucher.touch(move || say.send(5)).is_none(), "the touch before it lasts");
         assert_eq!((toucher.take_late(), toucher.take_late()), (true, false));
         go_on.send(()).unwrap();
-        assert_eq!(said.recv(), Ok(5), "it is done nevertheless");
+        assert_eq!(said.recv(), Ok(5), "the touch is done nevertheless");
         let works = || toucher.touch(|| 8) == Some(8);
         let until = Instant::now() + Duration::from_secs(60);
         while !works() {

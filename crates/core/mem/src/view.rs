@@ -1,4 +1,4 @@
-//! Looks up rings in a region by number, from the description that a client gets of a region laid out elsewhere.
+//! Looks up rings of a region by number, from the description of the region's layout that a client receives.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::mapping::Mapping;
 use crate::ring::{RingMem, RingPlace};
 use crate::side::RingSide;
 
-/// Offsets and sizes of a region's CSB arrays, ring pool and buffer pool. Checked against the mapping at each use.
+/// Offsets and sizes of a region's CSB arrays, ring pool and buffer pool. Each use checks them against the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionLayout {
     /// Offset of the first `nm_csb_atok`.
@@ -20,14 +20,14 @@ pub struct RegionLayout {
     pub ring_size: u32,
     /// Offset of buffer 0.
     pub buf_pool: u64,
-    /// Number of buffers, the reserved two included.
+    /// Number of buffers, including the two reserved ones.
     pub num_bufs: u32,
     /// Size of a buffer in bytes.
     pub buf_size: u32,
 }
 
 impl RegionLayout {
-    /// Returns ring object `id`, of `slots` slots, with its CSB entry; `None` if any of it lies outside the mapping.
+    /// Returns ring object `id` with `slots` slots and its CSB entry; `None` if any part is outside the mapping.
     pub fn ring(&self, map: &Arc<Mapping>, id: u32, slots: u32) -> Option<RingSide> {
         let nth = |first: u64, size: u64| first.checked_add(u64::from(id).checked_mul(size)?);
         let place = RingPlace {

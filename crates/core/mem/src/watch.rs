@@ -1,8 +1,8 @@
-//! Mappings of memory that others can take away: this process survives the SIGBUS of an access to it.
+//! Mappings of memory that other processes can take away. This process survives the SIGBUS that an access then raises.
 //!
-//! A file can be truncated, and a freed huge page may not be available again. Zeroed memory replaces it, and the owner
-//! of the memory is reported. The number of watched mappings is not limited.
-//! place, and the owner of the memory is reported. The number of watched mappings is not limited.
+//! Another process can truncate a mapped file, or free a huge page that is then unavailable. The signal handler
+//! replaces lost memory with zeroed memory and reports the peer that owns it. The number of watched mappings is not
+//! limited.
 #![allow(unsafe_code)]
 
 use std::ptr::{null, null_mut};
@@ -11,11 +11,11 @@ use std::sync::{Once, OnceLock};
 
 use crate::fault::{Fault, FaultInner};
 
-/// An address range whose loss this process survives, until this is dropped.
+/// A watched address range: this process survives its loss, until this value is dropped.
 #[derive(Debug)]
 pub struct Watch {
     place: &'static WatchRange,
-    /// Its address is known to the signal handler.
+    /// The fault of the peer that owns the memory. The signal handler uses its address.
     fault: OnceLock<Fault>,
 }
 
@@ -23,8 +23,8 @@ impl Watch {
     /// Watches a mapping of whole pages.
     ///
     /// # Safety
-    /// The range is a mapping of the caller's that holds plain memory, reached only by raw pointers, and it stays
-    /// mapped as long as it is watched.
+    /// The range must be a mapping that belongs to the caller, contain plain memory that is accessed only through raw
+    /// pointers, and stay mapped as long as it is watched.
     pub unsafe fn new(start: usize, len: usize) -> Watch {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(install);
@@ -34,7 +34,7 @@ impl Watch {
         Watch { place, fault: OnceLock::new() }
     }
 
-    /// Names the peer to blame for a loss of the memory. Only the first call counts.
+    /// Sets the peer that is to blame for a loss of the memory. Only the first call has an effect.
     pub fn blame(&self, fault: &Fault) {
         let fault = self.fault.get_or_init(|| fault.clone());
         self.place.fault.store(fault.inner().cast_mut(), Ordering::SeqCst);
@@ -43,13 +43,13 @@ impl Watch {
         }
     }
 
-    /// Simulates a loss of its memory, to test which peer is blamed.
+    /// Simulates a loss of the memory, to test which peer is blamed.
     #[doc(hidden)]
     pub fn lose(&self) {
         self.place.lose();
     }
 
-    /// Whether some of its memory was lost.
+    /// Whether any of the memory was lost.
     pub fn is_damaged(&self) -> bool {
         self.place.damaged.load(Ordering::Acquire)
     }
@@ -63,12 +63,12 @@ impl Drop for Watch {
     }
 }
 
-/// A watched range, as seen by the handler.
+/// A place in the handler's list, for one watched range.
 #[derive(Debug)]
 struct WatchRange {
-    /// 0: this place is free.
+    /// Address of the range; 0 if the place is free.
     start: AtomicUsize,
-    /// 0: not watched.
+    /// Length of the range, bytes; 0 if it is not watched.
     len: AtomicUsize,
     damaged: AtomicBool,
     fault: AtomicPtr<FaultInner>,
@@ -77,7 +77,7 @@ struct WatchRange {
 /// Number of places in a block.
 const BLOCK: usize = 256;
 
-/// Some places, and a link to the next block. Blocks are never freed: the handler may be reading them.
+/// An array of places, and a link to the next block. Blocks are never freed, as the handler may be reading them.
 struct WatchBlock {
     places: [WatchRange; BLOCK],
     next: AtomicPtr<WatchBlock>,
@@ -91,7 +91,7 @@ impl WatchBlock {
     }
 
     fn next(&self) -> Option<&'static WatchBlock> {
-        // SAFETY: null, or a leaked block.
+        // SAFETY: the pointer is null, or points to a leaked block.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
@@ -102,12 +102,12 @@ impl WatchBlock {
         }
         let new = Box::into_raw(Box::new(WatchBlock::new()));
         match self.next.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: just leaked.
+            // SAFETY: the block was just leaked.
             Ok(_) => unsafe { &*new },
             Err(theirs) => {
-                // SAFETY: made above, and not shared with any other code.
+                // SAFETY: the block was created above, and no other code has the pointer.
                 drop(unsafe { Box::from_raw(new) });
-                // SAFETY: not null, hence a leaked block.
+                // SAFETY: the pointer is not null, so it points to a leaked block.
                 unsafe { &*theirs }
             }
         }
@@ -136,19 +136,19 @@ impl WatchRange {
         }
     }
 
-    /// Records a loss of memory in the range. Restricted to operations allowed in a signal handler.
+    /// Records a loss of memory in the range. Uses only operations that are allowed in a signal handler.
     fn lose(&self) {
         self.damaged.store(true, Ordering::SeqCst);
         LOSSES.fetch_add(1, Ordering::AcqRel);
-        // SAFETY: null, or the inside of the fault that the watch holds. The watch exists: a thread was accessing the
-        // watched memory, or owns the watch.
+        // SAFETY: the pointer is null, or points into the fault that the watch holds. The watch exists, as a thread was
+        // accessing the watched memory, or owns the watch.
         if let Some(fault) = unsafe { self.fault.load(Ordering::SeqCst).as_ref() } {
             fault.lose();
         }
     }
 
-    /// The range, if it is watched and contains `at`. A place that changes hands meanwhile cannot be the one looked
-    /// for.
+    /// Returns the range if it is watched and contains `at`. A place that is reused meanwhile cannot be the one of the
+    /// failed access, whose mapping still exists.
     fn has(&self, at: usize) -> Option<(usize, usize)> {
         let start = self.start.load(Ordering::Acquire);
         let len = self.len.load(Ordering::Acquire);
@@ -157,10 +157,10 @@ impl WatchRange {
     }
 }
 
-/// Number of losses in this process: while it does not change, there is nothing to check.
+/// Number of losses in this process. While it does not change, no mapping needs a check.
 static LOSSES: AtomicUsize = AtomicUsize::new(0);
 
-/// Number of losses in this process: while it does not change, there is nothing to check.
+/// Number of losses in this process. While it does not change, no mapping needs a check.
 #[inline]
 pub fn losses() -> usize {
     LOSSES.load(Ordering::Acquire)
@@ -170,8 +170,8 @@ pub fn losses() -> usize {
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());
 
 fn install() {
-    // SAFETY: zeros are a valid sigaction; both are filled in before they are used. The previous one is leaked for the
-    // handler, which calls only functions allowed in one.
+    // SAFETY: zeros are a valid sigaction, and both structures are filled in before they are used. The previous action
+    // is leaked for the handler, which calls only functions that are allowed in a signal handler.
     unsafe {
         let before = Box::into_raw(Box::new(std::mem::zeroed::<libc::sigaction>()));
         libc::sigaction(libc::SIGBUS, null(), before);
@@ -183,12 +183,13 @@ fn install() {
     }
 }
 
-/// Replaces lost memory by zeroed memory, and lets the access proceed. Passes any other SIGBUS to the previous handler.
+/// Replaces lost memory with zeroed memory, and lets the access proceed. Passes any other SIGBUS to the previous
+/// handler.
 ///
 /// # Safety
-/// Called by the kernel.
+/// Only the kernel may call this, as a signal handler.
 unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel's structure, which has an address for a fault, and the calling thread's errno.
+    // SAFETY: `info` points to the kernel's structure, which has an address for a fault; errno is the calling thread's.
     let (at, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
     let mut block = Some(&FIRST);
     let places = std::iter::from_fn(|| block.inspect(|b| block = b.next())).flat_map(|b| &b.places);
@@ -196,8 +197,8 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
         let Some((start, len)) = place.has(at) else { continue };
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: replaces one of this process's mappings, which lives as long as it is watched (`Watch::new`), by one
-        // of the same size.
+        // SAFETY: replaces a mapping of this process, which exists as long as it is watched (`Watch::new`), with one of
+        // the same size.
         let mapped = unsafe { libc::mmap(start as *mut libc::c_void, len, prot, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
             place.lose();
@@ -210,14 +211,14 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
     unsafe { pass_on(signal, info, context) };
 }
 
-/// Acts as if this handler did not exist.
+/// Handles the signal as if this handler did not exist.
 ///
 /// # Safety
 /// Call only in a signal handler, with the handler's arguments.
 unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: stored before the handler was installed, and never freed.
+    // SAFETY: the action was stored before the handler was installed, and is never freed.
     let before = unsafe { &*BEFORE.load(Ordering::Acquire) };
-    // SAFETY: the kernel's structure.
+    // SAFETY: `info` points to the kernel's structure.
     let was_sent = unsafe { (*info).si_code } <= 0;
     match before.sa_sigaction {
         libc::SIG_IGN if was_sent => {}
@@ -229,12 +230,12 @@ unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
                 libc::raise(signal);
             }
         },
-        // SAFETY: a handler of this kind was installed with this flag.
+        // SAFETY: with this flag, the installed handler takes three arguments.
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => unsafe {
             type Handler = unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
             std::mem::transmute::<usize, Handler>(handler)(signal, info, context);
         },
-        // SAFETY: and of this kind without it.
+        // SAFETY: without the flag, the installed handler takes one argument.
         handler => unsafe {
             std::mem::transmute::<usize, unsafe extern "C" fn(libc::c_int)>(handler)(signal);
         },

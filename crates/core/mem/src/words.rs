@@ -1,4 +1,4 @@
-//! Words of shared memory that are not part of rings or status blocks: a device's header.
+//! Words of shared memory outside rings and status blocks, such as a device's header.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::mapping::Mapping;
 
-/// A run of aligned 32-bit words, little-endian, that a peer may write at any time. Accesses are total: a word outside
-/// reads as 0 and is not written.
+/// A run of aligned little-endian 32-bit words, which a peer may write at any time. Accesses never panic: a word
+/// outside the run reads as 0, and a write to it does nothing.
 #[derive(Clone, Debug)]
 pub struct Words {
     first: NonNull<u8>,
@@ -22,26 +22,26 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Creates a view of `count` words at `offset`; `None` if they lie outside the mapping.
+    /// Creates a view of `count` words at `offset`; `None` if they are not all in the mapping, or are misaligned.
     pub fn new(map: &Arc<Mapping>, offset: u64, count: usize) -> Option<Words> {
         let first = map.at(offset, 4 * count as u64, 4)?;
         Some(Words { first, count, _map: Arc::clone(map) })
     }
 
     fn word(&self, index: usize) -> Option<&AtomicU32> {
-        // SAFETY: `new` checked that `count` aligned words lie there; the mapping lives as long as self; all accesses
-        // are atomic.
+        // SAFETY: `new` checked that `count` aligned words begin at `first`; the mapping lives as long as self; all
+        // accesses are atomic.
         (index < self.count).then(|| unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(4 * index).cast()) })
     }
 
-    /// Returns a snapshot of a word; its writer's earlier writes are visible.
+    /// Returns a snapshot of a word. The writer's writes before it are visible.
     pub fn load(&self, index: usize) -> u32 {
         #[cfg(fuzzing)]
         crate::probe::read();
         self.word(index).map_or(0, |w| w.load(Ordering::Acquire))
     }
 
-    /// Writes a word, after all earlier writes.
+    /// Writes a word. A reader of the word also sees all earlier writes of this thread.
     pub fn store(&self, index: usize, value: u32) {
         if let Some(w) = self.word(index) {
             w.store(value, Ordering::Release);
@@ -64,7 +64,7 @@ impl Words {
 mod tests {
     use super::*;
 
-    /// Objective: words are in the right places, and nothing outside is touched.
+    /// Objective: words are read and written at the right addresses, and none outside the run.
     #[test]
     fn words_are_read_from_the_right_places() {
         let map = Arc::new(Mapping::private(4096).unwrap());

@@ -1,23 +1,24 @@
 //! Filters: classic BPF, the language that libpcap compiles expressions such as `udp port 53` to.
 //!
-//! A [`FilterProgram`] is verified once, by the rules of Linux's kernel, and decoded; then it runs for each frame. A
-//! run takes no more steps than it has instructions, because jumps lead only forward; it neither allocates nor waits,
-//! and no frame makes it fail. It returns the same as libpcap's `bpf_filter`: 0 for an unwanted frame, any other number
-//! for a wanted one.
+//! A [`FilterProgram`] is verified by the rules of the Linux kernel and decoded once, then runs for each frame. Jumps
+//! go only forward, so a run takes no more steps than the program has instructions. A run does not allocate or wait,
+//! and succeeds for every frame. It returns the same as libpcap's `bpf_filter`: 0 for an unwanted frame, any other
+//! number for a wanted frame.
 //!
-//! The machine is small: an accumulator A, an index X and sixteen cells of scratch memory, 32-bit words that start at
-//! 0. An insn, as C's headers call an instruction, loads from the frame, computes, jumps forward, or ends the program.
+//! The virtual machine has an accumulator A, an index register X and sixteen cells of scratch memory, all 32-bit words
+//! that start at 0. An instruction ("insn" in C headers) loads from the frame, computes, jumps forward, or ends the
+//! program.
 //!
-//! A frame may lie in memory that others write, so it has to be copied before a program reads it, and most programs
-//! read only its first bytes. So [`FilterProgram::run`] takes a copy of those and the length of the frame, and returns
-//! [`BeyondReach`] in the rare case that it needs the rest. [`FilterProgram::reach`] gives the number of bytes that are
-//! enough.
+//! A frame may be in memory that others can write, so it must be copied before a program reads it. Most programs read
+//! only the first bytes. [`FilterProgram::run`] therefore takes a copy of these and the length of the frame, and
+//! returns [`BeyondReach`] in the rare case that the program needs the rest. [`FilterProgram::reach`] returns the
+//! number of bytes that are enough.
 //!
-//! | module | contents |
+//! | module | content |
 //! |---|---|
-//! | `decode` | each instruction by itself: its meaning, the reasons to refuse it |
+//! | `decode` | decodes each instruction, or refuses it |
 //! | `scratch` | checks that each cell of the scratch memory is written before it is read |
-//! | `reach` | how far into a frame a program can look |
+//! | `reach` | computes how far into a frame a program can read |
 //! | `run` | the interpreter |
 //! | `text` | programs in the formats of `tcpdump -ddd` and `tc` |
 
@@ -34,45 +35,46 @@ pub use text::BpfTextError;
 
 use decode::Op;
 
-/// Maximum number of instructions: `BPF_MAXINSNS` of Linux's kernel.
+/// Maximum number of instructions: `BPF_MAXINSNS` of the Linux kernel.
 pub const MAX_INSNS: usize = 4096;
-/// Cells of a program's scratch memory: `BPF_MEMWORDS`.
+/// Number of cells of a program's scratch memory: `BPF_MEMWORDS`.
 const CELLS: usize = 16;
 
 /// An instruction in exchange format: `struct bpf_insn` of libpcap, `struct sock_filter` of Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Insn {
-    /// Its operation.
+    /// The operation.
     pub code: u16,
-    /// Instructions that a jump passes over when its condition holds.
+    /// Number of instructions that a jump skips if its condition holds.
     pub jt: u8,
-    /// Instructions that a jump passes over when its condition does not hold.
+    /// Number of instructions that a jump skips if its condition does not hold.
     pub jf: u8,
     /// A constant, an offset in the frame or a cell of the scratch memory, depending on `code`.
     pub k: u32,
 }
 
-/// A load from a part of the frame that was not passed: run the program again, with the whole frame.
+/// The error of a load from a part of the frame that was not passed: the caller must run the program again, with the
+/// whole frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the filter looks at a part of the frame that it was not given")]
+#[error("the filter reads a part of the frame that was not passed: run it with the whole frame")]
 pub struct BeyondReach;
 
 /// A verified program.
 #[derive(Clone, Debug)]
 pub struct FilterProgram {
-    /// The original instructions, to be shown and passed on.
+    /// The original instructions, for display and for other programs.
     insns: Box<[Insn]>,
-    /// The same, ready to run.
+    /// The decoded instructions.
     ops: Box<[Op]>,
     reach: Option<u32>,
 }
 
 impl FilterProgram {
-    /// Accepts a program that Linux's kernel accepts for a socket, unless it loads metadata that only the kernel has,
-    /// such as a frame's interface.
+    /// Verifies and decodes a program. Accepts the programs that the Linux kernel accepts for a socket, except those
+    /// that load metadata that only the kernel has, such as a frame's interface.
     ///
     /// # Errors
-    /// The first reason to refuse it.
+    /// The first reason to refuse the program.
     pub fn verify(insns: &[Insn]) -> Result<FilterProgram, VerificationError> {
         if insns.is_empty() {
             return Err(VerificationError::Empty);
@@ -88,7 +90,7 @@ impl FilterProgram {
     }
 
     /// Runs the program on a frame. Returns 0 for an unwanted frame, otherwise the number of wanted bytes, which may
-    /// exceed its length.
+    /// exceed the frame's length.
     ///
     /// `head` holds the available first bytes of the frame, and `len` is the length of the whole frame. As with
     /// libpcap, a load past the frame's end and a division by zero end the program with 0.
@@ -101,13 +103,13 @@ impl FilterProgram {
         run::run(&self.ops, head, len)
     }
 
-    /// The same for a complete frame in two parts: headers made for it, and the bytes behind them.
+    /// Runs the program on a complete frame in two parts: newly built headers, and the bytes behind them.
     pub fn run_parts(&self, first: &[u8], second: &[u8]) -> u32 {
         run::run_parts(&self.ops, first, second)
     }
 
-    /// Number of a frame's first bytes that suffice to run the program on any frame. It may exceed every frame's
-    /// length, and is 0 for a program that reads no byte. `None` if the program alone does not tell.
+    /// Number of a frame's first bytes that are enough to run the program on any frame; 0 for a program that reads no
+    /// bytes. It may exceed the length of every frame. `None` if the program has no limit.
     pub fn reach(&self) -> Option<u32> {
         self.reach
     }
@@ -118,7 +120,7 @@ impl FilterProgram {
     }
 }
 
-/// Programs are equal when their instructions are.
+/// Programs are equal if their instructions are equal.
 impl PartialEq for FilterProgram {
     fn eq(&self, other: &FilterProgram) -> bool {
         self.insns == other.insns

@@ -1,9 +1,8 @@
-//! Rates: token buckets, each one word, from which any number of threads may take without a lock.
+//! Rates: token buckets of one word each, from which any number of threads take tokens without a lock.
 //!
-//! A bucket is stored as the time at which it would be full again (the generic cell rate algorithm): taking tokens
-//! moves that time on, and time passes by itself. A frame passes while any tokens are left, so a bucket is in debt by
-//! one frame at most, and no frame is too long to pass. A frame's *weight* is the number of frames and bytes that it
-//! counts as.
+//! A bucket is stored as the time at which it will be full again (the generic cell rate algorithm): tokens taken move
+//! that time into the future. A frame passes if any tokens are left, so a bucket is in debt by one frame at most, and
+//! no frame is too long to pass. A frame's *weight* is the number of frames and bytes for which it counts.
 
 mod group;
 
@@ -11,34 +10,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use group::{Group, GroupShare, MEMBERS};
 
-/// Counted parts of a nanosecond: at 10^11 bits a second the shortest frame takes 5 ns.
+/// Time units per nanosecond: at 10^11 bits per second the shortest frame takes 5 ns.
 const PARTS: f64 = 64.0;
 const PER_SECOND: f64 = 1e9 * PARTS;
-/// Upper limit of a wait: in a wait of days a second more or less does not matter.
+/// Maximum length of a wait and of a burst, in time units. It is so long that precision does not matter.
 const LONGEST: f64 = 1e6 * PER_SECOND;
 
 fn parts(nanoseconds: u64) -> u64 {
     nanoseconds.saturating_mul(PARTS as u64)
 }
 
-/// A frame's weight: a segment weighs as much as the frames that it is cut into.
+/// A frame's weight. A segment weighs as much as the frames into which it is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// Frames.
+    /// Number of frames.
     pub frames: u32,
-    /// Bytes of all of them.
+    /// Number of bytes of all these frames.
     pub bytes: u32,
 }
 
 impl Weight {
-    /// The weight of a frame of `bytes` bytes.
+    /// Returns the weight of a frame of `bytes` bytes.
     #[inline]
     #[must_use]
     pub const fn frame(bytes: usize) -> Weight {
         Weight { frames: 1, bytes: bytes as u32 }
     }
 
-    /// The sum of both.
+    /// Returns the sum of two weights.
     #[inline]
     #[must_use]
     pub fn plus(self, other: Weight) -> Weight {
@@ -46,7 +45,7 @@ impl Weight {
     }
 }
 
-/// A rate and a burst.
+/// A limit: a rate and a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
     per_byte: f64,
@@ -55,14 +54,14 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// A limit of `rate` bits a second, and bursts of `burst` bytes.
+    /// Creates a limit of `rate` bits per second, with bursts of `burst` bytes.
     #[must_use]
     pub fn bits(rate: u64, burst: u64) -> RateLimit {
         let per_byte = 8.0 * PER_SECOND / rate.max(1) as f64;
         RateLimit { per_byte, per_frame: 0.0, burst: (burst as f64 * per_byte).min(LONGEST) }
     }
 
-    /// A limit of `rate` frames a second, and bursts of `burst` frames.
+    /// Creates a limit of `rate` frames per second, with bursts of `burst` frames.
     #[must_use]
     pub fn frames(rate: u64, burst: u64) -> RateLimit {
         let per_frame = PER_SECOND / rate.max(1) as f64;
@@ -74,12 +73,12 @@ impl RateLimit {
     }
 }
 
-/// A bucket, full at first.
+/// A token bucket, full at first.
 #[derive(Debug, Default)]
 pub struct Bucket(AtomicU64);
 
 impl Bucket {
-    /// Number of frames of these weights, in order, that may pass at `now` (nanoseconds).
+    /// Returns how many of the frames with these weights, in order, may pass at time `now` (nanoseconds).
     #[inline]
     pub fn may(&self, limit: &RateLimit, now: u64, weights: impl Iterator<Item = Weight>) -> usize {
         let mut used = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
@@ -94,7 +93,7 @@ impl Bucket {
         frames
     }
 
-    /// Takes the tokens of as many frames of these weights as may pass. Returns their number.
+    /// Takes the tokens of as many of the frames with these weights as may pass. Returns their number.
     #[inline]
     pub fn take(&self, limit: &RateLimit, now: u64, weights: impl Iterator<Item = Weight> + Clone) -> usize {
         let may = self.may(limit, now, weights.clone());
@@ -104,8 +103,8 @@ impl Bucket {
         may
     }
 
-    /// Takes the tokens of frames that pass in any case. Two threads at the same time may pass a batch each: the bucket
-    /// is then in debt, and both wait longer.
+    /// Takes the tokens of frames that pass in any case. If two threads pass a batch each at the same time, the bucket
+    /// is in debt, and both wait longer.
     pub fn charge(&self, limit: &RateLimit, now: u64, weights: impl Iterator<Item = Weight>) {
         self.add(now, weights.map(|weight| limit.of(weight)).sum());
     }
@@ -123,7 +122,7 @@ impl Bucket {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// Time from `now` until a frame may pass, in nanoseconds; 0 if one may now.
+    /// Time from `now` until a frame may pass, in nanoseconds; 0 if a frame may pass now.
     #[inline]
     pub fn wait(&self, limit: &RateLimit, now: u64) -> u64 {
         let begin = self.0.load(Ordering::Relaxed).saturating_sub(parts(now)) as f64;
@@ -138,7 +137,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Sends frames of `len` bytes for `time`, waiting as the bucket requires; returns the number passed.
+    /// Sends frames of `len` bytes for `time` nanoseconds, waiting as the bucket requires. Returns the number of frames
+    /// passed.
     fn greedy(bucket: &Bucket, limit: &RateLimit, len: usize, time: u64) -> u64 {
         let mut now = 7;
         let mut passed = 0;
@@ -168,7 +168,7 @@ mod tests {
         assert!((10_009..=10_011).contains(&got), "{got}");
     }
 
-    /// Objective: after a pause there is one burst; a frame longer than the burst passes if there is any token.
+    /// Objective: a pause allows one burst; a frame longer than the burst passes if any token is left.
     #[test]
     fn a_pause_allows_one_burst() {
         let bucket = Bucket::default();
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(bucket.wait(&limit, 2000 * SECOND).div_ceil(1_000_000), 56);
     }
 
-    /// Objective: a segment takes the tokens of the frames that it is cut into, with limits in frames and in bits.
+    /// Objective: a segment takes the tokens of all frames into which it is cut.
     #[test]
     fn a_segment_pays_for_all_its_frames() {
         let bucket = Bucket::default();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: frames pass together exactly if each may pass, and take the same tokens.
+        /// Objective: frames that may pass together also pass one by one, and take the same tokens.
         #[test]
         fn frames_pass_together_if_each_may_pass(
             lens in proptest::collection::vec(0usize..2000, 1..50),
@@ -218,7 +218,7 @@ mod tests {
             }
         }
 
-        /// Objective: rates of 1 and of 2^64 - 1, lengths and times of any size neither panic nor loop.
+        /// Objective: no rate, burst, length or time causes a panic or an endless loop.
         #[test]
         fn no_numbers_make_it_panic_or_loop(
             rate in 0u64..,

@@ -7,20 +7,20 @@
 //! |---|---|
 //! | `mac` | an Ethernet source that is not listed |
 //! | `ip` | an IPv4 or IPv6 source that is not listed |
-//! | `arp` | ARP and RARP that claim another's address |
-//! | `nd` | IPv6 neighbour discovery that claims another's address, and redirects |
+//! | `arp` | ARP and RARP messages that claim an address of another port |
+//! | `nd` | IPv6 neighbour discovery that claims an address of another port, and redirects |
 //! | `dhcp` | messages of a DHCP server, over IPv4 and IPv6 |
 //! | `ra` | IPv6 router advertisements and redirects |
 //!
-//! A list implies nothing. In particular a port with IPv6 must list its link-local address or `fe80::/10`, and with
-//! `ip` a port that lists only IPv4 addresses sends no IPv6 at all. `arp` and `nd` compare hardware addresses if any
-//! MAC address is listed, IP addresses if any is.
+//! A port may use only listed addresses: a port with IPv6 must also list its link-local address or `fe80::/10`, and
+//! with `ip` a port that lists only IPv4 addresses sends no IPv6 at all. `arp` and `nd` compare MAC addresses if any is
+//! listed, and IP addresses if any is listed.
 //!
-//! Unreadable parts are refused if a check would have to read them: a third VLAN tag, a header that is truncated or
-//! lies beyond the given bytes, a chain of extension headers that is too long, a first fragment without its ports.
-//! Otherwise a sender could hide a message there (RFC 7113). Checks look past tags, and past an LLC/SNAP header in
-//! front of an EtherType, which hosts and access points remove (CERT VU#855201). They do not look into tunnels, PPPoE
-//! and MPLS.
+//! A frame is refused if a check would have to read an unreadable part of it: behind a third VLAN tag, a header that is
+//! truncated or beyond the given bytes, a chain of extension headers that is too long, or a first fragment without
+//! ports. Otherwise a sender could hide a message there (RFC 7113). Checks skip VLAN tags, and an LLC/SNAP header in
+//! front of an EtherType, which hosts and access points remove (CERT VU#855201). They do not inspect the contents of
+//! tunnels, PPPoE and MPLS.
 //!
 //! ```
 //! use netvale_policy::guard::{Guard, Violation};
@@ -56,20 +56,21 @@ const DHCP_CLIENT: u16 = 68;
 const DHCP6_CLIENT: u16 = 546;
 const DHCP6_SERVER: u16 = 547;
 
-/// Why a frame may not be sent; each is a drop counter.
+/// The reason why a port may not send a frame. Each is a drop counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Violation {
-    /// The Ethernet source is not the port's.
+    /// The Ethernet source is not an address of the port.
     SpoofedMac,
-    /// The IP source is not the port's, or cannot be read.
+    /// The IP source is not an address of the port, or cannot be read.
     SpoofedIp,
-    /// ARP or RARP that claims another's address, or is unreadable.
+    /// An ARP or RARP message that claims an address of another port, or is unreadable.
     SpoofedArp,
-    /// Neighbour discovery that claims another's address, a redirect, or a possible one.
+    /// A neighbour discovery message that claims an address of another port, or a redirect; also an unreadable message
+    /// that may be one.
     SpoofedNd,
-    /// A message of a DHCP server, or a possible one.
+    /// A message of a DHCP server, or an unreadable message that may be one.
     RogueDhcp,
-    /// A router advertisement or a redirect, or a possible one.
+    /// A router advertisement or a redirect, or an unreadable message that may be one.
     RogueRa,
 }
 
@@ -97,37 +98,35 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Why a guard cannot be created: its checks lack addresses.
+/// The reason why a guard cannot be created: a check lacks addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadGuard {
-    /// `mac` without any MAC address.
-    #[error("the check `mac` needs the MAC addresses that the port may send from: give at least one")]
+    /// The check `mac` without any MAC address.
+    #[error("the check `mac` lacks the port's MAC addresses: list at least one")]
     NoMac,
-    /// `ip` without any IP address.
-    #[error("the check `ip` needs the IP addresses that the port may send from: give at least one")]
+    /// The check `ip` without any IP address.
+    #[error("the check `ip` lacks the port's IP addresses: list at least one")]
     NoIp,
-    /// `arp` or `nd` without any address.
-    #[error(
-        "the check `{0}` has nothing to compare with: give the MAC addresses of the port, its IP addresses, or both"
-    )]
+    /// The check `arp` or `nd` without any address.
+    #[error("the check `{0}` lacks the port's addresses: list MAC addresses, IP addresses, or both")]
     NoAddress(&'static str),
 }
 
-/// The checks on a port's frames, ready to run.
+/// A guard: the checks of a port's frames, with the port's addresses.
 #[derive(Clone, Debug)]
 pub struct Guard {
     checks: Checks,
-    /// Whether a check other than `mac` is on.
+    /// Whether a check other than `mac` is enabled.
     deep: bool,
     allowed: AddressSet,
 }
 
 impl Guard {
-    /// Maximum number of a frame's bytes that a check reads. Enough for two tags and a router advertisement with two
-    /// prefixes and a name server; an option further on is refused.
+    /// Maximum number of a frame's bytes that a check reads: enough for two tags and a router advertisement with two
+    /// prefixes and a name server. Frames with options beyond these bytes are refused.
     pub const HEAD: usize = 192;
 
-    /// Creates a guard that makes `checks` against `addresses`. Addresses that no check uses are ignored.
+    /// Creates a guard with `checks` of `addresses`. Addresses that no check uses are ignored.
     pub fn new(checks: Checks, addresses: AllowedAddresses) -> Result<Self, BadGuard> {
         let no_mac = addresses.macs().is_empty();
         let no_ip = addresses.prefixes().is_empty();
@@ -144,7 +143,7 @@ impl Guard {
         }
     }
 
-    /// Its checks.
+    /// The checks of this guard.
     pub fn checks(&self) -> Checks {
         self.checks
     }
@@ -156,7 +155,7 @@ impl Guard {
         if self.deep { Self::HEAD } else { ethernet::HEADER_LEN }
     }
 
-    /// Checks whether the port may send the frame of `len` bytes that starts with `head`, a private copy of the first
+    /// Checks whether the port may send a frame of `len` bytes. `head` is a private copy of the first
     /// [`Guard::head_len`] bytes, or of the whole frame if it is shorter.
     #[inline]
     pub fn check(&self, head: &[u8], len: usize) -> Result<(), Violation> {
@@ -183,7 +182,7 @@ impl Guard {
         }
     }
 
-    /// The verdict on unreadable bytes: a violation of the first of `checks` that would have read them.
+    /// Returns the result for unreadable bytes: a violation of the first of `checks` that would have to read them.
     fn hidden(&self, checks: &[Check]) -> Result<(), Violation> {
         match checks.iter().find(|&&check| self.checks.has(check)) {
             Some(check) => Err(check.violation()),
@@ -191,8 +190,8 @@ impl Guard {
         }
     }
 
-    /// Readers of the packet will send to ARP's sender, whatever the operation (RFC 826); an address of zeros claims
-    /// nothing (RFC 5227 §1.1).
+    /// Checks the sender addresses of an ARP message, which receivers learn whatever the operation (RFC 826). An
+    /// address of zeros claims nothing (RFC 5227 §1.1).
     fn check_arp(&self, head: &[u8], packet: &[u8]) -> Result<(), Violation> {
         let packet = arp::Packet::parse(packet).map_err(|_| Violation::SpoofedArp)?;
         let (mac, ip) = packet.sender();
@@ -210,7 +209,7 @@ impl Guard {
             return self.hidden(&[Check::Ip, Check::Dhcp]);
         };
         if self.checks.has(Check::Ip) && !self.allowed.v4(packet.src) {
-            // A client without an address has to ask for one (RFC 2131 §4.1).
+            // A client without an address has to request one (RFC 2131 §4.1).
             let asks = packet.upper.ports() == PacketPorts::Are(DHCP_CLIENT, DHCP_SERVER);
             if !packet.src.is_unspecified() || !asks {
                 return Err(Violation::SpoofedIp);
@@ -222,7 +221,7 @@ impl Guard {
         Ok(())
     }
 
-    /// `len`: bytes of the packet in the frame; `packet` is its start.
+    /// Checks an IPv6 packet that starts with `packet`, and of which the frame contains `len` bytes.
     fn check_v6(&self, head: &[u8], packet: &[u8], len: usize) -> Result<(), Violation> {
         if !self.checks.any(&[Check::Ip, Check::Nd, Check::Dhcp, Check::Ra]) {
             return Ok(());
@@ -252,8 +251,8 @@ impl Guard {
     }
 }
 
-/// Whether ports are those of a DHCP server or relay. Every datagram to the clients' port counts, since clients ignore
-/// its source.
+/// Whether ports are those of a DHCP server or relay. Every datagram to the clients' port counts, as clients ignore the
+/// source port.
 fn is_dhcp_server(ports: PacketPorts) -> bool {
     match ports {
         PacketPorts::Are(src, dst) => dst == DHCP_CLIENT || (src == DHCP_SERVER && dst == DHCP_SERVER),
@@ -262,7 +261,7 @@ fn is_dhcp_server(ports: PacketPorts) -> bool {
     }
 }
 
-/// The same for DHCPv6.
+/// Whether ports are those of a DHCPv6 server or relay.
 fn is_dhcp6_server(ports: PacketPorts) -> bool {
     match ports {
         PacketPorts::Are(src, dst) => src == DHCP6_SERVER || dst == DHCP6_CLIENT,

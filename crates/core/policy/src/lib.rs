@@ -1,17 +1,17 @@
-//! Policies of a port's traffic, as functions of frames and of a given time.
+//! Policies of a port's traffic, as functions of frames and of the time.
 //!
-//! Nothing here reads a clock, a socket or shared memory: a policy gets a private copy of a frame's first bytes, the
-//! frame's length and a time, and returns a decision. The switch carries it out.
+//! Nothing here reads a clock, a socket or shared memory: a policy takes a private copy of a frame's first bytes, the
+//! frame's length and the time, and returns a decision, which the switch carries out.
 //!
 //! | module | subject |
 //! |---|---|
 //! | [`bpf`] | filters: classic BPF, verified once and run for each frame |
 //! | [`bucket`] | rates: token buckets, alone or shared by a group |
-//! | [`guard`] | anti-spoofing: whether a frame's addresses are its port's |
-//! | [`impair`] | a bad link: delay, loss, duplicates, reordering, damage |
+//! | [`guard`] | anti-spoofing: whether a frame's port may use its addresses |
+//! | [`impair`] | impaired links: delay, loss, duplication, reordering, corruption |
 //! | [`snoop`] | multicast groups and their member ports |
-//! | [`units`] | rates, sizes, times and shares as iproute2 writes them |
-//! | [`vlan`] | VLANs: tags that a frame has, gets and loses |
+//! | [`units`] | rates, sizes, times and shares in the syntax of iproute2 |
+//! | [`vlan`] | VLANs: membership of ports, and tags of frames |
 #![forbid(unsafe_code)]
 
 pub mod bpf;

@@ -2,7 +2,7 @@
 //!
 //! A [`Snoop`] belongs to one switch. It takes the messages of IGMPv1 to 3, MLDv1 and 2 and the hellos of multicast
 //! routers that arrive at the switch's ports, and the time; it returns queries to send. Forwarding code reads a
-//! [`SnoopGroups`] instead, an immutable snapshot that is renewed after a change:
+//! [`SnoopGroups`], an immutable snapshot that is replaced after each change:
 //!
 //! ```text
 //!   port's worker                       the owner of the Snoop                   all workers
@@ -11,24 +11,24 @@
 //!
 //! Destinations of a frame for a group:
 //!
-//! | destination | goes to |
+//! | frame | destination |
 //! |---|---|
-//! | not `01:00:5e:…` or `33:33:…` | all ports: only IP groups are reported |
-//! | 224.0.0.x, ff02::1 | all ports: hosts need not report these (RFC 4541 §2.1.2, §3) |
-//! | a VLAN without a querier, or with one for less than hosts may take to answer | all ports |
-//! | a group with members | its members and the ports of routers |
-//! | another group | the ports of routers |
+//! | to a MAC address other than `01:00:5e:…` and `33:33:…` | all ports: only IP groups are reported |
+//! | to 224.0.0.x or ff02::1 | all ports: hosts need not report these groups (RFC 4541 §2.1.2, §3) |
+//! | in a VLAN without a querier, or before hosts had time to answer its first query | all ports |
+//! | to a group with members | the members and the ports of routers |
+//! | to another group | the ports of routers |
 //!
 //! Without a querier, hosts do not repeat reports, so the known groups are incomplete. Frames are looked up by their
-//! MAC address, which 32 IPv4 groups share, and all IPv6 groups with the same last 32 bits: a frame goes to the members
-//! of all of them, and hosts drop frames of groups they did not join. So 239.0.0.5 is flooded, as its address is that
-//! of 224.0.0.5.
+//! MAC address, which 32 IPv4 groups share, or all IPv6 groups with the same last 32 bits. A frame goes to the members
+//! of all of these, and hosts drop frames of groups that they have not joined. For example, frames to 239.0.0.5 are
+//! flooded, as they have the MAC address of 224.0.0.5.
 //!
-//! Counters count messages; an expiry reports changes by time. Sources are not distinguished: a join for some sources
-//! (IGMPv3, MLDv2) is a join of the group.
+//! A join for some sources only (IGMPv3, MLDv2) counts as a join of the group for all sources. Counters count the
+//! messages that arrive; an expiry reports what changed because time has passed.
 //!
-//! Both a port's memberships and a switch's groups are limited. A port that joins more gets the frames of all groups
-//! until it has been quiet for long enough; other ports are unaffected.
+//! The numbers of a port's memberships and of a switch's groups are limited. A port that exceeds a limit gets the
+//! frames of all groups until its last refused join has expired; other ports are not affected.
 
 mod address;
 mod domain;
@@ -56,26 +56,26 @@ use domain::Domain;
 use message::{ControlMessage, GroupChange, HeardQuery};
 use table::{JoinResult, MemberKey, MemberTable};
 
-/// The kind of a message, and whether [`Snoop::snapshot`] has changed.
+/// The result of [`Snoop::observe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnoopResult {
-    /// The message's kind.
+    /// The kind of the message.
     pub message: MessageClass,
     /// Whether the snapshot for forwarding has changed.
     pub changed: bool,
 }
 
-/// The kind of a message, which decides its destination.
+/// The kind of a message, which determines its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageClass {
-    /// Reports groups that a host wants, or no longer wants. Goes only to [`SnoopGroups::routers`], lest other hosts
-    /// suppress theirs (RFC 4541 §2.1.1).
+    /// A report of groups that a host joins or leaves. It goes only to [`SnoopGroups::routers`], as other hosts that
+    /// hear it suppress their own reports (RFC 4541 §2.1.1).
     Report,
-    /// Asks for reports: goes everywhere.
+    /// A query, which goes to all ports.
     Query,
-    /// A query from a port that may have no router behind it. It is ignored and should not be forwarded.
+    /// A query from a port that may have no router behind it. It is ignored, and must not be forwarded.
     RefusedQuery,
-    /// A router announces itself: goes everywhere.
+    /// A router's hello, which goes to all ports.
     Router,
     /// Another message, forwarded like other frames.
     Other,
@@ -96,36 +96,36 @@ pub struct Counters {
     pub hellos: u64,
     /// Unreadable messages.
     pub malformed: u64,
-    /// Joins beyond the limits.
+    /// Joins refused because of a limit.
     pub refused_joins: u64,
 }
 
-/// Changes by time.
+/// The result of [`Snoop::tick`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// Whether the snapshot for forwarding has changed.
     pub changed: bool,
-    /// When [`Snoop::tick`] or [`Snoop::next_query`] next has work, in ns; `u64::MAX` if never.
+    /// Time in ns at which [`Snoop::tick`] or [`Snoop::next_query`] must be called next; `u64::MAX` if never.
     pub next_ns: u64,
 }
 
 /// A port's membership in a group, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// VLAN; 0 in a switch without.
+    /// The VLAN; 0 in a switch without VLANs.
     pub vlan: u16,
     /// The group.
     pub group: IpAddr,
     /// The port.
     pub port: u8,
-    /// When it expires unless reported again, in ns.
+    /// Time in ns at which the membership expires unless it is reported again.
     pub expires_ns: u64,
 }
 
-/// One family in one VLAN, for display.
+/// The state of one family in one VLAN, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownDomain {
-    /// VLAN; 0 in a switch without.
+    /// The VLAN; 0 in a switch without VLANs.
     pub vlan: u16,
     /// The family.
     pub family: GroupFamily,
@@ -133,20 +133,20 @@ pub struct KnownDomain {
     pub is_active: bool,
     /// Whether this switch is the querier.
     pub is_asking: bool,
-    /// The querier, if it is another.
+    /// The address of the querier, if it is not this switch.
     pub querier: Option<IpAddr>,
     /// The ports of routers.
     pub routers: PortSet,
 }
 
-/// The snooping of one switch. Times are in ns and must not go back; ports are 0 to 254; the VLAN is 0 in a switch
-/// without VLANs.
+/// The snooping state of one switch. Times are in ns and must not decrease. Ports are numbered 0 to 254. The VLAN is 0
+/// in a switch without VLANs.
 #[derive(Debug)]
 pub struct Snoop {
     settings: SnoopSettings,
     table: MemberTable,
     domains: BTreeMap<(u16, GroupFamily), Domain>,
-    /// Ports configured as routers', and ports configured as never routers'.
+    /// Ports with a router behind them by configuration, and ports without one by configuration.
     always: PortSet,
     never: PortSet,
     fast_leave: PortSet,
@@ -154,7 +154,7 @@ pub struct Snoop {
 }
 
 impl Snoop {
-    /// Creates the snooping of a switch that has heard no messages yet.
+    /// Creates the state of a switch that has received no messages yet.
     pub fn new(settings: SnoopSettings) -> Self {
         let settings = settings.clamped();
         Self {
@@ -168,15 +168,15 @@ impl Snoop {
         }
     }
 
-    /// Starts snooping in `vlan`, and querying if configured, ahead of the first message there. Does nothing the second
-    /// time.
+    /// Starts snooping in `vlan`, and querying if configured, before the first message arrives. Does nothing if
+    /// snooping has started.
     pub fn watch(&mut self, now_ns: u64, vlan: u16) {
         for family in [GroupFamily::V4, GroupFamily::V6] {
             self.domain(now_ns, vlan, family);
         }
     }
 
-    /// Forgets all of `vlan`. Returns whether the snapshot changed.
+    /// Removes all state of `vlan`. Returns whether the snapshot changed.
     pub fn unwatch(&mut self, vlan: u16) -> bool {
         let before = self.domains.len();
         self.domains.retain(|key, _| key.0 != vlan);
@@ -195,12 +195,12 @@ impl Snoop {
         self.always != before || learned
     }
 
-    /// Sets whether a leave from `port` ends its membership without a query, because one host is behind it.
+    /// Sets whether a leave from `port` ends its membership without a query, as only one host is behind the port.
     pub fn set_fast_leave(&mut self, port: u8, fast: bool) {
         self.fast_leave.set(port, fast);
     }
 
-    /// Forgets `port` when it leaves the switch. Returns whether the snapshot changed.
+    /// Removes all state of `port`, which leaves the switch. Returns whether the snapshot changed.
     pub fn remove_port(&mut self, port: u8) -> bool {
         let mut changed = self.table.retain(|_, member| member != port);
         for domain in self.domains.values_mut() {
@@ -213,8 +213,8 @@ impl Snoop {
         changed
     }
 
-    /// Learns from a frame that arrived at `port` and passed [`is_control`]. `head` is a private copy of the whole
-    /// frame: a message that does not end in it is malformed.
+    /// Processes a message that arrived at `port`, in a frame for which [`is_control`] is true. `head` is a private
+    /// copy of the whole frame: a message that exceeds it is malformed.
     pub fn observe(&mut self, now_ns: u64, vlan: u16, port: u8, head: &[u8]) -> SnoopResult {
         let Ok(control) = message::parse(head) else {
             self.counters.malformed += 1;
@@ -233,8 +233,9 @@ impl Snoop {
         SnoopResult { message, changed }
     }
 
-    /// Ends what has expired. Call it no later than the time that the last call returned, and after messages, which may
-    /// have made that earlier; and call [`Snoop::next_query`] before it, as a due query counts as pending work.
+    /// Ends expired memberships, routers and queriers. The caller must call this at the time that the last call
+    /// returned, and after each message, which may require an earlier time; and must call [`Snoop::next_query`] before,
+    /// as a due query counts as pending work.
     pub fn tick(&mut self, now_ns: u64) -> Expiry {
         let mut changed = self.table.expire(now_ns);
         for domain in self.domains.values_mut() {
@@ -244,7 +245,8 @@ impl Snoop {
         Expiry { changed, next_ns: domains.min(self.table.next()) }
     }
 
-    /// Returns a due query: call it until it returns `None`, as it always does without the setting `querier`.
+    /// Returns a query that is due. The caller must repeat the call until it returns `None`. Without the setting
+    /// `querier` it always returns `None`.
     pub fn next_query(&mut self, now_ns: u64) -> Option<Query> {
         for (&(vlan, family), domain) in &mut self.domains {
             if domain.take_general_query(now_ns, &self.settings) {
@@ -253,7 +255,7 @@ impl Snoop {
         }
         while let Some((key, port)) = self.table.take_question(now_ns) {
             let (vlan, group) = key;
-            // Another querier may have taken over since the host left; it then sends the query.
+            // Another querier may have taken over since the host left, and then sends the query.
             if self.domains.get(&(vlan, GroupFamily::of(group))).is_some_and(Domain::is_asking) {
                 return Some(Query::specific(&self.settings, vlan, port, group));
             }
@@ -261,7 +263,7 @@ impl Snoop {
         None
     }
 
-    /// A snapshot for forwarding. Takes time and memory for each group.
+    /// Creates a snapshot for forwarding, which takes time and memory for each group.
     pub fn snapshot(&self) -> SnoopGroups {
         let mut groups = SnoopGroups::default();
         for (&(vlan, family), domain) in self.domains.iter().filter(|(_, domain)| domain.is_active()) {
@@ -273,8 +275,7 @@ impl Snoop {
         groups
     }
 
-    /// Destinations of a frame to `mac`, the same as [`SnoopGroups::ports`] of a snapshot would return: for a single
-    /// look-up.
+    /// Returns the destinations of a frame to `mac`, like [`SnoopGroups::ports`] of a snapshot. For single look-ups.
     pub fn members(&self, vlan: u16, mac: MacAddr) -> Option<PortSet> {
         self.snapshot().ports(vlan, mac).copied()
     }
@@ -289,12 +290,12 @@ impl Snoop {
         self.domains.get(&(vlan, family)).map_or(self.always, |domain| self.routers(domain))
     }
 
-    /// Whether a family's querier in a VLAN has been known for long enough to forward groups separately.
+    /// Whether groups of a family are forwarded separately in a VLAN.
     pub fn is_active(&self, vlan: u16, family: GroupFamily) -> bool {
         self.domains.get(&(vlan, family)).is_some_and(Domain::is_active)
     }
 
-    /// The querier of a family in a VLAN, if it is another than this switch.
+    /// The address of the querier of a family in a VLAN, if it is not this switch.
     pub fn querier(&self, vlan: u16, family: GroupFamily) -> Option<IpAddr> {
         self.domains.get(&(vlan, family)).and_then(Domain::querier)
     }
@@ -338,13 +339,13 @@ impl Snoop {
         let expires = now_ns.saturating_add(self.settings.other_querier_interval_ns);
         let settings = self.settings;
         let domain = self.domain(now_ns, vlan, GroupFamily::of(query.source));
-        // RFC 4541 §2.1.1 (1b): a switch that only stands in for a router has no address.
+        // RFC 4541 §2.1.1 (1b): a query without a source address comes from a switch, not from a router.
         let changed = !query.source.is_unspecified() && domain.routers.set(port, expires);
         match query.group {
             None => domain.elect(now_ns, &query, &settings),
             Some(group) if query.lowers_timers => {
-                // Members have this long to report again. A shorter time is ignored: it would end before they had a
-                // chance.
+                // Members have this time to report again. A shorter time in the query is ignored, as members could not
+                // answer within it.
                 let wait = query.max_response_ns.max(settings.last_member_interval_ns);
                 let until = now_ns.saturating_add(wait.saturating_mul(settings.last_member_count.into()));
                 self.table.lower((vlan, group), until);
@@ -365,7 +366,7 @@ impl Snoop {
             GroupChange::Join(group) => self.join(now_ns, (vlan, group), port),
             GroupChange::Leave(group) if self.fast_leave.has(port) => self.table.leave((vlan, group), port),
             GroupChange::Leave(group) | GroupChange::Ask(group) => {
-                // Only a querier can find out whether another host behind the port wants the group.
+                // Only the querier can ask whether another host behind the port wants the group.
                 if self.domain(now_ns, vlan, GroupFamily::of(group)).is_asking() {
                     self.table.question(now_ns, (vlan, group), port);
                 }
@@ -392,8 +393,8 @@ impl Snoop {
     }
 }
 
-/// The kind and family of a frame's message, for forwarding. [`Snoop::observe`] returns the same kind, except for
-/// refused queries.
+/// Returns the kind and family of a frame's message, for forwarding. [`Snoop::observe`] returns the same kind, except
+/// for refused queries.
 pub fn message(frame: &[u8]) -> (MessageClass, GroupFamily) {
     let is_v6 = ethernet::network(frame).is_ok_and(|(ethertype, _)| ethertype == ethernet::IPV6);
     let message = match message::parse(frame) {

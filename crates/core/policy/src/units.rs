@@ -1,10 +1,10 @@
-//! Rates, sizes, times and shares as iproute2 writes them.
+//! Rates, sizes, times and shares in the syntax of iproute2.
 //!
-//! tc(8), "PARAMETERS" and "UNITS", is the reference: the same words in either case, the same units of bare numbers,
-//! and fractions below the smallest unit are cut off. Numbers are read exactly, never by floating point: each value has
-//! a text that reads back as it.
+//! The reference is tc(8), "PARAMETERS" and "UNITS": units have the same names, in either case, numbers without a unit
+//! have the same default, and fractions of the smallest unit are cut off. Numbers are read exactly, without floating
+//! point: each value has a text that reads back as the same value.
 //!
-//! | type | text | bare number | shown |
+//! | type | text | without a unit | printed |
 //! |---|---|---|---|
 //! | [`Rate`] | `1.5gbit`, `512kibit`, `1mbps` (bytes!) | bits per second | `1500mbit` |
 //! | [`Size`] | `64kb`, `1m`, `8kbit` | bytes | `64kb` |
@@ -14,10 +14,10 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Why a text is not a quantity.
+/// The reason why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// Not a number with a known unit.
+    /// The text is not a number with a known unit.
     #[error("expected a {expected}, not {text:?}")]
     Malformed {
         /// The given text.
@@ -25,7 +25,7 @@ pub enum QuantityError {
         /// The expected form, with an example.
         expected: &'static str,
     },
-    /// More than the maximum.
+    /// The quantity exceeds the maximum.
     #[error("{text:?} is more than {most}")]
     TooMuch {
         /// The given text.
@@ -39,7 +39,7 @@ pub enum QuantityError {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u64);
 
-/// A number of bytes.
+/// A size, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(u64);
 
@@ -47,7 +47,7 @@ pub struct Size(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
-/// A share of a whole, from nothing to all. Stored like the kernel, in parts of `u32::MAX`.
+/// A share of a whole, from nothing to all. Stored as in the kernel, in units of 1 / `u32::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u32);
 
@@ -62,9 +62,9 @@ struct QuantityKind {
     expected: &'static str,
     /// The maximum, for errors.
     most: &'static str,
-    /// Units that are read.
+    /// The units that are accepted.
     units: &'static [(&'static str, u64)],
-    /// Units that are shown, largest first.
+    /// The units in which values are printed, largest first.
     shown: &'static [(&'static str, u64)],
 }
 
@@ -96,7 +96,7 @@ const RATE: QuantityKind = QuantityKind {
     shown: &[("tbit", 1_000_000_000_000), ("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)],
 };
 
-/// Sizes, in bytes. All units count by 1024, as in tc(8).
+/// Sizes, in bytes. All units are powers of 1024, as in tc(8).
 const SIZE: QuantityKind = QuantityKind {
     expected: "size such as 64kb",
     most: "18446744073709551615b",
@@ -139,73 +139,72 @@ const TIME: QuantityKind = QuantityKind {
 };
 
 impl Rate {
-    /// A rate of `bits` per second.
+    /// Creates a rate of `bits` per second.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// Bits per second.
+    /// The rate in bits per second.
     pub const fn bits(self) -> u64 {
         self.0
     }
 }
 
 impl Size {
-    /// A size of `bytes`.
+    /// Creates a size of `bytes` bytes.
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 }
 
 impl Time {
-    /// A span of `nanos` nanoseconds.
+    /// Creates a span of `nanos` nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds.
+    /// The time in nanoseconds.
     pub const fn nanos(self) -> u64 {
         self.0
     }
 }
 
 impl Share {
-    /// Nothing.
+    /// The share 0.
     pub const NONE: Self = Self(0);
-    /// The whole.
+    /// The share 1.
     pub const ALL: Self = Self(u32::MAX);
 
-    /// `raw` parts of `u32::MAX`.
+    /// Creates a share of `raw` / `u32::MAX`.
     pub const fn from_raw(raw: u32) -> Self {
         Self(raw)
     }
 
-    /// Parts of `u32::MAX`.
+    /// The share in units of 1 / `u32::MAX`.
     pub const fn raw(self) -> u32 {
         self.0
     }
 
-    /// The complement to the whole.
+    /// The complement of the share: 1 minus this share.
     pub const fn rest(self) -> Self {
         Self(u32::MAX - self.0)
     }
 
-    /// The share of a whole as a decimal number: `0.01` is one percent. netmap's tools write shares like this; iproute2
-    /// writes percents.
+    /// Reads a share as a decimal fraction, as in netmap's tools: `0.01` is one percent.
     pub fn from_part(part: &str) -> Result<Self, QuantityError> {
         let malformed = || QuantityError::Malformed { text: part.to_string(), expected: "share such as 0.01" };
         let (number, "") = Decimal::read(part).ok_or_else(malformed)? else { return Err(malformed()) };
         Self::nearest(number, 1).ok_or_else(|| QuantityError::TooMuch { text: part.to_string(), most: "1" })
     }
 
-    /// The share nearest to `number` of `whole`, as in tc(8).
+    /// Returns the share nearest to `number` / `whole`, as in tc(8).
     fn nearest(number: Decimal, whole: u128) -> Option<Self> {
-        // Twice the parts, so the last bit decides the rounding.
+        // Twice the value, so that its last bit decides the rounding.
         let twice = number.times(2 * u128::from(u32::MAX), whole)?;
         u32::try_from(twice.div_ceil(2)).ok().map(Self)
     }
@@ -264,13 +263,14 @@ impl fmt::Display for Time {
 }
 
 impl fmt::Display for Share {
-    /// Shows the shortest percentage that reads back as this share.
+    /// Prints the shortest percentage that reads back as this share.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = u128::from(self.0);
         let whole = u128::from(u32::MAX);
         let percent = |unit: u128| (parts * 100 * unit + whole / 2) / whole;
         let is_exact = |unit: &u128| (percent(*unit) * whole + 50 * unit) / (100 * unit) == parts;
-        // Eight places distinguish all shares: a share is more than two units of the eighth place of a percent.
+        // Eight places distinguish all shares: the distance of two shares exceeds two units of the eighth place of a
+        // percent.
         let places = (0..8).find(|places| is_exact(&10_u128.pow(*places))).unwrap_or(8);
         let unit = 10_u128.pow(places);
         write!(f, "{}", percent(unit) / unit)?;
@@ -281,7 +281,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Reads a number with a unit of `kind`, cutting off fractions.
+/// Reads a number with a unit of `kind`, and cuts off fractions.
 fn read(text: &str, kind: &QuantityKind) -> Result<u64, QuantityError> {
     let malformed = || QuantityError::Malformed { text: text.to_string(), expected: kind.expected };
     let (number, suffix) = Decimal::read(text).ok_or_else(malformed)?;
@@ -290,7 +290,7 @@ fn read(text: &str, kind: &QuantityKind) -> Result<u64, QuantityError> {
     value.ok_or_else(|| QuantityError::TooMuch { text: text.to_string(), most: kind.most })
 }
 
-/// Shows `value` in the largest unit of `kind` that divides it, and 0 in the smallest.
+/// Prints `value` in the largest unit of `kind` that divides it, and 0 in the smallest unit.
 fn show(f: &mut fmt::Formatter<'_>, value: u64, kind: &QuantityKind) -> fmt::Result {
     let fits = |(_, unit): &&(&str, u64)| *unit == 1 || (value != 0 && value.is_multiple_of(*unit));
     match kind.shown.iter().find(fits) {
@@ -307,10 +307,10 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// Significant places. Further ones are read and ignored: no unit is as small.
+    /// Maximum number of decimal places. Further places are ignored, as no unit needs them.
     const PLACES: i32 = 18;
 
-    /// Reads the decimal number at the start of `text`, such as `1.5` or `2e-6`. Also returns the rest of the text.
+    /// Reads the decimal number at the start of `text`, such as `1.5` or `2e-6`. Returns it with the rest of the text.
     pub(crate) fn read(text: &str) -> Option<(Self, &str)> {
         let (whole, rest) = digits(text);
         let (places, rest) = rest.strip_prefix('.').map_or(("", rest), digits);
@@ -335,7 +335,8 @@ impl Decimal {
         Some(())
     }
 
-    /// This number times `factor`, divided by `divisor`, cut off to a whole number. `None` if it is too large.
+    /// Returns this number times `factor`, divided by `divisor` and rounded down; `None` if an intermediate result is
+    /// too large.
     pub(crate) fn times(self, factor: u128, divisor: u128) -> Option<u128> {
         let product = self.digits.checked_mul(factor)?;
         let power = 10_u128.checked_pow(self.exponent.unsigned_abs());
@@ -343,7 +344,7 @@ impl Decimal {
             return Some(0);
         }
         if self.exponent < 0 {
-            // A divisor beyond `u128` is beyond the product, too.
+            // A divisor that exceeds `u128` also exceeds the product.
             return Some(power.and_then(|power| power.checked_mul(divisor)).map_or(0, |divisor| product / divisor));
         }
         Some(product.checked_mul(power?)? / divisor)
@@ -356,7 +357,8 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Reads an exponent such as `e-6` at the start of `text`; without one it is 0. Also returns the rest of the text.
+/// Reads an exponent such as `e-6` at the start of `text`; it is 0 if there is none. Returns it with the rest of the
+/// text.
 fn exponent(text: &str) -> Option<(i32, &str)> {
     let Some(rest) = text.strip_prefix(['e', 'E']) else { return Some((0, text)) };
     let (negative, rest) = match rest.strip_prefix('-') {
@@ -404,7 +406,7 @@ mod tests {
         assert_eq!([bits("1000000tbit"), bits("0"), bits("0.9bit")], [1_000_000_000_000_000_000, 0, 0]);
     }
 
-    /// Objective: sizes count by 1024, and times without a unit are microseconds.
+    /// Objective: units of sizes are powers of 1024, and times without a unit are microseconds.
     #[test]
     fn sizes_and_times_as_in_tc() {
         assert_eq!([bytes("10kb"), bytes("1K"), bytes("2mb"), bytes("1g")], [10_240, 1024, 2 << 20, 1 << 30]);
@@ -442,7 +444,7 @@ mod tests {
         assert!(matches!("1e99s".parse::<Time>(), Err(QuantityError::TooMuch { .. })));
     }
 
-    /// Objective: quantities are shown in the unit that people would use.
+    /// Objective: quantities are printed in the largest suitable unit.
     #[test]
     fn shown_in_large_units() {
         let rates = [10_000_000, 1_500_000_000, 0, 1_000_001].map(|bits| Rate::from_bits(bits).to_string());
@@ -456,7 +458,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: each value has a text that reads back as it.
+        /// Objective: each value has a text that reads back as the same value.
         #[test]
         fn each_value_reads_back_from_its_text(value: u64, parts: u32) {
             prop_assert_eq!(Rate(value).to_string().parse(), Ok(Rate(value)));

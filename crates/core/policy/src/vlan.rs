@@ -1,8 +1,9 @@
-//! VLANs: the VLAN of a port's frame, and its tag behind another port (IEEE 802.1Q §6.9, 802.1ad).
+//! VLANs: the VLAN of a frame that a port sends, and the frame's tag when it leaves another port (IEEE 802.1Q §6.9,
+//! 802.1ad).
 //!
-//! As on a Linux bridge with `vlan_filtering`: a port is a member of VLANs; frames without a tag belong to its native
-//! VLAN (`pvid`) and leave it without one, all others have their tag. By default a port is a member of VLAN 1, without
-//! tags.
+//! The rules are those of a Linux bridge with `vlan_filtering`. A port is a member of VLANs. Frames without a tag
+//! belong to its native VLAN (`pvid`). Frames of the native VLAN leave the port without a tag, frames of other VLANs
+//! with one. By default a port is a member of VLAN 1 only, which is its native VLAN.
 //!
 //! ```
 //! use netvale_policy::vlan::{Tagging, Vlans};
@@ -13,46 +14,46 @@
 //! assert_eq!((vlan.id, vlan.tagged), (10, false));
 //! assert_eq!(access.tagging(vlan.id), Some(Tagging::Plain));
 //! assert_eq!(trunk.tagging(vlan.id), Some(Tagging::Tagged(trunk.protocol)));
-//! assert!(trunk.of(&untagged).is_err(), "a trunk without a native VLAN takes tagged frames only");
+//! assert!(trunk.of(&untagged).is_err(), "a trunk without a native VLAN accepts only tagged frames");
 //! ```
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Number of a VLAN, 1 to 4094.
+/// The number of a VLAN, 1 to 4094.
 pub type VlanId = u16;
 
 /// The VLAN of ports without VLAN settings.
 pub const DEFAULT_VLAN: VlanId = 1;
-/// The largest number; 4095 is reserved.
+/// The largest number of a VLAN; 4095 is reserved.
 pub const MAX_VLAN: VlanId = 4094;
 
 const WORDS: usize = 64;
 const AT_TYPE: usize = 12;
-/// Minimum bytes of a tagged frame of either protocol: as on Linux, the inner EtherType and two bytes behind it count
-/// as part of the tag.
+/// Minimum length of a tagged frame of either protocol, bytes: as in Linux, the inner EtherType and the two bytes
+/// behind it count as part of the tag.
 const LEAST_TAGGED: usize = 20;
 
-/// Why VLAN settings are invalid.
+/// The reason why VLAN settings are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadVlans {
-    /// A text that is not a number in range.
-    #[error("{0:?} is no VLAN: it is a number from 1 to {MAX_VLAN}")]
+    /// The text is not a number of a VLAN.
+    #[error("invalid VLAN {0:?}: expected 1–{MAX_VLAN}")]
     Number(String),
-    /// A range ends before it begins.
-    #[error("{0:?} ends before it begins")]
+    /// The end of a range is below its start.
+    #[error("invalid VLAN range {0:?}: expected the lower number first")]
     Range(String),
-    /// An unknown protocol.
-    #[error("{0:?} is no VLAN protocol: it is 802.1q or 802.1ad")]
+    /// The protocol is unknown.
+    #[error("invalid VLAN protocol {0:?}: expected 802.1q or 802.1ad")]
     Protocol(String),
-    /// An access port with a trunk's words.
-    #[error("a port is an access port of one VLAN or a trunk of several: a trunk's VLAN without a tag is 'native'")]
+    /// `access` together with `trunk` or `native`.
+    #[error("'access' excludes 'trunk' and 'native': a port has either one VLAN or is a trunk")]
     AccessAndTrunk,
-    /// A native VLAN without a trunk.
-    #[error("'native' is the VLAN of a trunk's frames without a tag; a port of one VLAN has 'access'")]
+    /// `native` without `trunk`.
+    #[error("'native' requires 'trunk'; use 'access' for a port with one VLAN")]
     NativeAlone,
     /// A protocol without VLANs.
-    #[error("a VLAN protocol without a VLAN: say 'access' or 'trunk', too")]
+    #[error("a VLAN protocol requires 'access' or 'trunk'")]
     ProtocolAlone,
 }
 
@@ -87,7 +88,7 @@ impl VlanSet {
     }
 }
 
-/// Reads a VLAN's number.
+/// Reads the number of a VLAN.
 ///
 /// # Errors
 /// [`BadVlans::Number`] if the text is not a number from 1 to [`MAX_VLAN`].
@@ -96,7 +97,7 @@ pub fn vlan_id(text: &str) -> Result<VlanId, BadVlans> {
     id.ok_or_else(|| BadVlans::Number(text.trim().chars().take(20).collect()))
 }
 
-/// Numbers and ranges, separated by commas: `10,20-30`; `all`; `none`.
+/// Reads numbers and ranges, separated by commas (`10,20-30`), `all` or `none`.
 impl FromStr for VlanSet {
     type Err = BadVlans;
 
@@ -149,13 +150,13 @@ impl fmt::Debug for VlanSet {
     }
 }
 
-/// The EtherType of tags.
+/// The protocol of tags, which determines their EtherType.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TagProtocol {
     /// 0x8100.
     #[default]
     Dot1q,
-    /// 0x88a8: service tags; a customer's own tags are payload.
+    /// 0x88a8: service tags. Customers' tags are payload.
     Dot1ad,
 }
 
@@ -194,18 +195,18 @@ impl fmt::Display for TagProtocol {
 /// The VLAN of a frame sent by a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vlan {
-    /// Its number.
+    /// The number of the VLAN.
     pub id: VlanId,
-    /// Priority and drop eligibility, in the four upper bits of a tag's control information.
+    /// Priority and drop eligibility, in the upper four bits as in a tag's control information.
     pub priority: u16,
-    /// Whether the frame came with a tag of the port's protocol.
+    /// Whether the frame has a tag of the port's protocol.
     pub tagged: bool,
-    /// Whether that tag also gives the VLAN, and not only a priority.
+    /// Whether that tag contains the VLAN, not only a priority.
     pub stays: bool,
 }
 
 impl Vlan {
-    /// The tag for a frame of this VLAN.
+    /// Returns the tag of a frame of this VLAN.
     #[must_use]
     pub const fn tag(self, protocol: TagProtocol) -> [u8; 4] {
         let [a, b] = protocol.bytes();
@@ -214,12 +215,12 @@ impl Vlan {
     }
 }
 
-/// Why a frame belongs to none of its port's VLANs.
+/// The reason why a frame belongs to none of its port's VLANs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanViolation {
-    /// The port is not a member of the VLAN, or takes no untagged frames.
+    /// The port is not a member of the VLAN, or accepts no untagged frames.
     NoMember,
-    /// The tag is truncated, or has the reserved number.
+    /// The tag is truncated, or its VLAN is reserved.
     BadTag,
 }
 
@@ -237,12 +238,12 @@ pub enum Tagging {
 pub struct Vlans {
     members: VlanSet,
     native: Option<VlanId>,
-    /// The protocol of its tags.
+    /// The protocol of the port's tags.
     pub protocol: TagProtocol,
 }
 
 impl Default for Vlans {
-    /// The VLANs of a port without VLAN settings.
+    /// Returns the VLANs of a port without VLAN settings.
     fn default() -> Vlans {
         Vlans::with(VlanSet::default(), Some(DEFAULT_VLAN))
     }
@@ -254,18 +255,18 @@ impl Vlans {
         Vlans { members, native, protocol: TagProtocol::default() }
     }
 
-    /// The VLANs of an access port: one, without tags.
+    /// Returns the VLANs of an access port: one VLAN, without tags.
     ///
     /// # Errors
-    /// [`BadVlans::Number`] if there is no such VLAN.
+    /// [`BadVlans::Number`] if the number is out of range.
     pub fn access(vlan: VlanId) -> Result<Vlans, BadVlans> {
         Ok(Vlans::with(VlanSet::default(), Some(vlan_id(&vlan.to_string())?)))
     }
 
-    /// The VLANs of a trunk: with tags; untagged frames belong to `native`, if set.
+    /// Returns the VLANs of a trunk. Frames have tags; untagged frames belong to `native`, if set.
     ///
     /// # Errors
-    /// [`BadVlans::Number`] if there is no such VLAN.
+    /// [`BadVlans::Number`] if the number is out of range.
     pub fn trunk(vlans: VlanSet, native: Option<VlanId>) -> Result<Vlans, BadVlans> {
         let native = native.map(|vlan| vlan_id(&vlan.to_string())).transpose()?;
         Ok(Vlans::with(vlans, native))
@@ -283,16 +284,16 @@ impl Vlans {
         self.native
     }
 
-    /// The same with tags of another protocol.
+    /// Returns the same VLANs with tags of another protocol.
     #[must_use]
     pub fn with_protocol(self, protocol: TagProtocol) -> Vlans {
         Vlans { protocol, ..self }
     }
 
-    /// The VLANs of a port's options; `None` without VLAN options.
+    /// Returns the VLANs that a port's options specify; `None` if there are no VLAN options.
     ///
     /// # Errors
-    /// [`BadVlans`] if the options contradict each other, or are not VLANs.
+    /// [`BadVlans`] if the options contradict each other, or are invalid.
     pub fn given(
         access: Option<VlanId>,
         trunk: Option<&VlanSet>,
@@ -310,12 +311,13 @@ impl Vlans {
         Ok(Some(vlans.with_protocol(protocol.unwrap_or_default())))
     }
 
-    /// The VLAN of a frame that begins with `head`: its first 20 bytes or more, or all of a shorter one.
+    /// Returns the VLAN of a frame that the port sends. `head` contains at least the frame's first 20 bytes, or the
+    /// whole frame if it is shorter.
     ///
-    /// A tag with number 0 gives only a priority: the frame belongs to the native VLAN.
+    /// A tag with number 0 contains only a priority: the frame belongs to the native VLAN.
     ///
     /// # Errors
-    /// [`VlanViolation`] if the port does not take the frame.
+    /// [`VlanViolation`] if the port does not accept the frame.
     #[inline]
     pub fn of(&self, head: &[u8]) -> Result<Vlan, VlanViolation> {
         let protocol = head.get(AT_TYPE..AT_TYPE + 2).unwrap_or_default();
@@ -340,7 +342,7 @@ impl Vlans {
         Ok(Vlan { id, priority: control & 0xf000, tagged: true, stays: control & 0xfff != 0 })
     }
 
-    /// The tagging of a VLAN's frames when they leave the port; `None` if they do not leave.
+    /// Returns the tagging of a VLAN's frames when they leave the port; `None` if the port is not a member.
     #[inline]
     #[must_use]
     pub fn tagging(&self, vlan: VlanId) -> Option<Tagging> {
@@ -366,7 +368,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: any set reads back as written.
+        /// Objective: any set reads back as it prints.
         #[test]
         fn any_set_reads_back_as_written(vlans in proptest::collection::vec(1u16..=4094, 0..80)) {
             let mut set = VlanSet::default();
@@ -375,7 +377,7 @@ mod tests {
             prop_assert!((0..=4095).all(|vlan| set.contains(vlan) == vlans.contains(&vlan)));
         }
 
-        /// Objective: whatever a frame begins with, a port assigns it to one of its own VLANs, or refuses it.
+        /// Objective: whatever its first bytes, a frame is assigned to one of its port's VLANs, or refused.
         #[test]
         fn frames_get_only_vlans_of_their_port(head in proptest::collection::vec(any::<u8>(), 0..40), tag in 0u8..3) {
             let mut head = head;
@@ -390,7 +392,7 @@ mod tests {
         }
     }
 
-    /// Objective: each kind of port takes and tags frames like a Linux bridge.
+    /// Objective: each kind of port accepts and tags frames like a port of a Linux bridge.
     #[test]
     fn ports_take_and_tag_frames_like_a_linux_bridge() {
         use {TagProtocol::*, VlanViolation::*};
@@ -400,12 +402,12 @@ mod tests {
         let of = |vlans: &Vlans, control| vlans.of(&tagged(Dot1q, control, 64)).map(|v| (v.id, v.priority, v.tagged));
         assert_eq!(access.of(&[0; 60]), Ok(Vlan { id: 10, priority: 0, tagged: false, stays: false }));
         assert_eq!(of(&access, 10), Ok((10, 0, true)));
-        assert_eq!(of(&access, 0xe000), Ok((10, 0xe000, true)), "a tag that says a priority only");
+        assert_eq!(of(&access, 0xe000), Ok((10, 0xe000, true)), "a tag that contains only a priority");
         assert_eq!(of(&access, 11), Err(NoMember));
         assert_eq!(of(&trunk, 0x7000 | 31), Ok((31, 0x7000, true)));
         assert_eq!([of(&trunk, 4095), of(&trunk, 10)], [Err(BadTag), Err(NoMember)]);
-        assert_eq!(trunk.of(&tagged(Dot1q, 20, 19)), Err(BadTag), "cut short");
-        assert_eq!(trunk.of(&tagged(Dot1ad, 20, 16)), Err(BadTag), "cut short, of the other protocol");
+        assert_eq!(trunk.of(&tagged(Dot1q, 20, 19)), Err(BadTag), "a truncated tag");
+        assert_eq!(trunk.of(&tagged(Dot1ad, 20, 16)), Err(BadTag), "a truncated tag of the other protocol");
         assert_eq!(of(&service, 999), Ok((10, 0, false)), "a customer's tag is payload");
         assert_eq!(service.of(&tagged(Dot1ad, 10, 64)).map(|v| v.tagged), Ok(true));
         let tagging = [5, 20, 10].map(|vlan| trunk.tagging(vlan));
@@ -414,7 +416,7 @@ mod tests {
         assert_eq!(Vlan { id: 31, priority: 0x7000, tagged: true, stays: true }.tag(Dot1ad), [0x88, 0xa8, 0x70, 31]);
     }
 
-    /// Objective: words that contradict each other, or are not VLANs, are refused by name.
+    /// Objective: options that contradict each other, or are not VLANs, are refused, each for its own reason.
     #[test]
     fn contradictory_or_invalid_words_are_refused_by_name() {
         let of = Vlans::given;

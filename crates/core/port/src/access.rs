@@ -1,7 +1,8 @@
-//! Access rights of files that the daemon makes for a caller: permission bits, and further users and groups in an
-//! access control list (acl(5)).
+//! Access rights of files that the daemon creates for a caller: permission bits, and an access control list (acl(5))
+//! for further users and groups.
 //!
-//! A list, because the daemon has dropped its right to change owners: the owner of a file may always set a list.
+//! The daemon has dropped the capability to change owners; a file's owner may always set the file's access control
+//! list.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -9,10 +10,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Stat, Uid, XattrFlags};
 use rustix::io::Errno;
 
-/// The extended attribute of a file's list (xattr(7)), and the version of its layout (`POSIX_ACL_XATTR_VERSION`).
+/// Extended attribute that holds a file's access control list (xattr(7)), and the version of its layout
+/// (`POSIX_ACL_XATTR_VERSION`).
 const ATTRIBUTE: &str = "system.posix_acl_access";
 const VERSION: u32 = 2;
-/// Tags of entries (linux/posix_acl.h), and the number for entries without one.
+/// Entry tags (linux/posix_acl.h), and the ID in entries that name no user or group.
 const OWNER: u16 = 0x01;
 const USER: u16 = 0x02;
 const OWNING_GROUP: u16 = 0x04;
@@ -20,34 +22,35 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHERS: u16 = 0x20;
 const NOBODY: u32 = u32::MAX;
-/// Longest list that is read, in bytes: real lists have few entries.
+/// Maximum size in bytes of a list that the daemon reads; real lists have few entries.
 const LONGEST: usize = 4096;
-/// Read and write: connecting to a socket takes the right to write it.
+/// Permission bits for reading and writing; connect(2) requires write permission on the socket.
 const READ_WRITE: u32 = 6;
 
-/// The access rights to a file besides its maker's.
+/// Access rights to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Permission bits of owner, group and others.
     pub mode: u32,
-    /// Users who may read and write it.
+    /// Further users who may read and write the file.
     pub users: Vec<u32>,
-    /// Groups that may read and write it.
+    /// Further groups that may read and write the file.
     pub groups: Vec<u32>,
 }
 
 impl Default for Access {
-    /// The owner alone.
+    /// Read and write permission for the owner only.
     fn default() -> Self {
         Access { mode: 0o600, users: Vec::new(), groups: Vec::new() }
     }
 }
 
 impl Access {
-    /// Applies these rights to an open file. On a file system without lists, gives the file away instead, if possible.
+    /// Applies these rights to an open file. If its file system has no access control lists, changes the owner and the
+    /// group instead; this works for at most one user and one group.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if neither is possible; otherwise the error of chmod(2) or setxattr(2).
+    /// `EOPNOTSUPP` if neither method works; otherwise the error of chmod(2) or setxattr(2).
     pub fn give(&self, file: &OwnedFd) -> Result<(), Errno> {
         self.give_at(&way(file))
     }
@@ -62,19 +65,19 @@ impl Access {
         }
     }
 
-    /// Makes the single user the owner, and the single group the owning group.
+    /// Makes the only user the owner, and the only group the owning group.
     fn give_away(&self, file: &Path) -> Result<(), Errno> {
         let (&[] | &[_], &[] | &[_]) = (&*self.users, &*self.groups) else { return Err(Errno::OPNOTSUPP) };
         let user = self.users.first().map(|&user| Uid::from_raw(user));
         let group = self.groups.first().map(|&group| Gid::from_raw(group));
         let for_group = if group.is_some() { READ_WRITE << 3 } else { 0 };
-        // The group changes first: the new bits would let the old group in.
+        // The group must change before the mode: the new bits would admit the old group.
         rustix::fs::chownat(CWD, file, None, group, AtFlags::empty()).map_err(|_| Errno::OPNOTSUPP)?;
         chmod(file, self.mode | for_group)?;
         rustix::fs::chownat(CWD, file, user, None, AtFlags::empty()).map_err(|_| Errno::OPNOTSUPP)
     }
 
-    /// The list, in the layout of the attribute: sorted by kind and number.
+    /// Encodes the list in the layout of the attribute: entries sorted by tag and ID.
     fn list(&self) -> Vec<u8> {
         let [of_owner, of_group, of_others] = [6, 3, 0].map(|shift| self.mode >> shift & 7);
         let sorted = |ids: &[u32]| {
@@ -95,8 +98,8 @@ impl Access {
     }
 }
 
-/// A path that leads to an open file itself, whatever its present name (proc(5)): for system calls that refuse an
-/// `O_PATH` descriptor.
+/// Returns a path in `/proc/self/fd` (proc(5)) that resolves to the open file itself, even if it was renamed. Needed
+/// for system calls that refuse an `O_PATH` descriptor.
 pub(crate) fn way(fd: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
@@ -114,7 +117,8 @@ fn chmod(file: &Path, mode: u32) -> Result<(), Errno> {
     rustix::fs::chmodat(CWD, file, Mode::from_raw_mode(mode), AtFlags::empty())
 }
 
-/// Whether the user may access a file, as far as the daemon knows: group rights count only if everyone has them.
+/// Whether the user may access a file. The user's groups are unknown, so a group's permission counts only if everyone
+/// has it.
 pub(crate) fn permits(file: &Path, stat: &Stat, user: u32, bits: u32) -> bool {
     let mut space = [0; LONGEST];
     let listed = match rustix::fs::getxattr(file, ATTRIBUTE, &mut space[..]) {
@@ -142,7 +146,7 @@ fn of_mode(mode: u32) -> Vec<(u16, u32, u32)> {
     [(OWNER, 6), (OWNING_GROUP, 3), (OTHERS, 0)].map(|(kind, shift)| (kind, mode >> shift & 7, NOBODY)).to_vec()
 }
 
-/// The entries of a list; `None` if the bytes are not a list.
+/// Decodes an access control list; `None` if the bytes are not one.
 fn entries(bytes: &[u8]) -> Option<Vec<(u16, u32, u32)>> {
     let (version, entries) = bytes.split_first_chunk()?;
     let entry = |e: &[u8; 8]| {
@@ -160,8 +164,8 @@ mod tests {
     const READ: u32 = 4;
     const WRITE: u32 = 2;
 
-    /// Objective: a list admits exactly the users and groups that it names; it reads back unchanged, also where group
-    /// rights are in doubt.
+    /// Objective: a list admits exactly the users that it names; a group's permission counts only if all groups and
+    /// everyone have it; the list reads back unchanged.
     #[test]
     fn those_who_are_named() {
         let file = OwnedFd::from(tempfile::tempfile().unwrap());

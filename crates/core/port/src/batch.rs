@@ -1,4 +1,4 @@
-//! A batch: an ingress's frames, as checked descriptors of memory that stays in place.
+//! A batch: checked descriptors of an ingress's frames, whose bytes stay in the ingress's memory.
 #![allow(unsafe_code)]
 
 use netvale_mem::copy::{copy_bytes, peek};
@@ -7,9 +7,9 @@ use netvale_wire::offload::Offload;
 
 /// Maximum number of frames in a batch.
 pub const BATCH: usize = 256;
-/// Addresses that a batch may enter or refresh in the forwarding table: those that are new, have moved, or have not
-/// been seen for a while. Each costs several times as much as a known one, so a flood of new ones would take the worker
-/// from others. The rest is learned with later batches.
+/// Maximum number of entries that one batch may add or refresh in the forwarding table: addresses that are new, have
+/// moved, or have not been seen for a while. Each costs several times as much as a known address, so a flood of new
+/// addresses would delay the worker's other ports. Later batches learn the rest.
 pub const MOST_NEWS: u32 = 32;
 /// Maximum number of pieces of multi-piece frames in a batch.
 pub const BATCH_FRAGS: usize = 1024;
@@ -26,7 +26,7 @@ pub struct Frag {
 }
 
 impl Frag {
-    /// Address of the first byte, and length in bytes; [`Batch::push`] says how long it stays readable.
+    /// Address of the first byte, and length in bytes. [`Batch::push`] defines how long the bytes stay readable.
     #[inline]
     pub fn raw(&self) -> (*const u8, usize) {
         (self.ptr, self.len as usize)
@@ -48,10 +48,10 @@ struct BatchFrame {
     no_learn: bool,
 }
 
-/// Frames between an ingress and any number of egresses.
+/// Frames on their way from an ingress to any number of egresses.
 ///
-/// The frames' bytes stay in the ingress's memory until the ingress releases the batch after delivery. Code that holds
-/// a batch may read them: only a [`Source`](crate::Source) hands out an ingress's batch.
+/// The frames' bytes stay in the ingress's memory until the ingress releases the batch after delivery. Code that has a
+/// reference to a batch may read them, because only a [`Source`](crate::Source) lends an ingress's batch.
 #[derive(Debug)]
 pub struct Batch {
     frames: Vec<BatchFrame>,
@@ -73,7 +73,7 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Creates an empty batch. This is the only allocation that a batch makes.
+    /// Creates an empty batch. No other method allocates.
     pub fn new() -> Self {
         Batch {
             frames: Vec::with_capacity(BATCH),
@@ -84,8 +84,8 @@ impl Batch {
         }
     }
 
-    /// Creates an empty batch with that capacity in frames and pieces; beyond the usual one, only
-    /// [`Batch::push_variant`] uses it.
+    /// Creates an empty batch with a capacity of `frames` frames and `frags` pieces. Only [`Batch::push_variant`] and
+    /// [`Batch::push_bare`] fill more than the usual capacity.
     pub(crate) fn with_room(frames: usize, frags: usize) -> Self {
         Batch {
             frames: Vec::with_capacity(frames),
@@ -145,7 +145,7 @@ impl Batch {
         self.frames.len() < BATCH && self.frags.len() + MAX_FRAGS <= BATCH_FRAGS
     }
 
-    /// Adds a frame of one piece. Returns whether it fitted.
+    /// Adds a frame of one piece. Returns false if the batch is full.
     ///
     /// # Safety
     /// `ptr..ptr+len` must stay readable until the batch is cleared or dropped; in
@@ -163,11 +163,11 @@ impl Batch {
         fits
     }
 
-    /// Adds a frame of several pieces, in order. Returns whether it fitted: false without pieces, with more than
-    /// [`MAX_FRAGS`], or if the batch is full.
+    /// Adds a frame of several pieces, in order. Returns false if the batch is full, or if there are no pieces or more
+    /// than [`MAX_FRAGS`].
     ///
     /// # Safety
-    /// As [`Batch::push`], for each `(ptr, len)`.
+    /// As for [`Batch::push`], for each `(ptr, len)`.
     pub unsafe fn push_frags(&mut self, pieces: &[(*const u8, u32)]) -> bool {
         let fits = self.frames.len() < BATCH && self.frags.len() + pieces.len() <= BATCH_FRAGS;
         let Some(&(ptr, _)) = pieces.first().filter(|_| fits && pieces.len() <= MAX_FRAGS) else { return false };
@@ -185,10 +185,10 @@ impl Batch {
     }
 
     /// Adds a frame that begins with `len` bytes at `first` and continues with those of `rest` from offset `at`.
-    /// Returns its number, or `None` if there is no room.
+    /// Returns the frame's index, or `None` if there is no room.
     ///
     /// # Safety
-    /// As [`Batch::push`], for `first`; the batch must not be read any more once that of `rest` is cleared.
+    /// As for [`Batch::push`], for `first`; the batch must not be read after the batch of `rest` is cleared.
     #[inline]
     pub(crate) unsafe fn push_variant(
         &mut self,
@@ -230,7 +230,7 @@ impl Batch {
         self.frames.push(BatchFrame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
     }
 
-    /// Lends the batch, holding `bytes` as one frame of one piece, to `f`; the batch is empty afterwards.
+    /// Calls `f` with this batch, which then contains `bytes` as a single-piece frame. The batch is empty afterwards.
     pub fn lend<T>(&mut self, bytes: &[u8], f: impl FnOnce(&Batch) -> T) -> T {
         struct LentBatch<'b>(&'b mut Batch);
         impl Drop for LentBatch<'_> {
@@ -298,7 +298,7 @@ impl Batch {
         self.frames.get(i).map(|frame| FrameRef { batch: self, frame })
     }
 
-    /// Iterates over the frames in a range, clipped to the batch.
+    /// Iterates over the frames of a range; yields none if the range is not inside the batch.
     #[inline]
     pub(crate) fn range(&self, frames: std::ops::Range<usize>) -> impl Iterator<Item = FrameRef<'_>> {
         self.frames.get(frames).unwrap_or_default().iter().map(|frame| FrameRef { batch: self, frame })
@@ -317,7 +317,7 @@ pub struct FrameRef<'a> {
     frame: &'a BatchFrame,
 }
 
-/// A frame's weight for counters and rates. A segment weighs as much as the frames that it is cut into, each with the
+/// A frame's weight for counters and rates. A large segment weighs as much as the frames it is cut into, each with its
 /// headers.
 #[inline]
 pub fn weight(len: u32, offload: Offload) -> Weight {
@@ -347,7 +347,7 @@ impl FrameRef<'_> {
         self.frame.no_learn
     }
 
-    /// Whether the frame is a single piece, with no offload pending and its source address to be learned.
+    /// Whether the frame is a single piece, has no offload pending, and its source address may be learned.
     #[inline]
     pub(crate) fn is_bare(&self) -> bool {
         let BatchFrame { pieces, offload, no_learn, .. } = *self.frame;
@@ -386,7 +386,7 @@ impl FrameRef<'_> {
         frag.copied().unwrap_or(Frag { ptr: self.frame.ptr, len: 0 })
     }
 
-    /// The pieces of the frame from offset `at` on.
+    /// Calls `each` with every piece of the frame from offset `at` on.
     fn pieces_from(&self, mut at: usize, mut each: impl FnMut(Frag)) {
         for i in 0..self.pieces() {
             let piece = self.piece(i);
@@ -394,15 +394,14 @@ impl FrameRef<'_> {
             at -= skipped;
             let len = piece.len - skipped as u32;
             if len > 0 {
-                // Within the piece, as `skipped` is at most its length.
+                // The pointer stays in the piece, because `skipped` is at most the piece's length.
                 each(Frag { ptr: piece.ptr.wrapping_add(skipped), len });
             }
         }
     }
 
-    /// The first 14 bytes as two words: the destination address in the low 48 bits of the first (in wire order, i.e.
-    /// the first byte lowest), the source address in the low 48 bits of the second. `None` if the frame is shorter than
-    /// an Ethernet header.
+    /// The destination and source addresses as two words, each in the low 48 bits with the first byte on the wire
+    /// lowest. `None` if the frame is shorter than an Ethernet header.
     #[inline]
     pub fn addresses(&self) -> Option<(u64, u64)> {
         if self.frame.len < 14 {
@@ -423,7 +422,7 @@ impl FrameRef<'_> {
         Some((u64::from_le(first) & MAC, u64::from_le(last) >> 16))
     }
 
-    /// Eight bytes at each of these offsets, as little-endian words, each read once. `None`: the first piece is too
+    /// Reads eight bytes at each of these offsets as a little-endian word, once. `None` if the first piece is too
     /// short.
     #[inline]
     pub fn words<const N: usize>(&self, at: [usize; N]) -> Option<[u64; N]> {
@@ -439,7 +438,7 @@ impl FrameRef<'_> {
         unsafe { self.copy_out_raw(at, to.as_mut_ptr(), to.len()) }
     }
 
-    /// Like [`FrameRef::copy_out`], into `room` bytes at `to`.
+    /// Like [`FrameRef::copy_out`], but copies at most `room` bytes to the pointer `to`.
     ///
     /// # Safety
     /// `to` must be writable for `room` bytes.
@@ -490,7 +489,7 @@ impl FrameRef<'_> {
 #[inline]
 pub fn prefetch(ptr: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, whatever the address.
+    // SAFETY: a prefetch of any address does not fault.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(ptr.cast())
     };

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use netvale_mem::notify::Doorbell;
 
-/// A counter of changes. It wakes only those that asked since the last wake-up.
+/// A counter of changes. A change rings the doorbell only if it was armed since its last ring.
 #[derive(Debug, Default)]
 pub struct ChangeCount {
     count: AtomicU64,
@@ -23,13 +23,13 @@ impl ChangeCount {
         }
     }
 
-    /// Number of changes.
+    /// Number of changes so far.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Rings this doorbell on the next change; the first doorbell ever passed stays. A change before this returns may
-    /// not ring: check the count once more.
+    /// Arms the counter: the next change rings `bell`. All later calls use the doorbell of the first call. A change
+    /// during this call may not ring, so read the count once more afterwards.
     pub fn arm(&self, bell: &Arc<Doorbell>) {
         self.bell.get_or_init(|| Arc::clone(bell));
         self.armed.store(true, Ordering::SeqCst);

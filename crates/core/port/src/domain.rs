@@ -1,14 +1,15 @@
-//! The user whose time a thread spends.
+//! Time domains: the user for whom a thread works.
 //!
-//! Memory of another user can stall anyone who touches it for as long as that user likes: a page of a file in which a
-//! hole is being punched is absent until the whole hole is. Nothing interrupts a call then, not even SIGKILL. So only a
-//! user's own worker touches that user's memory; other workers hand their frames over ([`crate::handed_over`]).
+//! A user can stall every thread that touches the user's memory, for any length of time. For example, while the user
+//! punches a hole into the file behind the memory, a thread that accesses a page of the hole waits until the whole hole
+//! is punched, and not even SIGKILL interrupts it. So only a user's own worker touches that user's memory; other
+//! workers hand their frames over ([`crate::handed_over`]).
 
 use std::cell::Cell;
 use std::fmt;
 
-/// A user whose memory and calls may delay only that user's own ports. Root and the daemon's own user are trusted with
-/// everyone's time.
+/// The users whose memory and calls may delay a thread: all trusted users, or one untrusted user, who can then delay
+/// only that user's own ports. Root and the daemon's user are trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeDomain(Option<u32>);
 
@@ -20,22 +21,22 @@ impl TimeDomain {
     /// The domain of trusted users.
     pub const TRUSTED: TimeDomain = TimeDomain(None);
 
-    /// The domain of untrusted users whose number is unknown.
+    /// The domain of untrusted users whose user ID is unknown.
     pub const SOMEBODY: TimeDomain = TimeDomain(Some(u32::MAX));
 
-    /// The domain of an untrusted user.
+    /// Returns the domain of an untrusted user.
     #[must_use]
     pub fn of_user(uid: u32) -> TimeDomain {
         TimeDomain(Some(uid))
     }
 
-    /// The user; `None` if trusted.
+    /// The user ID; `None` for trusted users.
     #[must_use]
     pub fn user(self) -> Option<u32> {
         self.0
     }
 
-    /// Makes this thread work for the domain.
+    /// Declares that this thread works for the domain.
     pub fn enter(self) {
         HERE.set(self);
     }
@@ -51,7 +52,7 @@ impl TimeDomain {
 impl fmt::Display for TimeDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            TimeDomain::SOMEBODY => f.write_str("users who are not known"),
+            TimeDomain::SOMEBODY => f.write_str("unknown users"),
             TimeDomain(Some(uid)) => write!(f, "user {uid}"),
             TimeDomain(None) => f.write_str("root"),
         }

@@ -25,19 +25,19 @@ pub struct EchoIngress {
     mem: Arc<PortMem>,
 }
 
-/// Why the echo could not be created.
+/// Reason why an echo cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum EchoError {
-    /// The ring's memory could not be allocated, or its size is invalid.
+    /// The ring's memory cannot be allocated, or its size is invalid.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// The doorbell's descriptor could not be created.
-    #[error("no descriptor for a doorbell: {0}")]
+    /// The doorbell's eventfd cannot be created.
+    #[error("cannot create a doorbell: {0}")]
     Doorbell(#[from] std::io::Error),
 }
 
-/// Creates both ends of a ring of `slots` slots, in memory that no other process maps. The switch drops frames that
-/// find no room in it.
+/// Creates both ends of a ring of `slots` slots, in memory that no other process maps. Frames that find no room are
+/// left to the caller.
 ///
 /// # Errors
 /// [`EchoError`] if the memory or the doorbell cannot be created.
@@ -47,10 +47,10 @@ pub fn echo(slots: u32) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     ends(mem, HostRx::new, FarEnd::new)
 }
 
-/// Restores another process's echo from the memory of its region.
+/// Restores another process's echo from its region's memory.
 ///
 /// # Errors
-/// [`EchoError`] if the memory does not fit such a ring.
+/// [`EchoError`] if the memory does not fit a ring of `slots` slots.
 pub fn restore(slots: u32, memory: Vec<Fd>) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     let (shape, sizes) = of(slots);
     let state = RegionState { sizes, huge: false, file: None, used_bufs: None, memory };
@@ -85,7 +85,7 @@ impl EchoIngress {
 }
 
 impl Ingress for EchoIngress {
-    // SAFETY: the ring's, which keeps frames in its buffers until `release`.
+    // SAFETY: as for the ring, which keeps frames in its buffers until `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         // SAFETY: the caller's contract, passed on to the ring.
         unsafe { self.ring.take(batch) };

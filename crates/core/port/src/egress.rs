@@ -1,5 +1,4 @@
-//! Egresses, the destinations of frames: the trait the switch delivers to, and the two egresses of rings, which can
-//! deliver in steps.
+//! Egresses, the destinations of frames: the traits [`Egress`] and [`Room`], and their implementations for rings.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -13,25 +12,25 @@ use crate::soft::Scratch;
 
 /// A queue the switch delivers to, from any worker at any time.
 pub trait Egress: Send + Sync {
-    /// Copies the frames of `batch` named by `picks`, in that order, to their receiver, and notifies the receiver if it
-    /// asked for it. Returns the number of finished picks: delivered, or dropped and counted here for a reason other
-    /// than lack of room. The rest found no room; the caller drops or holds them.
+    /// Copies the frames of `batch` whose indices are in `picks`, in that order, to the receiver, and kicks the
+    /// receiver if it requested a kick. Returns the number of finished picks: frames delivered, or dropped and counted
+    /// here for a reason other than lack of room. The remaining picks found no room; the caller drops or holds them.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize;
 
-    /// Reserves room for a delivery in steps, for a batch with many destinations. `None`: use [`Egress::deliver`] for
-    /// this batch.
+    /// Reserves room for a delivery in steps, used for batches with many destinations. `None`: this batch needs
+    /// [`Egress::deliver`].
     #[inline]
     fn reserve<'b>(&'b self, _batch: &'b Batch, _picks: &'b [u16]) -> Option<Reservation<'b>> {
         None
     }
 
-    /// Whether a receiver is present. While any queue of a port is open, its closed queues get no frames.
+    /// Whether a receiver is present. A port's closed queues get no frames while another of its queues is open.
     #[inline]
     fn is_open(&self) -> bool {
         true
     }
 
-    /// The receiver, to wait for room; `None` if it cannot announce room.
+    /// The receiver's [`Room`], on which senders wait; `None` if the receiver cannot announce room.
     fn room(&self) -> Option<&dyn Room> {
         None
     }
@@ -40,21 +39,21 @@ pub trait Egress: Send + Sync {
     fn counters(&self) -> &Arc<RingCounters>;
 }
 
-/// A receiver that senders can wait for when its queue is full.
+/// A receiver that announces room, so that senders can wait while its queue is full.
 ///
-/// Several senders may wait, but only one is sure to be notified: the others look again after a while.
+/// Several senders may wait, but only one is certain to be notified; the others check again after a while.
 pub trait Room: Send + Sync {
-    /// Whether the receiver asked for a kick and has not run since: once kicked, it makes room as soon as it runs.
+    /// Whether the receiver has armed its doorbell and has not run since. A kick then makes it run, and it makes room.
     fn is_waking(&self) -> bool;
 
-    /// The receiver's progress: changes when room is made.
+    /// A value that changes when the receiver makes room.
     fn progress(&self) -> u32;
 
-    /// Asks the receiver to announce room, and returns the descriptor that becomes readable then. Look once more before
-    /// sleeping.
+    /// Requests an announcement of room from the receiver. Returns the descriptor that becomes readable when there is
+    /// room. Check for room once more before sleeping.
     fn ask(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Withdraws the request. Returns the descriptor again.
+    /// Withdraws the request. Returns the same descriptor.
     fn stop_asking(&self) -> Option<BorrowedFd<'_>>;
 }
 

@@ -1,4 +1,4 @@
-//! The far end of an egress's ring: one switch's deliveries there are the input of another.
+//! The far end of an egress's ring: frames that one switch delivers to the ring are the input of another switch.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use netvale_mem::region::RingSide;
 use crate::ring_in::Intake;
 use crate::ring_out::RingEgress;
 
-/// The application's side of an rx ring, played by the daemon itself.
+/// The application's side of an rx ring, operated by the daemon itself.
 ///
 /// The ring's fill level comes from the egress's own memory, not from the status block, which other processes may map.
 pub struct FarEnd {
@@ -18,7 +18,7 @@ pub struct FarEnd {
 }
 
 impl FarEnd {
-    /// Creates the far end of `ring`, starting behind the frames that the ring holds now.
+    /// Creates the far end of `ring`. It skips the frames that are in the ring now.
     pub fn new(ring: Arc<RingEgress>) -> Self {
         let at = ring.host().hwtail();
         let this = FarEnd { ring, at };
@@ -26,7 +26,8 @@ impl FarEnd {
         this
     }
 
-    /// Continues where another process stopped, as the status block says, which only daemons can write.
+    /// Creates the far end that continues at another process's position. The position is read from the status block,
+    /// which only daemons can write.
     pub(crate) fn continued(ring: Arc<RingEgress>) -> Self {
         let side = ring.host().side();
         let at = side.csb.head().min(side.ring.num_slots() - 1);
@@ -47,7 +48,7 @@ impl Intake for FarEnd {
 
     #[inline]
     fn head(&mut self) -> Result<u32, BadHead> {
-        // Changes nothing, unless a foreign process wrote there: a foreign head would stop the egress for good.
+        // Overwrites a `head` that another process may have written: it would stop the egress for good.
         self.side().csb.publish_head(self.at, self.at);
         Ok(self.ring.host().hwtail())
     }
@@ -55,7 +56,7 @@ impl Intake for FarEnd {
     #[inline]
     fn complete(&mut self, to: u32) {
         self.at = to;
-        // An egress looks here when it needs room; it is never woken.
+        // The egress reads `head` when it needs room; nothing wakes it.
         self.side().csb.publish_head(to, to);
     }
 

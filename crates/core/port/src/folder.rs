@@ -1,9 +1,9 @@
-//! Files and sockets at paths given by others: a [`UserPath`] is looked up once, and the file found is used by its
+//! Files and sockets at paths that callers name. A [`UserPath`] is looked up once; the file is then used through its
 //! descriptor.
 //!
-//! A path changes its meaning when a folder or link on it is exchanged. So a place is opened as its *folder*, in one
-//! look-up that also decides whether the caller may use it at all; after that, the file is a name in that folder, never
-//! a link, and a file is compared with the one found before it is removed.
+//! A path refers to another file once a folder or link in it is replaced. So one look-up opens the *folder* of the file
+//! and decides whether the caller may use it. After that, the file is a name in the open folder; a link is never
+//! followed, and before a file is removed, it is compared with the one that was found.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -14,27 +14,28 @@ use rustix::io::Errno;
 
 use crate::access::{permits, way};
 
-/// Rules for following a caller's path: it may not leave its folder, in particular not by links. It may not enter
-/// another file system either: that could be one of the user's own (FUSE), which decides how long the daemon waits.
+/// Rules of openat2(2) for a caller's path. The path may not leave the permitted folder and may not contain links. It
+/// may not enter another file system either: the user could run that file system (FUSE) and let the daemon wait for any
+/// length of time.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Attempts to look a place up while folders on its way are renamed.
+/// Maximum number of look-ups of a path while folders in it are being renamed.
 const ATTEMPTS: usize = 16;
 
-/// A path, and the user who named it. Nothing is looked up before it is opened.
+/// A path, and the user who named it. [`UserPath::open`] looks it up.
 #[derive(Clone, Debug)]
 pub struct UserPath {
     path: PathBuf,
     within: Option<PathBounds>,
 }
 
-/// The bounds of a user's path.
+/// The bounds of a path named by a restricted user.
 #[derive(Clone, Debug)]
 struct PathBounds {
-    /// The folder that must contain it.
+    /// The folder that must contain the path.
     folder: PathBuf,
     user: u32,
 }
@@ -52,15 +53,15 @@ impl From<&Path> for UserPath {
 }
 
 impl UserPath {
-    /// A place named by a user who may use nothing outside of `folders`. `None` if its text lies in none of them. A
-    /// place made [`From`] a path, in contrast, may be anywhere.
+    /// Creates the path named by a user who may use only files in `folders`. `None` if the text of the path is in none
+    /// of them. A path created with [`From`] may be anywhere.
     pub fn of_user<'a>(path: &Path, folders: impl IntoIterator<Item = &'a Path>, user: u32) -> Option<UserPath> {
         let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
         if !path.is_absolute() || !path.components().all(is_plain) {
             return None;
         }
         let holds = |folder: &&Path| path.parent().is_some_and(|parent| parent.starts_with(folder));
-        // The longest match: it may be a file system of its own.
+        // Use the longest match, because a nested folder may be another file system.
         let folder = folders.into_iter().filter(holds).max_by_key(|folder| folder.components().count())?;
         Some(UserPath { path: path.to_owned(), within: Some(PathBounds { folder: folder.to_owned(), user }) })
     }
@@ -70,12 +71,12 @@ impl UserPath {
         &self.path
     }
 
-    /// The user who named it, unless that user may use every file that the daemon can reach.
+    /// The user who named the path; `None` if that user may use every file that the daemon can reach.
     pub fn user(&self) -> Option<u32> {
         self.within.as_ref().map(|within| within.user)
     }
 
-    /// The place whose name has `suffix` appended, in the same folder.
+    /// The path with `suffix` appended to the file name.
     #[must_use]
     pub fn beside(&self, suffix: &str) -> UserPath {
         let mut path = self.path.clone().into_os_string();
@@ -83,13 +84,13 @@ impl UserPath {
         UserPath { path: path.into(), within: self.within.clone() }
     }
 
-    /// The place with that name in the same folder.
+    /// The path with the file name `name` in the same folder.
     #[must_use]
     pub fn sibling(&self, name: &str) -> UserPath {
         UserPath { path: self.path.with_file_name(name), within: self.within.clone() }
     }
 
-    /// Opens the folder.
+    /// Opens the folder that contains the file.
     ///
     /// # Errors
     /// The error of openat2(2): `ELOOP` and `EXDEV` if a user's path contains a link or another file system; `EINVAL`
@@ -102,7 +103,7 @@ impl UserPath {
             let fd = rustix::fs::open(parent, flags, Mode::empty())?;
             return Ok(Folder { fd, name, user: None });
         };
-        // The configured folder is trusted, and so is the way to it.
+        // The configured folder is trusted, including the path to it.
         let allowed = rustix::fs::open(&within.folder, flags, Mode::empty())?;
         let inner = parent.strip_prefix(&within.folder).map_err(|_| Errno::XDEV)?;
         let fd = if inner.as_os_str().is_empty() { allowed } else { beneath(&allowed, inner, flags, Mode::empty())? };
@@ -113,7 +114,7 @@ impl UserPath {
 fn beneath(folder: &OwnedFd, path: impl AsRef<Path>, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let path = path.as_ref();
     let open = || openat2(folder, path, flags | OFlags::CLOEXEC, mode, BENEATH);
-    // On a rename during the look-up, the kernel cannot tell whether it left the folder.
+    // After a rename during the look-up, the kernel cannot decide whether the path left the folder, and returns EAGAIN.
     let mut opened = open();
     for _ in 1..ATTEMPTS {
         if opened.as_ref().err() != Some(&Errno::AGAIN) {
@@ -132,7 +133,7 @@ pub struct Folder {
     user: Option<u32>,
 }
 
-/// A file that was found, whatever happens to its name: an `O_PATH` descriptor.
+/// A file that was found. It is held by an `O_PATH` descriptor, so it stays the same file if it is renamed or removed.
 #[derive(Debug)]
 pub struct FoundFile {
     fd: OwnedFd,
@@ -140,7 +141,7 @@ pub struct FoundFile {
 }
 
 impl Folder {
-    /// Opens or makes the file. Never follows a link (`ELOOP`), and never blocks.
+    /// Opens the file, or creates it if `flags` request that. Never follows a link (`ELOOP`), and never blocks.
     ///
     /// # Errors
     /// The error of open(2).
@@ -149,7 +150,7 @@ impl Folder {
         self.open_named(flags, mode)
     }
 
-    /// Finds the file, even if it is a link or may not be opened.
+    /// Finds the file without opening it, also if it is a link.
     ///
     /// # Errors
     /// The error of open(2) or fstat(2).
@@ -162,23 +163,23 @@ impl Folder {
 
     fn open_named(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         match self.user {
-            // Trusted callers may use any file system, but the name is not followed for them either.
+            // Trusted callers may use any file system. A link is not followed for them either.
             None => rustix::fs::openat(&self.fd, &self.name, flags, mode),
             Some(_) => beneath(&self.fd, &self.name, flags, mode),
         }
     }
 
-    /// Removes the file if it is still the one found. Anyone who can exchange it between comparison and removal may
-    /// remove files of this folder anyway.
+    /// Removes the file of this name if it is still `file`. A user who can replace it between comparison and removal
+    /// may remove files of this folder anyway.
     pub fn remove(&self, file: &FoundFile) {
         let now = rustix::fs::statat(&self.fd, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         if now.is_ok_and(|now| (now.st_dev, now.st_ino) == file.identity()) {
-            // If this fails, the file stays; a later port of that name finds that it has no listener.
+            // If the removal fails, the file stays; a later port at this path finds that it has no listener.
             let _ = rustix::fs::unlinkat(&self.fd, &self.name, AtFlags::empty());
         }
     }
 
-    /// A path for system calls that take no folder descriptor.
+    /// Returns a path to the file for system calls that take no folder descriptor.
     pub(crate) fn way(&self) -> PathBuf {
         way(&self.fd).join(&self.name)
     }
@@ -190,7 +191,7 @@ impl FoundFile {
         FileType::from_raw_mode(self.stat.st_mode)
     }
 
-    /// Device and inode numbers.
+    /// Device and inode number.
     pub fn identity(&self) -> (u64, u64) {
         (self.stat.st_dev, self.stat.st_ino)
     }
@@ -200,7 +201,7 @@ impl FoundFile {
         self.stat.st_size.try_into().unwrap_or(0)
     }
 
-    /// User number of the owner.
+    /// User ID of the owner.
     pub fn owner(&self) -> u32 {
         self.stat.st_uid
     }
@@ -210,13 +211,13 @@ impl FoundFile {
         self.stat.st_mode & 0o7777
     }
 
-    /// A path to this very file, whatever its present name.
+    /// Returns a path to this file, even if it was renamed.
     pub(crate) fn way(&self) -> PathBuf {
         way(&self.fd)
     }
 
-    /// Whether the user may access the file with these bits (4: read, 2: write), as far as the daemon can tell: it does
-    /// not know the user's groups, so group rights count only if all groups and everyone have them.
+    /// Whether the user may access the file with these bits (4: read, 2: write). The user's groups are unknown, so a
+    /// group's permission counts only if all groups and everyone have it.
     pub fn permits(&self, user: u32, bits: u32) -> bool {
         permits(&self.way(), &self.stat, user, bits)
     }
@@ -226,8 +227,8 @@ impl FoundFile {
 mod tests {
     use super::*;
 
-    /// Objective: a user's path is judged by its text: absolute, without dots, in one of the folders; the longest match
-    /// counts.
+    /// Objective: a user's path must be absolute, without `.` or `..` components, and inside one of the folders; the
+    /// longest matching folder bounds it.
     #[test]
     fn a_path_is_judged_by_its_text() {
         let folders = ["/a", "/a/b", "/c/"].map(Path::new);
@@ -243,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Objective: a file that took another's name is not removed in its place.
+    /// Objective: if another file has taken the name of the found one, it is not removed.
     #[test]
     fn a_file_that_took_anothers_name_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();

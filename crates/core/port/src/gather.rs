@@ -6,22 +6,22 @@ use netvale_wire::offload::{MAX_HEADERS, Offload};
 
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS, MAX_FRAME};
 
-/// The merger's private memory, one per thread.
+/// Private memory for merging frames; each thread has its own.
 #[derive(Debug)]
 pub(crate) struct MergeScratch {
     /// The batch to deliver.
     pub(crate) out: Batch,
     /// For each frame of `out`, the number of frames merged into it.
     pub(crate) spans: Vec<u16>,
-    /// The picks of all frames of `out`.
+    /// The indices of all frames of `out`.
     pub(crate) all: Vec<u16>,
-    /// Headers of merged frames, in netvale's own memory, which stays in place.
+    /// Headers of the merged frames. The memory stays in place while `out` refers to it.
     heads: Box<[[u8; MAX_HEADERS]]>,
-    /// A copy of the frame under examination.
+    /// A copy of the frame under examination: its headers, or all of it.
     look: Box<[u8]>,
 }
 
-/// A frame in the making: room for the headers' piece, then the payloads' pieces.
+/// A merged frame under construction. Its first piece is for the headers, the others are the payloads.
 struct GrowingFrame {
     merge: Merge,
     first: u16,
@@ -45,7 +45,7 @@ impl MergeScratch {
         self.spans.clear();
         let mut growing: Option<GrowingFrame> = None;
         for &pick in picks {
-            // A growing frame needs an entry of its own.
+            // The frame under construction needs an entry of its own.
             if !self.out.has_room_for_frags() || self.out.room() < 2 {
                 break;
             }
@@ -70,7 +70,8 @@ impl MergeScratch {
         self.close(growing, batch);
     }
 
-    /// Copies the part of a frame that must be known: its headers, or all of it if its checksum has to be verified.
+    /// Copies a frame's headers, or the whole frame if its checksum must be verified. Returns the number of bytes
+    /// copied.
     fn copy(&mut self, frame: &FrameRef<'_>) -> usize {
         let whole = frame.offload() == Offload::None;
         let wanted = if whole { frame.len() } else { frame.len().min(MAX_HEADERS) };
@@ -98,7 +99,7 @@ impl MergeScratch {
         }
     }
 
-    /// Passes a frame on unchanged.
+    /// Adds a frame to `out` unchanged.
     fn pass(&mut self, frame: &FrameRef<'_>) {
         let mut pieces = [(std::ptr::null(), 0); MAX_FRAGS];
         let mut used = 0;

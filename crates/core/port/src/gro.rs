@@ -1,7 +1,7 @@
-//! Merging for receivers that take large segments (GRO): neighbouring TCP frames of a flow become one.
+//! Merging for receivers that take large segments (GRO): adjacent TCP frames of a flow become one frame.
 //!
-//! Only headers are copied: a merged frame's payload stays in its original pieces. No frame waits for others, and only
-//! neighbours are merged, so the order stays the same.
+//! Only headers are copied: a merged frame's payload stays in its original pieces. No frame waits for others. Only
+//! adjacent frames are merged, so the order stays the same.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::gather::MergeScratch;
 use crate::ring_out::Reservation;
 use crate::soft::Scratch;
 
-/// An egress in front of another that merges neighbouring frames.
+/// An egress that merges adjacent frames and delivers them to another egress.
 pub struct GroEgress {
     inner: Arc<dyn Egress>,
 }
@@ -38,7 +38,7 @@ impl Egress for GroEgress {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // A batch that is not plain cannot be delivered in steps, so it need not be searched.
+        // A batch that is not plain cannot be delivered in steps, so searching it is pointless.
         if !batch.is_plain(u32::MAX) || may_merge(batch, picks) {
             return None;
         }
@@ -80,7 +80,7 @@ fn deliver_merged(
     done
 }
 
-/// Whether any neighbours look mergeable. If not, there is nothing to gather.
+/// Whether any adjacent frames look mergeable.
 fn may_merge(batch: &Batch, picks: &[u16]) -> bool {
     let mut bytes = [0; MAX_HEADERS];
     let mut last = None::<MergeFields>;
@@ -111,8 +111,8 @@ mod tests {
         frame
     }
 
-    /// Objective: neighbours of a flow become one frame, in order, and other frames stay unchanged; a receiver that
-    /// cuts them again gets the original frames.
+    /// Objective: adjacent frames of a flow become one frame, in order, and other frames stay unchanged; segmentation
+    /// of the merged frames yields the original frames.
     #[test]
     fn neighbours_of_a_flow_become_one_frame() {
         let mut frames: Vec<Vec<u8>> = (0..100).map(|i| tcp(i * 1000, 1000, 1)).collect();
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(payload, 100_000 + 100 + 6);
     }
 
-    /// Objective: without room for a merged frame, none of its parts counts as delivered.
+    /// Objective: if a merged frame finds no room, none of its original frames counts as delivered.
     #[test]
     fn counts_in_frames_of_the_sender() {
         let frames: Vec<Vec<u8>> = (0..30).map(|i| tcp(i / 10 * 50_000 + i * 1000, 1000, 1)).collect();
@@ -139,8 +139,8 @@ mod tests {
         assert_eq!(taken(&mut out).len(), 2);
     }
 
-    /// Objective: a batch is delivered in steps exactly if no frames for this receiver look mergeable; they arrive
-    /// unchanged and are counted.
+    /// Objective: a batch is delivered in steps if and only if no frames for this receiver look mergeable; the frames
+    /// arrive unchanged and are counted.
     #[test]
     fn steps_where_nothing_is_merged() {
         let flow = |port: u16, count: u32| (0..count).map(move |i| tcp(u32::from(port) * 100_000 + i * 100, 100, port));
@@ -172,7 +172,7 @@ mod tests {
                 assert!(gro.reserve(batch, &[1, 6, 7, 4]).is_some(), "neighbours in the batch alone");
             },
         );
-        // Given up.
+        // The dropped reservations leave empty slots.
         assert_eq!(received(&mut receiver), vec![Vec::<u8>::new(); 4]);
         let undone = |batch: &mut Batch| batch.set_offload(Offload::CsumPartial { start: 34, offset: 16 });
         with_batch(&mixed, undone, |batch, picks| {

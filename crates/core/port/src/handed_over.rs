@@ -1,5 +1,5 @@
-//! A queue of a user who is not trusted with others' time: other workers copy frames into the daemon's memory, and the
-//! user's own worker moves them from there to the queue.
+//! The queue of an untrusted user, whose memory only the user's own worker may touch. Other workers copy frames into
+//! the daemon's memory; the user's worker moves them from there to the queue.
 
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ use crate::link::{Link, LinkEnd, LinkError, LinkSettings};
 use crate::ring_out::Reservation;
 use crate::{Batch, Egress, Room, Scratch};
 
-/// Bytes in flight to a queue, at most, including the record kept for each frame.
+/// Maximum number of bytes in flight to a queue, including the record kept for each frame.
 const BYTES: u64 = 1 << 20;
-/// Frames in flight to a queue, at most.
+/// Maximum number of frames in flight to a queue.
 const FRAMES: u32 = 4096;
-/// Lanes less the one that a link adds; threads take any free lane.
+/// Number of delivering threads for which the link is sized. A link has one lane more, and a thread may take any free
+/// lane.
 const THREADS: usize = 1;
 
-/// The queue, open to deliveries from all workers.
+/// An untrusted user's queue, to which all workers may deliver.
 pub struct HandOverQueue {
     own: Arc<dyn Egress>,
     domain: TimeDomain,
@@ -25,7 +26,7 @@ pub struct HandOverQueue {
 }
 
 impl HandOverQueue {
-    /// Wraps a user's queue. The other end is for a task of the user's worker.
+    /// Wraps a user's queue. The returned [`LinkEnd`] is for a task of the user's worker.
     ///
     /// # Errors
     /// [`LinkError`] if the memory or the doorbell cannot be created.
@@ -38,7 +39,7 @@ impl HandOverQueue {
         LinkSettings { bytes: BYTES, frames: Some(FRAMES), ..LinkSettings::default() }
     }
 
-    /// Bytes of memory of one queue, including what it has yet to allocate.
+    /// Memory of one queue in bytes, including pages not yet allocated.
     #[must_use]
     pub fn memory() -> u64 {
         Self::settings().memory(THREADS)
@@ -76,8 +77,8 @@ mod tests {
     use crate::null::NullEgress;
     use crate::{Ingress, Source};
 
-    /// Objective: only its user's own thread delivers to a queue; another thread's frames are handed over unchanged,
-    /// and frames without room are left to the caller.
+    /// Objective: only a thread of the user's domain delivers to the queue; another thread's frames are handed over
+    /// unchanged, and frames that find no room are left to the caller.
     #[test]
     fn only_its_users_thread_reaches_a_queue() {
         let own: Arc<dyn Egress> = Arc::<NullEgress>::default();

@@ -1,4 +1,4 @@
-//! The length of a port's virtio-net header, which its owner may change while frames pass.
+//! The length of a port's virtio-net header, which may change while frames pass.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ impl HdrLen {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// A length for a port whose large segments are cut, as its header is for checksums only.
+    /// Sets whether large segments for this port are cut, because its header carries checksum offloads only.
     #[must_use]
     pub fn with_segments_cut(self, is_cut: bool) -> HdrLen {
         HdrLen { is_cut, ..self }
@@ -30,7 +30,7 @@ impl HdrLen {
         self.is_cut
     }
 
-    /// Sets the length. Returns whether `len` is valid; if not, nothing changes.
+    /// Sets the length. Returns false, without a change, if `len` is not 0, 10 or 12.
     pub fn set(&self, len: u32) -> bool {
         let known = matches!(len, 0 | 10 | 12);
         if known {

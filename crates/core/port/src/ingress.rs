@@ -11,25 +11,26 @@ use crate::batch::Batch;
 use crate::kept::KeptFrames;
 use crate::stage::{Stage, Staging};
 
-/// A queue the switch takes frames from. One worker owns it at a time; it reads frames through a [`Source`].
+/// A queue from which the switch takes frames. One worker at a time owns it, and reads its frames through a [`Source`].
 pub trait Ingress: Send {
     /// Adds the available frames to the empty `batch`, up to its capacity. Each descriptor is read once and checked;
     /// unusable frames are dropped and counted here. Called only after the previous batch was released.
     ///
     /// # Safety
-    /// Frames stay in the ingress's memory until the next [`release`](Ingress::release) or `take`, or until the ingress
-    /// is dropped: the caller must not read any of them after that.
+    /// The frames are valid until the next [`release`](Ingress::release) or `take`, or until the ingress is dropped.
+    /// The caller must not read them after that.
     unsafe fn take(&mut self, batch: &mut Batch);
 
     /// Ends the delivery of all taken frames: the ingress may reuse their memory.
     fn release(&mut self);
 
-    /// Whether a control thread waits for the taken frames, because the queue is being removed: release them soon.
+    /// Whether a control thread waits to remove the queue. The owner should release its frames soon.
     fn is_wanted(&self) -> bool {
         false
     }
 
-    /// Asks for a wake-up when frames arrive. Returns whether frames are available already: then do not sleep.
+    /// Requests a wake-up for when frames arrive. Returns true if frames are already available; the caller must then
+    /// not sleep.
     fn arm(&mut self) -> bool;
 
     /// Turns wake-ups off while the worker polls.
@@ -41,26 +42,26 @@ pub trait Ingress: Send {
     /// Clears a pending wake-up after `wake_fd` became readable.
     fn woken(&mut self) {}
 
-    /// The longest time the worker may sleep without a wake-up from this ingress; `None`: no limit.
+    /// Maximum time for which the worker may sleep without a wake-up from this ingress; `None`: no limit.
     fn nap(&self) -> Option<Duration> {
         None
     }
 
-    /// Prepares for a pause of the worker: hands out frames that wait only for time, until the ingress
-    /// [settles](Ingress::settle).
+    /// Prepares for a pause of the worker: until [`Ingress::settle`], `take` also returns frames whose delay has not
+    /// elapsed.
     fn hurry(&mut self) {}
 
-    /// Enters the pause: saves state that only this value holds to where a successor process finds it. All taken frames
-    /// have been released.
+    /// Enters the pause: writes state that only this value has to shared memory, for a successor process. Called after
+    /// all taken frames have been released.
     fn settle(&mut self) {}
 
-    /// Whether frames can stay in place until their sender may proceed. If not, those beyond a limit are dropped.
+    /// Whether frames that exceed a rate limit can wait in the ingress. If not, they are dropped.
     fn can_wait(&self) -> bool {
         true
     }
 
-    /// Whether looking for frames is just a memory access. If not (it is a system call), the worker looks only after
-    /// `wake_fd` became readable.
+    /// Whether checking for frames needs no system call. If it needs one, the worker checks only after `wake_fd` became
+    /// readable.
     fn is_cheap(&self) -> bool {
         true
     }
@@ -69,7 +70,8 @@ pub trait Ingress: Send {
     fn counters(&self) -> &Arc<RingCounters>;
 }
 
-/// An ingress together with the batch taken from it. Safe code reads frames here, only while the ingress keeps them:
+/// An ingress together with the batch taken from it. The borrow checker ensures that frames are read only while the
+/// ingress keeps them:
 ///
 /// ```
 /// # use netvale_port::{Batch, Scratch, Source, loopback::loopback};
@@ -80,7 +82,7 @@ pub trait Ingress: Send {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// not once they have been released,
+/// not after their release,
 ///
 /// ```compile_fail,E0499
 /// # use netvale_port::{Batch, Source};
@@ -102,7 +104,7 @@ pub trait Ingress: Send {
 /// # }
 /// ```
 ///
-/// nor when the ingress is gone,
+/// nor after the ingress was dropped,
 ///
 /// ```compile_fail,E0505
 /// # use netvale_port::{Batch, Source};
@@ -113,7 +115,7 @@ pub trait Ingress: Send {
 /// # }
 /// ```
 ///
-/// and no other batch can be filled.
+/// and safe code cannot fill another batch.
 ///
 /// ```compile_fail,E0133
 /// # use netvale_port::{Batch, Ingress};
@@ -123,10 +125,11 @@ pub trait Ingress: Send {
 /// ```
 pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
     ingress: Box<I>,
-    /// The taken frames; empty between deliveries: the worker's spare batch then stays warm in its cache.
+    /// The taken frames. Between deliveries this is another, empty batch, so that the worker's spare batch stays in its
+    /// cache.
     batch: Box<Batch>,
     is_taken: bool,
-    /// Memory of the taken frames, once they no longer lie in the ingress's.
+    /// Copies of the taken frames, once they have been [kept](Source::keep).
     kept: Option<KeptFrames>,
     /// Variants of the taken frames.
     stage: Option<Box<Stage>>,
@@ -138,7 +141,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         Source { ingress, batch: Box::default(), is_taken: false, kept: None, stage: None }
     }
 
-    /// Takes the available frames, until `release`. Their batch is `spare`, replaced by another.
+    /// Takes the available frames; they stay until `release`. Swaps its own batch with `spare`, so that `spare`'s
+    /// memory holds them.
     #[inline]
     pub fn take(&mut self, spare: &mut Box<Batch>) -> &Batch {
         if self.is_taken {
@@ -147,9 +151,9 @@ impl<I: Ingress + ?Sized> Source<I> {
         debug_assert!(spare.is_empty());
         std::mem::swap(&mut self.batch, spare);
         self.is_taken = true;
-        // SAFETY: only this value reads `batch` (`frames`): it lends the batch for no longer than it is itself left
-        // alone, and clears it before it releases, takes more, or gives it away; no other code can release or take from
-        // the ingress.
+        // SAFETY: only this value reads `batch` (`frames`): it lends the batch only while `self` is borrowed, and
+        // clears it before it releases, takes more, or gives it away; no other code can release or take from the
+        // ingress.
         unsafe { self.ingress.take(&mut self.batch) };
         &self.batch
     }
@@ -160,7 +164,7 @@ impl<I: Ingress + ?Sized> Source<I> {
         &self.batch
     }
 
-    /// Releases all frames after their delivery. `spare` gets the batch back.
+    /// Releases all frames after their delivery, and returns the batch to `spare`.
     #[inline]
     pub fn release(&mut self, spare: &mut Box<Batch>) {
         self.end();
@@ -190,8 +194,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         std::mem::swap(&mut self.batch, spare);
     }
 
-    /// Starts making variants of the taken frames, in the memory of `spare`, which [`unstage`](Source::unstage) gives
-    /// back. Existing variants are discarded.
+    /// Starts to create variants of the taken frames, in the memory of `spare`; [`unstage`](Source::unstage) returns
+    /// that memory. Existing variants are discarded.
     #[inline]
     pub fn stage(&mut self, spare: &mut Option<Box<Stage>>) -> Staging<'_> {
         let stage = self.stage.get_or_insert_with(|| spare.take().unwrap_or_default());
@@ -199,7 +203,7 @@ impl<I: Ingress + ?Sized> Source<I> {
         unsafe { Staging::new(&self.batch, stage) }
     }
 
-    /// Discards all variants, and gives their memory back unless [kept](Source::keep) frames use it.
+    /// Discards all variants, and returns their memory unless [kept](Source::keep) frames use it.
     #[inline]
     pub fn unstage(&mut self, spare: &mut Option<Box<Stage>>) {
         if self.kept.is_some() {
@@ -217,14 +221,14 @@ impl<I: Ingress + ?Sized> Source<I> {
         self.stage.as_ref().map_or(&[], |stage| stage.head_of(variant))
     }
 
-    /// The variants of the taken frames; without any, the frames themselves.
+    /// The variants of the taken frames; without a stage, the frames themselves.
     #[inline]
     pub fn variants(&self) -> &Batch {
         self.stage.as_ref().map_or(&self.batch, |stage| stage.variants())
     }
 
-    /// Copies the taken frames into this value's own memory and releases the ingress's. Allocates: not for the packet
-    /// path.
+    /// Copies the taken frames into this value's own memory and releases them to the ingress. Allocates: not for the
+    /// packet path.
     pub fn keep(&mut self) {
         if !self.is_taken || self.kept.is_some() {
             return;
@@ -242,8 +246,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         self.have(kept);
     }
 
-    /// Begins with frames that another source kept, each behind a virtio-net header ([`KeptFrames::frame`]). Returns
-    /// the number of valid ones; the others are left out. Frames taken before are lost.
+    /// Replaces the taken frames with frames that another source kept, each behind a virtio-net header
+    /// ([`KeptFrames::frame`]). Returns the number of valid ones; the others are omitted.
     pub fn begin_with(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> usize {
         if self.is_taken && self.kept.is_none() {
             self.end();

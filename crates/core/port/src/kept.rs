@@ -1,4 +1,4 @@
-//! Copies of frames that wait for a receiver while their ingress goes away.
+//! Copies of frames that wait for a receiver after their ingress was removed.
 #![allow(unsafe_code)]
 
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAME};
@@ -12,14 +12,14 @@ const HEADER: usize = 12;
 pub struct KeptFrames(Vec<Vec<u8>>);
 
 impl FromIterator<Vec<u8>> for KeptFrames {
-    /// Takes over frames made by [`KeptFrames::frame`], at most a batch.
+    /// Collects frames made by [`KeptFrames::frame`], at most [`BATCH`].
     fn from_iter<I: IntoIterator<Item = Vec<u8>>>(frames: I) -> Self {
         KeptFrames(frames.into_iter().take(BATCH).collect())
     }
 }
 
 impl KeptFrames {
-    /// Copies frames.
+    /// Copies frames, each behind a header.
     pub fn of<'a>(frames: impl Iterator<Item = FrameRef<'a>>) -> KeptFrames {
         frames.map(|frame| KeptFrames::frame(&frame)).collect()
     }
@@ -32,8 +32,8 @@ impl KeptFrames {
         bytes
     }
 
-    /// Adds the frames to an empty batch, in order. A frame that contradicts its header (its sender may have changed it
-    /// during the copy) passes unchanged.
+    /// Adds the frames to an empty batch, in order. If a frame contradicts its header (its sender may have changed it
+    /// during the copy), the frame is added without the offload.
     ///
     /// # Safety
     /// The batch must not be read after this value is dropped.

@@ -1,8 +1,8 @@
 //! A switch's view of its ports: batches of frames taken from an [`Ingress`] and delivered to an [`Egress`].
 //!
-//! Both traits are narrow and batched: one dynamic call moves up to [`BATCH`] frames. A kind of port (local
-//! application, TAP, capture file, virtqueue, …) is an adapter that implements them; the switch knows nothing else. The
-//! switch reads frames through a [`Source`], which lends them while the ingress keeps them.
+//! Both traits are small and work on batches: one dynamic call moves up to [`BATCH`] frames. A kind of port (local
+//! application, TAP, capture file, virtqueue, …) implements them; the switch depends on nothing else. The switch reads
+//! frames through a [`Source`], which lends them while the ingress keeps them.
 //!
 //! ```text
 //!  Ingress::take ──► Batch (descriptors, checked) ──► switch ──► Egress::deliver (copies once) ──► Ingress::release
@@ -10,40 +10,41 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`access`] | access rights of files that the daemon makes for a caller |
+//! | [`access`] | access rights of files that the daemon creates for a caller |
 //! | `ahead` | prefetches the buffers of receive slots |
 //! | [`batch`] | a batch of frames between ingress and egress |
 //! | [`changes`] | a counter of changes that wakes a waiter on the next one |
-//! | [`domain`] | the user whose time a thread spends |
+//! | [`domain`] | the user for whom a thread works |
 //! | [`echo`] | an egress that returns its frames to their senders |
-//! | [`egress`] | where frames go |
+//! | [`egress`] | destinations of frames |
 //! | [`far_end`] | the frames that an egress delivered to a ring, as the input of another switch |
 //! | [`folder`] | files and sockets at paths of callers, looked up once |
-//! | `gather` | merges neighbouring frames without a copy of their payloads |
-//! | [`gro`] | merging of frames for destinations that take large segments |
+//! | `gather` | merges adjacent frames without copying their payloads |
+//! | [`gro`] | merging for receivers that take large segments |
 //! | [`handed_over`] | a queue of an untrusted user, filled only by that user's worker |
 //! | [`hdr`] | the length of a port's virtio-net header |
-//! | [`ingress`] | where frames come from, and how safe code reads them |
-//! | [`kept`] | copies of frames that wait after their ingress has gone |
+//! | [`ingress`] | sources of frames, and safe access to them |
+//! | [`kept`] | copies of frames that wait after their ingress was removed |
 //! | [`link`] | a link that delays, loses or limits frames |
-//! | [`listener`] | UNIX sockets with a file: listening, or for datagrams |
+//! | [`listener`] | UNIX sockets with a file: stream listeners and datagram sockets |
 //! | [`mod@loopback`] | returns delivered frames from private memory, for tests and examples |
 //! | [`null`] | an egress that discards every frame |
-//! | [`origin`] | the port and the owner that send a delivery's frames |
+//! | [`origin`] | the port that sent a delivery's frames, and its owner |
 //! | [`pace`] | limits a worker's time in calls to a kernel device |
-//! | [`passage`] | seats for ports that are passed through |
+//! | [`passage`] | seats for passages, which serve ports that are passed through |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
 //! | [`seat`] | the part of a queue that outlives its peers |
 //! | [`service`] | a thread that serves a port's peers, one after another |
 //! | [`soft`] | checksum and segmentation in software |
-//! | [`stage`] | variants of frames with a private head and another VLAN tag or none |
+//! | [`stage`] | variants of frames, with a private head and another VLAN tag or none |
 //! | [`task`] | a unit of work that a worker repeats |
 //! | [`wake`] | the epoll set that a worker sleeps on for a peer's ring |
 //!
 //! # A kind of port
 //!
-//! This example is a queue in memory. Real ports avoid its lock and its allocations, but do everything else it does.
+//! This example is a queue in memory. Real ports avoid the lock and the allocations, and do everything else that it
+//! does.
 //!
 //! ```
 //! use std::collections::VecDeque;
@@ -66,7 +67,7 @@
 //!     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
 //!         let (mut queue, mut done) = (self.queue.lock().unwrap(), 0);
 //!         for frame in picks.iter().filter_map(|&pick| batch.get(pick.into())) {
-//!             // A checksum, or a segmentation, may be pending.
+//!             // A checksum or a segmentation may be pending.
 //!             let room = SegmentRoom { free: 64 - queue.len(), all: 64, bytes: MAX_FRAME, lead: 0 };
 //!             let put = scratch.soften_into(&frame, &self.counters, &room, |bytes| {
 //!                 if queue.len() == 64 {
@@ -143,7 +144,7 @@
 //! # // SAFETY: the frame outlives the batch.
 //! # unsafe { batch.push(bytes.as_ptr(), 60) };
 //! # assert_eq!(to.deliver(&batch, &[0], &mut Scratch::new()), 1);
-//! // Like a switch that sends everything back here.
+//! // Acts as a switch that returns every frame to its sender.
 //! let (mut source, mut spare, mut scratch) = (Source::new(Box::new(from)), Box::default(), Scratch::new());
 //! let frames = source.take(&mut spare);
 //! assert_eq!(to.deliver(frames, &[0], &mut scratch), 1);

@@ -1,10 +1,10 @@
-//! A link that delays, loses, damages or limits frames on their way from its near end to its far end, as its settings
-//! say.
+//! Links: a link delays, loses, damages or rate-limits frames between its near end and its far end, according to its
+//! settings.
 //!
-//! Frames are copied into the link's own memory: no sender waits for frames in flight. Each delivering worker has a
-//! lane, a ring of bytes with one writer and one reader; a worker does not wait for a lane that another is writing. The
-//! reader decides about each frame in order of arrival, as the link's [`Model`] says, and hands out those that are due.
-//! No thread sleeps for a frame: the far end's worker knows when to look next.
+//! Frames are copied into the link's own memory, so no sender waits for frames in flight. A worker writes into a lane,
+//! a ring of bytes with one writer at a time and one reader, and takes another lane if that one is being written. The
+//! reader decides the fate of each frame in order of arrival with the link's [`Model`], and hands out frames that are
+//! due. No thread sleeps for a single frame: [`LinkEnd`] reports to its worker how long it may sleep.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -33,33 +33,33 @@ use schedule::Schedule;
 /// Settings of a link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkSettings {
-    /// Impairments of frames on it.
+    /// Delay, loss, duplication, damage and reordering of frames.
     pub impair: Option<Spec>,
-    /// Rate limits at its exit.
+    /// Rate limits at the far end.
     pub rates: Vec<RateLimit>,
-    /// Bytes that may be in flight, including the record kept for each frame.
+    /// Maximum number of bytes in flight, including the record kept for each frame.
     pub bytes: u64,
-    /// Frames that may be in flight, if fewer than `bytes` allows.
+    /// Maximum number of frames in flight, if `bytes` allows more.
     pub frames: Option<u32>,
     /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// Attempts to find a free lane.
+/// Maximum number of attempts to find a free lane.
 const LOOKS: u32 = 1000;
-/// Frames in flight on a link without another limit.
+/// Maximum number of frames in flight if the settings have no limit.
 const MOST_FRAMES: u32 = 1 << 20;
 
 impl LinkSettings {
-    /// Frames that may be in flight: no more than the bytes allow.
+    /// Maximum number of frames in flight, limited also by `bytes`.
     fn frames(&self) -> usize {
         let frames = self.impair.as_ref().map(Spec::limit).or(self.frames).unwrap_or(MOST_FRAMES);
         let fit = LinkLane::capacity_for(self.bytes) / lane::LEAST_FRAME;
         u64::from(frames).min(fit) as usize
     }
 
-    /// Bytes of memory of a link with `threads` delivering threads. Each lane holds as much as all together may, as one
-    /// lane may hold all frames; sooner or later every page of it has been written.
+    /// Memory in bytes of a link with `threads` delivering threads. Each lane is as large as the limit for all lanes
+    /// together, because one lane may contain all frames; over time every page of each lane is written.
     #[must_use]
     pub fn memory(&self, threads: usize) -> u64 {
         let lanes = lanes_for(threads) as u64 * LinkLane::capacity_for(self.bytes);
@@ -67,12 +67,12 @@ impl LinkSettings {
     }
 }
 
-/// One lane more than threads, so that each finds a free one.
+/// Number of lanes: one more than threads, so that each thread finds a free lane.
 fn lanes_for(threads: usize) -> usize {
     threads + 1
 }
 
-/// Settings in use, with values derived from them. The far end's thread takes them over without allocating.
+/// Settings in use, with values derived from them, so that the far end's thread adopts them without allocating.
 struct CurrentSettings {
     settings: LinkSettings,
     model: Option<Model>,
@@ -93,11 +93,11 @@ struct LinkState {
     most: AtomicU64,
     /// Frames not yet delivered or lost.
     frames: AtomicU64,
-    /// Whether the far end sleeps.
+    /// Non-zero while the far end sleeps.
     need_kick: AtomicU32,
     doorbell: Doorbell,
     current: ArcSwap<CurrentSettings>,
-    /// Counts changes of the settings; the far end reads it.
+    /// Number of changes of the settings; the far end compares it.
     changes: AtomicU32,
     /// Whether frames pass without delay.
     is_flushed: AtomicBool,
@@ -107,8 +107,7 @@ struct LinkState {
 }
 
 impl Drop for LinkState {
-    /// Counts frames that a worker, which knew the link for a moment longer, delivered after the reader had gone: they
-    /// are lost.
+    /// Counts the frames that a worker with a stale reference delivered after the far end was dropped: they are lost.
     fn drop(&mut self) {
         let left = *self.frames.get_mut();
         if left > 0 {
@@ -126,27 +125,27 @@ impl LinkState {
 /// The near end of a link: the egress.
 pub struct Link {
     shared: Arc<LinkState>,
-    /// Egress of frames that need not wait; `None` if frames leave by an ingress.
+    /// Egress for frames that need not wait; `None` if all frames leave through the far end.
     to: Option<Arc<dyn Egress>>,
-    /// Bytes and frames in flight that the memory allows.
+    /// Maximum bytes and frames in flight for which the memory suffices.
     room: (u64, usize),
     memory: u64,
 }
 
-/// Why a link cannot be created.
+/// Reason why a link cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// Its memory cannot be allocated.
-    #[error("no memory for frames under way")]
+    /// The link's memory cannot be allocated.
+    #[error("cannot allocate memory for the link's frames")]
     Memory,
-    /// Its doorbell cannot be created.
-    #[error("no descriptor for a doorbell: {0}")]
+    /// The link's doorbell cannot be created.
+    #[error("cannot create a doorbell: {0}")]
     Doorbell(#[from] rustix::io::Errno),
 }
 
 impl Link {
-    /// Creates a link with `threads` delivering threads. Frames that need not wait go to `to`, if set. Drops are
-    /// counted in `counters`.
+    /// Creates a link with `threads` delivering threads. Frames that need not wait are delivered to `to`, if set. Drops
+    /// are counted in `counters`.
     ///
     /// # Errors
     /// [`LinkError`] if the memory or the doorbell cannot be created.
@@ -178,19 +177,20 @@ impl Link {
         Ok((Arc::new(Link { shared, to, room: (bytes, frames), memory }), end))
     }
 
-    /// Bytes of memory of the link, including what it has yet to allocate.
+    /// Memory of the link in bytes, including pages not yet allocated.
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// Whether its memory suffices for the frames in flight that these settings allow.
+    /// Whether the link's memory suffices for the frames in flight that `settings` allow.
     #[must_use]
     pub fn has_room_for(&self, settings: &LinkSettings) -> bool {
         settings.bytes <= self.room.0 && settings.frames() <= self.room.1
     }
 
-    /// Changes the settings. Frames in flight keep theirs. The limits in flight cannot exceed the initial ones.
+    /// Changes the settings for later frames; frames in flight keep their delay. The limits on bytes and frames in
+    /// flight cannot exceed the initial ones.
     pub fn set(&self, settings: LinkSettings) {
         self.shared.most.store(settings.bytes.min(self.room.0), Ordering::Relaxed);
         self.shared.current.store(Arc::new(CurrentSettings::new(settings)));
@@ -198,7 +198,7 @@ impl Link {
         self.shared.doorbell.ring();
     }
 
-    /// Ends all delays: later frames leave on arrival, those in flight immediately.
+    /// Ends all delays: frames in flight leave immediately, later frames on arrival.
     pub fn flush(&self) {
         self.shared.is_flushed.store(true, Ordering::Release);
         self.shared.doorbell.ring();
@@ -221,7 +221,7 @@ impl Link {
         };
         let put = writer.put(batch, picks, now, room);
         let LanePut { frames, bytes, .. } = put;
-        // Must precede the publication: the reader may finish with them, and subtract them, right after it.
+        // Must precede the publication: right after it, the reader may finish the frames and subtract them.
         shared.used.fetch_add(bytes, Ordering::Relaxed);
         shared.frames.fetch_add(frames as u64, Ordering::Relaxed);
         writer.publish(&put);
@@ -231,10 +231,10 @@ impl Link {
         frames
     }
 
-    /// Copies frames to the far end, whatever the settings. Returns the number that found room.
+    /// Copies frames to the far end, even if they need not wait. Returns the number that found room.
     pub(crate) fn hand_over(&self, batch: &Batch, picks: &[u16]) -> usize {
         let is_busy = |lane: &LinkLane| lane.is_written();
-        // A worker that holds a lane finishes soon.
+        // A worker that is writing a lane finishes soon.
         for _ in 0..LOOKS {
             if !self.shared.lanes.iter().all(is_busy) {
                 break;
@@ -244,11 +244,12 @@ impl Link {
         self.put(batch, picks, self.shared.now())
     }
 
-    /// Delivers directly what may pass now, if nothing is in flight. Returns the number of finished frames.
+    /// If nothing is in flight, delivers the frames that the rate allows now directly. Returns the number of finished
+    /// frames.
     fn pass_by(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let shared = &*self.shared;
         let (Some(to), 0) = (&self.to, shared.frames.load(Ordering::Relaxed)) else { return 0 };
-        // Only a link with nothing but a rate lets frames pass directly.
+        // Frames pass directly only if the link has no impairments.
         let current = shared.current.load();
         let settings = &current.settings;
         if settings.impair.is_some() {
@@ -265,8 +266,8 @@ impl Link {
 }
 
 impl Egress for Link {
-    /// Frames without room are dropped here, by name, unless the link has nothing but a rate: then its senders may
-    /// wait.
+    /// Drops frames that find no room as `LinkFull`, except on a link that only limits a rate and has an egress: its
+    /// senders may wait.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let passed = self.pass_by(batch, picks, scratch);
         let rest = &picks[passed.min(picks.len())..];

@@ -1,5 +1,5 @@
-//! UNIX sockets with a file: listening sockets, and sockets that receive datagrams. A socket's *site* is the place of
-//! its file and the access rights there.
+//! UNIX sockets with a file: stream listeners and datagram sockets. A socket's *site* is the path and the access rights
+//! of its file.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,42 +20,43 @@ use thiserror::Error;
 use crate::access::Access;
 use crate::folder::{Folder, FoundFile, UserPath};
 
-/// Pause after a peer that broke the rules, and between two attempts to connect: repeating a mistake immediately would
-/// waste a core.
+/// Pause after a peer broke the protocol, and between attempts to connect, so that repeated failures do not occupy a
+/// core.
 pub const RETRY: Duration = Duration::from_millis(200);
 
-/// The right needed to connect: writing the socket.
+/// Permission bit that connect(2) requires on a socket: write.
 const WRITE: u32 = 2;
 
-/// Why a port's socket or its service cannot be opened.
+/// Reason why a port's socket or service cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The path belongs to something other than a socket.
+    /// The file at the path is not a socket.
     #[error("{0} exists and is not a socket: choose another path")]
     NotASocket(PathBuf),
     /// Another program listens at the path.
     #[error("another program listens at {0}: choose another path")]
     InUse(PathBuf),
-    /// A socket at the path refuses this process's connections.
+    /// This process has no permission to connect to the socket at the path, so it cannot find out whether a program
+    /// listens.
     #[error(
-        "{0} is a socket that keeps the daemon out, so somebody may listen there: remove it, or choose another path"
+        "the daemon may not connect to the socket {0}, so a program may listen there: remove it, or choose another path"
     )]
     KeptOut(PathBuf),
-    /// The socket at the path is another user's leftover.
-    #[error("{0} is another user's socket: choose another path")]
+    /// The socket at the path belongs to another user.
+    #[error("{0} is a socket of another user: choose another path")]
     NotYours(PathBuf),
-    /// A link or another file system lies on a user's path.
+    /// A restricted user's path contains a link or another file system.
     #[error(
-        "{0}: a link or another file system lies on its way; name the folder itself, \
-         and let 'allow_dirs' name it if it is mounted"
+        "{0}: the path contains a link or another file system; name the folder itself, \
+         and add it to 'allow_dirs' if it is a mount point"
     )]
     Way(PathBuf),
-    /// The socket was exchanged while it was made.
-    #[error("{0} was exchanged while it was made: choose a folder that others cannot write")]
+    /// Another process replaced the socket's file while it was created.
+    #[error("{0} was replaced while it was created: choose a folder that others cannot write to")]
     Exchanged(PathBuf),
-    /// Only the daemon's user could be admitted.
+    /// The file system has no access control lists, which further users need.
     #[error(
-        "{0}: its file system has no access control lists, so no other user can be let in; \
+        "{0}: the file system has no access control lists, so other users cannot be admitted; \
          choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
     )]
     NoLists(PathBuf),
@@ -78,13 +79,13 @@ impl From<OpenError> for BadState {
 }
 
 impl OpenError {
-    /// Creates the error of a failed step in opening the port at `path`.
+    /// Converts the error of the step `what` in opening the socket or device at `path`.
     pub fn step(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(Errno) -> OpenError {
         let path = path.into();
         move |source| OpenError::Step { path, what, source }
     }
 
-    /// Creates the error of a place that cannot be opened.
+    /// Converts the error of [`UserPath::open`] for `place`.
     pub fn of_folder(place: &UserPath) -> impl FnOnce(Errno) -> OpenError {
         let path = place.path().to_owned();
         let is_kept = place.user().is_some();
@@ -94,7 +95,7 @@ impl OpenError {
         }
     }
 
-    /// The closest error number.
+    /// Returns the closest errno.
     pub fn errno(&self) -> Errno {
         match self {
             OpenError::NotASocket(_) => Errno::EXIST,
@@ -107,16 +108,16 @@ impl OpenError {
     }
 }
 
-/// A port's listening address, and the users who may connect.
+/// The path at which a port's socket listens, and the users who may connect.
 #[derive(Clone, Debug)]
 pub struct ListenAddress {
-    /// The socket.
+    /// Path of the socket.
     pub place: UserPath,
-    /// Access for users besides the daemon's own.
+    /// Access rights to the socket's file.
     pub access: Access,
 }
 
-/// Any path, for this process's user alone.
+/// An unrestricted path, accessible to this process's user only.
 impl From<PathBuf> for ListenAddress {
     fn from(path: PathBuf) -> ListenAddress {
         ListenAddress { place: path.into(), access: Access::default() }
@@ -129,7 +130,7 @@ impl ListenAddress {
         self.place.path()
     }
 
-    /// Another socket in the same folder, for the same users.
+    /// The address with `suffix` appended to the path, for the same users.
     #[must_use]
     pub fn beside(&self, suffix: &str) -> ListenAddress {
         ListenAddress { place: self.place.beside(suffix), access: self.access.clone() }
@@ -140,17 +141,17 @@ impl ListenAddress {
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
-/// The file of a listening socket. Dropping this removes the file, if it is still that one.
+/// The file of a socket. Dropping this removes the file, unless another file has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     folder: Folder,
-    /// The file as made: while it is held, no other file gets its inode number.
+    /// The created file. While this descriptor is open, no other file can get its inode number.
     made: FoundFile,
-    /// False while another process listens there, too.
+    /// False while another process also listens on this socket and owns the file.
     is_ours: Claim,
 }
 
-/// Transfers another process's [`SocketFile`] to this one.
+/// Transfers ownership of another process's [`SocketFile`] to this process.
 #[derive(Clone, Debug)]
 pub struct Claim(Arc<AtomicBool>);
 
@@ -159,18 +160,17 @@ impl Claim {
         Claim(Arc::new(AtomicBool::new(is_taken)))
     }
 
-    /// Takes the file: the other process has ended.
+    /// Makes this process the owner of the file, once the other process has ended.
     pub fn take(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl SocketFile {
-    /// Looks for the file of another process's socket again, to remove it at the end once it has been
-    /// [claimed](SocketFile::claim).
+    /// Finds the file of another process's socket. It is removed on drop only if it was [claimed](SocketFile::claim).
     ///
     /// # Errors
-    /// [`OpenError`] if there is no socket at the place.
+    /// [`OpenError`] if there is no socket at the path.
     pub fn restore(site: &ListenAddress) -> Result<SocketFile, OpenError> {
         let path = site.path();
         let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
@@ -181,7 +181,7 @@ impl SocketFile {
         Ok(SocketFile { folder, made, is_ours: Claim::new(false) })
     }
 
-    /// The claim that transfers the file to this process.
+    /// Returns the claim that transfers the file to this process.
     pub fn claim(&self) -> Claim {
         self.is_ours.clone()
     }
@@ -194,8 +194,8 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Listens for streams at a place. Replaces a leftover socket, unless it is another user's and the place was named
-    /// by a restricted user.
+    /// Listens for stream connections. Replaces a socket on which nothing listens, unless a restricted user named the
+    /// path and the socket belongs to another user.
     ///
     /// # Errors
     /// [`OpenError`] if the path is not free for a socket, or a system call fails.
@@ -203,10 +203,10 @@ impl Listener {
         Self::listen_for(site, SocketType::STREAM, 1)
     }
 
-    /// Listens for connections of that type, with a queue of `backlog`.
+    /// Listens for connections of the type `kind`, with a queue of `backlog`.
     ///
     /// # Errors
-    /// As [`Listener::listen`].
+    /// As for [`Listener::listen`].
     pub fn listen_for(
         site: &ListenAddress,
         kind: SocketType,
@@ -218,26 +218,26 @@ impl Listener {
         Ok((Listener(listener), file))
     }
 
-    /// Restores another process's listening socket. Looks for its file again, to remove it at the end once it has been
+    /// Restores another process's listening socket and finds its file. The file is removed on drop only if it was
     /// [claimed](SocketFile::claim).
     ///
     /// # Errors
-    /// [`OpenError`] if the descriptor is not a listening socket, or its file is not at the path.
+    /// [`OpenError`] if the descriptor is not a listening socket, or there is no socket at the path.
     pub fn restore(fd: OwnedFd, site: &ListenAddress) -> Result<(Listener, SocketFile), OpenError> {
         Self::restore_for(fd, site, SocketType::STREAM)
     }
 
-    /// Restores another process's listening socket for connections of that type.
+    /// Restores another process's listening socket for connections of the type `kind`.
     ///
     /// # Errors
-    /// As [`Listener::restore`].
+    /// As for [`Listener::restore`].
     pub fn restore_for(
         fd: OwnedFd,
         site: &ListenAddress,
         kind: SocketType,
     ) -> Result<(Listener, SocketFile), OpenError> {
         if !is_unix(&fd, kind) || sockopt::socket_acceptconn(&fd) != Ok(true) {
-            return Err(OpenError::step(site.path(), "continue its socket")(Errno::NOTSOCK));
+            return Err(OpenError::step(site.path(), "restore its socket")(Errno::NOTSOCK));
         }
         Ok((Listener(fd), SocketFile::restore(site)?))
     }
@@ -273,35 +273,35 @@ impl Drop for SocketFile {
     }
 }
 
-/// Binds a datagram socket at a place, under the conditions of [`Listener::listen`].
+/// Binds a datagram socket at a path, under the conditions of [`Listener::listen`].
 ///
 /// # Errors
-/// As [`Listener::listen`].
+/// As for [`Listener::listen`].
 pub fn bind_datagrams(site: &ListenAddress) -> Result<(OwnedFd, SocketFile), OpenError> {
     let (socket, folder) = bound(site, SocketType::DGRAM)?;
     let file = file_of(site, folder, &socket)?;
     Ok((socket, file))
 }
 
-/// Whether a descriptor is a UNIX socket of that type.
+/// Whether a descriptor is a UNIX socket of the type `kind`.
 pub fn is_unix(fd: &OwnedFd, kind: SocketType) -> bool {
     sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) && sockopt::socket_type(fd) == Ok(kind)
 }
 
-/// A socket of that type bound at a place, accessible to this process's user alone, and its folder.
+/// Binds a socket at the site's path, accessible to this process's user only. Returns the socket and its folder.
 fn bound(site: &ListenAddress, kind: SocketType) -> Result<(OwnedFd, Folder), OpenError> {
     let step = |what| OpenError::step(site.path(), what);
     let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
     make_room(&folder, &site.place)?;
-    let socket = socket_for(kind).map_err(step("make a socket"))?;
-    // The file inherits the socket's mode, less the umask.
+    let socket = socket_for(kind).map_err(step("create a socket"))?;
+    // bind(2) creates the file with the socket's mode, less the umask.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(step("set the mode of the socket"))?;
-    let address = SocketAddrUnix::new(folder.way()).map_err(step("not a path for a socket"))?;
+    let address = SocketAddrUnix::new(folder.way()).map_err(step("use the path for a socket"))?;
     rustix::net::bind(&socket, &address).map_err(step("bind the socket"))?;
     Ok((socket, folder))
 }
 
-/// The file of a socket bound in a folder. From then on, the users whom the site admits may connect.
+/// Finds the file of a bound socket, and admits the site's users to it.
 fn file_of(site: &ListenAddress, folder: Folder, socket: &OwnedFd) -> Result<SocketFile, OpenError> {
     let path = site.path();
     let step = |what| OpenError::step(path, what);
@@ -312,12 +312,12 @@ fn file_of(site: &ListenAddress, folder: Folder, socket: &OwnedFd) -> Result<Soc
     let file = SocketFile { folder, made, is_ours: Claim::new(true) };
     site.access.give_at(&file.made.way()).map_err(|e| match e {
         Errno::OPNOTSUPP => OpenError::NoLists(path.into()),
-        e => step("let users in")(e),
+        e => step("admit users")(e),
     })?;
     Ok(file)
 }
 
-/// Removes a leftover socket.
+/// Removes a socket on which nothing listens.
 fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
     let path = place.path();
     let step = |what| OpenError::step(path, what);
@@ -336,14 +336,14 @@ fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
         Err(Errno::CONNREFUSED) => folder.remove(&found),
         Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => return Err(OpenError::InUse(path.into())),
         Err(Errno::ACCESS) => return Err(OpenError::KeptOut(path.into())),
-        Err(e) => return Err(step("ask whether anybody listens there")(e)),
+        Err(e) => return Err(step("test for a listener")(e)),
     }
     // If the removal failed, bind(2) reports it.
     Ok(())
 }
 
-/// Whether a file is that of the socket; connecting is the only way to find out. Anyone who can write the folder may
-/// have exchanged it, and would be admitted to another socket of this user's.
+/// Whether connecting to the file reaches the socket. A user who can write the folder may have replaced the file by
+/// another socket of this user, to which the site's users would then be admitted.
 fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     if !is_as_made(file) {
         return Ok(false);
@@ -365,7 +365,7 @@ fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     loop {
         match who_comes(socket, kind) {
             Ok(from) if from.as_ref() == Some(&name) => return Ok(true),
-            // Another program of this user, which will connect again.
+            // A connection of another program of this user. It is dropped; the program can connect again.
             Ok(_) => {}
             Err(Errno::AGAIN) => return Ok(false),
             Err(e) => return Err(e),
@@ -373,13 +373,13 @@ fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     }
 }
 
-/// Whether a file is a socket of this user's. A file with wider permissions than it was made with is another.
+/// Whether a file is a socket of this user with no permissions beyond those it was created with.
 fn is_as_made(file: &FoundFile) -> bool {
     let is_own = file.owner() == rustix::process::geteuid().as_raw();
     is_own && file.kind() == FileType::Socket && file.mode() & !0o600 == 0
 }
 
-/// The address of the next connection, or of the sender of the next datagram, which is dropped.
+/// Takes and drops the next connection or datagram. Returns the peer's address.
 fn who_comes(socket: &OwnedFd, kind: SocketType) -> Result<Option<SocketAddrAny>, Errno> {
     if kind == SocketType::DGRAM {
         return rustix::net::recvfrom(socket, &mut [0u8; 1][..], RecvFlags::DONTWAIT).map(|(_, _, from)| from);
@@ -387,7 +387,7 @@ fn who_comes(socket: &OwnedFd, kind: SocketType) -> Result<Option<SocketAddrAny>
     rustix::net::acceptfrom_with(socket, SocketFlags::CLOEXEC).map(|(_, from)| from)
 }
 
-/// Connects to the socket at a place, once a listener is there. Returns `None` once `stop` is readable.
+/// Connects to the socket at a path, and retries until that succeeds. Returns `None` once `stop` is readable.
 pub fn connect(place: &UserPath, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     loop {
         match try_connect(place) {
@@ -398,7 +398,7 @@ pub fn connect(place: &UserPath, stop: BorrowedFd<'_>) -> Option<OwnedFd> {
     }
 }
 
-/// Connects to the socket at a place, if a listener is there now, under the conditions of [`connect_to_place`].
+/// Connects a new stream socket to the socket at a path, under the conditions of [`connect_to_place`].
 ///
 /// # Errors
 /// The error of openat2(2), socket(2) or connect(2); `EAGAIN` if the listener's queue of connections is full, `EACCES`
@@ -409,8 +409,8 @@ pub fn try_connect(place: &UserPath) -> rustix::io::Result<OwnedFd> {
     Ok(connection)
 }
 
-/// Connects a socket to the one at a place. To a user's place only if that user may connect: as owner of the socket, by
-/// its access control list, or as everyone.
+/// Connects `socket` to the socket at a path. If a restricted user named the path, that user must have permission to
+/// connect: as owner of the socket, by its access control list, or by the permission bits for others.
 ///
 /// # Errors
 /// The error of openat2(2) or connect(2); `EAGAIN` if the listener's queue of connections is full, `EACCES` if the user
@@ -432,7 +432,7 @@ fn connect_to(file: &FoundFile) -> rustix::io::Result<OwnedFd> {
     Ok(connection)
 }
 
-/// Creates a non-blocking stream socket.
+/// Creates a non-blocking UNIX stream socket.
 ///
 /// # Errors
 /// The error of socket(2).
@@ -440,7 +440,7 @@ pub fn socket() -> rustix::io::Result<OwnedFd> {
     socket_for(SocketType::STREAM)
 }
 
-/// Creates a non-blocking UNIX socket of that type.
+/// Creates a non-blocking UNIX socket of the type `kind`.
 ///
 /// # Errors
 /// The error of socket(2).

@@ -13,37 +13,38 @@ use netvale_wire::offload::Offload;
 use crate::batch::{BATCH, Batch, FrameRef};
 use crate::{Egress, Ingress, Scratch};
 
-/// A frame in private memory: a `Vec`, whose bytes stay in place when it is moved.
+/// A frame in private memory. Its bytes stay in place when the `Vec` is moved.
 struct LoopbackFrame {
     bytes: Vec<u8>,
     offload: Offload,
     no_learn: bool,
 }
 
-/// The wake-up state shared by both ends.
+/// Wake-up state shared by both ends.
 struct LoopbackWake {
     need_kick: AtomicU32,
     doorbell: Doorbell,
 }
 
-/// Frames delivered here come out of the paired [`LoopbackIngress`].
+/// The egress of a pair: frames delivered to it come out of the paired [`LoopbackIngress`].
 pub struct LoopbackEgress {
     to: SyncSender<LoopbackFrame>,
     wake: Arc<LoopbackWake>,
     counters: Arc<RingCounters>,
 }
 
-/// Returns the frames delivered to the paired [`LoopbackEgress`]: bytes, order and offloads.
+/// The ingress of a pair: returns the frames delivered to the paired [`LoopbackEgress`], in order and with their
+/// offloads.
 pub struct LoopbackIngress {
     from: Receiver<LoopbackFrame>,
-    /// The batch, from `take` to `release`, and a frame peeked at but not taken yet.
+    /// The frames of the batch, from `take` to `release`.
     frames: Vec<LoopbackFrame>,
     next: Option<LoopbackFrame>,
     wake: Arc<LoopbackWake>,
     counters: Arc<RingCounters>,
 }
 
-/// Creates a pair with a capacity of `capacity` frames, at least one.
+/// Creates a pair that holds at most `capacity` frames; 0 counts as 1.
 ///
 /// # Errors
 /// The error of eventfd(2).
@@ -97,7 +98,7 @@ impl LoopbackIngress {
 }
 
 impl Ingress for LoopbackIngress {
-    // SAFETY: frames lie in `frames` until `release`.
+    // SAFETY: frames stay in `frames` until `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         let mut frames = 0;
         let mut bytes = 0;
@@ -153,7 +154,8 @@ mod tests {
     use crate::Source;
     use crate::tests::{bytes, deliver, taken};
 
-    /// Objective: frames come out in order, with their marks; frames that do not fit are left to the caller.
+    /// Objective: frames come out in order, with their offloads and no-learn marks; frames that do not fit are left to
+    /// the caller.
     #[test]
     fn frames_come_out_in_order_with_their_marks() {
         let (egress, ingress) = loopback(3).unwrap();
@@ -176,8 +178,8 @@ mod tests {
         assert_eq!(bytes(source.take(&mut spare)), frames[3..]);
     }
 
-    /// Objective: frames wake an armed sleeper, and not a disarmed one; frames that are already there keep it from
-    /// sleeping.
+    /// Objective: a delivery wakes an armed ingress, and does not wake a disarmed one; arming reports frames that are
+    /// already available.
     #[test]
     fn frames_wake_only_an_armed_sleeper() {
         let (egress, mut ingress) = loopback(8).unwrap();

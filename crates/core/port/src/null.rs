@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{Batch, Egress, RingCounters, Scratch};
 
-/// Counts frames and bytes and discards them unread.
+/// An egress that counts frames and bytes and discards the frames unread.
 #[derive(Default)]
 pub struct NullEgress {
     counters: Arc<RingCounters>,

@@ -1,14 +1,13 @@
 //! Limits a worker's time in calls to a kernel device.
 //!
-//! A frame written to a TAP, or copied by the kernel to a veth for AF_XDP, is received by the stack behind it before
-//! the call returns: socket filters, rules and programs there run in the worker. A meter times sampled batches by the
-//! machine's clock (tests have their own). Frames that take very long get a tenth of the worker's time; the rest is
-//! dropped. Other kernel work (interrupts, other interfaces' frames) takes less time, and other threads' work does not
-//! count.
+//! The kernel processes a frame written to a TAP, or copied to a veth for AF_XDP, before the call returns: socket
+//! filters, firewall rules and XDP programs behind the device run in the worker. A meter times sampled batches by the
+//! machine's clock. Very slow frames get a tenth of the worker's time; the rest is dropped. Other kernel work in the
+//! worker (interrupts, other interfaces' frames) takes less time than the limits, and the time of other threads does
+//! not count.
 //!
-//! A host that takes the CPU away, or a kernel that catches up with a backlog, looks like a slow call now and then. So
-//! the fewer of the last calls were slow, the less one counts: at most 4 ms for one alone, doubled for each further
-//! one.
+//! A host that preempts the virtual CPU, or a kernel that works off a backlog, causes occasional slow calls. So a slow
+//! call counts for at most 4 ms if it is the only one of the last 32 calls, doubled for each further one.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,69 +16,70 @@ use std::time::{Duration, Instant};
 use netvale_mem::calls::own_time;
 use netvale_mem::spin::preemptions;
 
-/// Limit for a frame: four times what a 64 KiB segment to a socket takes.
+/// Time limit per frame: four times the time of a 64 KiB segment to a socket.
 const MOST_A_FRAME: Duration = Duration::from_micros(100);
-/// Limit for a batch of slow frames.
+/// Minimum time of a batch of slow frames: shorter batches do not count as slow.
 const MOST_A_BATCH: Duration = Duration::from_millis(1);
-/// Slow batches get one part in this many of the time,
+/// Slow batches get 1/`PART` of the worker's time.
 const PART: u32 = 10;
-/// plus, in advance, the share of this period.
+/// Period whose share of time slow batches may use in advance.
 const AHEAD: Duration = Duration::from_secs(2);
-/// How long every batch is timed after a slow one.
+/// How long all batches are timed after a slow one.
 pub const LOOKS_FOR: Duration = Duration::from_secs(1);
-/// One in this many small batches is timed, in an order that slow frames cannot avoid.
+/// On average, one in `SAMPLE` small batches is timed, chosen pseudo-randomly so that slow frames cannot avoid it.
 const SAMPLE: u32 = 16;
-/// What a slow call counts if it is the only one of 32; doubled for each further one.
+/// Maximum time charged for a slow call that is the only one of the last 32; doubled for each further one.
 const MOST_ALONE: Duration = Duration::from_millis(4);
-/// Doublings at most: no call reaches the limit then.
+/// Maximum number of doublings, at which the maximum is longer than any call.
 const MOST_DOUBLINGS: u32 = 16;
-/// Batches of at least this many frames are always timed, and checked each time that this many have passed.
+/// Batches of at least `MANY` frames are always timed, and checked after every `MANY` frames.
 const MANY: u32 = 8;
 
-/// The clock of a pace.
+/// The clock of a [`QueuePace`].
 pub trait Clock {
-    /// Time since a fixed moment in the past.
+    /// Returns the time since a fixed moment in the past.
     fn now(&self) -> Duration;
 
-    /// The same, with the data that tells the calling thread's share of the time since.
+    /// Returns the same time together with the calling thread's CPU time and preemptions.
     fn thread_time(&self) -> ThreadTime;
 }
 
-/// A moment in a thread.
+/// A point in time of a thread, as a start or an end of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadTime {
     now: Duration,
-    /// CPU time of the thread, if requested. Many kernels do not count interrupts that it served: with a veth, these do
-    /// the far end's work.
+    /// CPU time of the thread, if requested. Many kernels do not count interrupts in it; with a veth, interrupts do the
+    /// far end's work.
     own: Option<Duration>,
-    /// Number of times that the thread lost its CPU.
+    /// Number of preemptions of the thread.
     lost: Option<u64>,
 }
 
 impl ThreadTime {
-    /// A moment by the clock alone.
+    /// Creates a point in time without the thread's data.
     fn at(now: Duration) -> ThreadTime {
         ThreadTime { now, ..ThreadTime::default() }
     }
 
-    /// Time since `begun`: the thread's own, if known.
+    /// Returns the time since `begun`: CPU time if known, otherwise time of the clock.
     fn since(&self, begun: &ThreadTime) -> Duration {
         let own = self.own.zip(begun.own).map(|(to, from)| to.saturating_sub(from));
         own.unwrap_or_else(|| self.now.saturating_sub(begun.now))
     }
 
-    /// The same by the clock, if the thread kept its CPU: the time went to interrupts, or to the host.
+    /// Returns the clock's time since `begun`, if the thread was not preempted: the part that is not CPU time went to
+    /// interrupts or to the host.
     fn kept_since(&self, begun: &ThreadTime) -> Option<Duration> {
         let kept = self.lost.is_some() && self.lost == begun.lost;
         kept.then(|| self.now.saturating_sub(begun.now))
     }
 }
 
-/// The machine's clock.
+/// The machine's monotonic clock.
 #[derive(Debug, Default)]
 pub struct MachineClock;
 
-/// The moment when the first device appeared.
+/// Start of [`MachineClock`]: its first use.
 static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Clock for MachineClock {
@@ -92,35 +92,35 @@ impl Clock for MachineClock {
     }
 }
 
-/// A device queue's use of worker time.
+/// Accounts for the worker time that a device queue uses.
 #[derive(Debug, Default)]
 pub struct QueuePace<C = MachineClock> {
     clock: C,
-    /// Position in the sequence by which small batches are sampled.
+    /// Last number of the pseudo-random sequence that selects small batches.
     sequence: AtomicU32,
-    /// End of close timing, in nanoseconds of the clock; 0: off.
+    /// Until when all batches are timed, in nanoseconds of the clock; 0: only samples are timed.
     looks_until: AtomicU64,
-    /// The slow ones of the last 32 calls (of some frames each), a bit each.
+    /// One bit for each of the last 32 timed calls: 1 if it was slow.
     slow_calls: AtomicU32,
-    /// When the time of slow batches is made up for, in nanoseconds of the clock.
+    /// When the time used by slow batches will be within their share, in nanoseconds of the clock.
     owes_until: AtomicU64,
 }
 
-/// Times one batch.
+/// Times one batch. Created by [`QueuePace::begin`].
 #[derive(Debug)]
 pub struct Meter<'a, C> {
     pace: &'a QueuePace<C>,
     /// Start of the timing, if the batch is timed.
     begun: Option<ThreadTime>,
-    /// Whether the thread's own time is read.
+    /// Whether the thread's CPU time is read, too.
     looks: bool,
-    /// Frames since.
+    /// Frames written since `begun`.
     frames: u32,
     rests: bool,
 }
 
 impl<C: Clock> QueuePace<C> {
-    /// Begins a batch of `frames`, written in one call each or several.
+    /// Begins a batch of `frames` frames, which the caller writes in one or more calls.
     pub fn begin(&self, frames: usize) -> Meter<'_, C> {
         let looks = self.looks();
         let is_timed = looks || frames >= MANY as usize || self.is_sampled();
@@ -133,7 +133,7 @@ impl<C: Clock> QueuePace<C> {
     }
 
     fn is_sampled(&self) -> bool {
-        // Other workers advance it, too; the exact value does not matter.
+        // Other workers also advance the sequence; a lost update does no harm.
         let last = self.sequence.load(Ordering::Relaxed);
         // A linear congruential generator (Numerical Recipes), whose upper bits follow no short period.
         let next = last.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -141,7 +141,7 @@ impl<C: Clock> QueuePace<C> {
         next < u32::MAX / SAMPLE
     }
 
-    /// Whether a recent batch was slow, so that all are timed.
+    /// Whether all batches are timed because a recent one was slow.
     #[inline]
     pub fn looks(&self) -> bool {
         let until = self.looks_until.load(Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl<C: Clock> QueuePace<C> {
         if nanos(self.clock.now()) < until {
             return true;
         }
-        // Stays set if another worker has just seen a slow one.
+        // Stays set if another worker has just timed a slow batch.
         let _ = self.looks_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
         false
     }
@@ -169,7 +169,7 @@ impl<C: Clock> QueuePace<C> {
         self.looks_until.store(nanos(self.clock.now() + LOOKS_FOR), Ordering::Relaxed);
     }
 
-    /// The time that a call of this length counts for.
+    /// Returns the time to charge for a call that took `took`.
     fn charged(&self, took: Duration, is_slow: bool) -> Duration {
         let calls = self.slow_calls.load(Ordering::Relaxed) << 1 | u32::from(is_slow);
         self.slow_calls.store(calls, Ordering::Relaxed);
@@ -196,13 +196,13 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl<C: Clock> Meter<'_, C> {
-    /// Now by the clock alone, unless closely timed, which takes system calls.
+    /// Reads the clock, and with system calls the thread's times if `looks` is set.
     #[inline]
     fn now(&self) -> ThreadTime {
         if self.looks { self.pace.clock.thread_time() } else { ThreadTime::at(self.pace.clock.now()) }
     }
 
-    /// Whether another frame may be written.
+    /// Whether another frame may be written. If so, counts it.
     #[inline]
     pub fn goes_on(&mut self) -> bool {
         let Some(begun) = self.begun else { return true };
@@ -214,7 +214,7 @@ impl<C: Clock> Meter<'_, C> {
         true
     }
 
-    /// How many frames a call may take next.
+    /// Returns how many frames the next call may write.
     #[inline]
     pub fn at_once(&self) -> usize {
         match (self.rests, self.looks) {
@@ -224,7 +224,8 @@ impl<C: Clock> Meter<'_, C> {
         }
     }
 
-    /// Records a call of `frames` frames, which perhaps ran in an interrupt. Returns whether another call is allowed.
+    /// Records a call that wrote `frames` frames. The kernel may have processed them in an interrupt. Returns whether
+    /// another call is allowed.
     #[inline]
     pub fn took(&mut self, frames: u32) -> bool {
         self.frames += frames;
@@ -233,13 +234,13 @@ impl<C: Clock> Meter<'_, C> {
             return !self.is_over(begun);
         }
         let now = self.now();
-        // An interrupt uses no time of the thread's own.
+        // Interrupts may not be part of the thread's CPU time.
         let took = now.kept_since(&begun).unwrap_or_else(|| now.since(&begun));
         self.looked(now, took);
         !self.rests
     }
 
-    /// Records the frames so far.
+    /// Charges the time of the frames written so far.
     #[cold]
     fn looked(&mut self, now: ThreadTime, took: Duration) {
         let most = MOST_A_FRAME * std::mem::take(&mut self.frames);
@@ -248,7 +249,7 @@ impl<C: Clock> Meter<'_, C> {
         self.rests = self.pace.rests(now.now);
     }
 
-    /// Whether the frames so far took too long, and the time for such frames is used up.
+    /// Checks the time of the frames written so far. Returns whether the time for slow frames is used up.
     fn is_over(&mut self, begun: ThreadTime) -> bool {
         let now = self.now();
         let took = now.since(&begun);
@@ -264,7 +265,7 @@ impl<C: Clock> Meter<'_, C> {
         self.rests
     }
 
-    /// Ends the batch.
+    /// Ends the batch and charges its time.
     #[inline]
     pub fn end(self) {
         if let Some(begun) = self.begun
@@ -290,7 +291,7 @@ mod tests {
 
     const BATCHES: [usize; 3] = [1, 5, 64];
 
-    /// A clock that advances only when told to.
+    /// A clock that only the test advances.
     #[derive(Default)]
     struct Said {
         now: Cell<Duration>,
@@ -309,18 +310,18 @@ mod tests {
     }
 
     impl Said {
-        /// The thread has the CPU.
+        /// The thread runs on the CPU for `time`.
         fn passes(&self, time: Duration) {
             self.own.set(self.own.get() + time);
             self.is_served(time);
         }
 
-        /// It serves an interrupt, which the kernel does not count.
+        /// The thread serves an interrupt for `time`, which the kernel does not count as CPU time.
         fn is_served(&self, time: Duration) {
             self.now.set(self.now.get() + time);
         }
 
-        /// Another thread has it.
+        /// Another thread runs on the CPU for `time`.
         fn is_others(&self, time: Duration) {
             self.lost.set(self.lost.get() + 1);
             self.is_served(time);
@@ -329,7 +330,7 @@ mod tests {
 
     struct Passed {
         dropped: usize,
-        /// The frames' share of the time.
+        /// Share of the total time that the frames took.
         share: f64,
     }
 
@@ -351,14 +352,15 @@ mod tests {
         Passed { dropped, share: took.as_secs_f64() / (clock.now() - begun).as_secs_f64() }
     }
 
-    /// Objective: very slow frames get a part of the time, in batches of any size; once they are fast, all pass again.
+    /// Objective: very slow frames get a tenth of the time, in batches of any size; once frames are fast again, all
+    /// pass.
     #[test]
     fn slow_frames_have_a_part_of_the_time() {
         for batch in BATCHES {
             let pace = QueuePace::default();
             let slow = passed(&pace, batch, |clock| clock.passes(4 * MOST_A_FRAME));
             assert!(slow.dropped > 0, "none is dropped of batches of {batch}");
-            // The allowance in advance is a tenth of this time, too.
+            // The time allowed in advance is another tenth of this test's time.
             assert!((0.1..0.25).contains(&slow.share), "{} of the time, in batches of {batch}", slow.share);
             pace.clock.passes(AHEAD);
             assert_eq!(passed(&pace, batch, |_| ()).dropped, 0, "in batches of {batch}");
@@ -374,7 +376,7 @@ mod tests {
         }
     }
 
-    /// Objective: occasional slow frames among fast ones get a part of the time, too.
+    /// Objective: occasional slow frames among fast ones get a limited share of the time, too.
     #[test]
     fn some_slow_frames_have_a_part_of_the_time() {
         for batch in BATCHES {
@@ -391,8 +393,8 @@ mod tests {
         }
     }
 
-    /// Sends batches of 64 for some seconds, several frames a call; each call takes the time that `call` spends. Also
-    /// returns the most frames of a call, from the second batch on.
+    /// Sends batches of 64 frames for some seconds, several frames per call; each call takes the time that `call`
+    /// spends. Also returns the largest number of frames in a call, from the second batch on.
     fn passed_together(pace: &QueuePace<Said>, mut call: impl FnMut(&Said, u32)) -> (Passed, usize) {
         let clock = &pace.clock;
         let begun = clock.now();
@@ -421,8 +423,8 @@ mod tests {
         (Passed { dropped, share: took.as_secs_f64() / (clock.now() - begun).as_secs_f64() }, most)
     }
 
-    /// Objective: calls of several frames get a part of the time, too, also if an interrupt takes it, and shrink once
-    /// slow.
+    /// Objective: slow calls of several frames get a limited share of the time, even if it is spent in interrupts, and
+    /// later calls get fewer frames.
     #[test]
     fn calls_of_several_frames() {
         for way in [Said::passes, Said::is_served] {
@@ -433,8 +435,8 @@ mod tests {
         }
     }
 
-    /// Objective: a host that takes the CPU away for a while now and then causes no drops, whether or not the kernel
-    /// counts that as the thread's own time.
+    /// Objective: a host that occasionally preempts the virtual CPU causes no drops, whether or not the kernel counts
+    /// that time as the thread's CPU time.
     #[test]
     fn a_hosts_time_does_not_count() {
         for stolen in [Said::passes, Said::is_served] {
@@ -458,7 +460,7 @@ mod tests {
         }
     }
 
-    /// Objective: on a machine short of CPUs, where one in sixteen calls takes long, no frame is dropped of a few.
+    /// Objective: on a machine short of CPUs, where one in sixteen calls is slow, a sender of a few frames loses none.
     #[test]
     fn a_starved_machines_time_counts_little() {
         for stolen in [Said::passes, Said::is_served] {
@@ -474,7 +476,7 @@ mod tests {
         }
     }
 
-    /// Objective: the time of other threads is not counted, and hides nothing.
+    /// Objective: the time of other threads is not counted, and does not hide slow frames.
     #[test]
     fn other_threads_time_does_not_count() {
         for batch in BATCHES {

@@ -12,19 +12,19 @@ use crate::{DropReason, PassResult, RingCounters, Task};
 
 /// Moves frames in one direction between a peer's ring and a port's.
 pub trait Passage: Send {
-    /// Moves the available frames. Returns their number.
+    /// Moves the available frames, as far as there is room. Returns their number.
     fn pass(&mut self, counters: &RingCounters) -> usize;
 
-    /// Asks for a wake-up. Returns whether there is work already.
+    /// Requests a wake-up. Returns true if there is work already.
     fn arm(&mut self) -> bool;
 
     /// Turns wake-ups off while the worker polls.
     fn disarm(&mut self);
 
-    /// Whether there are frames to move, and room for them.
+    /// Whether there are frames to move and room for them.
     fn has_news(&self) -> bool;
 
-    /// A descriptor that becomes readable for work that no kick announces.
+    /// A descriptor that becomes readable when there is work that no kick announces.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -48,7 +48,7 @@ impl Passage for Relay {
         for (n, why) in lost.into_iter().filter(|(n, _)| *n > 0) {
             counters.dropped(why, n);
         }
-        // A pass over bad slots only counts as work, too.
+        // A pass that moved only unusable slots also counts as work.
         if done.any() { done.frames.max(1) as usize } else { 0 }
     }
 
@@ -69,7 +69,7 @@ impl<P: Passage> Seat<P> {
     /// Puts a passage into the seat.
     ///
     /// # Errors
-    /// The error of epoll_ctl(2); `EBUSY` while the previous one is in use.
+    /// The error of epoll_ctl(2); `EBUSY` while the previous passage is in use.
     pub fn connect(&self, passage: P) -> rustix::io::Result<()> {
         if let (Some(fd), Some(wake)) = (passage.wake_fd(), &self.wake) {
             wake.add(fd)?;
@@ -77,7 +77,7 @@ impl<P: Passage> Seat<P> {
         self.put(passage).map_err(|InUse| Errno::BUSY)
     }
 
-    /// Takes the passage out once all published frames have moved. No worker uses it after that.
+    /// Removes the passage after it moved all published frames. No worker uses it afterwards.
     ///
     /// # Errors
     /// Like [`Seat::take`].
@@ -91,7 +91,8 @@ impl<P: Passage> Seat<P> {
     }
 }
 
-/// A passage's seat as a worker's task. It asks the side that must act next for a kick.
+/// The task of a worker that runs the passage in a seat. Before sleeping, it requests a kick from the side that must
+/// act next.
 pub struct SeatTask<P>(pub Arc<Seat<P>>);
 
 impl<W, P: Passage + 'static> Task<W> for SeatTask<P> {

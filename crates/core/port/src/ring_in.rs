@@ -23,16 +23,16 @@ use crate::hdr::HdrLen;
 /// The switch's end of a tx ring.
 ///
 /// Each slot is read once per batch; its buffer index and length are checked against the pool before they become a
-/// pointer. A frame lies in its slots' own buffers: the application's library copies indirect buffers there, and `ptr`
-/// is never followed.
+/// pointer. A frame is always in the buffers of its slots: for indirect slots, the application's library copies the
+/// data there, and `ptr` is never followed.
 pub struct RingIngress<S = HostTx> {
     tx: S,
-    /// Index behind the last slot of the last batch.
+    /// Index of the slot after the last one of the last batch.
     taken: u32,
     hdr_len: HdrLen,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
-    /// Keeps the ring from returning to its region while in use.
+    /// Keeps the ring allocated in its region while it is in use.
     _mem: Arc<PortMem>,
 }
 
@@ -41,42 +41,43 @@ const AHEAD: u32 = 32;
 
 /// The result of reading the slots of one frame.
 enum NextFrame {
-    /// Added a frame to the batch; the index behind it.
+    /// A frame was added to the batch; index of the slot after it.
     Frame(u32),
-    /// Found an unusable frame; the index behind it.
+    /// The frame is unusable; index of the slot after it, and the reason.
     Drop(u32, DropReason),
     /// The frame's last slot is not published yet.
     Incomplete,
 }
 
-/// The slots that an ingress takes frames from: slots an application sends, or slots an egress filled
+/// The slots from which an ingress takes frames: published by an application, or filled by an egress
 /// ([`crate::far_end`]).
 pub trait Intake: Send {
     /// The ring and its status block.
     fn side(&self) -> &RingSide;
 
-    /// The first slot not yet given back.
+    /// The first slot not yet returned.
     fn hwcur(&self) -> u32;
 
-    /// The slot behind the last filled one, always inside the ring.
+    /// The slot after the last filled one, always inside the ring.
     ///
     /// # Errors
-    /// [`BadHead`] the first time that a particular bad value is seen.
+    /// [`BadHead`] if the application published an index outside the ring. The same bad value is reported only once.
     fn head(&mut self) -> Result<u32, BadHead>;
 
-    /// Gives back all slots before `to`.
+    /// Returns all slots before `to`.
     fn complete(&mut self, to: u32);
 
-    /// The slots up to `head` end in the middle of a frame: there is news only when `head` moves.
+    /// Records that the slots up to `head` end in the middle of a frame, so [`Intake::arm`] reports new slots only once
+    /// `head` moves.
     fn wait_beyond(&mut self, _head: u32) {}
 
-    /// Asks for a wake-up. Returns whether there are new slots already.
+    /// Requests a wake-up. Returns true if there are new slots already.
     fn arm(&self) -> bool;
 
     /// Turns wake-ups off.
     fn disarm(&self);
 
-    /// Counts a wake-up.
+    /// Counts a kick received.
     fn count_kick(&self);
 }
 
@@ -119,7 +120,7 @@ impl Intake for HostTx {
 }
 
 impl RingIngress {
-    /// Tells the application not to kick: for a switch that is called instead of woken.
+    /// Disarms the application's kicks, for a switch that runs in the application's calls.
     pub fn quiet(&self) {
         self.tx.disarm();
     }
@@ -136,7 +137,7 @@ impl RingIngress {
 }
 
 impl<S: Intake> RingIngress<S> {
-    /// Creates the ingress of `tx`, a ring of `mem`. `doorbell` is the one the application rings.
+    /// Creates the ingress of `tx`, a ring of `mem`. The application rings `doorbell`.
     pub fn new(
         mem: Arc<PortMem>,
         tx: S,
@@ -164,14 +165,14 @@ impl<S: Intake> RingIngress<S> {
         self.multi(begin, i, head, batch)
     }
 
-    /// Offset of a slot's frame in its buffer, in bytes. For an indirect slot it is 0: the library copied the data
-    /// there.
+    /// Offset of a slot's frame in its buffer, in bytes. An indirect slot has offset 0, where the library copied the
+    /// data.
     #[inline(always)]
     fn offset<B: OffsetSource>(&self, begin: B, i: u32, slot: &NetmapSlot) -> u32 {
         if slot.flags & NS_INDIRECT != 0 { 0 } else { begin.of_slot(&self.tx.side().ring, i) }
     }
 
-    /// Adds a single-slot frame whose header asks for no offload. `None`: the frame is of another kind.
+    /// Adds a single-slot frame if its virtio-net header requests no offload; otherwise returns `None`.
     #[inline]
     fn behind_header<B: OffsetSource>(
         &self,
@@ -197,7 +198,7 @@ impl<S: Intake> RingIngress<S> {
         Some(NextFrame::Frame(ring.next(i)))
     }
 
-    /// Prefetches the headers of frames that are read next: the sender's core wrote them.
+    /// Prefetches the headers of the next frames, which are in the cache of the sender's core.
     fn prefetch_headers(&self, from: u32, head: u32) -> u32 {
         let ring = &self.tx.side().ring;
         let mut i = from;
@@ -219,7 +220,7 @@ impl<S: Intake> RingIngress<S> {
             Ok(buf) => buf,
             Err(why) => return NextFrame::Drop(behind, why),
         };
-        // The sender's core wrote it. Classification reads it first, but only after all slots have been examined.
+        // The header is in the cache of the sender's core. Classification reads it after all slots have been examined.
         netvale_mem::copy::prefetch_read(buf.as_ptr());
         // SAFETY: `place` found `len` bytes of a buffer of the mapping that `tx` keeps alive; the slot goes back only
         // in `release`.
@@ -282,7 +283,8 @@ impl<S: Intake> RingIngress<S> {
         }
     }
 
-    /// Handles slots that end before the frame does: waits for the rest, unless it can never come.
+    /// Handles slots that end in the middle of a frame: waits for the rest, or drops the frame if the rest cannot
+    /// arrive.
     fn unfinished(&self, first: u32, head: u32, count: usize) -> NextFrame {
         let ring_is_full = first == self.tx.hwcur() && self.tx.side().ring.next(head) == first;
         if count >= MAX_FRAGS || ring_is_full {
@@ -348,7 +350,7 @@ impl<S: Intake> RingIngress<S> {
         crate::soft::parse_header(&bytes[..n]).map(Some).ok_or(DropReason::BadVnetHeader)
     }
 
-    /// Adds frames up to slot `head`, as long as the batch has room.
+    /// Adds frames up to slot `head` while the batch has room.
     #[inline(always)]
     fn collect<B: OffsetSource>(&mut self, begin: B, head: u32, batch: &mut Batch) {
         let mut i = self.tx.hwcur();
@@ -384,7 +386,7 @@ impl<S: Intake> RingIngress<S> {
 }
 
 impl<S: Intake> Ingress for RingIngress<S> {
-    // SAFETY: frames lie in buffers of slots that go back only in `release`, in a mapping that `tx` keeps alive.
+    // SAFETY: frames are in buffers of slots that go back only in `release`, in a mapping that `tx` keeps alive.
     #[inline]
     unsafe fn take(&mut self, batch: &mut Batch) {
         let head = match self.tx.head() {

@@ -22,21 +22,21 @@ mod reservation;
 
 pub use reservation::Reservation;
 
-/// The switch's end of an rx ring. Any number of workers may deliver at the same time: each leases slots, copies,
-/// completes.
+/// The switch's end of an rx ring. Any number of workers may deliver at the same time: each leases slots, copies frames
+/// into them and completes the lease.
 pub struct RingEgress {
     rx: HostRx,
     hdr_len: HdrLen,
-    /// Whether large UDP datagrams are delivered uncut. This needs a header.
+    /// Whether large UDP segments are delivered uncut (USO), if the port has a virtio-net header.
     uso: bool,
     counters: Arc<RingCounters>,
-    /// Rung by the receiver when it makes room, if it supports that.
+    /// Doorbell that the receiver rings when it makes room, if it supports that.
     room_bell: Option<Arc<Doorbell>>,
-    /// Keeps the ring from returning to its region during deliveries.
+    /// Keeps the ring allocated in its region during deliveries.
     _mem: Arc<PortMem>,
 }
 
-/// Flags of a frame's only slot: as in netmap, each slot of a frame holds the frame's number of slots.
+/// Flags of the slot of a single-slot frame: as in netmap, each slot contains the number of slots of its frame.
 const ALONE: u16 = 1 << NS_PORT_SHIFT;
 
 impl RingEgress {
@@ -45,13 +45,13 @@ impl RingEgress {
         RingEgress { rx, hdr_len: hdr_len.into(), uso: true, counters, room_bell: None, _mem: mem }
     }
 
-    /// For receivers that know the header but not its latest addition: cuts large UDP frames into datagrams (USO).
+    /// Cuts large UDP segments into datagrams, for receivers with a virtio-net header that do not support USO.
     #[must_use]
     pub fn without_uso(self) -> Self {
         RingEgress { uso: false, ..self }
     }
 
-    /// For a receiver that can be asked to ring `bell` when it makes room.
+    /// Sets the doorbell that the receiver can be asked to ring when it makes room.
     #[must_use]
     pub fn with_room_bell(self, bell: Arc<Doorbell>) -> Self {
         RingEgress { room_bell: Some(bell), ..self }
@@ -70,7 +70,7 @@ impl RingEgress {
         FrameForm::of(frame, self.hdr_len.get() > 0 && !cut)
     }
 
-    /// Like [`crate::Egress::reserve`], for an egress lent until the reservation is dropped.
+    /// Like [`crate::Egress::reserve`], for an egress that stays lent until the reservation is dropped.
     #[inline]
     pub fn reserve_at<'b>(at: Loan<'b, Self>, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
         let lease = at.takes_plain(batch).then(|| at.lease(picks.len() as u32, |room| room))?;
@@ -80,13 +80,13 @@ impl RingEgress {
         Some(Reservation::new(at, batch, picks, lease))
     }
 
-    /// The host's end of the ring, with indices and kicks for `netvale show`.
+    /// The host's end of the ring, with its indices and kick counters.
     pub fn host(&self) -> &HostRx {
         &self.rx
     }
 
-    /// Delivers single-slot frames unchanged: the common case, without a branch per feature. Their slots get the flags
-    /// `mark`.
+    /// Delivers single-slot frames unchanged: the common case, without a branch for each feature. Their slots get the
+    /// flags `mark`.
     #[inline]
     fn deliver_plain(&self, batch: &Batch, picks: &[u16], mark: u16) -> usize {
         let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return self.without_room(picks) };
@@ -112,9 +112,8 @@ impl RingEgress {
         }
     }
 
-    /// Copies as many picks as the lease has slots, each behind a header that asks for no offload; `WHOLE`: all are
-    /// single pieces. A separate function, as its loop runs out of registers when inlined, which costs ten instructions
-    /// a frame.
+    /// Copies as many picks as the lease has slots, each behind a header that requests no offload; `WHOLE`: all are
+    /// single pieces. Not inlined: an inlined loop runs out of registers, which costs ten instructions per frame.
     #[inline(never)]
     fn fill_plain<const HDR: usize, const WHOLE: bool>(&self, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let ring = &self.rx.side().ring;
@@ -153,8 +152,8 @@ impl RingEgress {
         self.count(u64::from(lease.count) - bad, bytes, bad);
     }
 
-    /// Like `fill_plain`, for rings whose slots give an offset for the frame. A frame that does not fit behind it is
-    /// lost, as in netmap: its slot arrives empty.
+    /// Like `fill_plain`, for rings whose slots contain an offset for the frame. A frame that does not fit behind the
+    /// offset is lost, as in netmap: its slot arrives empty.
     #[cold]
     fn fill_at_offsets(&self, rule: &OffsetRule, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let ring = &self.rx.side().ring;
@@ -191,8 +190,8 @@ impl RingEgress {
         }
     }
 
-    /// The offset a slot asks for, in bytes. An offset beyond the maximum counts as the maximum, which is written back
-    /// to the slot.
+    /// The offset that a slot requests, in bytes. A larger offset than the maximum is replaced by the maximum, also in
+    /// the slot.
     fn agreed_offset(&self, rule: &OffsetRule, slot: u32) -> u32 {
         let ring = &self.rx.side().ring;
         let ptr = ring.ptr(slot);
@@ -203,8 +202,8 @@ impl RingEgress {
         offset
     }
 
-    /// Empties a slot whose frame was lost after it had found room. Where frames have headers, the slot gets a blank
-    /// one: a receiver that subtracts the header's length from the slot's is left with 0 bytes.
+    /// Empties a slot whose frame was lost after it had found room. If the port has virtio-net headers, the slot gets a
+    /// blank header, because receivers subtract the header's length from the slot's length.
     #[cold]
     fn blank(&self, slot: u32) {
         let side = self.rx.side();
@@ -213,12 +212,12 @@ impl RingEgress {
         let offset = side.offsets.rule().map_or(0, |rule| self.agreed_offset(&rule, slot));
         let header = [0u8; 12];
         let lead = header.get(..self.hdr_len.get() as usize).unwrap_or(&header);
-        // The buffer may not exist, or lack room behind the receiver's offset.
+        // The buffer index may be invalid, or the buffer may lack room behind the offset.
         let told = ring.write(buf_idx, offset, lead) || ring.buf(buf_idx).is_none();
         ring.set_len_flags(slot, if told { lead.len() as u16 } else { 0 }, 0);
     }
 
-    /// Blanks the slots of a lease that no frame used, because a frame turned out bad, and that cannot be given back.
+    /// Empties the slots that no frame used because a frame was unusable: slots of a lease cannot be returned.
     #[cold]
     fn blank_from(&self, mut slot: u32, count: u32) {
         for _ in 0..count {
@@ -227,7 +226,7 @@ impl RingEgress {
         }
     }
 
-    /// Bytes that fit into a slot with the initial offset.
+    /// Number of bytes that fit into a slot with the initial offset.
     #[inline]
     fn slot_size(&self) -> u32 {
         let side = self.rx.side();
@@ -271,7 +270,7 @@ impl RingEgress {
         }
     }
 
-    /// Delivers frames of several slots, with headers, or with offloads that are finished here.
+    /// Delivers frames of any kind: in several slots, with headers, or with offloads to finish in software.
     fn deliver_any(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
         // Slots needed up to and including each pick.
         let mut need = [0u32; BATCH];
@@ -283,7 +282,7 @@ impl RingEgress {
         let need = &need[..picks.len().min(BATCH)];
         let fit = |room: u32| need.iter().rev().copied().find(|&n| n <= room).unwrap_or(0);
         let Some(lease) = self.lease(total, fit) else {
-            // No pick needs slots: all are dropped as too long.
+            // No pick can be delivered: all are too long.
             return if total == 0 { self.drop_too_long(picks.len()) } else { self.without_room(picks) };
         };
         let count = need.iter().take_while(|&&n| n <= lease.count).count();
@@ -328,7 +327,7 @@ impl RingEgress {
         self.rx.side().offsets.is_idle()
     }
 
-    /// Handles frames that found no room: without a reader, they count as finished.
+    /// Handles frames that found no room. If the ring has no reader, they are dropped and count as finished.
     #[cold]
     fn without_room(&self, picks: &[u16]) -> usize {
         if !self.is_idle() {
@@ -343,7 +342,7 @@ impl RingEgress {
         count
     }
 
-    /// Number of slots that a frame takes here; 0 if it can never be delivered.
+    /// Number of slots that a frame needs; 0 if the frame can never be delivered.
     fn slots_for(&self, frame: &FrameRef<'_>) -> u32 {
         let size = self.slot_size();
         if size <= self.hdr_len.get() {
@@ -384,7 +383,7 @@ impl RingEgress {
 /// A monitor's ring for copies of frames that the watched port sends, marked `NS_TXMON` (netmap.h).
 pub struct SentCopies(pub Arc<RingEgress>);
 
-/// Writes frames into the slots of a lease, one after another, each into one or more slots.
+/// Writes frames into the slots of a lease one after another, each into one or more slots.
 struct SlotWriter<'a> {
     egress: &'a RingEgress,
     slot: u32,
@@ -409,7 +408,7 @@ impl<'a> SlotWriter<'a> {
         let header = crate::soft::header_bytes(&frame.offload());
         self.put(hdr_len, &header, frame.len(), |at, ring, buf, to, n| {
             if let Some(place) = ring.within(buf, to, n) {
-                // SAFETY: `within` checked that n bytes of a buffer of our live mapping lie there.
+                // SAFETY: `within` checked that the n bytes are inside a buffer of our live mapping.
                 unsafe { frame.copy_out_raw(at, place.as_ptr(), n) };
             }
         });
@@ -431,7 +430,7 @@ impl<'a> SlotWriter<'a> {
         }
     }
 
-    /// Like `put`, for rings whose slots give an offset. A frame that finds less room in its slots than expected is
+    /// Like `put`, for rings whose slots contain an offset. A frame that finds less room in its slots than expected is
     /// lost, and the slots arrive empty.
     #[cold]
     fn put_at_offsets(

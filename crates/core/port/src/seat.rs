@@ -1,5 +1,5 @@
-//! A seat: the part of a queue that outlives its peers. The control thread puts the queue in when the peer starts it,
-//! and takes it out when the peer stops it, resets or vanishes.
+//! Seats: a seat is the part of a queue that outlives its peers. The control thread installs the queue when a peer
+//! starts it, and removes the queue when the peer stops it, resets or disconnects.
 
 mod queues;
 
@@ -14,21 +14,22 @@ pub use queues::{SeatEgress, SeatIngress, ToPeer};
 use crate::RingCounters;
 use crate::wake::WakeSet;
 
-/// A place for a queue, empty or occupied.
+/// The part of a queue that outlives its peers, with or without a queue.
 pub struct Seat<Q> {
-    /// The queue, while the peer runs it.
+    /// The queue; empty while no peer runs it.
     pub queue: Arc<Lent<Q>>,
-    /// Wakes the worker that owns the queue; `None` for a delivery queue, which no worker waits for.
+    /// Wakes the worker that owns the queue; `None` for an egress queue, on which no worker sleeps.
     pub wake: Option<WakeSet>,
-    /// Counters of frames, bytes and drops, over all peers.
+    /// Counters of frames, bytes and drops, cumulative over all peers.
     pub counters: Arc<RingCounters>,
-    /// Counters of kicks, over all peers.
+    /// Counters of kicks, cumulative over all peers.
     pub kicks: Arc<KickCounts>,
-    /// Whether a queue is present and enabled. Only a hint for choosing among seats: the queue itself decides.
+    /// Whether a queue is present and enabled. Only a hint for choosing among seats: a delivery checks the queue
+    /// itself.
     is_open: AtomicBool,
 }
 
-/// Number of looks at a draining ring, and the pause between two looks.
+/// Maximum number of checks of a draining ring, and the pause between two checks.
 const DRAINING: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -44,7 +45,7 @@ impl<Q> Seat<Q> {
     /// Creates an empty seat with a wake set for a worker.
     ///
     /// # Errors
-    /// Like [`WakeSet::new`].
+    /// As for [`WakeSet::new`].
     pub fn woken() -> rustix::io::Result<Seat<Q>> {
         Ok(Seat { wake: Some(WakeSet::new()?), ..Seat::default() })
     }
@@ -54,10 +55,10 @@ impl<Q> Seat<Q> {
         Borrower::new(Arc::clone(&self.queue))
     }
 
-    /// Puts a queue into the seat.
+    /// Installs a queue.
     ///
     /// # Errors
-    /// Like [`Lent::put`].
+    /// As for [`Lent::put`].
     pub fn put(&self, queue: Q) -> Result<(), InUse> {
         self.queue.put(queue)?;
         self.set_open(true);
@@ -76,20 +77,20 @@ impl<Q> Seat<Q> {
         self.is_open.store(open, Ordering::Relaxed);
     }
 
-    /// Takes the queue out immediately.
+    /// Removes the queue immediately.
     ///
     /// # Errors
-    /// Like [`Lent::take`].
+    /// As for [`Lent::take`].
     pub fn take_now(&self) -> Result<Option<Q>, InUse> {
         self.set_open(false);
         self.queue.take()
     }
 
-    /// Takes the queue out after forwarding the frames already published: the peer sent them, even if it stops right
-    /// after. The wait is limited, as a destination may hold senders back.
+    /// Removes the queue after its published frames have been forwarded, so that a peer that sends and stops loses no
+    /// frames. The wait is limited, because a destination may hold senders back.
     ///
     /// # Errors
-    /// Like [`Lent::take`].
+    /// As for [`Lent::take`].
     pub fn take(&self, has_news: impl Fn(&Q) -> bool) -> Result<Option<Q>, InUse> {
         self.set_open(false);
         let began = Instant::now();
@@ -97,7 +98,7 @@ impl<Q> Seat<Q> {
             match self.queue.control() {
                 Ok(queue) if queue.as_ref().is_some_and(&has_news) && began.elapsed() < LIMIT => {}
                 Ok(_) => break,
-                // The time has already been spent waiting.
+                // The queue was in use: the time limit is already used up.
                 Err(InUse) => return self.queue.take_within(Duration::ZERO),
             }
             self.poke();
@@ -111,13 +112,13 @@ impl<Q> Seat<Q> {
         self.wake.iter().for_each(WakeSet::poke);
     }
 
-    /// Passes on a kick that did not come from a doorbell.
+    /// Wakes the worker for a kick that did not come through a doorbell, and counts the kick.
     pub fn kick(&self) {
         self.kicks.count_received();
         self.poke();
     }
 
-    /// Clears a wake-up. Called by the worker.
+    /// Clears a wake-up, and counts it if it was the peer's kick. Called by the worker.
     pub fn woken_up(&self) {
         if self.wake.as_ref().is_some_and(WakeSet::drain) {
             self.kicks.count_received();

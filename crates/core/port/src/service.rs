@@ -1,8 +1,8 @@
-//! A service: a thread that serves a port's peers one after another, and the state that it reports
-//! ([`SharedServiceState`]).
+//! Services: a service is a thread that serves a port's peers one after another and reports their state
+//! ([`ServiceState`]).
 //!
-//! The [`Protocol`] speaks with the peers. The rest is common to all: state for `netvale show`, a line in the log, a
-//! pause after a peer that broke the rules, an end within a time limit.
+//! The [`Protocol`] communicates with the peers. All services have in common: state for `netvale show`, log lines, a
+//! pause after a peer broke the protocol, and a time limit for their end.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,17 +25,16 @@ pub use pause::{Pause, PausedService, ThreadState};
 
 use pause::{Pauses, StartSignal};
 
-/// Pause after a peer whose blocked doorbell cost a worker time: it doubles each time, from the first value to the
-/// second.
+/// Pause after a peer whose doorbell blocked a worker: doubles each time, from the first value up to the second.
 const BLOCKED_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
-/// Limit of the wait for the thread to end: a peer cannot hold up a detach. The thread itself waits two seconds for a
-/// worker to return a queue, and as long as closing a peer's descriptor takes.
+/// Time limit of the wait for the thread to end, so that a peer cannot delay a detach. The thread may need longer: up
+/// to two seconds for a worker to return a queue, and the time to close a peer's descriptors.
 const STOP_LIMIT: Duration = Duration::from_millis(50);
 
-/// Threads still running at that limit.
+/// Threads that did not end within [`STOP_LIMIT`].
 static ENDING: Mutex<Vec<Receiver<()>>> = Mutex::new(Vec::new());
 
-/// Waits for the threads of stopped services. Returns the number that do not end within `limit`.
+/// Waits for the threads of stopped services. Returns the number that did not end within `limit`.
 pub fn wait_for_ending(limit: Duration) -> usize {
     let until = Instant::now() + limit;
     let ending = std::mem::take(&mut *ENDING.lock().unwrap_or_else(PoisonError::into_inner));
@@ -53,41 +52,41 @@ fn ends_later(thread: Receiver<()>) {
 }
 
 /// The error reported after a panic in the service's thread.
-const BROKEN: &str = "an internal error: detach the port and attach it again; please report it, with the daemon's log";
+const BROKEN: &str = "internal error: detach and attach the port again; please report this with the daemon's log";
 
 /// The protocol between a service and its peers.
 pub trait Protocol: Send + 'static {
-    /// The link to a peer: a connection, or a device.
+    /// The connection to a peer, or its device.
     type Connection;
-    /// Details shown of a peer, besides whether it is connected.
+    /// Details of a connected peer for [`ServiceState::now`].
     type Detail: Clone + Default + Send + 'static;
-    /// State for continuing a peer in another process after this one was killed ([`ServicePeer::keep`]).
+    /// State with which another process continues a peer if this process is killed ([`ServicePeer::keep`]).
     type Kept: Clone + PartialEq + Send + 'static;
-    /// The name of a peer in messages.
+    /// Noun for a peer in log messages.
     const PEER: &'static str;
 
-    /// Waits for the next peer. An error gives the reason why there is none: then the service retries. `None` once
-    /// `stop` is readable.
+    /// Waits for the next peer. After an error, which contains the reason, the service retries. `None` once `stop` is
+    /// readable.
     fn next(&mut self, stop: BorrowedFd<'_>) -> Option<Result<Self::Connection, String>>;
 
-    /// Serves a peer until it hangs up or [`ServicePeer::ends`] becomes readable, unless
-    /// [`ServicePeer::asked_to_pause`] gives the reason.
+    /// Serves a peer until it disconnects or [`ServicePeer::ends`] becomes readable. If [`ServicePeer::asked_to_pause`]
+    /// returns a request, pauses and then continues.
     ///
     /// # Errors
-    /// The rule that the peer broke.
+    /// The protocol rule that the peer broke.
     fn serve(
         &mut self,
         connection: Self::Connection,
         peer: &ServicePeer<Self::Detail, Self::Kept>,
     ) -> Result<(), String>;
 
-    /// The fault of a [restored](Service::restore) peer, which workers already know.
+    /// The [`Fault`] of a [restored](Service::restore) peer to which workers already report.
     fn fault(&self, _connection: &Self::Connection) -> Option<Fault> {
         None
     }
 }
 
-/// Called when a peer connects or leaves, or changes state that a successor needs.
+/// A callback for changes of a service.
 type OnChange = Box<dyn Fn() + Send + Sync>;
 
 /// A service's report on its peers.
@@ -95,19 +94,19 @@ type OnChange = Box<dyn Fn() + Send + Sync>;
 pub struct ServiceState<D> {
     /// Whether a peer is connected.
     pub connected: bool,
-    /// Number of peers so far.
+    /// Number of peers that have connected so far.
     pub connections: u64,
-    /// Why no peer is connected; `None` if the last one just hung up.
+    /// Reason why no peer is connected; `None` if the last peer disconnected normally.
     pub last_error: Option<String>,
     /// Details of the connected peer.
     pub now: D,
 }
 
-/// The error reported for a peer that could not outlive the previous process.
-const KILLED: &str = "the daemon was killed: let it connect again";
+/// The error reported for a peer that was lost because the previous process was killed.
+const KILLED: &str = "the daemon was killed: the peer must connect again";
 
 impl<D: Default> ServiceState<D> {
-    /// The state after a kill, for a protocol whose peers do not outlive it.
+    /// Returns the state after this process's predecessor was killed, for a protocol whose peers do not survive that.
     #[must_use]
     pub fn after_a_kill(self) -> Self {
         if !self.connected {
@@ -118,14 +117,15 @@ impl<D: Default> ServiceState<D> {
 }
 
 impl<D> ServiceState<D> {
-    /// The same state with a peer connected or not: the record of the peer may be older or newer.
+    /// Returns the same state with `connected` replaced, because the saved state and the peer's record may differ in
+    /// age.
     #[must_use]
     pub fn with(self, connected: bool) -> Self {
         ServiceState { connected, ..self }
     }
 }
 
-/// A handle to a service's state. Clones share it.
+/// A handle to a service's [`ServiceState`]. Clones share the state.
 pub struct SharedServiceState<D>(Arc<Mutex<ServiceState<D>>>);
 
 impl<D> Clone for SharedServiceState<D> {
@@ -145,17 +145,17 @@ impl<D> SharedServiceState<D> {
     }
 }
 
-/// The kept state of a service's peer, in case this process is killed.
+/// The kept state of a service's peer, with which another process continues the peer if this process is killed.
 #[derive(Clone)]
 pub struct KeptState<K> {
-    /// Number of changes: they may affect only its descriptors.
+    /// Number of changes. A change may affect only the state's descriptors.
     pub changes: u64,
-    /// The peer's last [kept](ServicePeer::keep) state; `None`: no peer, or nothing kept.
+    /// The peer's last [kept](ServicePeer::keep) state; `None` without a peer or a kept state.
     pub last: Option<K>,
 }
 
 impl<K> KeptState<K> {
-    /// Clears the state of a peer that has gone.
+    /// Clears the state after the peer has disconnected.
     fn forget(&mut self) {
         self.changes += u64::from(self.last.take().is_some());
     }
@@ -176,7 +176,7 @@ pub struct ServicePeer<D, K = ()> {
     ends: OwnedFd,
 }
 
-/// Requests that the service's thread listens to besides its peers.
+/// Requests to the service's thread, and its callbacks.
 struct ServiceControl {
     stop: Doorbell,
     pauses: Pauses,
@@ -202,7 +202,7 @@ impl ServiceControl {
         self.on_peer.get().iter().for_each(|call| call());
     }
 
-    /// Sleeps for `time`, but pauses if asked to. Returns whether the service must stop.
+    /// Sleeps for `time`, and pauses if requested. Returns whether the service must stop.
     fn rest(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         loop {
@@ -223,7 +223,7 @@ impl ServiceControl {
     }
 }
 
-/// A thread that was [asked to pause](Service::ask_to_pause).
+/// A request to a service's thread to pause ([`Service::ask_to_pause`]). Dropping it withdraws the request.
 pub struct AskedToPause(Arc<ServiceControl>);
 
 impl Drop for AskedToPause {
@@ -232,7 +232,7 @@ impl Drop for AskedToPause {
     }
 }
 
-/// Creates a descriptor that is readable when one of these is.
+/// Creates a descriptor that is readable when one of `fds` is.
 fn any_of<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<OwnedFd, Errno> {
     let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for fd in fds {
@@ -253,18 +253,19 @@ impl<D, K: PartialEq> ServicePeer<D, K> {
         Ok(ServicePeer { told: told.clone(), kept: Arc::clone(kept), control: Arc::clone(control), fault, ends })
     }
 
-    /// The request to pause, if a successor may continue the peer: [`Pause::with`] takes the state it needs.
-    /// Afterwards, serve the peer as before.
+    /// Returns a pending request to pause. The protocol passes the peer's state for a successor to [`Pause::with`], and
+    /// continues to serve the peer when that returns.
     pub fn asked_to_pause(&self) -> Option<Pause> {
         self.control.pauses.take()
     }
 
-    /// The peer's fault: workers report violations there, and it creates the peer's doorbells.
+    /// The peer's [`Fault`], which creates the peer's doorbells, and to which workers report violations.
     pub fn fault(&self) -> &Fault {
         &self.fault
     }
 
-    /// A descriptor that becomes readable when the service must stop or pause, or a fault of the peer was reported.
+    /// A descriptor that becomes readable when the service must stop or pause, or when a fault of the peer was
+    /// reported.
     pub fn ends(&self) -> BorrowedFd<'_> {
         self.ends.as_fd()
     }
@@ -274,13 +275,14 @@ impl<D, K: PartialEq> ServicePeer<D, K> {
         self.control.is_stopped()
     }
 
-    /// A descriptor that becomes readable only when the service must stop: for steps that must not be left halfway.
+    /// A descriptor that becomes readable only when the service must stop, for steps that a pause must not interrupt.
     pub fn stops(&self) -> BorrowedFd<'_> {
         self.control.stop.as_fd()
     }
 
-    /// Keeps the state for continuing the peer after a kill of this process, if it has changed. The peer's own thread
-    /// calls this: while it serves messages, no other thread can read the device.
+    /// Keeps the state with which another process continues the peer if this process is killed; does nothing if the
+    /// state has not changed. Called by the service's thread, because no other thread can read the device while it
+    /// serves messages.
     pub fn keep(&self, now: Option<K>) {
         let mut kept = lock(&self.kept);
         if kept.last == now {
@@ -291,7 +293,7 @@ impl<D, K: PartialEq> ServicePeer<D, K> {
         self.control.changed();
     }
 
-    /// The service's state, for changing the peer's details.
+    /// The handle to the service's state, for changes to the peer's details.
     pub fn told(&self) -> &SharedServiceState<D> {
         &self.told
     }
@@ -306,14 +308,14 @@ pub struct Service<D, K = ()> {
     told: SharedServiceState<D>,
     kept: Arc<Mutex<KeptState<K>>>,
     control: Arc<ServiceControl>,
-    /// Disconnects when the thread ends.
+    /// A channel that disconnects when the thread ends.
     running: Option<Receiver<()>>,
     file: Option<SocketFile>,
 }
 
 impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static> Service<D, K> {
-    /// Starts a service in a thread named `thread`; `at` is its name in the log, `file` the socket to remove at the
-    /// end.
+    /// Starts a service in a thread named `thread`. `at` identifies the service in the log; `file` is the socket file
+    /// to remove when the service is dropped.
     ///
     /// # Errors
     /// The system error if no descriptor or thread can be created.
@@ -326,12 +328,12 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         Self::begin(thread, at.to_string(), file, protocol, ServiceState::default(), KeptState::default(), None)
     }
 
-    /// Restores another process's service. It starts once the result's second part is dropped: until then the other
-    /// process may resume, and owns the file. The first peer of `protocol` counts as connected if `told` says so;
-    /// `kept` is its kept state.
+    /// Restores another process's service. The service starts once the returned [`PausedService`] is dropped; until
+    /// then, the other process owns the file and may resume. If `told` has a connected peer, the first peer of
+    /// `protocol` is that one, and `kept` is its kept state.
     ///
     /// # Errors
-    /// Like [`Service::start`].
+    /// As for [`Service::start`].
     pub fn restore<P: Protocol<Detail = D, Kept = K>>(
         thread: &str,
         at: impl Display,
@@ -381,37 +383,38 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
         Ok(Service { told, kept, control, running: Some(running), file })
     }
 
-    /// Makes the service's thread call this whenever a connecting, changing or leaving peer changed state that a
-    /// successor needs. Only the first call counts.
+    /// Sets the callback that the service's thread calls after each change of state that a successor needs. Only the
+    /// first call has an effect.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.control.on_change.set(Box::new(call));
     }
 
-    /// Makes the service's thread call this after a peer has connected or gone: [`Service::state`] then shows it. Only
-    /// the first call counts.
+    /// Sets the callback that the service's thread calls after a peer connected or disconnected and [`Service::state`]
+    /// reports it. Only the first call has an effect.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.control.on_peer.set(Box::new(call));
     }
 
     /// Pauses the thread between two messages of its peer, or between peers, until the result is dropped. The protocol
-    /// must support it ([`ServicePeer::asked_to_pause`]). `None`: the thread did not pause in time.
+    /// must support it ([`ServicePeer::asked_to_pause`]). `None` if the thread did not pause within 1 s.
     pub fn pause(&self) -> Option<PausedService> {
         self.control.pauses.wait()
     }
 
-    /// Asks the thread to pause, ahead of [`Service::pause`], which then waits less. Unless that is called, the thread
-    /// resumes when the result is dropped.
+    /// Asks the thread to pause without waiting, so that a later [`Service::pause`] waits less. Dropping the result
+    /// withdraws the request unless [`Service::pause`] was called.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.control.pauses.ask();
         AskedToPause(Arc::clone(&self.control))
     }
 
-    /// The current state of its peers.
+    /// Returns the current state of the service's peers.
     pub fn state(&self) -> ServiceState<D> {
         self.told.lock().clone()
     }
 
-    /// The kept state of its peer. It changes only with a call of [`Service::on_change`].
+    /// Returns the kept state of the service's peer. After each change, the thread calls the callback of
+    /// [`Service::on_change`].
     pub fn kept(&self) -> KeptState<K> {
         lock(&self.kept).clone()
     }
@@ -421,10 +424,10 @@ impl<D, K> Drop for Service<D, K> {
     fn drop(&mut self) {
         drop(self.file.take());
         self.control.stop.ring();
-        // The channel carries no message; it disconnects.
+        // No message is sent; the channel disconnects when the thread ends.
         let Some(thread) = self.running.take() else { return };
         if thread.recv_timeout(STOP_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-            tracing::info!("a port's thread takes its time to end");
+            tracing::info!("a port's thread did not end in time; it ends in the background");
             ends_later(thread);
         }
     }
@@ -439,10 +442,10 @@ struct ServiceThread<P: Protocol> {
 }
 
 impl<P: Protocol> ServiceThread<P> {
-    /// Waits for the next peer. `None`: the service must stop.
+    /// Waits for the next peer. `None` if the service must stop.
     fn next(&mut self) -> Option<Result<P::Connection, String>> {
         loop {
-            // A continued peer is present already, and keeps its own state.
+            // A restored peer is connected already, and pauses with its own state.
             if !self.told.lock().connected {
                 self.control.pause_without_peer();
             }
@@ -494,7 +497,7 @@ impl<P: Protocol> ServiceThread<P> {
         }
     }
 
-    /// Serves a peer until it leaves. Returns the outcome, and whether one of its doorbells blocked.
+    /// Serves a peer until it disconnects. Returns the outcome, and whether one of the peer's doorbells blocked.
     fn serve(&mut self, connection: P::Connection, is_news: bool) -> (Result<(), String>, bool) {
         let peer = match ServicePeer::new(&self.told, &self.kept, &self.control, self.protocol.fault(&connection)) {
             Ok(peer) => peer,

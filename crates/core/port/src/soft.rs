@@ -1,8 +1,8 @@
 //! Checksum and segmentation in software, for destinations that lack the offload.
 //!
-//! A frame crosses the switch unchanged: a 64 KiB segment without a checksum stays one as long as its receiver takes
-//! such frames. The work is done only here, for other receivers, on a private copy of the frame: a peer that changes
-//! bytes meanwhile affects nothing.
+//! A frame crosses the switch unchanged, for example as a 64 KiB segment without a checksum. Only for a receiver that
+//! does not accept such frames, this module finishes the offload, on a private copy of the frame: a peer that changes
+//! the original meanwhile has no effect.
 
 use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_mem::steps::{Step, step};
@@ -26,15 +26,15 @@ pub enum FrameForm {
     Segments {
         /// Number of segments.
         count: u32,
-        /// Length of the longest segment in bytes, headers included: all segments but the last have it.
+        /// Length of all segments but the last in bytes, headers included.
         longest: usize,
-        /// Length of the last segment.
+        /// Length of the last segment in bytes, headers included.
         last: usize,
     },
 }
 
 impl FrameForm {
-    /// The form for a destination with (or without) virtio-net headers, and therefore offloads.
+    /// Returns the form of a frame for a destination that does or does not accept offloads, i.e. virtio-net headers.
     #[inline]
     pub fn of(frame: &FrameRef<'_>, takes_offloads: bool) -> FrameForm {
         match frame.offload() {
@@ -54,7 +54,7 @@ impl FrameForm {
     }
 }
 
-/// Checks `header` against the last frame of the batch and records the pending offload.
+/// Checks `header` against the last frame of the batch and sets the offload pending on that frame.
 ///
 /// # Errors
 /// [`DropReason::BadVnetHeader`] if the header does not match; the frame is then removed from the batch.
@@ -84,32 +84,32 @@ pub fn header_bytes(offload: &Offload) -> [u8; 12] {
     offload.to_header().to_bytes_mrg()
 }
 
-/// The outcome of putting a frame at its destination.
+/// Outcome of putting a frame into a destination's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutResult {
     /// The frame found room.
     Done,
-    /// No room at present.
+    /// There is no room at present.
     Full,
-    /// The frame is too long, and never finds room.
+    /// The frame is too long and can never find room.
     TooLong,
 }
 
 /// A destination's room for the segments of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentRoom {
-    /// Free places.
+    /// Number of free buffers.
     pub free: usize,
-    /// All places.
+    /// Total number of buffers.
     pub all: usize,
-    /// Bytes of a place.
+    /// Size of a buffer in bytes.
     pub bytes: usize,
-    /// Bytes in front of a segment.
+    /// Bytes in front of each segment, e.g. its virtio-net header.
     pub lead: usize,
 }
 
 impl SegmentRoom {
-    /// Whether all segments of a frame find room now, or never can.
+    /// Whether to deliver a frame now: all its segments find room, or never can.
     fn takes(&self, form: FrameForm) -> bool {
         let FrameForm::Segments { count, longest, .. } = form else { return true };
         let need = (count as usize).saturating_mul((self.lead + longest).div_ceil(self.bytes.max(1)));
@@ -120,13 +120,13 @@ impl SegmentRoom {
 /// Private memory for deliveries, one per thread.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Whether a frame to be cut may wait until there is room for all of it.
+    /// Whether a frame to be cut waits until there is room for all its segments.
     whole: bool,
     /// The sender of the frames.
     origin: Origin,
     frame: Vec<u8>,
     segment: Vec<u8>,
-    /// The memory of [`crate::gro`]; `None` while in use there.
+    /// The memory of [`crate::gro`]; `None` while it is in use.
     pub(crate) gro: Option<Box<MergeScratch>>,
 }
 
@@ -137,7 +137,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Creates the memory. These are the only allocations it makes.
+    /// Creates the memory. No other method allocates.
     pub fn new() -> Self {
         Scratch {
             whole: false,
@@ -148,8 +148,8 @@ impl Scratch {
         }
     }
 
-    /// Finishes the offload pending on `frame` and passes the resulting frames to `out`, in order. Returns their
-    /// number.
+    /// Finishes the offload pending on `frame` in software, and passes the resulting frames to `out`, in order. Returns
+    /// their number.
     ///
     /// # Errors
     /// [`DropReason::BadVnetHeader`] if the frame's headers have changed since they were checked.
@@ -170,8 +170,8 @@ impl Scratch {
 }
 
 impl Scratch {
-    /// Sets whether frames of later deliveries may wait: then a frame is cut only where there is room for all of it,
-    /// and loses no part.
+    /// Sets whether frames of later deliveries may wait. If so, a frame is cut only if there is room for all its
+    /// segments.
     #[inline]
     pub fn may_wait(&mut self, whole: bool) {
         self.whole = whole;
@@ -189,14 +189,14 @@ impl Scratch {
         self.origin
     }
 
-    /// Whether frames may have to wait.
+    /// Whether frames may wait for room.
     pub fn may_have_to_wait(&self) -> bool {
         self.whole
     }
 
-    /// Like [`Scratch::soften`]; passes each resulting frame to `put` while there is room. Frames lost for other
-    /// reasons than lack of room are counted in `counters`. A frame that may wait is not begun before all of it fits
-    /// into `room`.
+    /// Like [`Scratch::soften`], but passes the resulting frames to `put` only while it finds room. Frames lost for
+    /// reasons other than lack of room are counted in `counters`. If frames may wait, a frame is not begun until all
+    /// its segments fit into `room`.
     pub fn soften_into(
         &mut self,
         frame: &FrameRef<'_>,
@@ -217,7 +217,7 @@ impl Scratch {
         });
         match (softened, result) {
             (Err(why), _) => counters.dropped(why, 1),
-            // Earlier segments found room: those without room are lost, as on a wire.
+            // Earlier segments were delivered; the rest is lost, as on a wire.
             (Ok(_), PutResult::Full) if any => counters.dropped(DropReason::NoRoom, 1),
             (Ok(_), other) => return other,
         }

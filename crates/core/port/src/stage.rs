@@ -1,8 +1,8 @@
-//! Variants of frames with a private head: decisions are made on a private copy of the first bytes, and that copy is
+//! Variants of frames with a private head: policies decide on a private copy of a frame's first bytes, and that copy is
 //! delivered.
 //!
-//! A frame can have several variants at the same time: unchanged, and with another VLAN tag or none. Only the first
-//! bytes are copied, the rest stays in place; a frame no longer than its head is a single piece.
+//! A frame can have several variants at the same time: unchanged, and with another VLAN tag or none. Only the head is
+//! copied; the rest stays in place.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -13,32 +13,33 @@ use netvale_wire::offload::{Gso, Offload};
 use crate::DropReason;
 use crate::batch::{BATCH, BATCH_FRAGS, Batch, MAX_FRAGS, MAX_FRAME};
 
-/// Bytes of a frame's head, unless more are requested.
+/// Maximum length of a frame's head in bytes, unless the whole frame is copied.
 pub const HEAD: usize = 192;
-/// Bytes of both addresses.
+/// Length of both addresses in bytes.
 const ADDRESSES: usize = 12;
-/// Bytes of a VLAN tag.
+/// Length of a VLAN tag in bytes.
 pub const TAG: usize = 4;
-/// Variants of a frame besides the unchanged one.
+/// Maximum number of a frame's variants with another tag.
 const OTHERS: usize = 2;
-/// Copies of a frame's head, at most: the head itself, and one for each variant.
+/// Maximum number of copies of a frame's head: the head itself, and one for each variant.
 const COPIES: usize = 2 + OTHERS;
-/// Room for frames with heads longer than [`HEAD`].
+/// Memory in bytes for frames that are copied whole.
 const DEEP: usize = COPIES * (MAX_FRAME + TAG);
 
-/// Leading bytes that all frames of a [run](Staging::run) share: both addresses, the EtherType, and the tag's content.
+/// Number of first bytes that are equal in all frames of a [run](Staging::run): both addresses, the EtherType, and the
+/// tag's control information.
 pub const ALIKE: usize = 16;
-/// Shorter frames are not part of a run: their length decides whether a tag is complete.
+/// Minimum length of a frame in a run: a shorter frame may contain an incomplete tag.
 const LEAST_ALIKE: usize = 20;
 
-/// A cache line of memory for heads. Short frames take one each: a batch of them leaves room in the cache for the
+/// A cache line of memory for heads. A short frame takes only one, so that a batch leaves room in the cache for the
 /// frames themselves.
 #[repr(align(64))]
 #[expect(dead_code, reason = "several lines in a row are used together, by the address of the first")]
 struct CacheLine(UnsafeCell<[u8; LINE]>);
 
 const LINE: usize = 64;
-/// Lines of the longest head.
+/// Number of cache lines for the longest head with a tag.
 const LINES: usize = (HEAD + TAG).div_ceil(LINE);
 
 /// A variant's change of the outermost tag.
@@ -54,7 +55,7 @@ impl Retag {
     /// No change.
     pub const NONE: Retag = Retag { strip: false, push: None };
 
-    /// Copies a frame's head with the change applied. `None` if the head is too short.
+    /// Copies a frame's head to `into` with the change applied. `None` if the head is too short.
     #[must_use]
     pub fn apply<'a>(self, head: &[u8], into: &'a mut [u8; HEAD + TAG]) -> Option<&'a [u8]> {
         let rest = head.get(ADDRESSES + if self.strip { TAG } else { 0 }..)?;
@@ -74,11 +75,11 @@ impl Retag {
     }
 }
 
-/// How frames with equal first bytes get another tag in place: the whole change lies in their first bytes.
+/// The change of tag for frames with equal first bytes: it affects only these bytes, so it is applied in place.
 struct RetagStart {
     /// The new first bytes of an area.
     bytes: [u8; ALIKE],
-    /// Offset in the area for the frame's copy, and for the variant's first byte.
+    /// Offsets in the area: of the frame's copy, and of the variant's first byte.
     lead: usize,
     begin: usize,
 }
@@ -106,23 +107,23 @@ impl RetagStart {
     }
 }
 
-/// A copied head.
+/// A private copy of a frame's head.
 #[derive(Clone, Copy, Debug)]
 struct CopiedHead {
     at: *const u8,
     len: u32,
 }
 
-/// Variants of a batch's frames. Its memory is reused from batch to batch.
+/// The variants of a batch's frames. The memory is reused for the next batch.
 pub struct Stage {
     variants: Batch,
     lines: Box<[CacheLine]>,
     used_lines: usize,
     deep: Box<[UnsafeCell<u8>]>,
     used_deep: usize,
-    /// The frame whose head was copied last, and that copy.
+    /// Index of the frame whose head was copied last, and the copy.
     last: Option<(usize, CopiedHead)>,
-    /// Frames copied as a whole, which stay when their ingress is released.
+    /// Variants that were copied whole and stay after their ingress is released.
     own: Vec<Box<[u8]>>,
 }
 
@@ -139,7 +140,7 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// Creates the memory: the only allocation except in `keep`.
+    /// Creates the memory. Only `keep` allocates more.
     #[must_use]
     pub fn new() -> Stage {
         let variants = (1 + OTHERS) * BATCH;
@@ -166,7 +167,7 @@ impl Stage {
         }
     }
 
-    /// Unreferenced room for a head with a tag; [`Stage::use_area`] sets how much of it is used.
+    /// Returns an unreferenced area for a head with a tag. [`Stage::use_area`] sets how much of it is used.
     #[inline]
     fn area(&self) -> Option<*mut u8> {
         let lines = self.lines.get(self.used_lines..)?.get(..LINES)?;
@@ -179,7 +180,7 @@ impl Stage {
         self.used_lines += len.div_ceil(LINE);
     }
 
-    /// The first bytes shared with the frame whose head was copied last; `None` if that is too short to tell.
+    /// The first bytes of the head that was copied last; `None` if it is shorter than [`LEAST_ALIKE`].
     #[inline]
     fn first_bytes(&self) -> Option<[u8; ALIKE]> {
         let (_, head) = self.last.filter(|(_, head)| head.len as usize >= LEAST_ALIKE)?;
@@ -192,7 +193,7 @@ impl Stage {
     pub(crate) fn head_of(&self, variant: u16) -> &[u8] {
         let Some(frame) = self.variants.get(variant.into()) else { return &[] };
         let (at, len) = frame.piece(0).raw();
-        // SAFETY: the first piece of each variant lies in memory of this value, and is not written before the variants
+        // SAFETY: the first piece of each variant is in memory of this value, and is not written before the variants
         // are cleared.
         unsafe { std::slice::from_raw_parts(at, len) }
     }
@@ -203,7 +204,8 @@ impl Stage {
         &self.variants
     }
 
-    /// Copies the variants that lie partly in the ingress's memory. Allocates: not for the packet path.
+    /// Copies all variants into their own memory, so that they no longer refer to the ingress's. Allocates: not for the
+    /// packet path.
     pub(crate) fn keep(&mut self) {
         let mut kept = Batch::with_room(self.variants.len(), 0);
         for frame in self.variants.iter() {
@@ -225,7 +227,7 @@ pub struct Staging<'s> {
 }
 
 impl<'s> Staging<'s> {
-    /// Lends the stage that stays with these frames, and discards its contents.
+    /// Creates the staging of `frames`, and discards the stage's contents.
     ///
     /// # Safety
     /// The stage must be cleared before the frames are.
@@ -235,13 +237,14 @@ impl<'s> Staging<'s> {
         Staging { frames, stage }
     }
 
-    /// The unchanged frames. Decisions use [`Staging::head`].
+    /// The taken frames in the ingress's memory. Policies decide on [`Staging::head`] instead.
     #[inline]
     pub fn frames(&self) -> &'s Batch {
         self.frames
     }
 
-    /// Copies the head of frame `i`: `want` bytes if the frame is longer than [`HEAD`], otherwise all.
+    /// Copies the head of frame `i`: the whole frame if it has at most [`HEAD`] bytes, otherwise `want` bytes, at most
+    /// [`HEAD`].
     #[inline]
     pub fn head(&mut self, i: usize, want: usize) -> &[u8] {
         let (Some(frame), Some(at)) = (self.frames.get(i), self.stage.area()) else { return &[] };
@@ -253,8 +256,8 @@ impl<'s> Staging<'s> {
         unsafe { std::slice::from_raw_parts(at, len) }
     }
 
-    /// Copies the whole of the frame whose head was copied last; the copy is its head from now on. `None` if there is
-    /// no room for it and its variants: earlier ones have to be delivered first. There is always room for one frame.
+    /// Copies all of the frame whose head was copied last; the copy becomes its head. `None` if there is no room for
+    /// the frame and its variants: the earlier variants must be delivered first. There is always room for one frame.
     pub fn whole(&mut self) -> Option<&[u8]> {
         let (i, old) = self.stage.last.take()?;
         let frame = self.frames.get(i)?;
@@ -276,10 +279,10 @@ impl<'s> Staging<'s> {
         Some(unsafe { std::slice::from_raw_parts(at, len) })
     }
 
-    /// Makes variants of consecutive frames of a range, as long as they are like the one whose head was copied last:
-    /// single pieces that begin with the same [`ALIKE`] bytes, with no offload pending. Copies `want` bytes of those
-    /// longer than [`HEAD`]; without `want`, such frames end the run. `takes` gets each frame's number, head and
-    /// length, and decides whether to make a variant. Returns the number of the first frame that differs.
+    /// Creates variants of a run: consecutive frames that are single pieces with no offload pending and begin with the
+    /// same [`ALIKE`] bytes as the head that was copied last. Copies `want` bytes of frames longer than [`HEAD`];
+    /// without `want`, such a frame ends the run. `takes` gets each frame's index, head and length, and returns whether
+    /// to create a variant. Returns the index of the first frame after the run.
     #[inline]
     pub fn run(
         &mut self,
@@ -300,8 +303,8 @@ impl<'s> Staging<'s> {
         next
     }
 
-    /// The same for frames `LONG`er than [`HEAD`], of which `want` bytes are copied, or for shorter ones. A separate
-    /// function: its loop then gets the registers that it needs.
+    /// Like `run`, but either only for frames longer than [`HEAD`] (`LONG`), of which it copies `want` bytes, or only
+    /// for the others. Not inlined, so that the loop gets the registers that it needs.
     #[inline(never)]
     fn run_of<const LONG: bool>(
         &mut self,
@@ -361,7 +364,7 @@ impl<'s> Staging<'s> {
         self.stage.variants.len()
     }
 
-    /// Makes a variant of frame `i`, whose head was copied last. Returns the variant's number.
+    /// Creates a variant of frame `i`, whose head must be the one copied last. Returns the variant's index.
     ///
     /// # Errors
     /// [`DropReason::BadVnetHeader`] if a checksum would begin in the removed tag; [`DropReason::TooLong`] if there is
@@ -390,7 +393,7 @@ impl<'s> Staging<'s> {
         Ok(variant)
     }
 
-    /// Copies the head with another tag into an area of its own.
+    /// Copies the head, with the tag changed, into a new area.
     #[inline]
     fn retagged(&mut self, head: CopiedHead, retag: Retag) -> Option<(*const u8, u32)> {
         let len = head.len as usize;
@@ -406,7 +409,8 @@ impl<'s> Staging<'s> {
         Some((to, written as u32))
     }
 
-    /// The same for a head longer than an area, if there is room. A head too short to lose a tag has no variant.
+    /// Like `retagged`, for a head longer than an area. `None` if there is no room, or if the head is too short to
+    /// contain the tag to remove.
     #[cold]
     fn retagged_deep(&mut self, head: CopiedHead, retag: Retag) -> Option<(*const u8, u32)> {
         let len = head.len as usize;
@@ -422,7 +426,7 @@ impl<'s> Staging<'s> {
     }
 }
 
-/// Writes the head with another tag. Returns its length.
+/// Writes the head to `to` with the tag changed. Returns the new length.
 ///
 /// # Safety
 /// `from` has `len` readable bytes, at least both addresses and the removed tag; `to` is writable for `len` + [`TAG`]
@@ -440,7 +444,7 @@ unsafe fn retag_into(from: *const u8, len: usize, retag: Retag, to: *mut u8) -> 
     ADDRESSES + tag.len() + len - skipped
 }
 
-/// The offload of a frame whose headers move with its tag. `None` if the checksum begins in the removed tag.
+/// Adjusts an offload's offsets to the change of tag. `None` if the checksum begins in the removed tag.
 fn moved(offload: Offload, retag: Retag) -> Option<Offload> {
     let by = |at: u16| {
         let at =

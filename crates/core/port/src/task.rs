@@ -8,10 +8,10 @@ use std::time::Duration;
 ///
 /// `W` is memory that the tasks of a worker share.
 pub trait Task<W>: Any + Send {
-    /// Does the available work, up to a batch.
+    /// Does the available work, at most one batch.
     fn pass(&mut self, work: &mut W) -> PassResult;
 
-    /// Asks for a wake-up. Returns whether there is work already: then do not sleep.
+    /// Requests a wake-up. Returns true if there is work already; the worker must then not sleep.
     fn arm(&mut self) -> bool {
         false
     }
@@ -27,33 +27,34 @@ pub trait Task<W>: Any + Send {
     /// Clears a pending wake-up after `wake_fd` became readable.
     fn woken(&mut self) {}
 
-    /// Whether looking for work is just a memory access. If not (it is a system call), the worker looks only after
-    /// `wake_fd` became readable.
+    /// Whether checking for work needs no system call. If it needs one, the worker checks only after `wake_fd` became
+    /// readable.
     fn is_cheap(&self) -> bool {
         true
     }
 
-    /// Asks the receiver of held frames to announce room; call [`Task::pass`] once more before sleeping. Returns the
-    /// descriptor that becomes readable then, if the receiver can announce it.
+    /// Requests an announcement of room from the receiver of held frames. Returns the descriptor that becomes readable
+    /// when there is room, if the receiver can announce it. The worker must call [`Task::pass`] once more before it
+    /// sleeps.
     fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Withdraws the request. `forget` gets the descriptor that [`Task::ask_for_room`] returned.
+    /// Withdraws the request of [`Task::ask_for_room`], and passes the descriptor that it returned to `forget`.
     fn stop_asking(&mut self, _forget: &mut dyn FnMut(BorrowedFd<'_>)) {}
 
-    /// Prepares for the end of the port: from now on, frames without room are counted as drops instead of waiting. The
-    /// caller repeats [`Task::pass`] until no frames are left.
+    /// Prepares for the end of the port: from now on, frames that find no room are dropped and counted instead of
+    /// waiting. The caller repeats [`Task::pass`] until no frames are left.
     fn stop_waiting(&mut self) {}
 
-    /// Prepares for a pause of the worker: does the work that waits only for time.
+    /// Prepares for a pause of the worker: does the work that would otherwise wait until its time has come.
     fn hurry(&mut self, _work: &mut W) {}
 
-    /// Enters the pause, after which another process may take over: copies the frames that wait for room, gives their
-    /// memory back, and brings the ring's state up to date.
+    /// Enters the pause, after which another process may take over: copies the frames that wait for room, releases
+    /// their slots, and brings the ring's state up to date.
     fn settle(&mut self) {}
 
-    /// The longest time that the worker may sleep without a wake-up for this task.
+    /// Maximum time for which the worker may sleep without a wake-up for this task; `None`: no limit.
     fn nap(&self) -> Option<Duration> {
         None
     }
@@ -66,7 +67,7 @@ pub enum PassResult {
     Idle,
     /// Number of frames forwarded or dropped.
     Frames(usize),
-    /// Frames wait for room at a destination that does not announce it. Call again.
+    /// Frames wait for room at a destination. Call again.
     Held,
 }
 

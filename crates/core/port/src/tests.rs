@@ -12,12 +12,12 @@ use netvale_mem::{PortShape, Region};
 use crate::ring_out::RingEgress;
 use crate::{Batch, Egress, Ingress, Scratch};
 
-/// Delivers `frames` as one batch, the third one marked by `mark`.
+/// Delivers `frames` as one batch, the third frame marked by `mark`.
 pub(crate) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mut Batch)) -> usize {
     with_batch(frames, mark, |batch, picks| egress.deliver(batch, picks, &mut Scratch::new()))
 }
 
-/// Passes `frames` to `f` as one batch, the third one marked by `mark`, with the picks of all of them.
+/// Passes `frames` to `f` as one batch, the third frame marked by `mark`, with picks for all frames.
 pub(crate) fn with_batch<R>(
     frames: &[Vec<u8>],
     mark: impl Fn(&mut Batch),
@@ -35,7 +35,7 @@ pub(crate) fn with_batch<R>(
     show(&batch, &picks)
 }
 
-/// Takes one batch of an ingress, as bytes.
+/// Takes one batch from an ingress, and returns its frames as bytes.
 pub(crate) fn taken(ingress: &mut dyn Ingress) -> Vec<Vec<u8>> {
     let mut batch = Batch::new();
     // SAFETY: the batch is read before `release`, and ends here.
@@ -46,7 +46,7 @@ pub(crate) fn taken(ingress: &mut dyn Ingress) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The frames of a batch.
+/// The frames of a batch as bytes.
 pub(crate) fn bytes(batch: &Batch) -> Vec<Vec<u8>> {
     let frames = batch.iter().map(|f| {
         let mut bytes = vec![0; f.len()];
@@ -72,7 +72,7 @@ pub(crate) fn ring() -> (RingEgress, AppRing) {
     (RingEgress::new(mem, host, 0, Arc::default()), receiver)
 }
 
-/// The frames in the slots that the receiver got since the last call.
+/// The contents of the slots that the receiver got since the last call.
 pub(crate) fn received(receiver: &mut AppRing) -> Vec<Vec<u8>> {
     receiver.sync();
     let slots = (0..receiver.space()).map(|k| receiver.slot(receiver.at(k)));

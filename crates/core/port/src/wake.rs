@@ -1,4 +1,4 @@
-//! The epoll set that a worker sleeps on for a peer's ring.
+//! The epoll set on which a worker sleeps for a peer's ring.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,12 +7,12 @@ use netvale_mem::notify::Doorbell;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Result;
 
-/// epoll data of the peer's doorbell, and of all other descriptors.
+/// epoll data that identifies the peer's doorbell, and all other descriptors.
 const PEER: u64 = 1;
 const OTHER: u64 = 0;
 
-/// An epoll set that wakes the worker that owns a peer's ring: for the peer's doorbell while a peer is present, for
-/// other sources of work, and for the control thread.
+/// An epoll set that wakes the worker that owns a peer's ring. The peer's doorbell, other sources of work, and the
+/// control thread ([`WakeSet::poke`]) wake it.
 #[derive(Debug)]
 pub struct WakeSet {
     epoll: OwnedFd,
@@ -20,7 +20,7 @@ pub struct WakeSet {
 }
 
 impl WakeSet {
-    /// Creates a set that contains only [`WakeSet::poke`].
+    /// Creates a set that only [`WakeSet::poke`] wakes.
     ///
     /// # Errors
     /// The error of epoll_create(2), eventfd(2) or epoll_ctl(2).
@@ -30,8 +30,8 @@ impl WakeSet {
         Ok(this)
     }
 
-    /// Adds the peer's doorbell. It is never read: the edge is enough, and a peer that fills its counter changes
-    /// nothing.
+    /// Adds the peer's doorbell, edge-triggered. The doorbell is never read, so a peer that saturates its counter has
+    /// no effect.
     ///
     /// # Errors
     /// The error of epoll_ctl(2).
@@ -51,17 +51,17 @@ impl WakeSet {
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN | epoll::EventFlags::ET)
     }
 
-    /// Has a descriptor that was [added](WakeSet::add) wake the worker when it becomes writable, too, or no more.
+    /// Sets whether a descriptor that was [added](WakeSet::add) also wakes the worker when it becomes writable.
     pub fn watch_room(&self, fd: impl AsFd, on: bool) {
         let room = if on { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         let events = epoll::EventFlags::IN | epoll::EventFlags::ET | room;
-        // Fails only if it is not in the set.
+        // Fails only if the descriptor is not in the set.
         let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(OTHER), events);
     }
 
     /// Removes a descriptor.
     pub fn remove(&self, fd: impl AsFd) {
-        // Fails only if it was never added.
+        // Fails only if the descriptor is not in the set.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
@@ -70,7 +70,7 @@ impl WakeSet {
         self.poke.ring();
     }
 
-    /// Clears pending wake-ups: the next wait sleeps. Returns whether one came from the peer.
+    /// Clears pending wake-ups, so that the next wait sleeps. Returns whether one of them came from the peer.
     pub fn drain(&self) -> bool {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 4];
         let immediately = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -80,7 +80,7 @@ impl WakeSet {
 }
 
 impl AsFd for WakeSet {
-    /// A descriptor that is readable when there is a reason to wake up.
+    /// A descriptor that is readable while a wake-up is pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -96,8 +96,8 @@ mod tests {
         poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
     }
 
-    /// Objective: each of the three sources wakes, once; only the peer's is reported as such; a removed one no longer
-    /// wakes.
+    /// Objective: each of the three sources wakes once; only the peer's wake-up is reported as the peer's; a removed
+    /// source no longer wakes.
     #[test]
     fn each_source_wakes_once() {
         let set = WakeSet::new().unwrap();
@@ -118,7 +118,7 @@ mod tests {
         assert!(!is_ready(&set));
     }
 
-    /// Objective: a descriptor wakes by its room only while that is watched, also if there is some when it begins.
+    /// Objective: a writable descriptor wakes only while its room is watched, even if it was writable before.
     #[test]
     fn room_wakes_when_it_is_watched() {
         let set = WakeSet::new().unwrap();

@@ -1,4 +1,5 @@
-//! A switch inside a program, with no daemon: two ports, one thread, frames from the first to the second.
+//! A switch embedded in a program, without a daemon: one thread forwards frames from the first of two ports to the
+//! second.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, Switch}
 
 const SLOTS: u32 = 256;
 
-/// A port of the switch: the forwarder of its tx ring, and the application's side of the two rings.
+/// Creates a port of the switch. Returns the forwarder of its tx ring, and the application's side of both rings.
 fn port(switch: &Arc<Switch>, name: &str) -> Result<(Forwarder, AppRing, AppRing), Box<dyn std::error::Error>> {
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
     let mem = Region::private(RegionSizes::for_port(2, SLOTS, DEFAULT_BUF_SIZE, 0, 0))?.port(shape).map(Arc::new)?;

@@ -1,17 +1,17 @@
-//! First phase: finds the destination of each frame of a batch.
+//! First phase of forwarding: finds the destination of each frame of a batch.
 
 use netvale_port::{BATCH, Batch, DropReason, FrameRef, MOST_NEWS, RingCounters};
 
 use crate::fdb::{Fdb, PortId};
 use crate::table::MAX_PORTS;
 
-/// Destination of flooded frames: every port but the sender's.
+/// Destination of flooded frames: all ports except the sender's.
 pub(crate) const FLOOD: u8 = 254;
-/// Destination of frames to no port.
+/// Destination of frames that go to no port.
 pub(crate) const NOWHERE: u8 = 255;
 const END: u16 = u16::MAX;
 
-/// A batch grouped by destination: for each port a list of frames in order, and one list of the flooded frames.
+/// The frames of a batch grouped by destination: a list for each port, and one list of flooded frames, each in order.
 pub struct DestinationGroups {
     next: [u16; BATCH],
     /// First and last frame of each port's list; entry [`FLOOD`] is the list of flooded frames.
@@ -31,7 +31,7 @@ impl Default for DestinationGroups {
 }
 
 impl DestinationGroups {
-    /// Groups frames with given destinations: ports, [`FLOOD`] or [`NOWHERE`].
+    /// Groups frames by the destinations that `to` returns: ports, [`FLOOD`] or [`NOWHERE`].
     pub(crate) fn sort(&mut self, frames: std::ops::Range<usize>, to: impl Fn(usize) -> u8) {
         self.reset();
         let mut uniform = true;
@@ -41,7 +41,7 @@ impl DestinationGroups {
         self.only = self.active.first().copied().filter(|_| uniform && self.active.len() == 1);
     }
 
-    /// Learns the sources of a range of `batch`, looks their destinations up, and groups them.
+    /// Learns the sources of a range of `batch`, looks up the destinations, and groups the frames.
     #[cold]
     pub(crate) fn classify_range(
         &mut self,
@@ -55,7 +55,7 @@ impl DestinationGroups {
         self.classify_with(frames, from, fdb, counters, destination_or_elsewhere);
     }
 
-    /// Learns the sources of `batch`, looks its destinations up, and groups its frames.
+    /// Learns the sources of `batch`, looks up the destinations, and groups the frames.
     pub fn classify(&mut self, batch: &Batch, from: PortId, fdb: &Fdb, counters: &RingCounters) {
         if fdb.asks() {
             self.classify_with(batch.iter().enumerate(), from, fdb, counters, destination_or_elsewhere);
@@ -64,7 +64,8 @@ impl DestinationGroups {
         }
     }
 
-    /// The loop, in several instances: asking ports about addresses costs nothing where no port is asked.
+    /// The loop of `classify`, with one instance per kind of look-up, so that address finders cost nothing if there are
+    /// none.
     #[inline(never)]
     fn classify_with<'a>(
         &mut self,
@@ -85,7 +86,7 @@ impl DestinationGroups {
                     counters.dropped(DropReason::Runt, 1);
                     NOWHERE
                 }
-                // Runs of frames of one conversation are the rule; no entry can change within a run.
+                // Consecutive frames mostly have equal addresses, which need no second look-up.
                 Some(pair) if pair == last && !frame.no_learn() => last_to,
                 Some((dst, src)) => {
                     if !frame.no_learn() && news > 0 {
@@ -116,7 +117,7 @@ impl DestinationGroups {
         self.only = None;
     }
 
-    /// Appends frame `i` to a list. Returns whether the list belongs to a single port.
+    /// Appends frame `i` to the list of `to`. Returns whether that is the list of a single port.
     #[inline]
     fn append(&mut self, to: u8, i: u16) -> bool {
         if to == NOWHERE {
@@ -136,13 +137,13 @@ impl DestinationGroups {
         to != FLOOD
     }
 
-    /// The port of all frames, if there is only one.
+    /// The port to which all frames go, if there is only one.
     #[inline]
     pub fn only(&self) -> Option<PortId> {
         self.only
     }
 
-    /// Ports with frames of their own.
+    /// Ports to which frames are addressed.
     pub fn active(&self) -> &[PortId] {
         &self.active
     }
@@ -152,8 +153,8 @@ impl DestinationGroups {
         self.lists[usize::from(FLOOD)].0 != END
     }
 
-    /// Writes the frames to this port alone, in order, into `picks`. A separate function: its loop then gets the few
-    /// registers it needs.
+    /// Writes the indices of the frames addressed to this port into `picks`, in order. Not inlined, so that the loop
+    /// gets the registers that it needs.
     #[inline(never)]
     pub fn own<'a>(&self, port: PortId, picks: &'a mut [u16]) -> &'a [u16] {
         let mut next = self.lists[usize::from(port)].0;
@@ -167,13 +168,13 @@ impl DestinationGroups {
         &picks[..n]
     }
 
-    /// Writes the frames for a port, in order, into `picks`: the frames to it alone if `own`, and the flooded ones if
-    /// `flood`.
+    /// Writes the indices of the frames for a port into `picks`, in order: those addressed to it if `own`, and the
+    /// flooded ones if `flood`.
     pub fn picks<'a>(&self, port: PortId, own: bool, flood: bool, picks: &'a mut [u16]) -> &'a [u16] {
         let mut a = if own { self.lists[usize::from(port)].0 } else { END };
         let mut b = if flood { self.lists[usize::from(FLOOD)].0 } else { END };
         let mut n = 0;
-        // END is larger than any frame's number, so the smaller of the two is the next in order.
+        // END is larger than any index, so the smaller of the two is the next in order.
         while let Some(place) = picks.get_mut(n).filter(|_| a != END || b != END) {
             let from = if a < b { &mut a } else { &mut b };
             *place = *from;
@@ -189,7 +190,7 @@ fn destination(dst: u64, fdb: &Fdb) -> u8 {
     if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).unwrap_or(FLOOD) }
 }
 
-/// The same, also asking ports about addresses that the table does not know.
+/// Like `destination`, but also asks the address finders about addresses missing from the table.
 #[inline]
 fn destination_or_elsewhere(dst: u64, fdb: &Fdb) -> u8 {
     if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).or_else(|| fdb.elsewhere(0, dst)).unwrap_or(FLOOD) }

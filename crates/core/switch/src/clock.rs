@@ -5,7 +5,7 @@ use std::time::Instant;
 
 static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Nanoseconds since a moment before the first call.
+/// Returns the nanoseconds since a fixed moment in the past.
 #[inline]
 pub fn now() -> u64 {
     BEGIN.elapsed().as_nanos() as u64

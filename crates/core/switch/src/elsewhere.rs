@@ -1,6 +1,6 @@
-//! Ports that know addresses behind them without having seen their frames: tunnels whose control plane lists the
-//! addresses at the other ends. They are asked about an address missing from the forwarding table before its frame is
-//! flooded.
+//! Address finders: ports that can find addresses behind them from which no frame has come, such as tunnels whose
+//! control plane lists the addresses at the remote ends. The switch asks them about an address missing from the
+//! forwarding table before it floods the frame.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use arc_swap::ArcSwap;
 
 use crate::owners::PortId;
 
-/// Knowledge of addresses behind a port. Used by workers: it neither allocates nor waits.
+/// Finds addresses behind a port. Workers call it, so it neither allocates nor waits.
 pub trait AddressFinder: Send + Sync {
-    /// Whether the address (in wire order, first byte lowest) is behind the port.
+    /// Whether the address (first byte on the wire lowest) is behind the port.
     fn knows(&self, mac: u64) -> bool;
 }
 
@@ -23,7 +23,7 @@ struct AskedPort {
     by: Arc<dyn AddressFinder>,
 }
 
-/// The ports to ask.
+/// The address finders of a switch, with their ports and VLANs.
 #[derive(Default)]
 pub(crate) struct AddressFinders {
     any: AtomicBool,
@@ -31,13 +31,13 @@ pub(crate) struct AddressFinders {
 }
 
 impl AddressFinders {
-    /// Whether any port is asked.
+    /// Whether there are any address finders.
     #[inline]
     pub fn is_there(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// The port that knows an address in a VLAN (0 without VLANs).
+    /// Finds the port behind which an address is, in a VLAN (0 without VLANs).
     #[inline]
     pub fn find(&self, vlan: u16, mac: u64) -> Option<PortId> {
         if self.is_there() { self.ask(vlan, mac) } else { None }
@@ -48,7 +48,7 @@ impl AddressFinders {
         self.all.load().iter().find(|asked| asked.vlan == vlan && asked.by.knows(mac)).map(|asked| asked.port)
     }
 
-    /// Sets the VLANs (possibly none) about whose addresses a port is asked; `None` when the port goes.
+    /// Sets a port's address finder and the VLANs for which it is asked (possibly none); `None` removes it.
     pub fn set(&self, port: PortId, vlans: &[u16], by: Option<&Arc<dyn AddressFinder>>) {
         let mut all: Vec<_> = self.all.load().iter().filter(|asked| asked.port != port).cloned().collect();
         all.extend(
@@ -61,6 +61,6 @@ impl AddressFinders {
 
 impl fmt::Debug for AddressFinders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ports are asked", self.all.load().len())
+        write!(f, "{} address finders", self.all.load().len())
     }
 }

@@ -1,4 +1,4 @@
-//! A port of a switch.
+//! Ports as a switch's table stores them.
 
 use std::sync::Arc;
 
@@ -15,51 +15,51 @@ use crate::trace::Trace;
 /// A port to attach.
 #[derive(Clone, Default)]
 pub struct AttachedPort {
-    /// Its name on the switch.
+    /// Name of the port on the switch.
     pub name: String,
-    /// Egresses to it, one per ring; empty for a port that only sends.
+    /// Egresses to the port, one per ring; empty for a port that only sends.
     pub egresses: Vec<Arc<dyn Egress>>,
-    /// Number of rings that its frames come from; 0 counts as 1.
+    /// Number of rings from which the port sends; 0 counts as 1.
     pub rings: usize,
-    /// Whether it holds senders back instead of dropping frames when full.
+    /// Whether the port, when full, holds senders back instead of dropping their frames.
     pub lossless: bool,
-    /// Its owner, for example a user's number. Ports of one owner share a part of the forwarding table.
+    /// Owner of the port, for example a user ID. Ports of one owner share a part of the forwarding table.
     pub owner: u32,
-    /// Limit of its owner's addresses in the forwarding table; `None`: the room of the table.
+    /// Maximum number of the owner's addresses in the forwarding table; `None`: the size of the table.
     pub most_addresses: Option<u32>,
-    /// Its policies, if any.
+    /// The port's policies, if any.
     pub policies: Option<Arc<CompiledPolicies>>,
 }
 
-/// A port in the table.
+/// A port in a switch's table.
 #[derive(Clone)]
 pub(crate) struct PortEntry {
     pub(crate) id: PortId,
-    /// The number of its attachment.
+    /// Number of the attachment, unique over time.
     pub(crate) since: u64,
     pub(crate) port: AttachedPort,
     pub(crate) owner: OwnerId,
-    /// The key that spreads frames over its queues.
+    /// Key of the hash that spreads flows over the port's queues.
     pub(crate) flows: FlowKey,
-    /// Whether it also holds back other owners' senders.
+    /// Whether a lossless port also holds back other owners' senders.
     pub(crate) holds_others: bool,
-    /// The state of holding senders back.
+    /// Limit on holding senders back.
     pub(crate) holding: Arc<HoldLimit>,
-    /// Run-time state of its policies.
+    /// Run-time state of the policies.
     pub(crate) state: Arc<PolicyState>,
-    /// Monitors that get copies of the frames it sends.
+    /// Monitors that get copies of frames that the port sends.
     pub(crate) tx_monitors: Vec<PortMonitor>,
-    /// Monitors that get copies of the frames it receives.
+    /// Monitors that get copies of frames that the port receives.
     pub(crate) rx_monitors: Vec<PortMonitor>,
-    /// Traces of the frames it sends.
+    /// Traces of frames that the port sends.
     pub(crate) traces: Vec<Arc<Trace>>,
 }
 
-/// Destinations of copies: for each ring of the watched port, a ring of the monitor, if that ring is watched. Empty: no
-/// ring is.
+/// For each ring of the watched port, the monitor's ring that gets copies of its frames; `None` if that ring is not
+/// watched. Empty if no ring is watched.
 pub type MonitorRings = Vec<Option<Arc<dyn Egress>>>;
 
-/// A copy monitor on a port.
+/// A monitor of a port's frames.
 #[derive(Clone)]
 pub(crate) struct PortMonitor {
     pub(crate) name: String,
@@ -67,7 +67,7 @@ pub(crate) struct PortMonitor {
 }
 
 impl PortMonitor {
-    /// The destination of copies from ring `ring`.
+    /// The egress for copies of frames of ring `ring`.
     #[inline]
     pub(crate) fn egress(&self, ring: usize) -> Option<&dyn Egress> {
         self.rings.get(ring)?.as_deref()
@@ -79,13 +79,13 @@ impl PortEntry {
         PortEntry { tx_monitors: tx, rx_monitors: rx, ..self.clone() }
     }
 
-    /// The origin of its frames.
+    /// The origin of frames that the port sends.
     #[inline]
     pub(crate) fn origin(&self) -> Origin {
         Origin { port: self.id, owner: self.port.owner }
     }
 
-    /// Whether frames of this owner may wait for room here.
+    /// Whether frames of this owner may wait for room at this port.
     pub(crate) fn may_hold(&self, from: OwnerId) -> bool {
         self.holds_others || from == self.owner
     }

@@ -1,13 +1,13 @@
 //! The forwarding table: the port behind which each address was last seen.
 //!
-//! Each entry is one 64-bit word (address 48 bits, port 8, age 8), eight to a cache line. Workers read and write it
-//! without a lock: a lost race costs one flooded frame, or one address that is learned with the next frame.
+//! An entry is one 64-bit word (address 48 bits, port 8, age 8); a cache line contains eight. Workers read and write
+//! entries without a lock: a lost race costs one flooded frame, or one address that is learned with the next frame.
 //!
-//! The table is bounded, and its hash is keyed with a secret: a flood of made-up addresses can neither grow it nor aim
-//! at one line. The ports' owners share it (module `owners`): in a full line the owner with the most entries loses one,
-//! so a flooder displaces its own addresses; past a limit an owner's new addresses displace only that owner's; and an
-//! address of one owner does not move to another's port until it expires.
-//! displace that owner's only; and an address of one owner does not move to another's port until it expires.
+//! The table has a fixed size, and its hash is keyed with a secret: a flood of forged addresses can neither make it
+//! grow nor aim at one line. The ports' owners share it (module `owners`). In a full line, the owner with the most
+//! entries loses one, so a flooder displaces its own addresses. New addresses of an owner at its limit displace only
+//! that owner's. If the table is sticky, an address of one owner does not move to another owner's port until it
+//! expires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -22,19 +22,19 @@ use crate::owners::{OwnerId, Owners};
 
 /// Number of entries in the default table: room for 8,192 addresses at half load.
 pub const DEFAULT_ENTRIES: usize = 16_384;
-/// Time without frames after which an address expires (IEEE 802.1D's default).
+/// Time without frames after which an address expires (default of IEEE 802.1D).
 pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
 
 const WAYS: usize = 8;
 const MAC: u64 = (1 << 48) - 1;
-/// Ages count ticks of this fraction of the ageing time; the 8-bit tick must not wrap within two ageing times.
+/// Number of ticks per ageing time. The 8-bit tick counter must not wrap around within two ageing times.
 const TICKS: u8 = 100;
 
 #[derive(Debug)]
 #[repr(align(64))]
 struct FdbLine([AtomicU64; WAYS]);
 
-/// The forwarding table of one switch: of its addresses, or of its addresses by VLAN.
+/// A forwarding table of a switch: it maps addresses, or addresses and VLANs, to ports.
 #[derive(Debug)]
 pub struct Fdb {
     lines: Box<[FdbLine]>,
@@ -45,28 +45,28 @@ pub struct Fdb {
     owners: Owners,
     /// Whether addresses stay with their owner.
     sticky: AtomicBool,
-    /// Number of frames whose source was not learned: another owner's address, or one above a limit.
+    /// Number of frames whose source was not learned because it is another owner's address, or because of a limit.
     refused: AtomicU64,
     beside: Arc<SharedFdb>,
 }
 
-/// State shared by the tables of a switch.
+/// State shared by a switch's forwarding tables.
 #[derive(Debug, Default)]
 pub(crate) struct SharedFdb {
-    /// Counts addresses that were learned, forgotten or moved.
+    /// Counts changes of the table: addresses learned, forgotten or moved.
     pub changes: ChangeCount,
-    /// Ports to ask about addresses missing from the table.
+    /// Ports that are asked about addresses missing from the table.
     pub elsewhere: AddressFinders,
 }
 
-/// An entry that [`Fdb::entries`] lists.
+/// An entry of a forwarding table, as [`Fdb::entries`] lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbEntry {
-    /// The address in wire order, first byte lowest.
+    /// The address, first byte on the wire lowest.
     pub mac: u64,
-    /// Its VLAN; 0 if the switch has none.
+    /// The address's VLAN; 0 if the switch has no VLANs.
     pub vlan: u16,
-    /// The port behind which it was seen.
+    /// The port behind which the address was last seen.
     pub port: PortId,
     /// Ticks since the address was last seen; see [`Fdb::tick_length`].
     pub ticks: u8,
@@ -77,21 +77,21 @@ pub struct FdbEntry {
 pub enum LearnResult {
     /// No change, or a group address.
     Known,
-    /// The address is new.
+    /// The address was added.
     New,
-    /// The address was behind this port before.
+    /// The address moved from this port.
     Moved(PortId),
-    /// The address belongs to this port, and stays there.
+    /// The address stays behind this port, which keeps it.
     Kept(PortId),
-    /// Its port, or the port's owner, is at the limit, or there is no room.
+    /// The port or its owner is at the limit, or there is no room.
     TooMany,
-    /// The batch is at its limit of new addresses.
+    /// The batch is at its limit of changes.
     Later,
 }
 
 impl Fdb {
-    /// Creates a table of at least `entries` entries, its hash keyed with `key` (from a random source). If `sticky`, an
-    /// address stays with its owner until it expires or its port leaves.
+    /// Creates a table of at least `entries` entries, with the random key `key` for its hash. If `sticky`, an address
+    /// stays with its owner until it expires or its port is detached.
     pub fn new(entries: usize, key: [u64; 2], sticky: bool) -> Self {
         let lines = Self::entries_of(entries) / WAYS;
         let line = || FdbLine(std::array::from_fn(|_| AtomicU64::new(0)));
@@ -103,7 +103,7 @@ impl Fdb {
         Fdb { lines, key, vlans: None, tick, owners, sticky: AtomicBool::new(sticky), refused, beside: Arc::default() }
     }
 
-    /// Creates a table of addresses by VLAN, with at least as many entries.
+    /// Creates a table that maps addresses and VLANs, with at least `entries` entries.
     pub(crate) fn by_vlan(entries: usize, key: [u64; 2], sticky: bool) -> Self {
         let vlans = Some(Mix::new(key));
         Fdb { vlans, ..Fdb::new(entries.max(Mix::LINES * WAYS), key, sticky) }
@@ -114,14 +114,15 @@ impl Fdb {
         &self.beside
     }
 
-    /// Makes this a table of the same switch as `other`: shares its state, and copies the owners of its ports.
+    /// Makes this a table of the same switch as `other`: shares the other table's state, and copies the owners of
+    /// ports.
     pub(crate) fn beside_of(self, other: &Fdb) -> Fdb {
         self.owners.copy(&other.owners);
         Fdb { beside: Arc::clone(&other.beside), ..self }
     }
 
-    /// Forgets an address behind another port than this one, unless that port keeps it. Returns whether it was
-    /// forgotten.
+    /// Removes an address if it is behind a port other than `port` and that port does not keep it. Returns whether it
+    /// was removed.
     pub(crate) fn forget_elsewhere(&self, vlan: u16, mac: u64, port: PortId) -> bool {
         let (line, word) = self.place(vlan, mac);
         let known = line.iter().map(|entry| (entry, entry.load(Ordering::Relaxed))).find(|(_, e)| e & MAC == word);
@@ -133,19 +134,19 @@ impl Fdb {
         true
     }
 
-    /// Whether ports are asked about addresses that the table does not know.
+    /// Whether there are address finders to ask about addresses missing from the table.
     #[inline]
     pub(crate) fn asks(&self) -> bool {
         self.beside.elsewhere.is_there()
     }
 
-    /// The port that knows an address missing from the table, if any.
+    /// Asks the address finders for the port of an address missing from the table.
     #[inline]
     pub(crate) fn elsewhere(&self, vlan: u16, mac: u64) -> Option<PortId> {
         self.beside.elsewhere.find(vlan, mac)
     }
 
-    /// Limits the addresses behind a port, and sets whether the present ones stay.
+    /// Limits the number of addresses behind a port, and sets whether the port keeps its addresses.
     pub(crate) fn restrict(&self, port: PortId, most: Option<u32>, keeps: bool) {
         self.owners.restrict(port, most.unwrap_or(u32::MAX), keeps);
     }
@@ -159,33 +160,33 @@ impl Fdb {
         self.sticky.load(Ordering::Relaxed)
     }
 
-    /// The number of entries of a table for which `asked` were requested.
+    /// Number of entries of a table that is created with `asked` entries.
     #[must_use]
     pub fn entries_of(asked: usize) -> usize {
         asked.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two() * WAYS
     }
 
-    /// Sets the owner of a port, and that owner's limit of addresses. Must be called before the port sends; until then
-    /// each port is an owner of its own.
+    /// Sets the owner of a port, and that owner's limit of addresses. Must be called before the port sends; until then,
+    /// each port counts as an owner of its own.
     pub(crate) fn own(&self, port: PortId, owner: OwnerId, most: u32) {
         self.owners.own(port, owner, most);
     }
 
-    /// The line and the word of an address in a VLAN. The word 0 is never found and never stored: of 2^48 pairs, one is
-    /// always flooded.
+    /// The line and the word of an address in a VLAN. The word 0 is never stored and never found, so one of 2^48 pairs
+    /// is always flooded.
     #[inline]
     fn place(&self, vlan: u16, mac: u64) -> (&[AtomicU64; WAYS], u64) {
         match &self.vlans {
             None => (self.line(mac), mac),
             Some(mix) => {
                 let (line, word) = mix.place(vlan, mac, self.lines.len());
-                // A number of lines is a power of two, and `line` is below it.
+                // The number of lines is a power of two, and `line` is below it.
                 (&self.lines[line & (self.lines.len() - 1)].0, word)
             }
         }
     }
 
-    /// The port behind which `mac` was last seen in a VLAN.
+    /// Looks up the port behind which `mac` was last seen in a VLAN.
     #[inline]
     pub(crate) fn lookup_in(&self, vlan: u16, mac: u64) -> Option<PortId> {
         let (line, word) = self.place(vlan, mac);
@@ -193,7 +194,7 @@ impl Fdb {
         (word != 0 && mac != 0).then(|| port_of(entry))
     }
 
-    /// Like [`Fdb::learn_some`], in a VLAN. Returns the outcome.
+    /// Like [`Fdb::learn_some`], for an address in a VLAN. Returns the outcome.
     #[inline]
     pub(crate) fn learn_in(&self, vlan: u16, mac: u64, port: PortId, news: &mut u32) -> LearnResult {
         let (line, word) = self.place(vlan, mac);
@@ -209,14 +210,14 @@ impl Fdb {
 
     #[inline]
     fn line(&self, mac: u64) -> &[AtomicU64; WAYS] {
-        // Multiply-shift: the product's top bits are a universal hash for a secret odd factor.
+        // Multiply-shift hashing: the top bits of a product with a secret odd factor are a universal hash.
         let product = (mac ^ self.key[0]).wrapping_mul(self.key[1]);
         let line = ((product >> 32) * self.lines.len() as u64) >> 32;
-        // A 32-bit fraction of the number of lines is below that number.
+        // `line` is a 32-bit fraction of the number of lines, so it is below that number.
         &self.lines[line as usize].0
     }
 
-    /// The port behind which `mac` was last seen.
+    /// Looks up the port behind which `mac` was last seen.
     #[inline]
     pub fn lookup(&self, mac: u64) -> Option<PortId> {
         let line = self.line(mac);
@@ -224,14 +225,14 @@ impl Fdb {
         (mac != 0).then(|| port_of(entry))
     }
 
-    /// Records that `mac` was seen behind `port`; writes only on a change. Does not learn the zero address and group
+    /// Records that `mac` was seen behind `port`; writes only if that is a change. Ignores the zero address and group
     /// addresses.
     #[inline]
     pub fn learn(&self, mac: u64, port: PortId) {
         self.learn_some(mac, port, &mut 1);
     }
 
-    /// The same for a batch with `news` changes left to its limit.
+    /// Like [`Fdb::learn`], for a batch that may make `news` more changes.
     #[inline]
     pub(crate) fn learn_some(&self, mac: u64, port: PortId, news: &mut u32) {
         if mac & 1 != 0 || mac == 0 {
@@ -239,13 +240,13 @@ impl Fdb {
         }
         let fresh = mac | u64::from(port) << 48 | u64::from(self.tick.load(Ordering::Relaxed)) << 56;
         let line = self.line(mac);
-        // Nearly every address is known already.
+        // Nearly every address is already in the table.
         if !line.iter().any(|entry| entry.load(Ordering::Relaxed) == fresh) {
             let _ = self.learn_anew(line, fresh, news);
         }
     }
 
-    /// Learns a change to the line: a new address, or a new port or age of a known one.
+    /// Changes the line: adds a new address, or updates the port or age of a known one.
     #[cold]
     fn learn_anew(&self, line: &[AtomicU64; WAYS], fresh: u64, news: &mut u32) -> LearnResult {
         let Some(left) = news.checked_sub(1) else { return LearnResult::Later };
@@ -262,7 +263,7 @@ impl Fdb {
         why
     }
 
-    /// Records a known address, perhaps behind another port.
+    /// Updates the age of a known address, and its port if it moved.
     fn refresh(&self, entry: &AtomicU64, old: u64, fresh: u64) -> LearnResult {
         let port = port_of(fresh);
         let other = port_of(old);
@@ -282,8 +283,9 @@ impl Fdb {
         LearnResult::Moved(other)
     }
 
-    /// Inserts a new address: in an empty entry, or over the oldest one of the owner with the most entries in the line.
-    /// For an owner at its limit, replaces only that owner's entries; for a port at its limit, none.
+    /// Inserts a new address: into an empty entry, or in place of the oldest one of the owner with the most entries in
+    /// the line. For an owner at its limit, replaces only that owner's entries. For a port at its limit, inserts
+    /// nothing.
     fn insert(&self, line: &[AtomicU64; WAYS], fresh: u64) -> LearnResult {
         if self.owners.is_full_port(port_of(fresh)) {
             return self.refuse(LearnResult::TooMany);
@@ -308,7 +310,7 @@ impl Fdb {
         LearnResult::New
     }
 
-    /// Exchanges an entry. Fails if another thread learned here at this moment: the next frame tries again.
+    /// Replaces an entry. Does nothing if another thread has just changed the entry: the next frame tries again.
     fn replace(&self, entry: &AtomicU64, old: u64, fresh: u64) {
         if entry.compare_exchange(old, fresh, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let behind = |e: u64| (e != 0).then(|| port_of(e));
@@ -323,33 +325,33 @@ impl Fdb {
         self.owners.of(port_of(entry))
     }
 
-    /// Number of frames whose source was not learned: the address is another owner's, or its owner is at the limit.
+    /// Number of frames whose source was not learned because it is another owner's address, or because of a limit.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// The interval between calls of [`Fdb::advance`] for a given ageing time.
+    /// Interval between calls of [`Fdb::advance`] for an ageing time.
     pub fn tick_length(ageing: Duration) -> Duration {
         (ageing / u32::from(TICKS)).max(Duration::from_millis(1))
     }
 
-    /// Advances the clock by one tick, and forgets addresses not seen for the ageing time.
+    /// Advances the clock by one tick, and removes addresses not seen for the ageing time.
     pub fn advance(&self) {
         let now = self.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.remove_where(|e| age(e, now) >= TICKS && !self.owners.keeps(port_of(e)));
     }
 
-    /// Forgets all addresses.
+    /// Removes all addresses.
     pub(crate) fn forget_all(&self) {
         self.remove_where(|_| true);
     }
 
-    /// Forgets all addresses behind a port.
+    /// Removes all addresses behind a port.
     pub fn forget_port(&self, port: PortId) {
         self.remove_where(|e| port_of(e) == port);
     }
 
-    /// Forgets the addresses behind a port, unless it keeps its own.
+    /// Removes the addresses behind a port, unless the port keeps its addresses.
     pub(crate) fn forget_learned(&self, port: PortId) {
         if !self.owners.keeps(port) {
             self.forget_port(port);
@@ -360,7 +362,7 @@ impl Fdb {
         for entry in self.lines.iter().flat_map(|l| &l.0) {
             let e = entry.load(Ordering::Relaxed);
             if e != 0 && gone(e) {
-                // If the entry changed meanwhile, the address was seen again, and stays.
+                // If the entry has changed meanwhile, the address was seen again and stays.
                 self.replace(entry, e, 0);
             }
         }
@@ -373,13 +375,13 @@ impl Fdb {
         let words = words.map(|(line, e)| (line, e.load(Ordering::Relaxed))).filter(|&(_, e)| e != 0);
         let entry = |(line, e): (usize, u64)| {
             let (vlan, mac) = self.vlans.as_ref().map_or((0, e & MAC), |mix| mix.unplace(line, e & MAC));
-            // An address behind a port that keeps its own may be older than ticks can express.
+            // The tick counter may have wrapped around for an address behind a port that keeps its addresses.
             FdbEntry { mac, vlan, port: port_of(e), ticks: age(e, now).min(TICKS) }
         };
         words.map(entry).collect()
     }
 
-    /// Number of addresses.
+    /// Number of addresses in the table.
     pub fn count(&self) -> usize {
         self.lines.iter().flat_map(|line| &line.0).filter(|entry| entry.load(Ordering::Relaxed) != 0).count()
     }
@@ -429,7 +431,7 @@ mod tests {
         }
     }
 
-    /// Objective: a port that floods made-up addresses displaces its own, not others'.
+    /// Objective: a port that floods forged addresses displaces its own addresses, not those of others.
     #[test]
     fn flood_hurts_the_flooder() {
         let t = fdb();
@@ -441,7 +443,8 @@ mod tests {
         assert!(t.entries().len() <= t.capacity());
     }
 
-    /// Objective: addresses expire after the ageing time unless seen again; a port's addresses are removed with it.
+    /// Objective: addresses expire after the ageing time unless seen again; a port's addresses are removed with the
+    /// port.
     #[test]
     fn addresses_expire_unless_seen_again() {
         let t = fdb();
@@ -458,8 +461,8 @@ mod tests {
         assert_eq!(t.lookup(0x200), None);
     }
 
-    /// Objective: a flood from many ports of one owner displaces that owner's addresses, not others'; past the limit it
-    /// does not even take free room; once its port has gone, an address makes room for others.
+    /// Objective: a flood from many ports of one owner displaces that owner's addresses, not those of others; at the
+    /// owner's limit, it does not even take free entries; a detached port's addresses free their entries.
     #[test]
     fn shared_out_by_owner() {
         let t = fdb();
@@ -480,8 +483,8 @@ mod tests {
         assert_eq!(of(12), 10);
     }
 
-    /// Objective: an address moves between ports of one owner; with sticky addresses, it moves to another owner's port
-    /// only after it expired.
+    /// Objective: an address moves between ports of one owner; in a sticky table, it moves to another owner's port only
+    /// after it expired.
     #[test]
     fn addresses_stay_with_their_owner() {
         for sticky in [false, true] {

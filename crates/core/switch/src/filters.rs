@@ -1,8 +1,8 @@
-//! Filters of a port: rules in order, of which the first to match decides.
+//! Filters of a port: an ordered list of rules, of which the first that matches decides.
 //!
-//! A frame may come with a pending offload: a checksum to fill in, a segment to cut. Rules must match the frames that
-//! leave: each frame cut from a segment, and no bytes under a checksum that is filled in later. Only frames with
-//! offloads, under rules that look behind their headers, pay for that.
+//! A frame may have a pending offload: a checksum to fill in, or a segmentation. Rules must decide on the frames that
+//! leave: each frame cut from a segment, and no bytes that a checksum later overwrites. This costs time only for frames
+//! with offloads under rules that read behind their headers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,20 +17,20 @@ use netvale_wire::layers::Layers;
 use netvale_wire::offload::{Gso, Offload};
 use netvale_wire::segment::Segmenter;
 
-/// Bytes of a long frame that filters see at least: a tag may have been removed from the copied bytes.
+/// Minimum number of bytes of a long frame that filters see: the head, from which a tag may have been removed.
 const SEEN: usize = HEAD - 4;
-/// Bytes of UDP over IPv4 headers, the shortest in front of an offload.
+/// Length of Ethernet, IPv4 and UDP headers, the shortest in front of the payload of a frame with an offload.
 const SHORTEST: usize = ethernet::HEADER_LEN + 20 + 8;
-/// Limit of frames cut from a segment for rules: no stack makes larger segments, and they would take too much of a
-/// worker's time.
+/// Maximum number of frames cut from a segment for rules. No network stack creates larger segments, and they would take
+/// too much of a worker's time.
 const MOST_CUT: usize = 1024;
 
-/// A rule.
+/// A rule of a port's filters.
 #[derive(Debug)]
 pub struct FilterRule {
-    /// Whether matching frames are dropped; otherwise they pass, whatever later rules say.
+    /// Whether matching frames are dropped; otherwise they pass, and later rules do not apply.
     pub drops: bool,
-    /// Matches frames.
+    /// The BPF program that matches frames.
     pub program: FilterProgram,
     frames: AtomicU64,
 }
@@ -42,31 +42,31 @@ impl FilterRule {
         Arc::new(FilterRule { drops, program, frames: AtomicU64::new(0) })
     }
 
-    /// Number of frames that it decided.
+    /// Number of frames that the rule decided.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Adds the frames that another process's rule decided.
+    /// Adds the number of frames that the rule decided in another process.
     pub fn count(&self, frames: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
     }
 }
 
-/// Rules in order.
+/// An ordered list of rules.
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
     rules: Vec<Arc<FilterRule>>,
-    /// Number of leading bytes of a frame that the rules look at, at most.
+    /// Maximum number of first bytes of a frame that the rules read.
     reach: usize,
 }
 
-/// The rules' verdict on a frame of which they saw a part.
+/// The rules' verdict on a frame of which they saw only a part.
 enum RuleVerdict<'a> {
-    /// The matching rule, if any.
+    /// The rule that matches, if any.
     Fits(Option<&'a Arc<FilterRule>>),
-    /// The verdict depends on bytes that they did not see.
+    /// The verdict depends on bytes that the rules did not see.
     Depends,
 }
 
@@ -85,29 +85,28 @@ impl Filters {
         &self.rules
     }
 
-    /// Whether they may look behind a frame's head.
+    /// Whether the rules may read behind a frame's head.
     #[must_use]
     pub fn are_deep(&self) -> bool {
         self.reach > SEEN
     }
 
-    /// Whether they may look behind the headers of a frame with a pending offload.
+    /// Whether the rules may read behind the headers of a frame with a pending offload.
     pub(crate) fn reach_payload(&self) -> bool {
         self.reach > SHORTEST
     }
 
-    /// Whether a frame without a pending offload passes: `len` bytes, of which `head` are the first, or all if the
-    /// filters are [deep](Filters::are_deep).
+    /// Whether a frame of `len` bytes without a pending offload passes. `head` contains its first bytes, or all bytes
+    /// if the filters are [deep](Filters::are_deep).
     #[inline]
     pub(crate) fn pass_bare(&self, head: &[u8], len: usize) -> bool {
         self.rules.is_empty() || self.decide(head, len)
     }
 
-    /// Checks a frame of which `head` are the first bytes, or all; all are needed for one that [must be seen
-    /// whole](Filters::want_all_of).
+    /// Checks a frame. `head` contains its first bytes, or all bytes if the rules [need them](Filters::want_all_of).
     ///
     /// # Errors
-    /// The reason for dropping it.
+    /// The reason for dropping the frame.
     #[inline]
     pub(crate) fn pass(&self, head: &[u8], frame: &FrameRef<'_>) -> Result<(), DropReason> {
         if self.rules.is_empty() {
@@ -123,14 +122,14 @@ impl Filters {
         if passes { Ok(()) } else { Err(DropReason::Filter) }
     }
 
-    /// Whether the rules look behind the headers of a segment that begins with `head`, and thus need its payload.
+    /// Whether the rules need the payload of a segment that begins with `head`.
     #[cold]
     pub(crate) fn want_all_of(&self, head: &[u8], len: usize, hdr_len: usize) -> bool {
         self.reach > hdr_len && matches!(self.look(head.get(..hdr_len).unwrap_or(head), len), RuleVerdict::Depends)
     }
 
-    /// Whether a frame with a pending checksum passes. In a tunnel that checksum lies in the payload that rules may
-    /// look at, at a place of the sender's choice: rules that look there would see other bytes than are delivered.
+    /// Whether a frame with a pending checksum passes. In a tunnel, that checksum is in the payload, at an offset that
+    /// the sender chooses. Rules that read these bytes would see other bytes than are delivered.
     #[cold]
     fn pass_unsummed(&self, head: &[u8], len: usize, start: u16, offset: u16) -> Result<bool, DropReason> {
         let at = usize::from(start) + usize::from(offset);
@@ -141,7 +140,7 @@ impl Filters {
         }
     }
 
-    /// Whether each frame cut from a segment passes: otherwise the whole segment is dropped.
+    /// Whether all frames cut from a segment pass; otherwise the whole segment is dropped.
     #[cold]
     fn pass_uncut(&self, head: &[u8], len: usize, gso: &Gso) -> Result<bool, DropReason> {
         let (headers, payload) = head.split_at_checked(gso.hdr_len.into()).unwrap_or((head, &[]));
@@ -165,7 +164,7 @@ impl Filters {
         Ok(self.follow(decided))
     }
 
-    /// The rules' verdict on a frame of `len` bytes, of which they see `shown`.
+    /// Runs the rules on a frame of `len` bytes, of which they see `shown`.
     fn look(&self, shown: &[u8], len: usize) -> RuleVerdict<'_> {
         for rule in &self.rules {
             match rule.program.run(shown, len as u32) {
@@ -177,7 +176,7 @@ impl Filters {
         RuleVerdict::Fits(None)
     }
 
-    /// Applies the matching rule: returns whether the frame passes.
+    /// Applies the rule that matched, if any. Returns whether the frame passes.
     #[inline]
     fn follow(&self, rule: Option<&Arc<FilterRule>>) -> bool {
         let Some(rule) = rule else { return true };
@@ -188,7 +187,8 @@ impl Filters {
         !rule.drops
     }
 
-    /// Reports a decision of a rule to traces. Called last: nothing is saved for the call while no trace runs.
+    /// Reports a rule's decision to traces. Called in tail position, so the caller saves no registers while no trace
+    /// runs.
     #[cold]
     fn tell(&self, rule: &Arc<FilterRule>) -> bool {
         let number = self.rules.iter().position(|one| Arc::ptr_eq(one, rule)).unwrap_or_default();
@@ -197,13 +197,13 @@ impl Filters {
     }
 
     fn decide(&self, head: &[u8], len: usize) -> bool {
-        // A rule does not match bytes that it cannot see: all bytes that it may look at were copied.
+        // All bytes that the rules may read were copied; a rule that reads behind the end of the frame does not match.
         let fits = |rule: &&Arc<FilterRule>| rule.program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
         self.follow(self.rules.iter().find(fits))
     }
 }
 
-/// Whether a checksum belongs to a packet inside this one.
+/// Whether a checksum belongs to a packet inside a tunnel.
 fn is_inner(head: &[u8], start: u16) -> bool {
     Layers::parse(head).ok().and_then(|layers| layers.ip).is_none_or(|ip| ip.l4 != usize::from(start))
 }

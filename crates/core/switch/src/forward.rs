@@ -1,4 +1,4 @@
-//! Second phase: delivers a classified batch, destination by destination.
+//! Second phase of forwarding: delivers a classified batch, destination by destination.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use spread::{BatchSender, deliver_spread};
 use timing::BatchTiming;
 use traced::ForwarderTrace;
 
-/// 0, 1, 2, …: the picks of a batch that goes to one port as a whole.
+/// The picks 0, 1, 2, … of a batch that goes to one port as a whole.
 pub(crate) const IDENTITY: [u16; BATCH] = {
     let mut a = [0; BATCH];
     let mut i = 0;
@@ -46,19 +46,19 @@ pub(crate) const IDENTITY: [u16; BATCH] = {
     a
 };
 
-/// A worker's memory for forwarding, reused from batch to batch. One per thread.
+/// A worker's memory for forwarding, reused for each batch. Each thread has its own.
 pub struct ForwardMemory {
-    /// Descriptors of the frames in flight.
+    /// The spare batch of this thread's sources.
     pub spare: Box<Batch>,
     /// Memory for checksums, segmentation and merging.
     pub scratch: Scratch,
     groups: Box<DestinationGroups>,
     picks: [u16; BATCH],
-    /// Destinations of a delivery in steps. Empty between batches; kept for its memory.
+    /// Destinations of a delivery in steps. Empty between batches, and kept to avoid allocations.
     open: Vec<OpenDestination<'static>>,
-    /// Destinations without support for steps; kept in the same way.
+    /// Destinations that do not support steps; kept in the same way.
     stepless: Vec<PortId>,
-    /// Memory for frames of switches with policies, allocated with the first.
+    /// Memory for switches with policies, allocated on first use.
     policed: Option<Box<ForPolicies>>,
 }
 
@@ -80,20 +80,20 @@ impl Default for ForwardMemory {
     }
 }
 
-/// Moves the frames of one ingress. Owned by one worker at a time.
+/// Forwards the frames of one ingress. One worker at a time owns it.
 pub struct Forwarder {
     switch: Arc<Switch>,
     from: PortId,
     ring: usize,
     source: Source,
     held: HeldFrames,
-    /// The rest of the batch after a port's rate made it wait.
+    /// The frames of the batch that wait because their port is at its rate limit.
     rest: BatchRest,
-    /// Whether its frames come out of the port's link.
+    /// Whether the ingress is the far end of the port's link.
     is_link_end: bool,
     /// State of traced frames.
     tracing: ForwarderTrace,
-    /// Timing of its batches.
+    /// Timing of batches.
     timing: BatchTiming,
 }
 
@@ -118,25 +118,25 @@ impl Forwarder {
         Forwarder { is_link_end: true, ..Self::new(switch, from, 0, Box::new(end)) }
     }
 
-    /// Moves it to port `from` of `switch`. On a switch without such a port its frames are dropped.
+    /// Moves the forwarder to port `from` of `switch`. If the switch has no such port, frames are dropped.
     pub fn rehome(&mut self, switch: Arc<Switch>, from: PortId) {
         self.switch = switch;
         self.from = from;
     }
 
-    /// Whether frames wait for room, or until their port may send again.
+    /// Whether frames wait for room at a destination, or until their port may send again.
     #[inline]
     pub fn is_held(&self) -> bool {
         self.held.is_waiting() || !self.rest.is_empty()
     }
 
-    /// The frames waiting for room, once the forwarder has [settled](Task::settle).
+    /// Copies of the frames that wait for room, after [`Task::settle`].
     pub fn waiting(&self) -> Vec<WaitingFrames> {
         self.held.copies(self.source.variants())
     }
 
-    /// Begins with frames that waited in another process, at most a batch. Frames for a missing port or ring are
-    /// dropped.
+    /// Continues to wait with frames that waited in another process, at most a batch. Frames for a missing port or ring
+    /// are dropped.
     pub fn wait_with(&mut self, waiting: Vec<WaitingFrames>) {
         if self.is_held() {
             return;
@@ -171,11 +171,11 @@ impl Forwarder {
         self.finish(frames, work)
     }
 
-    /// Releases the forwarded batch, unless it waits.
+    /// Releases the forwarded batch, unless frames of it wait.
     #[inline(always)]
     fn finish(&mut self, frames: usize, work: &mut ForwardMemory) -> PassResult {
         if frames == 0 {
-            // Slots whose frames were all dropped go back immediately.
+            // All taken slots contained unusable frames: return them immediately.
             self.source.release(&mut work.spare);
             return PassResult::Idle;
         }
@@ -189,7 +189,7 @@ impl Forwarder {
 
     fn forward(&mut self, work: &mut ForwardMemory) {
         let table = self.switch.table();
-        // The port was just detached: its frames must not be delivered any more.
+        // If the port was just detached, its frames must not be delivered any more.
         let Some(me) = table.get(self.from) else { return };
         self.held.from = me.owner;
         work.scratch.sent_by(me.origin());
@@ -221,7 +221,7 @@ impl Forwarder {
         self.deliver_groups(table, me, work);
     }
 
-    /// Delivers the frames of each port's list, and the flooded ones.
+    /// Delivers the frames of each port's list, and flooded frames.
     #[inline(always)]
     fn deliver_groups(&mut self, table: &PortTable, me: &PortEntry, work: &mut ForwardMemory) {
         let ForwardMemory { groups, picks, scratch, .. } = work;
@@ -236,13 +236,15 @@ impl Forwarder {
         }
     }
 
-    /// Delivers flooded frames: to the first open ring of every port that did not get them along with its own.
+    /// Delivers flooded frames to the first open ring of every port that did not get them together with frames
+    /// addressed to it.
     fn flood(&mut self, table: &PortTable, sender: BatchSender<'_>, work: &mut ForwardMemory) {
         let ForwardMemory { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
         let picks = groups.picks(self.from, false, true, picks);
         let mut reached = false;
-        // Holding a sender back for a flood would let one slow receiver stop all ports, unless it is the only one.
+        // Holding a sender back for a flood would let one slow receiver stop all others, so only a single receiver may
+        // do so.
         let may_hold = table.all().len() == 2;
         for to in table.all().iter().filter(|e| e.id != self.from) {
             reached = true;
@@ -276,7 +278,7 @@ impl Forwarder {
             self.note_time();
         }
         if !self.is_held() {
-            // A worker without memory for policies does not take over that of the previous one.
+            // A worker without memory for policies does not adopt that of the previous worker.
             let mut none = None;
             self.source.unstage(work.policed.as_mut().map_or(&mut none, |policed| &mut policed.stage));
             self.source.release_any(&mut work.spare);
@@ -345,18 +347,18 @@ impl Task<ForwardMemory> for Forwarder {
     }
 }
 
-/// One of a port's queues, and its number.
+/// One of a port's queues, with its index.
 type NumberedQueue<'a> = (usize, &'a Arc<dyn Egress>);
 
-/// The queue of a port for this sender's frames.
+/// The queue of a port for this sender's frames, if they are not spread.
 #[inline]
 fn queue_of<'a>(to: &'a PortEntry, sender: BatchSender<'_>) -> Option<NumberedQueue<'a>> {
     let ring = sender.queue_of(to);
     to.port.egresses.get(ring).map(|egress| (ring, egress))
 }
 
-/// Delivers to an open queue of the port, or, by flow, to several. Frames without room are dropped, or, if `may_hold`,
-/// wait for a lossless port.
+/// Delivers to an open queue of the port, or to several by flow. Frames that find no room are dropped, or, if
+/// `may_hold`, may wait.
 #[inline]
 fn deliver(
     to: &Arc<PortEntry>,
@@ -376,7 +378,8 @@ fn deliver(
     settle(to, queue, batch, picks, done, may_hold, scratch, held);
 }
 
-/// Completes a delivery of the first `done` of `picks`: makes copies for monitors, and drops or holds the rest.
+/// Completes a delivery that finished the first `done` of `picks`: copies them to monitors, and drops or holds the
+/// rest.
 #[inline]
 #[expect(clippy::too_many_arguments, reason = "the state of a pass, borrowed part by part")]
 fn settle(
@@ -398,7 +401,7 @@ fn settle(
     }
 }
 
-/// Lets frames without room wait if they may; otherwise drops them.
+/// Lets frames that found no room wait if they may; otherwise drops them.
 #[cold]
 fn leave(to: &Arc<PortEntry>, queue: NumberedQueue<'_>, rest: &[u16], may_hold: bool, held: &mut HeldFrames) {
     match waits_for(to, queue.1.as_ref(), may_hold && held.has_room(rest.len()), held.from) {
@@ -413,7 +416,7 @@ fn leave(to: &Arc<PortEntry>, queue: NumberedQueue<'_>, rest: &[u16], may_hold: 
 /// Copies frames received by ring `ring` to the port's receive monitors.
 #[cold]
 fn mirror(to: &PortEntry, ring: usize, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
-    // Steps of a copy are not steps of the frame.
+    // A trace must not record the copy's steps as steps of the frame.
     steps::aside(|| {
         for egress in to.rx_monitors.iter().filter_map(|monitor| monitor.egress(ring)) {
             let _ = deliver_or_drop(egress, batch, picks, scratch);

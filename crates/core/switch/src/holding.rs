@@ -3,24 +3,25 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a lossless receiver may hold a batch back without taking a frame of any sender: one that stopped reading
-/// must not stop others for good.
+/// How long a lossless receiver may hold a batch back without taking a frame of any sender. A receiver that stopped
+/// reading must not stop its senders for good.
 pub const WITHOUT_PROGRESS: Duration = Duration::from_millis(500);
-/// How long it may hold a batch back if it takes a frame now and then.
+/// How long a lossless receiver may hold a batch back in total, even if it takes frames.
 pub const FOR_A_BATCH: Duration = Duration::from_secs(5);
-/// How long a batch waits for a receiver that was woken and has not run yet: longer than a scheduler's slice.
+/// How long a batch waits for a receiver that was woken and has not run yet: longer than a scheduler's time slice.
 pub const FOR_A_WAKE_UP: Duration = Duration::from_millis(10);
-/// After holding a batch for *t*, a port may not hold senders for 10·*t*: at most 1 s in 11. Their frames are for other
-/// ports, too.
+/// After holding a batch for *t*, a port may not hold senders for 10·*t*, because the senders also have frames for
+/// other ports. A port thus holds senders for at most 1 s in 11.
 const PAUSE: u32 = 10;
 
-/// End of the time during which a port may not hold senders.
+/// The run-time limits on a port's holding of senders.
 #[derive(Debug)]
 pub(crate) struct HoldLimit {
     base: Instant,
-    /// In milliseconds since `base`.
+    /// When the port may hold senders again, in milliseconds since `base`.
     until: AtomicU64,
-    /// The receiver's progress at the last fruitless wait: until it moves it is not waited for again.
+    /// The receiver's progress at the last wait in which it did not run. Senders do not wait for it again until that
+    /// value changes.
     stopped_at: AtomicU64,
 }
 
@@ -36,17 +37,17 @@ impl HoldLimit {
         self.now() >= self.until.load(Ordering::Relaxed)
     }
 
-    /// Suspends holding after the port was too slow: a batch was held for `held`.
+    /// Suspends holding after the port was too slow and held a batch for `held`.
     pub(crate) fn suspend(&self, held: Duration) {
         self.until.store(self.now() + (PAUSE * held).as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Whether to wait for a receiver that was woken. A stopped one is waited for once.
+    /// Whether to wait for a receiver that was woken, with this progress. A stopped receiver is waited for only once.
     pub(crate) fn is_awaited(&self, progress: u32) -> bool {
         self.stopped_at.load(Ordering::Relaxed) != u64::from(progress)
     }
 
-    /// Records that the receiver was woken, and did not run in time.
+    /// Records that the receiver was woken and did not run in time.
     pub(crate) fn await_no_more(&self, progress: u32) {
         self.stopped_at.store(u64::from(progress), Ordering::Relaxed);
     }

@@ -1,16 +1,18 @@
 //! VALE: a learning Ethernet switch that forwards whole batches.
 //!
-//! A [`Switch`] is a table of ports and an [`Fdb`] (the port of each address). A [`Forwarder`] moves the frames of one
-//! ingress: **classify** the whole batch, then **deliver** it destination by destination.
+//! A [`Switch`] consists of a table of ports and an [`Fdb`], which maps addresses to ports. A [`Forwarder`] forwards
+//! the frames of one ingress in two phases: it **classifies** the whole batch, then **delivers** it destination by
+//! destination.
 //!
 //! ```text
 //!  take ─► learn sources, look destinations up ─► group by destination ─► deliver each group ─► release
 //! ```
 //!
-//! It runs where [`Forwarder::pass`] is called: on the daemon's workers, or in a program that embeds the switch, in the
-//! program's own sync. Any number of threads may forward on one switch at the same time, each with its own forwarders.
+//! A forwarder runs in the thread that calls [`Forwarder::pass`]: a worker of the daemon, or a thread of a program that
+//! embeds the switch. Any number of threads may forward on one switch at the same time, each with its own forwarders.
 //!
-//! Nothing here is unsafe: frames are read through a [`netvale_port::Source`], whose lifetimes end their use in time.
+//! The crate has no unsafe code: it reads frames through a [`netvale_port::Source`], whose lifetimes end before the
+//! frames are released.
 //!
 //! ```compile_fail
 //! #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The far end of a link to a port: delivers arriving frames.
+//! The task at the far end of a link: delivers arriving frames to a port.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use crate::forward::{ForwardMemory, IDENTITY};
 use crate::table::Switch;
 use crate::trace::TraceRecord;
 
-/// How long arrived frames wait for room at their port.
+/// How long arrived frames wait for room at the port before they are dropped.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Delivers the frames of a link to a port's queue.
 pub struct LinkTask {
     source: Source<LinkEnd>,
     to: Arc<dyn Egress>,
-    /// Number of finished frames of the batch, and the start of the others' wait.
+    /// Number of finished frames of the batch, and when the others began to wait.
     done: usize,
     since: Option<Instant>,
     switch: Arc<Switch>,
-    /// The port that the link leads to; its traces record losses.
+    /// The port at the far end; its traces record losses.
     port: PortId,
-    /// The port's ring that the link leads to.
+    /// Index of the port's ring.
     ring: usize,
 }
 
 impl LinkTask {
-    /// Creates the task of a link to `to`, the given ring of a port.
+    /// Creates the task of a link to `to`, ring `ring` of port `port`.
     #[must_use]
     pub fn new(end: LinkEnd, to: Arc<dyn Egress>, switch: Arc<Switch>, port: PortId, ring: usize) -> LinkTask {
         LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None, switch, port, ring }
     }
 
-    /// The same as [`LinkTask::move_on`], while a trace runs. Lost frames are recorded without their bytes.
+    /// Like [`LinkTask::move_on`], while a trace runs. Records lost frames without their bytes.
     #[cold]
     fn move_on_noting(&mut self, work: &mut ForwardMemory) -> PassResult {
         steps::begin();
@@ -71,7 +71,7 @@ impl LinkTask {
         let batch = self.source.frames();
         let picks = IDENTITY.get(self.done..batch.len().min(BATCH)).unwrap_or_default();
         work.scratch.may_wait(true);
-        // A link carries frames of several ports, not those of this thread's last source.
+        // The frames may come from several ports; clear the origin of this thread's last batch.
         work.scratch.sent_by(Origin::UNKNOWN);
         let now = self.to.deliver(batch, picks, &mut work.scratch);
         self.done += now;

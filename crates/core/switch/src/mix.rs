@@ -1,14 +1,14 @@
-//! Maps an address and its VLAN to a line of the forwarding table and to one word there.
+//! Maps a pair of VLAN and address to a line of the forwarding table and a word in an entry.
 //!
-//! Both together are 59 bits (the bit that marks group addresses is never set), 11 more than an entry has room for.
-//! They are permuted under a secret key: the upper bits of the result choose the line, the lower 48 go into the entry,
-//! and together they identify the address. So entries are as small as without VLANs, and an attacker cannot aim at a
-//! line.
+//! A pair has 59 bits (the bit that marks group addresses is never set), 11 more than an entry has room for. A
+//! permutation with a secret key maps the pair to 59 other bits: the upper bits select the line, and the lower 48 are
+//! stored in the entry. Both together identify the pair. So entries are as small as without VLANs, and an attacker
+//! cannot aim at a line.
 
-/// Bits of address and VLAN.
+/// Number of bits of a pair.
 const BITS: u32 = 59;
 const ALL: u64 = (1 << BITS) - 1;
-/// Bits that an entry has for them.
+/// Number of these bits that an entry stores.
 const WORD: u32 = 48;
 const FIRST_SHIFT: u32 = 31;
 const SECOND_SHIFT: u32 = 29;
@@ -21,37 +21,37 @@ pub(crate) struct Mix {
     inverses: [u64; 2],
 }
 
-/// The inverse of multiplication by an odd number, modulo any power of two up to 2^64 (Newton's iteration).
+/// The multiplicative inverse of an odd number modulo 2^64 (Newton's iteration).
 fn inverse(odd: u64) -> u64 {
     (0..6).fold(odd, |x, _| x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x))))
 }
 
 impl Mix {
-    /// The least number of lines: they must distinguish equal words.
+    /// Minimum number of lines: the line must identify the bits that the entry does not store.
     pub(crate) const LINES: usize = 1 << (BITS - WORD);
 
-    /// Creates the permutation of a key.
+    /// Creates the permutation for a key.
     pub(crate) fn new(key: [u64; 2]) -> Mix {
         let factors = [key[1] | 1, (key[0].rotate_left(32) ^ key[1].rotate_left(17)) | 1];
         Mix { add: key[0] & ALL, factors, inverses: factors.map(inverse) }
     }
 
-    /// The line of an address in a VLAN, below `lines` (a power of two), and its word there.
+    /// Returns the line of a pair, below `lines` (a power of two), and the word to store.
     #[inline]
     pub(crate) fn place(&self, vlan: u16, mac: u64, lines: usize) -> (usize, u64) {
         let mut x = (u64::from(vlan) << 47 | mac >> 1) ^ self.add;
-        // Differences in upper bits must reach the lower ones, as products carry only upwards.
+        // Multiplication carries differences only upwards, so shift upper bits into the lower ones.
         x ^= x >> FIRST_SHIFT;
         x = x.wrapping_mul(self.factors[0]) & ALL;
         x ^= x >> SECOND_SHIFT;
         x = x.wrapping_mul(self.factors[1]) & ALL;
         let upper = (x >> WORD) as usize;
         let word = x & ((1 << WORD) - 1);
-        // Further lines are chosen by bits that are in the entry, too.
+        // If there are more lines, bits that are also in the entry select among them.
         (((x as usize) << (BITS - WORD) | upper) & (lines - 1), word)
     }
 
-    /// The VLAN and the address of a word in a line.
+    /// Returns the VLAN and the address of a word in a line.
     pub(crate) fn unplace(&self, line: usize, word: u64) -> (u16, u64) {
         let mut x = ((line & (Mix::LINES - 1)) as u64) << WORD | word;
         x = x.wrapping_mul(self.inverses[1]) & ALL;
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// Objective: neighbouring addresses and VLANs spread over all lines.
+    /// Objective: consecutive addresses and VLANs spread over all lines.
     #[test]
     fn neighbouring_addresses_spread_over_all_lines() {
         let mix = Mix::new([0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321]);

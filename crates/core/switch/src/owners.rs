@@ -1,14 +1,14 @@
-//! The owner of each port, and the number of each owner's addresses in the forwarding table.
+//! The owners of ports, and the number of each owner's addresses in the forwarding table.
 //!
-//! Any thread that learns an address changes the counts, without a lock. A thread that learns while a port leaves may
-//! miscount by one; the count never falls below zero, and the address expires.
+//! Any thread that learns an address changes the counts, without a lock. If a thread learns an address while its port
+//! is detached, the count may be wrong by one; it never falls below zero, and the address expires.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-/// Number of a port on its switch.
+/// Index of a port on its switch.
 pub type PortId = u8;
 
-/// An owner of ports of a switch: a small number, reused once the last of these ports has left.
+/// A small number for an owner of ports on a switch, reused once the owner's last port is detached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerId(u8);
 
@@ -45,18 +45,18 @@ impl OwnerShare {
     }
 }
 
-/// The owners of a switch's ports, and the addresses behind each port.
+/// The owner of each port, and the number of addresses of each owner and port.
 #[derive(Debug)]
 pub(crate) struct Owners {
     of_port: [AtomicU8; 256],
     shares: [OwnerShare; 256],
     ports: [OwnerShare; 256],
-    /// Ports whose addresses neither expire nor move.
+    /// Whether a port keeps its addresses: they neither expire nor move.
     keeping: [AtomicBool; 256],
 }
 
 impl Default for Owners {
-    /// Each port is an owner of its own, without a limit.
+    /// Each port has an owner of its own, without a limit.
     fn default() -> Owners {
         Owners {
             of_port: std::array::from_fn(|port| AtomicU8::new(port as u8)),
@@ -89,7 +89,7 @@ impl Owners {
         }
     }
 
-    /// Limits the addresses behind a port, and sets whether they stay.
+    /// Limits the number of addresses behind a port, and sets whether the port keeps them.
     pub(crate) fn restrict(&self, port: PortId, most: u32, keeps: bool) {
         self.port(port).most.store(most, Ordering::Relaxed);
         self.keeping[usize::from(port)].store(keeps, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl Owners {
         self.port(port).is_full()
     }
 
-    /// Counts an address that moved between ports.
+    /// Counts an address that `lost` lost and `got` got.
     pub(crate) fn exchange(&self, lost: Option<PortId>, got: Option<PortId>) {
         if lost == got {
             return;

@@ -12,49 +12,49 @@ use netvale_port::link::Link;
 use crate::clock::now;
 use crate::filters::Filters;
 
-/// Moves of addresses to a port, per second and in a burst, before its loop guard blocks it.
+/// Moves of addresses to a port that its loop guard tolerates: per second, and in a burst.
 const MOVES: (u64, u64) = (5, 20);
-/// Messages about groups read from a port, per second and in a burst.
+/// Multicast control messages of a port that are read: per second, and in a burst.
 const MESSAGES: (u64, u64) = (500, 256);
-/// How long a port stays blocked after a loop.
+/// How long the loop guard blocks a port.
 pub const BLOCKED: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A port's policies in the form that workers read. The control protocol has its own type for an operator's input: this
-/// one adds parts created with the port (its link, its share of a group, rules that count), has limits in tokens
-/// instead of words, and leaves no defaults to look up.
+/// A port's policies in the form that workers read. The control protocol has its own type for an operator's input. This
+/// one contains parts that are created with the port (its link, its share of a group's limit, rules with counters),
+/// limits as numbers, and no defaults to look up.
 #[derive(Clone)]
 pub struct CompiledPolicies {
-    /// Its VLANs. Without any, the port is in VLAN 1 if the switch has VLANs at all.
+    /// The port's VLANs; `None`: VLAN 1 if the switch has VLANs.
     pub vlans: Option<Vlans>,
-    /// Addresses fixed behind it, in wire order, first byte lowest.
+    /// Addresses that are fixed behind the port, first byte on the wire lowest.
     pub addresses: Vec<u64>,
-    /// Limit of addresses learned behind it.
+    /// Maximum number of addresses learned behind the port.
     pub most_addresses: Option<u32>,
     /// Whether addresses are learned.
     pub learning: bool,
     /// Whether learned addresses neither expire nor move.
     pub sticky: bool,
-    /// Whether only frames from addresses known behind it are accepted.
+    /// Whether the port may send only from addresses that are in the forwarding table behind it.
     pub locked: bool,
-    /// Whether frames between it and other isolated ports are dropped.
+    /// Whether frames between this and other isolated ports are dropped.
     pub isolated: bool,
-    /// The classes of flooded frames that it gets.
+    /// The classes of flooded frames that the port gets.
     pub flood: Classes<bool>,
-    /// Limits of each class that it sends.
+    /// Rate limits for each class of flooded frames that the port sends.
     pub storm: Classes<Option<RateLimit>>,
-    /// Whether it is blocked for a while when addresses move to it again and again.
+    /// Whether the port is blocked for [`BLOCKED`] when addresses move to it too often.
     pub loop_guard: bool,
     /// Multicast settings.
     pub multicast: Multicast,
-    /// Limits of what it sends.
+    /// Rate limits of frames that the port sends.
     pub rates: Vec<RateLimit>,
-    /// Its share of a group's limit.
+    /// The port's share of a group's rate limit.
     pub group: Option<Arc<GroupShare>>,
-    /// The link that its frames pass.
+    /// The link that the port's frames pass.
     pub link: Option<Arc<Link>>,
-    /// Checks of its frames' source addresses.
+    /// Checks of source addresses in frames that the port sends.
     pub guard: Option<Guard>,
-    /// Filters of frames that it sends, and of frames that it gets.
+    /// Filters of frames that the port sends, and of frames that it gets.
     pub filters: [Filters; 2],
 }
 
@@ -82,18 +82,18 @@ impl Default for CompiledPolicies {
     }
 }
 
-/// The reason for flooding a frame.
+/// The class of a flooded frame: why it is flooded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Its destination is unknown.
+    /// The destination is not in the forwarding table.
     Unknown,
-    /// It is for a group.
+    /// The destination is a group address.
     Multicast,
-    /// It is a broadcast.
+    /// The destination is the broadcast address.
     Broadcast,
 }
 
-/// A value for each class.
+/// One value for each [`Class`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Classes<T>(pub [T; 3]);
 
@@ -115,10 +115,10 @@ impl Class {
     }
 }
 
-/// Number of kinds of tags of a switch's frames: none, a customer's, a service's.
+/// Number of kinds of tags: none, customer tag (802.1Q), service tag (802.1ad).
 pub(crate) const KINDS: usize = 3;
 
-/// The kind of a tag, as an index.
+/// The kind of tag, as an index below [`KINDS`].
 pub(crate) fn kind(tagging: Tagging) -> usize {
     match tagging {
         Tagging::Plain => 0,
@@ -127,21 +127,21 @@ pub(crate) fn kind(tagging: Tagging) -> usize {
     }
 }
 
-/// The protocol of tags of a kind.
+/// The tag protocol of a kind; `None` for no tag.
 pub(crate) fn protocol(kind: usize) -> Option<TagProtocol> {
     [None, Some(TagProtocol::Dot1q), Some(TagProtocol::Dot1ad)].get(kind).copied().flatten()
 }
 
-/// Run-time state of policies, across changes of them.
+/// Run-time state of a port's policies, which survives changes of the policies.
 #[derive(Debug, Default)]
 pub struct PolicyState {
     pub(crate) storm: Classes<Bucket>,
     pub(crate) rates: [Bucket; 2],
     moves: Bucket,
     messages: Bucket,
-    /// End of the port's block; 0: not blocked.
+    /// When the port's block ends, in nanoseconds of the policies' clock; 0: not blocked.
     blocked_until: AtomicU64,
-    /// Number of blocks.
+    /// Number of times that the loop guard has blocked the port.
     blocked: AtomicU64,
 }
 
@@ -154,13 +154,13 @@ impl PolicyState {
         until != 0 && now() < until
     }
 
-    /// Number of loops seen.
+    /// Number of times that the loop guard has blocked the port.
     #[must_use]
     pub fn loops(&self) -> u64 {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Records that an address moved to this port, which has a loop guard. Blocks the port if that happened too often.
+    /// Records that an address moved to this port, which has a loop guard. Blocks the port if that happens too often.
     #[cold]
     pub(crate) fn note_move(&self) {
         let now = now();
@@ -171,7 +171,7 @@ impl PolicyState {
         }
     }
 
-    /// Whether to read a message about groups; beyond the limit of what hosts send, messages are only forwarded.
+    /// Whether to read a multicast control message of the port. Messages above the limit are only forwarded.
     #[cold]
     pub(crate) fn may_report(&self) -> bool {
         self.messages.take(&RateLimit::frames(MESSAGES.0, MESSAGES.1), now(), [Weight::frame(0)].into_iter()) > 0

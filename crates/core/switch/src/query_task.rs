@@ -1,4 +1,4 @@
-//! Sends the queries of a querying switch to its ports.
+//! Sends a switch's multicast queries to its ports.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::policies::protocol;
 use crate::snooping::Snooping;
 use crate::table::Switch;
 
-/// Offset of a frame's tag, behind both addresses.
+/// Offset of a frame's tag in bytes: behind both addresses.
 const TAG_AT: usize = 12;
-/// Bytes of the longest query, with a tag.
+/// Length of the longest query in bytes, with a tag.
 const LONGEST: usize = 128;
 
 /// Delivers queries, each tagged as the port's VLANs require.
@@ -24,12 +24,12 @@ pub struct QueryTask {
     snooping: Arc<Snooping>,
     bell: Arc<Doorbell>,
     batch: Box<Batch>,
-    /// The query in the form for one port.
+    /// The query as one port gets it.
     frame: Vec<u8>,
 }
 
 impl QueryTask {
-    /// Creates the task, which `bell` wakes.
+    /// Creates the task. `bell` wakes it.
     #[must_use]
     pub fn new(switch: Arc<Switch>, snooping: Arc<Snooping>, bell: Arc<Doorbell>) -> QueryTask {
         QueryTask { switch, snooping, bell, batch: Box::default(), frame: Vec::with_capacity(LONGEST) }
@@ -52,7 +52,7 @@ impl QueryTask {
     }
 }
 
-/// The query with a tag of this kind.
+/// Writes the query with a tag of this kind to `frame`.
 fn tagged(query: &Query, kind: usize, frame: &mut Vec<u8>) {
     frame.clear();
     let (addresses, rest) = query.frame().split_at(query.frame().len().min(TAG_AT));

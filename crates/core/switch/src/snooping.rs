@@ -1,4 +1,5 @@
-//! Multicast snooping: messages from workers to the keeper of a switch's groups, and its answers.
+//! Multicast snooping: control messages from workers to the keeper of a switch's groups, and groups and queries from
+//! the keeper to the workers.
 //!
 //! ```text
 //!   workers                                  the daemon's main thread
@@ -16,20 +17,20 @@ use netvale_policy::snoop::{Query, SnoopGroups};
 
 use crate::fdb::PortId;
 
-/// Messages that wait to be read. Hosts repeat messages without room.
+/// Maximum number of messages that wait to be read. Hosts repeat messages that were lost.
 const MESSAGES: usize = 1024;
-/// Queries that wait to be sent.
+/// Maximum number of queries that wait to be sent.
 const QUERIES: usize = 256;
-/// Bytes of the longest message: an Ethernet frame with two tags.
+/// Length of the longest message in bytes: an Ethernet frame with two tags.
 const LONGEST: usize = 1522;
 
-/// A message received by a port.
+/// A multicast control message that a port sent.
 pub struct HeardMessage {
-    /// Its VLAN; 0 in a switch without VLANs.
+    /// VLAN of the message; 0 in a switch without VLANs.
     pub vlan: u16,
-    /// The port.
+    /// Index of the port.
     pub port: PortId,
-    /// The number of the port's attachment: by now, another port may have its number.
+    /// Number of the port's attachment. The index may be another port's by now.
     pub since: u64,
     len: u16,
     bytes: [u8; LONGEST],
@@ -45,12 +46,12 @@ impl HeardMessage {
 
 type WakeFn = Box<dyn Fn() + Send + Sync>;
 
-/// State shared by a snooping switch and the keeper of its groups.
+/// State shared by a snooping switch's workers and the keeper of its groups.
 pub struct Snooping {
     heard: ArrayQueue<HeardMessage>,
     groups: ArcSwapOption<SnoopGroups>,
     queries: ArrayQueue<Query>,
-    /// Whether the reader has been woken for unread messages.
+    /// Whether the reader has been woken and has not begun to read.
     is_told: AtomicBool,
     wake: OnceLock<WakeFn>,
     lost: AtomicU64,
@@ -70,12 +71,12 @@ impl Default for Snooping {
 }
 
 impl Snooping {
-    /// Sets how the reader is woken: by the first message after each [`Snooping::begin_to_read`].
+    /// Sets the function that wakes the reader, called for the first message after each [`Snooping::begin_to_read`].
     pub fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
         let _ = self.wake.set(Box::new(wake));
     }
 
-    /// Must be called before messages are read.
+    /// Makes the next message wake the reader again. Must be called before messages are read.
     pub fn begin_to_read(&self) {
         self.is_told.store(false, Ordering::SeqCst);
     }
@@ -85,18 +86,18 @@ impl Snooping {
         self.heard.pop()
     }
 
-    /// Number of messages without room.
+    /// Number of messages that were lost because they found no room or were too long.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Publishes the groups to forward by. `None`: to all ports.
+    /// Publishes the groups by which workers forward; `None`: frames for groups go to all ports.
     pub fn tell(&self, groups: Option<SnoopGroups>) {
         self.groups.store(groups.map(Arc::new));
     }
 
-    /// Queues a query to be sent. Without room it is dropped.
+    /// Queues a query to be sent. It is dropped if there is no room.
     pub fn send(&self, query: Query) {
         let _ = self.queries.push(query);
     }
@@ -114,7 +115,7 @@ impl Snooping {
         self.groups.load()
     }
 
-    /// Passes a message to the reader, if there is room for it.
+    /// Passes a message to the reader, if there is room.
     #[cold]
     pub(crate) fn hear(&self, vlan: u16, port: PortId, since: u64, frame: &[u8]) {
         let mut heard = HeardMessage { vlan, port, since, len: frame.len() as u16, bytes: [0; LONGEST] };
@@ -135,8 +136,8 @@ impl Snooping {
 mod tests {
     use super::*;
 
-    /// Objective: messages are read in order and whole; those too long or without room are counted as lost; the reader
-    /// is woken once until it reads again.
+    /// Objective: messages are read whole and in order; messages that are too long or find no room are counted as lost;
+    /// the reader is woken once until it reads again.
     #[test]
     fn messages_are_heard_in_order_and_whole() {
         let snooping = Snooping::default();

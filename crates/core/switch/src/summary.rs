@@ -1,4 +1,4 @@
-//! The sum of all ports' policies on a switch.
+//! A summary of the policies of all ports on a switch.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use crate::entry::PortEntry;
 use crate::fdb::PortId;
 use crate::policies::{CompiledPolicies, KINDS, kind};
 
-/// A switch with policies or a trace on at least one port.
+/// The policies of a switch with policies or a trace on at least one port.
 pub(crate) struct PolicySummary {
     /// Whether there are only traces, no policies.
     pub(crate) is_only_traced: bool,
     /// Whether frames belong to VLANs.
     pub(crate) vlans: bool,
-    /// Whether the members of groups must be known.
+    /// Whether any port needs the members of groups.
     pub(crate) snoops: bool,
-    /// Kinds of tags that its ports may use.
+    /// Kinds of tags with which frames may leave a port.
     pub(crate) kinds: [bool; KINDS],
-    /// Whether any port filters the frames it gets, and whether such a filter may look behind a frame's head.
+    /// Whether any port filters the frames that it gets, and whether such a filter may read behind a frame's head.
     pub(crate) is_filtered: bool,
     pub(crate) is_deep: bool,
-    /// Whether such a filter may look behind the headers of a segment.
+    /// Whether such a filter may read behind the headers of a segment.
     pub(crate) looks_at_payload: bool,
-    /// Addresses fixed behind one port, in order.
+    /// Addresses that are fixed behind a port, sorted.
     pinned: Vec<(u64, PortId)>,
-    /// Policies of ports without any.
+    /// Default policies, for ports without policies.
     blank: CompiledPolicies,
     default_vlans: Vlans,
 }
 
 impl PolicySummary {
-    /// The summary of a switch without policies.
+    /// Creates the summary of a switch without policies.
     pub(crate) fn none() -> PolicySummary {
         PolicySummary {
             is_only_traced: true,
@@ -90,13 +90,13 @@ impl PolicySummary {
         of.vlans.as_ref().unwrap_or(&self.default_vlans)
     }
 
-    /// The kind of tag with which frames of a VLAN leave a port; `None` if they do not.
+    /// The kind of tag with which frames of a VLAN leave a port; `None` if the port is not in the VLAN.
     #[inline]
     pub(crate) fn kind(&self, of: &CompiledPolicies, vlan: VlanId) -> Option<usize> {
         if self.vlans { self.vlans(of).tagging(vlan).map(kind) } else { Some(0) }
     }
 
-    /// The port with this fixed address.
+    /// The port behind which this address is fixed.
     #[inline]
     pub(crate) fn pinned(&self, mac: u64) -> Option<PortId> {
         if self.pinned.is_empty() {

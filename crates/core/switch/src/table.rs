@@ -1,5 +1,5 @@
-//! The ports of a switch: an immutable table, replaced as a whole when a port is attached or detached, which workers
-//! read without a lock. Settings define a switch's treatment of its ports.
+//! A switch, its settings and its port table. The table is immutable and replaced as a whole by each change, so that
+//! workers read it without a lock.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -25,21 +25,21 @@ use crate::trace::Trace;
 /// Maximum number of ports of a switch (netmap's limit).
 pub const MAX_PORTS: usize = 254;
 
-/// Why a port cannot be attached.
+/// Reason why a port cannot be attached, monitored or traced.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum AttachError {
-    /// The switch is full.
-    #[error("switch {0} has {MAX_PORTS} ports, the most it can have: detach one, or use another switch")]
+    /// The switch has [`MAX_PORTS`] ports.
+    #[error("switch {0} has the maximum of {MAX_PORTS} ports: detach one, or use another switch")]
     Full(String),
-    /// The name is taken.
-    #[error("switch {switch} has a port {port} already: choose another name, or detach it first")]
+    /// The switch has a port of this name.
+    #[error("switch {switch} already has a port {port}; choose another name, or detach that port first")]
     Exists {
         /// Name of the switch.
         switch: String,
         /// Name of the port.
         port: String,
     },
-    /// The port to watch does not exist.
+    /// The switch has no port of this name to monitor or trace.
     #[error("switch {switch} has no port {port} to monitor: 'netvale list' shows its ports")]
     NoSuchPort {
         /// Name of the switch.
@@ -49,13 +49,13 @@ pub enum AttachError {
     },
 }
 
-/// A snapshot of the ports.
+/// A snapshot of a switch's ports.
 pub(crate) struct PortTable {
-    /// The ports by number.
+    /// The ports by index.
     by_id: Vec<Option<Arc<PortEntry>>>,
-    /// The existing ports, in order.
+    /// The existing ports, in order of index.
     all: Vec<Arc<PortEntry>>,
-    /// The sum of all ports' policies; `None` without policies.
+    /// Summary of all ports' policies; `None` without policies and traces.
     policed: Option<Box<PolicySummary>>,
 }
 
@@ -69,7 +69,7 @@ impl PortTable {
         &self.all
     }
 
-    /// The sum of all ports' policies, if any.
+    /// Summary of all ports' policies; `None` without policies and traces.
     #[inline]
     pub(crate) fn policed(&self) -> Option<&PolicySummary> {
         self.policed.as_deref()
@@ -82,7 +82,7 @@ impl PortTable {
     }
 }
 
-/// A switch's ports, for the keeper of its groups.
+/// The ports of a switch, as the keeper of its groups sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPorts {
     /// The ports.
@@ -91,32 +91,33 @@ pub struct GroupPorts {
     pub has_vlans: bool,
 }
 
-/// A port, for the keeper of groups.
+/// A port, as the keeper of groups sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupPort {
-    /// Its number.
+    /// Index of the port.
     pub id: PortId,
-    /// The number of its attachment, unique over time.
+    /// Number of the port's attachment, unique over time.
     pub since: u64,
-    /// Its multicast settings.
+    /// Multicast settings of the port.
     pub multicast: Multicast,
-    /// The VLAN of its frames without a tag; 0 in a switch without VLANs.
+    /// VLAN of the port's untagged frames; 0 in a switch without VLANs.
     pub vlan: Option<u16>,
 }
 
-/// A switch's treatment of its ports.
+/// Settings of a switch.
 #[derive(Clone, Copy, Debug)]
 pub struct SwitchSettings {
-    /// Least number of entries of the forwarding table.
+    /// Minimum number of entries of the forwarding table.
     pub table_entries: usize,
-    /// Whether an address stays with its owner until it expires or its port leaves.
+    /// Whether an address stays with its owner until it expires or its port is detached.
     pub sticky: bool,
     /// Whether lossless ports also hold back other owners' senders.
     pub holds_others: bool,
 }
 
 impl Default for SwitchSettings {
-    /// [`DEFAULT_ENTRIES`]; addresses move, and lossless ports hold back only their owner's senders.
+    /// [`DEFAULT_ENTRIES`] entries; addresses move between owners, and lossless ports hold back only their owner's
+    /// senders.
     fn default() -> SwitchSettings {
         SwitchSettings { table_entries: DEFAULT_ENTRIES, sticky: false, holds_others: false }
     }
@@ -126,10 +127,10 @@ impl Default for SwitchSettings {
 pub struct Switch {
     name: String,
     table: ArcSwap<PortTable>,
-    /// Serialises changes of the table; never taken on the packet path.
+    /// Serialises changes of the table. The packet path never takes it.
     changing: Mutex<()>,
     fdb: Fdb,
-    /// Addresses by VLAN, created with the first VLAN.
+    /// Forwarding table by VLAN, created with the first VLAN.
     vlan_fdb: OnceLock<Fdb>,
     key: [u64; 2],
     flows: [u64; 2],
@@ -137,7 +138,7 @@ pub struct Switch {
     snooping: OnceLock<Arc<Snooping>>,
     /// Number of attachments so far.
     attached: AtomicU64,
-    /// The setting for ports to be attached.
+    /// Whether ports that are attached later also hold back other owners' senders.
     holds_others: AtomicBool,
 }
 
@@ -153,10 +154,10 @@ impl Switch {
         Self::with_flows(name, settings, [random.hash_one(3u8), random.hash_one(4u8)])
     }
 
-    /// Creates a switch without ports that spreads flows over queues like another one with this key.
+    /// Creates a switch without ports. A switch with the same key `flows` spreads flows over queues in the same way.
     pub fn with_flows(name: &str, settings: SwitchSettings, flows: [u64; 2]) -> Arc<Self> {
         let SwitchSettings { table_entries, sticky, holds_others } = settings;
-        // From the standard library's per-process random state.
+        // Derive the key from the standard library's random state of this process.
         let random = RandomState::new();
         let key = [random.hash_one(1u8), random.hash_one(2u8)];
         let table = ArcSwap::from_pointee(PortTable::from(vec![None; MAX_PORTS]));
@@ -175,22 +176,22 @@ impl Switch {
         })
     }
 
-    /// Its name, e.g. `vale0`.
+    /// Name of the switch, e.g. `vale0`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The key that spreads flows over queues.
+    /// Key of the hash that spreads flows over queues.
     pub fn flows(&self) -> [u64; 2] {
         self.flows
     }
 
-    /// Its forwarding table while it has no VLANs.
+    /// The forwarding table without VLANs.
     pub fn fdb(&self) -> &Fdb {
         &self.fdb
     }
 
-    /// The forwarding table in use.
+    /// The forwarding table that is in use: with or without VLANs.
     pub fn addresses(&self) -> &Fdb {
         self.fdb_of(self.table.load().policed())
     }
@@ -215,23 +216,23 @@ impl Switch {
         self.tables().map(Fdb::refused).sum()
     }
 
-    /// Learns an address in a VLAN (0 without VLANs) from another process.
+    /// Adds an address in a VLAN (0 without VLANs) to the forwarding table.
     pub fn learn(&self, vlan: u16, mac: u64, port: PortId) {
         self.addresses().learn_in(vlan, mac, port, &mut 1);
     }
 
-    /// Counts addresses that were learned, forgotten or moved.
+    /// Counts changes of the forwarding tables: addresses learned, forgotten or moved.
     pub fn changes(&self) -> &ChangeCount {
         &self.fdb.beside().changes
     }
 
-    /// Asks a port about unknown addresses from now on: those in the VLANs that its frames may be in. Must be repeated
-    /// after a change of its policies.
+    /// Sets a port's address finder, which is asked about addresses missing from the forwarding table, in the VLANs
+    /// that the port's frames may be in. The call must be repeated after a change of the port's policies.
     pub fn ask_port(&self, id: PortId, by: &Arc<dyn AddressFinder>) {
         self.fdb.beside().elsewhere.set(id, &self.vlans_of(id), Some(by));
     }
 
-    /// The VLANs that a port's frames may be in; 0 without VLANs.
+    /// Returns the VLANs that a port's frames may be in; 0 without VLANs.
     pub fn vlans_of(&self, id: PortId) -> Vec<u16> {
         let table = self.table.load();
         let Some((entry, policed)) = table.get(id).zip(table.policed().filter(|policed| policed.vlans)) else {
@@ -241,13 +242,13 @@ impl Switch {
         (1..4095).filter(|&vlan| vlans.tagging(vlan).is_some()).collect()
     }
 
-    /// Forgets an address behind another port than this one, unless that port keeps it. Returns whether it was
-    /// forgotten.
+    /// Removes an address if it is behind a port other than `port` and that port does not keep it. Returns whether it
+    /// was removed.
     pub fn forget_elsewhere(&self, vlan: u16, mac: u64, port: PortId) -> bool {
         self.addresses().forget_elsewhere(vlan, mac, port)
     }
 
-    /// Sets a port's policies, while frames pass. `egresses` replace the port's, unless empty.
+    /// Replaces a port's policies, also while frames pass. `egresses` replaces the port's egresses, unless it is empty.
     pub fn set_policies(
         &self,
         id: PortId,
@@ -270,18 +271,18 @@ impl Switch {
         self.begin_anew_if(had_vlans);
     }
 
-    /// Multicast snooping, if a port has ever snooped.
+    /// State of multicast snooping, while a port snoops.
     pub fn snooping(&self) -> Option<&Arc<Snooping>> {
         self.table.load().policed().filter(|policed| policed.snoops).and_then(|_| self.snooping.get())
     }
 
-    /// The same while a port snoops.
+    /// State of multicast snooping, if a port has ever snooped.
     #[inline]
     pub(crate) fn snooping_of(&self) -> Option<&Arc<Snooping>> {
         self.snooping.get()
     }
 
-    /// Its ports, for the keeper of groups.
+    /// The switch's ports, for the keeper of groups.
     pub fn groups_of(&self) -> GroupPorts {
         let table = self.table.load();
         let none = PolicySummary::none();
@@ -294,7 +295,7 @@ impl Switch {
         GroupPorts { ports: ports.collect(), has_vlans: policed.vlans }
     }
 
-    /// Creates the table of addresses by VLAN, and room for messages about groups, if these policies need them.
+    /// Creates the forwarding table by VLAN and the state of multicast snooping, if these policies need them.
     fn has_table_for(&self, policies: Option<&CompiledPolicies>) {
         if policies.is_some_and(|policies| policies.multicast.needs_groups()) {
             self.snooping.get_or_init(Arc::default);
@@ -305,7 +306,7 @@ impl Switch {
         }
     }
 
-    /// Empties the table now in use, if it changed: its contents may be old.
+    /// If another forwarding table came into use, empties it: its contents may be outdated.
     fn begin_anew_if(&self, had_vlans: bool) {
         if self.has_vlans() != had_vlans {
             self.addresses().forget_all();
@@ -348,7 +349,7 @@ impl Switch {
         Ok(result)
     }
 
-    /// Adds a port; frames may reach its egresses from now on.
+    /// Adds a port. From now on, frames may reach its egresses.
     ///
     /// # Errors
     /// [`AttachError::Full`] or [`AttachError::Exists`].
@@ -383,20 +384,20 @@ impl Switch {
         Ok(id)
     }
 
-    /// Sets whether addresses stay with their owner, and whether lossless ports also hold back other owners' senders,
-    /// while frames pass.
+    /// Sets whether addresses stay with their owner, and whether lossless ports also hold back other owners' senders.
+    /// May be called while frames pass.
     pub fn treat(&self, sticky: bool, holds_others: bool) {
         self.tables().for_each(|fdb| fdb.set_sticky(sticky));
         self.holds_others.store(holds_others, Ordering::Relaxed);
         self.rewrite(|entry| entry.holds_others != holds_others, |entry| entry.holds_others = holds_others);
     }
 
-    /// Sets whether a port holds senders back, while frames pass.
+    /// Sets whether a port holds senders back. May be called while frames pass.
     pub fn set_lossless(&self, id: PortId, lossless: bool) {
         self.rewrite(|entry| entry.id == id, |entry| entry.port.lossless = lossless);
     }
 
-    /// Replaces some entries by changed copies.
+    /// Changes the entries that `which` selects, in a copy of the table.
     fn rewrite(&self, which: impl Fn(&PortEntry) -> bool, how: impl Fn(&mut PortEntry)) {
         let _ = self.change(|by_id| {
             by_id.iter_mut().flatten().filter(|entry| which(entry)).for_each(|entry| how(Arc::make_mut(entry)));
@@ -404,12 +405,12 @@ impl Switch {
         });
     }
 
-    /// Forgets the addresses learned behind a port: frames to them are flooded until they are seen again.
+    /// Removes the addresses learned behind a port. Frames to them are flooded until they are learned again.
     pub fn forget_learned(&self, id: PortId) {
         self.tables().for_each(|fdb| fdb.forget_learned(id));
     }
 
-    /// Removes a port and its addresses in the forwarding table. Workers may still deliver one batch to its egresses.
+    /// Removes a port and its addresses. Each worker may still deliver its current batch to the port's egresses.
     pub fn detach(&self, id: PortId) {
         let had_vlans = self.has_vlans();
         let _ = self.change(|by_id| {
@@ -423,8 +424,8 @@ impl Switch {
         self.fdb.beside().elsewhere.set(id, &[], None);
     }
 
-    /// Adds a copy monitor called `name` to a port: frames that the port sends also go to `tx`, those that it receives
-    /// to `rx`, ring by ring, while there is room.
+    /// Adds a monitor called `name` to a port: copies of frames that the port sends go to `tx`, copies of those that it
+    /// receives to `rx`, ring by ring, if there is room.
     ///
     /// # Errors
     /// [`AttachError::NoSuchPort`] if there is no port of that name.
@@ -452,7 +453,7 @@ impl Switch {
         });
     }
 
-    /// Traces the frames of a port, until [`Switch::end_trace`] or until the port leaves.
+    /// Traces the frames of a port until [`Switch::end_trace`], or until the port is detached.
     ///
     /// # Errors
     /// [`AttachError::NoSuchPort`] if there is no port of that name.
@@ -476,7 +477,7 @@ impl Switch {
         self.rewrite(|entry| entry.traces.iter().any(is_it), |entry| entry.traces.retain(|one| !is_it(one)));
     }
 
-    /// Names and numbers of its ports.
+    /// Indices and names of the switch's ports.
     pub fn ports(&self) -> Vec<(PortId, String)> {
         self.table.load().all.iter().map(|e| (e.id, e.port.name.clone())).collect()
     }
@@ -492,14 +493,14 @@ impl Switch {
     }
 }
 
-/// The number of a port's owner: that of their other ports, or an unused one.
+/// The number of a port's owner: that of the owner's other ports, or an unused one.
 fn owner_of(by_id: &[Option<Arc<PortEntry>>], port: &AttachedPort) -> OwnerId {
     let mut entries = by_id.iter().flatten();
     if let Some(known) = entries.find(|e| e.port.owner == port.owner) {
         return known.owner;
     }
     let is_free = |id: &OwnerId| by_id.iter().flatten().all(|e| e.owner != *id);
-    // There are fewer ports than numbers.
+    // There are fewer ports than numbers, so an unused one exists.
     (0..=u8::MAX).map(OwnerId::new).find(is_free).unwrap_or(OwnerId::new(u8::MAX))
 }
 
@@ -507,8 +508,8 @@ fn owner_of(by_id: &[Option<Arc<PortEntry>>], port: &AttachedPort) -> OwnerId {
 mod tests {
     use super::*;
 
-    /// Objective: settings changed while frames pass apply to the present ports and to later ones, and to no other
-    /// port.
+    /// Objective: settings that are changed while frames pass apply to present and later ports; a setting for one port
+    /// applies to no other port.
     #[test]
     fn changed_while_frames_pass() {
         let switch = Switch::new("vale0");

@@ -1,8 +1,8 @@
 //! Traces of single frames.
 //!
-//! A traced frame takes the path for ports with policies, alone, and its steps are recorded ([`netvale_mem::steps`]).
-//! Workers put records into a queue of fixed size; the tracing connection reads them. Ports without a trace are
-//! unaffected, and so are untraced frames of a port under trace.
+//! A traced frame is forwarded alone, on the path for ports with policies, and its steps are recorded
+//! ([`netvale_mem::steps`]). Workers put records into a queue of fixed size, from which the tracing connection reads
+//! them. A trace does not affect other ports or the port's untraced frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +16,9 @@ use netvale_wire::VnetHdr;
 pub use crate::clock::now;
 use crate::fdb::PortId;
 
-/// Leading bytes of a frame in a record.
+/// Number of first bytes of a frame in a record.
 pub const HEAD: usize = 128;
-/// Bytes that filters see, at most.
+/// Maximum number of bytes that a trace's filter sees.
 const SEEN: usize = 512;
 
 /// Selection of the frames to trace.
@@ -26,15 +26,15 @@ const SEEN: usize = 512;
 pub struct TraceOptions {
     /// Traces only frames that this program matches; `None`: all.
     pub filter: Option<FilterProgram>,
-    /// Traces only frames with a drop.
+    /// Traces only frames of which at least one copy was dropped.
     pub only_drops: bool,
-    /// Examines one frame of this many, in each ring.
+    /// Examines one in this many frames of each ring.
     pub one_of: u32,
-    /// Records that may wait to be read.
+    /// Maximum number of records that wait to be read.
     pub room: usize,
 }
 
-/// A trace of one or several ports.
+/// A trace of one or more ports.
 #[derive(Debug)]
 pub struct Trace {
     options: TraceOptions,
@@ -44,24 +44,24 @@ pub struct Trace {
     _wanted: Tracing,
 }
 
-/// The record of a frame.
+/// The record of a traced frame.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceRecord {
-    /// Its time, by [`now`].
+    /// Time of the record, in nanoseconds of [`now`].
     pub at: u64,
-    /// Its port.
+    /// The sending port.
     pub from: PortId,
-    /// Its ring.
+    /// Index of the sending port's ring.
     pub ring: u16,
-    /// Its length; 0 in a record without a frame.
+    /// Length of the frame in bytes; 0 in a record without a frame.
     pub len: u32,
-    /// The number of its pieces.
+    /// Number of pieces of the frame.
     pub pieces: u16,
-    /// The pending offload.
+    /// The offload pending on the frame.
     pub left: VnetHdr,
-    /// Its first bytes.
+    /// First bytes of the frame.
     pub head: [u8; HEAD],
-    /// Its steps.
+    /// Steps of the frame.
     pub steps: Steps,
 }
 
@@ -80,14 +80,14 @@ impl Trace {
         self.records.pop()
     }
 
-    /// Number of records without room since the last call.
+    /// Number of records that found no room since the last call.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Number of frames from `number` until the next examined one. One frame of each run of `one_of` is examined, at a
-    /// random place in it: regular traffic is not examined always or never at the same beat.
+    /// Number of frames from frame `number` to the next one to examine. One frame in each run of `one_of` frames is
+    /// examined, at a pseudo-random position, so that sampling does not lock onto periodic traffic.
     pub(crate) fn ahead(&self, number: u64) -> u64 {
         let one_of = u64::from(self.options.one_of.max(1));
         let run = number / one_of;
@@ -96,7 +96,7 @@ impl Trace {
         chosen(run).checked_sub(place).unwrap_or_else(|| one_of - place + chosen(run + 1))
     }
 
-    /// Whether to trace the frame of this number.
+    /// Whether to trace frame number `number`.
     fn wants(&self, number: u64, head: &[u8], len: usize) -> bool {
         let fits = |program: &FilterProgram| program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
         self.ahead(number) == 0 && self.options.filter.as_ref().is_none_or(fits)
@@ -108,7 +108,7 @@ impl Trace {
         }
     }
 
-    /// Records the drop of frames that cannot be examined, unless there is a filter: they cannot match it.
+    /// Records the drop of frames that cannot be examined, unless there is a filter, which they cannot match.
     pub(crate) fn put_refused(&self, record: &TraceRecord) {
         if self.options.filter.is_none() {
             self.put(record);
@@ -116,7 +116,7 @@ impl Trace {
     }
 }
 
-/// Mixes a number: each bit changes about half of the result's bits (the finalizer of SplitMix64).
+/// Hashes a number with the finalizer of SplitMix64: each bit changes about half of the result's bits.
 pub(crate) fn spread(n: u64) -> u64 {
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -124,7 +124,7 @@ pub(crate) fn spread(n: u64) -> u64 {
 }
 
 impl TraceRecord {
-    /// A record of steps without a frame.
+    /// Creates a record of steps without a frame.
     pub(crate) fn without_frame(from: PortId, ring: usize, steps: Steps) -> TraceRecord {
         let ring = ring as u16;
         let left = VnetHdr::default();
@@ -132,15 +132,15 @@ impl TraceRecord {
     }
 }
 
-/// A frame wanted by at least one trace.
+/// A frame that at least one trace selects.
 pub(crate) struct TraceHit {
     record: TraceRecord,
-    /// The port's traces that want it, a bit for each of the first 64.
+    /// The port's traces that select the frame: a bit for each of the first 64.
     wanted: u64,
 }
 
 impl TraceHit {
-    /// Checks whether one of `traces` wants frame number `number`.
+    /// Creates the record of frame number `number`; `None` if none of `traces` selects it.
     pub(crate) fn of(
         traces: &[Arc<Trace>],
         number: u64,
@@ -170,7 +170,7 @@ impl TraceHit {
         self.record.steps.append(steps);
     }
 
-    /// Passes the record to the traces that want it.
+    /// Passes the record to the traces that select the frame.
     pub(crate) fn put(self, traces: &[Arc<Trace>]) {
         for (i, trace) in traces.iter().take(64).enumerate() {
             if self.wanted & 1 << i != 0 {
@@ -184,8 +184,8 @@ impl TraceHit {
 mod tests {
     use super::*;
 
-    /// Objective: one frame of each run is chosen, each place in a run sometimes, and the distance to the next one is
-    /// right from everywhere.
+    /// Objective: one frame of each run is selected, at varying positions, and the distance to the next one is right
+    /// from every frame.
     #[test]
     fn one_of_each_run() {
         let trace = Trace::new(TraceOptions { filter: None, only_drops: false, one_of: 5, room: 1 });

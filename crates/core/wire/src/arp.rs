@@ -14,14 +14,14 @@ mod at {
     pub const TARGET_IP: usize = 24;
 }
 
-/// Bytes of an ARP packet for IPv4 over Ethernet.
+/// Length of an ARP packet for IPv4 over Ethernet, bytes.
 pub const LEN: usize = 28;
-/// Operation: who has the target address?
+/// Operation: a request for the MAC address of the target.
 pub const REQUEST: u16 = 1;
-/// Operation: the sender has it.
+/// Operation: a reply with the MAC address of the sender.
 pub const REPLY: u16 = 2;
 
-/// Hardware type Ethernet, protocol IPv4, address lengths 6 and 4.
+/// The first fields: hardware type Ethernet, protocol IPv4, address lengths 6 and 4.
 const PREAMBLE: [u8; 6] = {
     let [high, low] = ethernet::IPV4.to_be_bytes();
     [0, 1, high, low, 6, 4]
@@ -32,7 +32,7 @@ const PREAMBLE: [u8; 6] = {
 pub struct Packet<B>(B);
 
 impl<'a> Packet<&'a [u8; LEN]> {
-    /// Views the start of `bytes`, which must be IPv4 over Ethernet.
+    /// Creates a view of the packet at the start of `bytes`, which must be for IPv4 over Ethernet.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
         let packet: &[u8; LEN] = bytes.first_chunk().ok_or(MalformedPacket::Truncated)?;
         packet.starts_with(&PREAMBLE).then_some(Self(packet)).ok_or(MalformedPacket::BadField)
@@ -40,7 +40,7 @@ impl<'a> Packet<&'a [u8; LEN]> {
 }
 
 impl<'a> Packet<&'a mut [u8; LEN]> {
-    /// Makes the start of `bytes` an ARP packet for IPv4 over Ethernet, with all other fields zero.
+    /// Initialises the start of `bytes` as an ARP packet for IPv4 over Ethernet, with all other fields zero.
     pub fn init(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
         let packet: &mut [u8; LEN] = bytes.first_chunk_mut().ok_or(MalformedPacket::Truncated)?;
         *packet = [0; LEN];
@@ -50,12 +50,12 @@ impl<'a> Packet<&'a mut [u8; LEN]> {
 }
 
 impl<B: Borrow<[u8; LEN]>> Packet<B> {
-    /// [`REQUEST`], [`REPLY`] or another.
+    /// The operation: [`REQUEST`], [`REPLY`] or another.
     pub fn operation(&self) -> u16 {
         field::get16(self.0.borrow(), at::OPERATION)
     }
 
-    /// The sender's addresses.
+    /// The sender's MAC and IP addresses.
     pub fn sender(&self) -> (MacAddr, Ipv4Addr) {
         self.pair(at::SENDER_MAC, at::SENDER_IP)
     }

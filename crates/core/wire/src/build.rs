@@ -1,17 +1,17 @@
-//! Whole frames for packet generators: UDP in IP in Ethernet, with right checksums.
+//! Builds whole frames for packet generators: UDP in IP in Ethernet, with correct checksums.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::{pseudo, pseudo_v4, pseudo_v6};
 use crate::{Layers, MacAddr, MalformedPacket, Sum, ethernet, ipv4, ipv6, layers, udp};
 
-/// Offset of the payload in a frame of [`udp4`], in bytes.
+/// Offset of the payload in a frame that [`udp4`] builds, in bytes.
 pub const UDP4_PAYLOAD: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN;
-/// Offset of the payload in a frame of [`udp6`], in bytes.
+/// Offset of the payload in a frame that [`udp6`] builds, in bytes.
 pub const UDP6_PAYLOAD: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + udp::HEADER_LEN;
-/// The longest frame that [`udp4`] builds, in bytes.
+/// Maximum length of a frame that [`udp4`] builds, in bytes.
 pub const UDP4_MAX: usize = ethernet::HEADER_LEN + 0xffff;
-/// The longest frame that [`udp6`] builds, in bytes.
+/// Maximum length of a frame that [`udp6`] builds, in bytes.
 pub const UDP6_MAX: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + 0xffff;
 
 /// Fields of a frame's headers, and the pattern of its payload. `A` is the address type of the IP version.
@@ -31,13 +31,13 @@ pub struct Udp<'a, A> {
     pub dst_port: u16,
     /// Time to live, or hop limit.
     pub ttl: u8,
-    /// Repeated to fill the payload; zeros if empty.
+    /// The pattern that is repeated to fill the payload; zeros if it is empty.
     pub payload: &'a [u8],
 }
 
-/// The requested frame length cannot hold the headers, or exceeds their length fields.
+/// The error for a frame length that is too small for the headers, or too large for their length fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a UDP frame of {len} bytes cannot be: ask for {min} to {max}")]
+#[error("invalid length of a UDP frame, {len} bytes: expected {min} to {max}")]
 pub struct BadFrameLen {
     /// Requested length.
     pub len: usize,
@@ -47,7 +47,7 @@ pub struct BadFrameLen {
     pub max: usize,
 }
 
-/// Fills all of `frame` with UDP over IPv4. The packet must not be fragmented on its way.
+/// Fills all of `frame` with UDP over IPv4. The packet has the flag "don't fragment".
 pub fn udp4(frame: &mut [u8], params: &Udp<'_, Ipv4Addr>) -> Result<(), BadFrameLen> {
     checked(frame, UDP4_PAYLOAD, UDP4_MAX, |frame| {
         let packet = fill_ethernet(frame, params, ethernet::IPV4)?;
@@ -83,8 +83,8 @@ pub fn udp6(frame: &mut [u8], params: &Udp<'_, Ipv6Addr>) -> Result<(), BadFrame
     })
 }
 
-/// Recomputes the UDP checksum of a whole frame after a change of its payload. Takes any frame of UDP, with VLAN tags,
-/// IP options or extension headers, but no fragment.
+/// Recomputes the UDP checksum of a whole frame after a change of its payload. The frame may have VLAN tags, IP options
+/// or extension headers, but must not be a fragment.
 pub fn refresh_udp_checksum(frame: &mut [u8]) -> Result<(), MalformedPacket> {
     let ip = Layers::parse(frame)?.ip.ok_or(MalformedPacket::BadField)?;
     if ip.protocol != layers::UDP || ip.fragment || ip.source_route {
@@ -111,7 +111,7 @@ fn checked<'f>(
     fill(frame).map_err(|_| bad)
 }
 
-/// Fills the Ethernet header and returns the rest of the frame.
+/// Fills the Ethernet header. Returns the rest of the frame.
 fn fill_ethernet<'f, A>(
     frame: &'f mut [u8],
     params: &Udp<'_, A>,
@@ -124,7 +124,7 @@ fn fill_ethernet<'f, A>(
     frame.get_mut(ethernet::HEADER_LEN..).ok_or(MalformedPacket::Truncated)
 }
 
-/// Fills all of `datagram`; its length must fit in 16 bits.
+/// Fills all of `datagram`, whose length must fit into 16 bits.
 fn fill_datagram<A>(datagram: &mut [u8], params: &Udp<'_, A>, pseudo: Sum) -> Result<(), MalformedPacket> {
     let len = datagram.len() as u16;
     let mut header = udp::Header::parse_mut(datagram)?;
@@ -219,7 +219,8 @@ mod tests {
         }
     }
 
-    /// Objective: a payload changed in place gets a right checksum again, with padding behind it.
+    /// Objective: a frame whose payload was changed in place gets the correct checksum, also with padding behind the
+    /// payload.
     #[test]
     fn a_changed_payload_gets_its_checksum() {
         let mut frame = [0; 100];

@@ -1,21 +1,22 @@
 //! The Internet checksum: the ones' complement sum of 16-bit big-endian words (RFC 1071).
 //!
-//! A [`Sum`] is the sum of a piece of a packet. Pieces of any length may be summed anywhere and appended in order; a
-//! piece after an odd number of bytes is shifted by one byte (RFC 1071 §2(B)).
+//! A [`Sum`] is the sum of a piece of a packet. Pieces of any length may be summed separately and appended in order; a
+//! piece behind an odd number of bytes is shifted by one byte (RFC 1071 §2(B)).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bytes summed in one step: four words of 8 bytes, each split into two 32-bit halves that are
-/// added to accumulators of 64 bits. No carry can be lost, and the steps vectorise.
+/// Number of bytes summed in one step: four words of 8 bytes, each split into two 32-bit halves that are added to
+/// 64-bit accumulators. No carry is lost, and the compiler can vectorise the steps.
 const STEP: usize = 32;
 const LANES: usize = STEP / 8;
 
-/// The sum of some bytes, and whether their number is odd.
+/// The sum of some bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
-    /// Sum of 16-bit words in the machine's byte order, which gives the right bytes in the end (RFC 1071 §2(B)). Each
-    /// addition adds at most `0xffff`.
+    /// The sum of 16-bit words in the machine's byte order, which yields the same bytes as network order (RFC 1071
+    /// §2(B)). Each addition adds at most `0xffff`.
     words: u64,
+    /// Whether the number of bytes is odd.
     odd: bool,
 }
 
@@ -23,20 +24,20 @@ impl Sum {
     /// The sum of no bytes.
     pub const ZERO: Sum = Sum { words: 0, odd: false };
 
-    /// The sum of `bytes`.
+    /// Returns the sum of `bytes`.
     #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         Self { words: fold(sum_bytes(bytes)).into(), odd: bytes.len() % 2 == 1 }
     }
 
-    /// The sum with `bytes` appended.
+    /// Returns the sum with `bytes` appended.
     #[inline]
     #[must_use]
     pub fn add_bytes(self, bytes: &[u8]) -> Self {
         self.append(Self::of(bytes))
     }
 
-    /// The sum with another piece, whose sum is `next`, appended.
+    /// Returns the sum with another piece appended, whose sum is `next`.
     #[inline]
     #[must_use]
     pub fn append(self, next: Sum) -> Self {
@@ -45,34 +46,34 @@ impl Sum {
         Self { words: self.words + u64::from(shifted), odd: self.odd ^ next.odd }
     }
 
-    /// The sum with a big-endian 16-bit field appended.
+    /// Returns the sum with a big-endian 16-bit field appended.
     #[inline]
     #[must_use]
     pub fn add_u16(self, value: u16) -> Self {
         self.append(Self { words: value.to_be().into(), odd: false })
     }
 
-    /// The sum with a big-endian 32-bit field appended.
+    /// Returns the sum with a big-endian 32-bit field appended.
     #[inline]
     #[must_use]
     pub fn add_u32(self, value: u32) -> Self {
         self.add_u16((value >> 16) as u16).add_u16(value as u16)
     }
 
-    /// The 16-bit sum. Over bytes that include their right checksum it is `0xffff`.
+    /// Returns the 16-bit sum. It is `0xffff` for bytes that include their correct checksum.
     #[inline]
     pub fn fold(self) -> u16 {
         u16::from_be(fold(self.words))
     }
 
-    /// The checksum: the complement of the sum.
+    /// Returns the checksum: the complement of the sum.
     #[inline]
     pub fn checksum(self) -> u16 {
         !self.fold()
     }
 
-    /// The checksum, with `0xffff` for zero, the same number in ones' complement. UDP needs it, since a zero there
-    /// means that there is no checksum (RFC 768).
+    /// Returns the checksum, with `0xffff` instead of zero, which is the same number in ones' complement. For UDP,
+    /// where zero means that there is no checksum (RFC 768).
     #[inline]
     pub fn nonzero_checksum(self) -> u16 {
         match self.checksum() {
@@ -82,21 +83,21 @@ impl Sum {
     }
 }
 
-/// Sum of the pseudo header of TCP and UDP over IPv4 (RFC 9293 §3.1, RFC 768). `len` counts the
+/// Returns the sum of the pseudo header of TCP and UDP over IPv4 (RFC 9293 §3.1, RFC 768). `len` is the length of the
 /// transport header and its payload, in bytes.
 #[inline]
 pub fn pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u16) -> Sum {
     Sum::of(&src.octets()).add_bytes(&dst.octets()).add_u16(protocol.into()).add_u16(len)
 }
 
-/// Sum of the pseudo header of an upper layer over IPv6 (RFC 8200 §8.1). `len` counts the
+/// Returns the sum of the pseudo header of an upper layer over IPv6 (RFC 8200 §8.1). `len` is the length of the
 /// transport header and its payload, in bytes.
 #[inline]
 pub fn pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: u32) -> Sum {
     Sum::of(&src.octets()).add_bytes(&dst.octets()).add_u32(len).add_u32(protocol.into())
 }
 
-/// Sum of the pseudo header of either version of IP; `None` if the addresses are of different versions.
+/// Returns the sum of the pseudo header of either version of IP; `None` if the addresses are of different versions.
 #[inline]
 pub fn pseudo(src: IpAddr, dst: IpAddr, protocol: u8, len: u16) -> Option<Sum> {
     match (src, dst) {
@@ -106,22 +107,22 @@ pub fn pseudo(src: IpAddr, dst: IpAddr, protocol: u8, len: u16) -> Option<Sum> {
     }
 }
 
-/// `checksum` after a 16-bit field under it changed from `old` to `new` (RFC 1624 §3, equation 3). For UDP, leave a
-/// zero `checksum` alone: it means no checksum.
+/// Returns `checksum` updated for a change of a 16-bit field from `old` to `new` (RFC 1624 §3, equation 3). The caller
+/// must not update a UDP checksum of zero, which means that there is no checksum.
 #[inline]
 pub fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     let sum = u64::from(!checksum) + u64::from(!old) + u64::from(new);
     !fold(sum)
 }
 
-/// `checksum` after a 32-bit field at an even offset changed from `old` to `new` (RFC 1624 §3).
+/// Returns `checksum` updated for a change of a 32-bit field at an even offset from `old` to `new` (RFC 1624 §3).
 #[inline]
 pub fn update32(checksum: u16, old: u32, new: u32) -> u16 {
     let high = update16(checksum, (old >> 16) as u16, (new >> 16) as u16);
     update16(high, old as u16, new as u16)
 }
 
-/// Folds carries back until 16 bits are left.
+/// Adds carries back until 16 bits are left.
 #[inline]
 fn fold(sum: u64) -> u16 {
     let sum = halves(sum);
@@ -131,8 +132,8 @@ fn fold(sum: u64) -> u16 {
     sum as u16
 }
 
-/// The unfolded sum of `bytes` in the machine's byte order, as if a zero followed an odd byte. An accumulator grows by
-/// less than 2^32 each step, and so lasts for 2^32 steps (128 GiB).
+/// Returns the unfolded sum of `bytes` in the machine's byte order, as if a zero followed an odd last byte. An
+/// accumulator grows by less than 2^32 in each step, and thus suffices for 2^32 steps (128 GiB).
 #[inline]
 fn sum_bytes(bytes: &[u8]) -> u64 {
     if bytes.len() < STEP {
@@ -153,7 +154,7 @@ fn sum_bytes(bytes: &[u8]) -> u64 {
     lanes + sum_short(rest)
 }
 
-/// The same for fewer than [`STEP`] bytes.
+/// Like [`sum_bytes`], for fewer than [`STEP`] bytes.
 #[inline]
 fn sum_short(bytes: &[u8]) -> u64 {
     let (words, mut rest) = bytes.as_chunks::<8>();
@@ -172,7 +173,7 @@ fn sum_short(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The sum of a word's two halves: the same number in ones' complement.
+/// Returns the sum of a word's two halves, which is the same number in ones' complement.
 #[inline]
 fn halves(word: u64) -> u64 {
     (word >> 32) + (word & 0xffff_ffff)
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!(Sum::of(&[0x12, 0x34]).nonzero_checksum(), 0xedcb);
     }
 
-    /// Objective: no carry is lost in the longest sums that a frame can need.
+    /// Objective: no carry is lost in sums longer than any frame.
     #[test]
     fn carries_survive_long_runs() {
         let bytes = std::vec![0xff; if cfg!(miri) { 4096 } else { 1 << 20 }];

@@ -12,13 +12,14 @@ mod at {
     pub const ETHERTYPE: usize = 12;
 }
 
-/// Bytes of an untagged Ethernet header.
+/// Length of an Ethernet header without tags, bytes.
 pub const HEADER_LEN: usize = 14;
-/// Bytes that one VLAN tag adds.
+/// Length of a VLAN tag, bytes.
 pub const VLAN_TAG_LEN: usize = 4;
-/// Number of VLAN tags that are skipped; the EtherType of a frame with more is its third tag's.
+/// Maximum number of VLAN tags that [`network`] skips. For a frame with more tags it returns the EtherType of the third
+/// tag.
 pub const MAX_VLAN_TAGS: usize = 2;
-/// Bytes of the shortest frame, without the frame check sequence (IEEE 802.3 §3.2.8).
+/// Minimum length of a frame without the frame check sequence, bytes (IEEE 802.3 §3.2.8).
 pub const MIN_FRAME_LEN: usize = 60;
 
 /// EtherType of IPv4.
@@ -32,12 +33,12 @@ pub const VLAN: u16 = 0x8100;
 /// EtherType of a service VLAN tag (802.1ad).
 pub const SERVICE_VLAN: u16 = 0x88a8;
 
-/// The 14 bytes that start a frame.
+/// The header of a frame: its first 14 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<B>(B);
 
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
-    /// Views the start of `frame`.
+    /// Creates a view of the header of `frame`.
     #[inline]
     pub fn parse(frame: &'a [u8]) -> Result<Self, MalformedPacket> {
         frame.first_chunk().map(Self).ok_or(MalformedPacket::Truncated)
@@ -45,7 +46,7 @@ impl<'a> Header<&'a [u8; HEADER_LEN]> {
 }
 
 impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
-    /// Views the start of `frame` for writing.
+    /// Creates a writable view of the header of `frame`.
     #[inline]
     pub fn parse_mut(frame: &'a mut [u8]) -> Result<Self, MalformedPacket> {
         frame.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
@@ -58,7 +59,8 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         dst: MacAddr = at::DST;
         /// Source address.
         src: MacAddr = at::SRC;
-        /// The field behind the addresses: an EtherType, a VLAN tag's, or (below 1536) an 802.3 length.
+        /// The field behind the addresses: an EtherType, which may be that of a VLAN tag, or (below 1536) an 802.3
+        /// length.
         ethertype: u16 = at::ETHERTYPE;
     }
 }
@@ -73,7 +75,7 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
         set_ethertype: u16 = at::ETHERTYPE;
     }
 
-    /// Exchanges source and destination, for a frame that goes back.
+    /// Exchanges source and destination, for a reply.
     #[inline]
     pub fn swap_addrs(&mut self) {
         let dst = self.dst();
@@ -83,7 +85,8 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
     }
 }
 
-/// The network protocol of `frame` and the offset of its header, past up to [`MAX_VLAN_TAGS`] tags.
+/// Returns the EtherType of the network protocol of `frame` and the offset of its header, behind up to
+/// [`MAX_VLAN_TAGS`] tags.
 #[inline]
 pub fn network(frame: &[u8]) -> Result<(u16, usize), MalformedPacket> {
     let mut ethertype = Header::parse(frame)?.ethertype();
@@ -111,7 +114,7 @@ mod tests {
         assert_eq!(frame, [7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6, 0x08, 0x06]);
     }
 
-    /// Objective: one or two tags are skipped; a third is reported; a truncated tag is an error.
+    /// Objective: one or two tags are skipped; the EtherType of a third is returned; a truncated tag is an error.
     #[test]
     fn vlan_tags_are_skipped() {
         let frame = |types: &[u16]| {

@@ -1,12 +1,12 @@
-//! Reads and writes big-endian fields of a header held as an array.
+//! Reads and writes big-endian fields of a header in an array.
 //!
-//! Offsets are constants below the array's length, so the bounds checks vanish.
+//! Offsets are constants below the array's length, so the compiler removes the bounds checks.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::mac::MacAddr;
 
-/// The value of a field.
+/// A type of fields.
 pub(crate) trait WireInt {
     /// Reads the value at `at`.
     fn load<const N: usize>(bytes: &[u8; N], at: usize) -> Self;
@@ -15,7 +15,7 @@ pub(crate) trait WireInt {
     fn store<const N: usize>(self, bytes: &mut [u8; N], at: usize);
 }
 
-/// Values as their bytes, highest first.
+/// Implements [`WireInt`] for types by their conversions from and to big-endian bytes.
 macro_rules! values {
     ($($value:ty: $of_bytes:expr, $bytes_of:expr;)*) => { $(
         impl WireInt for $value {
@@ -41,7 +41,7 @@ values! {
     Ipv6Addr: <Ipv6Addr as From<[u8; 16]>>::from, |addr: Ipv6Addr| addr.octets();
 }
 
-/// Methods of a view that read a field each: `name: type = offset;`.
+/// Defines methods of a view, each of which reads a field: `name: type = offset;`.
 macro_rules! reads {
     ($($(#[$doc:meta])* $name:ident: $value:ty = $at:expr;)*) => { $(
         $(#[$doc])*
@@ -52,7 +52,7 @@ macro_rules! reads {
     )* };
 }
 
-/// Methods of a view that store a field each.
+/// Defines methods of a view, each of which stores a field: `name: type = offset;`.
 macro_rules! stores {
     ($($(#[$doc:meta])* $name:ident: $value:ty = $at:expr;)*) => { $(
         $(#[$doc])*
@@ -65,13 +65,13 @@ macro_rules! stores {
 
 pub(crate) use {reads, stores};
 
-/// The 16-bit field at `at`.
+/// Returns the 16-bit field at `at`.
 #[inline(always)]
 pub(crate) fn get16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The `M` bytes at `at`.
+/// Returns the `M` bytes at `at`.
 #[inline(always)]
 pub(crate) fn get<const N: usize, const M: usize>(bytes: &[u8; N], at: usize) -> [u8; M] {
     core::array::from_fn(|i| bytes[at + i])

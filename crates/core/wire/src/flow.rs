@@ -1,16 +1,16 @@
-//! A hash of a frame's flow, the same for both directions, to spread flows over rings and pipes.
+//! A hash of a frame's flow, to spread flows over rings and pipes. It is the same for both directions.
 //!
-//! The frames of a flow share the same addresses and, for unfragmented TCP, UDP and SCTP, the same ports. A fragment
-//! hashes on its addresses only, so all fragments of a packet take one path; frames of other protocols than IP hash on
-//! their Ethernet addresses and EtherType.
+//! The hash covers the IP addresses and, of unfragmented TCP, UDP and SCTP, the ports. That of a fragment covers only
+//! its addresses, so that all fragments of a packet take the same path. That of a frame of another protocol than IP
+//! covers its Ethernet addresses and EtherType.
 
 use core::net::IpAddr;
 
 use crate::layers::{IpLayer, Layers, SCTP, TCP, UDP};
 use crate::{MacAddr, ethernet, field};
 
-/// The key of the hash. Draw it at random once: then a sender cannot choose frames that all hash alike; use a fixed one
-/// where a run must be repeatable.
+/// The key of the hash. With a random key, a sender cannot choose frames that all have the same hash; with a fixed key,
+/// runs are repeatable.
 #[derive(Clone, Copy)]
 pub struct FlowKey {
     low: u64,
@@ -20,14 +20,15 @@ pub struct FlowKey {
 /// Offsets of a [`PlainFlow`]'s words in a frame.
 pub const WORDS: [usize; 5] = [0, 8, 16, 24, 30];
 
-/// The bytes shared by all frames of a flow of plain IPv4, the usual kind: untagged, without IP options, unfragmented
-/// TCP, UDP or SCTP. They include both Ethernet addresses. A decision based on them alone holds for every frame with
-/// equal ones.
+/// The bytes that all frames of a flow of plain IPv4 have in common, both Ethernet addresses included. Plain IPv4, the
+/// usual kind, is unfragmented TCP, UDP or SCTP without VLAN tags and IP options. A decision that depends only on these
+/// bytes holds for every frame of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainFlow([u64; 5]);
 
 impl PlainFlow {
-    /// The flow of a frame with these bytes at [`WORDS`], in little-endian order. `None`: it is not plain IPv4.
+    /// Returns the flow of a frame with these bytes at [`WORDS`], in little-endian order; `None` if the frame is not
+    /// plain IPv4.
     #[inline]
     #[must_use]
     pub fn of(words: [u64; 5]) -> Option<PlainFlow> {
@@ -37,16 +38,16 @@ impl PlainFlow {
         (is_plain && matches!(protocol, TCP | UDP | SCTP)).then_some(plain)
     }
 
-    /// Whether a frame with these bytes belongs to the flow.
+    /// Whether a frame with these bytes at [`WORDS`] belongs to the flow.
     #[inline]
     #[must_use]
     pub fn has(&self, words: [u64; 5]) -> bool {
-        // Without a branch for each word, or a call.
+        // This form compiles without a branch for each word, and without a call.
         let other = PlainFlow::masked(words);
         self.0.iter().zip(other.0).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
     }
 
-    /// Masks the bytes that differ from frame to frame: type of service, length, identification, time to live,
+    /// Clears the bytes that differ from frame to frame: type of service, length, identification, time to live,
     /// checksum.
     #[inline]
     fn masked([a, b, c, d, e]: [u64; 5]) -> PlainFlow {
@@ -54,13 +55,13 @@ impl PlainFlow {
     }
 }
 
-/// In the second word: EtherType, version and header length; those of IPv4 without options.
+/// Mask in the second word: EtherType, version and header length. Then their values for IPv4 without options.
 const TYPE: u64 = 0x00ff_ffff << 32;
 const IPV4_20: u64 = 0x0045_0008 << 32;
-/// In the third word: more fragments, and the offset.
+/// Mask in the third word: flag "more fragments" and fragment offset.
 const FRAGMENT: u64 = 0xff3f << 32;
 
-/// One end of a flow: the address, and port or zero.
+/// One end of a flow: the address, and the port or zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct FlowEnd {
     high: u64,
@@ -69,30 +70,30 @@ struct FlowEnd {
 }
 
 impl FlowKey {
-    /// A key of 128 bits.
+    /// Creates a key of 128 bits.
     pub const fn new(key: [u64; 2]) -> Self {
         Self { low: key[0], high: key[1] }
     }
 
-    /// The hash of a frame's flow. `frame` is the frame, or its start including the ports; the time is bounded. A frame
-    /// too short to have a flow hashes to zero.
+    /// Returns the hash of a frame's flow, in bounded time; zero for a frame that is too short for an Ethernet header.
+    /// `frame` is the frame, or its start including the ports.
     #[inline]
     pub fn hash(&self, frame: &[u8]) -> u32 {
         match Layers::parse(frame) {
             Ok(Layers { ip: Some(ip), .. }) => self.hash_ip(&ip, frame),
             Ok(Layers { ethertype, .. }) => self.hash_ethernet(frame, ethertype),
-            // The IP header is damaged, but the Ethernet header may be complete.
+            // The IP header is malformed, but the Ethernet header may be complete.
             Err(_) => self.hash_ethernet(frame, 0),
         }
     }
 
-    /// The hash of an IP packet's flow; `None` for other frames, whose only flow is their sender's.
+    /// Returns the hash of an IP packet's flow; `None` for other frames.
     #[inline]
     pub fn hash_of_packet(&self, frame: &[u8]) -> Option<u32> {
         Layers::parse(frame).ok()?.ip.map(|ip| self.hash_ip(&ip, frame))
     }
 
-    /// The hash of a plain flow: the same as [`FlowKey::hash`] of its frames, if their headers are complete.
+    /// Returns the hash of a plain flow, which equals [`FlowKey::hash`] of its frames, if their headers are complete.
     #[inline]
     #[must_use]
     pub fn hash_plain(&self, &PlainFlow([_, _, c, d, e]): &PlainFlow) -> u32 {
@@ -118,7 +119,7 @@ impl FlowKey {
         self.hash_ends(FlowEnd::mac(header.src()), FlowEnd::mac(header.dst()), ethertype)
     }
 
-    /// Sorts the two ends, which makes the hash symmetric, and mixes them one after the other.
+    /// Returns the hash of two ends. It sorts them, which makes the hash symmetric, and mixes them one after the other.
     #[inline]
     fn hash_ends(&self, one: FlowEnd, other: FlowEnd, protocol: u16) -> u32 {
         let (first, second) = if one <= other { (one, other) } else { (other, one) };
@@ -127,17 +128,17 @@ impl FlowKey {
         if (first.high, second.high) != (0, 0) {
             state ^= mix(first.high ^ self.high, second.high ^ self.low.rotate_left(32));
         }
-        // Mixed once more: if a factor happens to be small or even, the halves of one product depend on few bits of a
-        // port each.
+        // One more mix: if a factor happens to be small or even, each half of a single product depends on few bits of a
+        // port.
         (mix(mix(state ^ self.low, tail ^ self.high), ODD) >> 32) as u32
     }
 }
 
-/// The golden ratio's bits, half of them set: a factor that loses no information.
+/// The bits of the golden ratio: an odd factor, which loses no information, with half of its bits set.
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl core::fmt::Debug for FlowKey {
-    /// Hides the key, which senders must not learn.
+    /// Does not print the key, which senders must not learn.
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         out.write_str("FlowKey(..)")
     }
@@ -161,7 +162,7 @@ impl FlowEnd {
     }
 }
 
-/// Source and destination port, or zeros without ports.
+/// Returns the source and destination port, or zeros if the protocol has no ports.
 #[inline]
 fn ports(ip: &IpLayer, frame: &[u8]) -> (u16, u16) {
     if !matches!(ip.protocol, TCP | UDP | SCTP) {
@@ -174,14 +175,15 @@ fn ports(ip: &IpLayer, frame: &[u8]) -> (u16, u16) {
     }
 }
 
-/// Multiplies and folds the product's halves: each bit of the result depends on all bits of both.
+/// Multiplies, and combines the two halves of the product, so that each bit of the result depends on all bits of both
+/// factors.
 #[inline]
 fn mix(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
     (product >> 64) as u64 ^ product as u64
 }
 
-/// Maps a hash to one of `n` rings, evenly: 0 to `n - 1`, or 0 if `n` is zero.
+/// Maps a hash evenly to one of `n` rings: 0 to `n - 1`, or 0 if `n` is zero.
 #[inline]
 pub fn spread(hash: u32, n: u32) -> u32 {
     ((u64::from(hash) * u64::from(n)) >> 32) as u32
@@ -214,8 +216,8 @@ mod tests {
         assert_ne!(KEY.hash(&there), KEY.hash(&crossed), "ports belong to their addresses");
     }
 
-    /// Objective: words identify a flow of plain IPv4 just as headers do, whatever differs from frame to frame; other
-    /// frames have no such words.
+    /// Objective: words identify a flow of plain IPv4 as its headers do, whatever fields differ from frame to frame;
+    /// other frames are not plain.
     #[test]
     fn words_identify_a_plain_flow_as_headers_do() {
         let words = |frame: &[u8]| WORDS.map(|at| u64::from_le_bytes(*frame[at..].first_chunk().unwrap()));
@@ -252,7 +254,7 @@ mod tests {
         assert_eq!(std::format!("{KEY:?}"), "FlowKey(..)");
     }
 
-    /// Objective: every fragment of a packet, and the packets of other ports, hash alike.
+    /// Objective: all fragments between two addresses have the same hash, whatever their ports.
     #[test]
     fn fragments_hash_on_addresses_only() {
         let fragment = |from, field| {
@@ -277,8 +279,8 @@ mod tests {
         assert_eq!(KEY.hash(&[0; 13]), 0);
     }
 
-    /// Objective: flows that differ only in a port, or only in an address, fill eight rings evenly: each gets between
-    /// half and twice its share.
+    /// Objective: flows that differ only in a port, or only in an address, are spread over eight rings evenly: each
+    /// ring gets between half and twice its share.
     #[test]
     #[cfg_attr(miri, ignore = "statistics of thousands of frames, and no memory to watch")]
     fn neighbouring_flows_spread_evenly() {

@@ -1,19 +1,20 @@
-//! Frames left unfinished by the sender's kernel, which expects a network card to finish them. Virtual links (veth,
-//! TAP, a guest's sockets) have no card, so a frame may be a TCP segment of 64 KiB, or have a partial checksum. The
-//! kernel knows this about its own packets, but does not tell programs.
+//! Frames with pending offloads, which the sender's kernel left to the network card. Virtual links (veth, TAP, a
+//! guest's sockets) have no card, so a frame may be a TCP segment of 64 KiB, or have a partial checksum. The kernel
+//! records this for its own packets, but does not report it to programs.
 //!
-//! A partial checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One of 65,536
-//! complete frames has an equal checksum: it is computed again, to the same value.
+//! A partial checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One in 65,536
+//! complete frames has a checksum of the same value; it is computed again, with the same result.
 
 use crate::checksum::pseudo;
 use crate::layers::{TCP, UDP};
 use crate::{Layers, VnetHdr, tcp, udp, vnet};
 
-/// Bytes of a frame that are read.
+/// Maximum number of a frame's bytes that are read.
 const HEAD: usize = 256;
 
-/// The offload still pending on a frame, as a virtio-net header; `None` without one. Frames longer than `whole` bytes
-/// are cut to fit, into segments of `inner` payload bytes each if that is not 0.
+/// Returns the offload that is pending on a frame, as a virtio-net header; `None` if there is none. A frame longer than
+/// `whole` bytes must be cut into segments of at most `whole` bytes, with at most `inner` bytes of payload each if
+/// `inner` is not 0.
 #[must_use]
 pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     let head = frame.get(..HEAD.min(frame.len()))?;
@@ -25,7 +26,7 @@ pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     };
     let at = ip.l4 + usize::from(offset);
     let stored = u16::from_be_bytes(*head.get(at..)?.first_chunk()?);
-    // The sum of the pseudo header, with a 16-bit length.
+    // The sum of the pseudo header, whose length has 16 bits.
     let half = pseudo(ip.src, ip.dst, ip.protocol, (frame.len() - ip.l4) as u16)?.fold();
     if stored == 0 || stored != half {
         return None;

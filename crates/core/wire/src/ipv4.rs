@@ -18,26 +18,26 @@ pub(crate) mod at {
     pub const DST: usize = 16;
 }
 
-/// Bytes of a header without options.
+/// Length of a header without options, bytes.
 pub const HEADER_LEN: usize = 20;
-/// "Don't fragment", in the fragment field.
+/// Flag "don't fragment" of the fragment field.
 pub const DONT_FRAGMENT: u16 = 0x4000;
 
-/// "More fragments" and the fragment offset, in the fragment field.
+/// Mask in the fragment field: flag "more fragments" and fragment offset.
 const FRAGMENT_MASK: u16 = 0x3fff;
-/// Options that end the list and pad it (RFC 791 §3.1).
+/// Options that end and pad the list of options (RFC 791 §3.1).
 const OPTION_END: u8 = 0;
 const OPTION_NOP: u8 = 1;
-/// Loose and strict source routes (RFC 791 §3.1).
+/// Options of loose and strict source routes (RFC 791 §3.1).
 const OPTION_SOURCE_ROUTES: [u8; 2] = [131, 137];
 
-/// The fixed part of an IPv4 header. The options follow it.
+/// The fixed part of an IPv4 header. Options follow it.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<B>(B);
 
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
-    /// Views the header at the start of `bytes`. Its version is 4, and it ends, options included, within `bytes`. The
-    /// total length is not compared: `bytes` may be the start of a packet.
+    /// Creates a view of the header at the start of `bytes`, which must have version 4 and, with its options, be within
+    /// `bytes`. The total length is not checked: `bytes` may be the start of a packet.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
         let header = Self(bytes.first_chunk().ok_or(MalformedPacket::Truncated)?);
@@ -52,14 +52,14 @@ impl<'a> Header<&'a [u8; HEADER_LEN]> {
 }
 
 impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
-    /// As [`Header::parse`], for writing.
+    /// Like [`Header::parse`], for writing.
     #[inline]
     pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
         Header::parse(bytes)?;
         bytes.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
     }
 
-    /// Makes the start of `bytes` a header of version 4 without options, with all other fields zero.
+    /// Initialises the start of `bytes` as a header of version 4 without options, with all other fields zero.
     pub fn init(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
         let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(MalformedPacket::Truncated)?;
         *header = [0; HEADER_LEN];
@@ -70,7 +70,7 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
 
 impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
     field::reads! {
-        /// Length of the packet from this header on, from its length field.
+        /// Total length of the packet from this header on, bytes.
         total_len: u16 = at::TOTAL_LEN;
         /// Identification, the same in all fragments of a packet.
         ident: u16 = at::IDENT;
@@ -86,7 +86,7 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         dst: Ipv4Addr = at::DST;
     }
 
-    /// Bytes of the header with its options: 20 to 60.
+    /// Length of the header with its options, bytes: 20 to 60.
     #[inline]
     pub fn header_len(&self) -> usize {
         usize::from(self.0.borrow()[at::VERSION_IHL] & 0xf) * 4
@@ -98,7 +98,7 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         field::get16(self.0.borrow(), at::FRAGMENT) & FRAGMENT_MASK != 0
     }
 
-    /// Sum of the fixed part; a right header without options sums to `0xffff`.
+    /// The sum of the fixed part: `0xffff` for a header without options whose checksum is correct.
     #[inline]
     pub fn sum(&self) -> Sum {
         Sum::of(self.0.borrow())
@@ -126,7 +126,7 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
     }
 }
 
-/// Whether the options of a header request a source route: then the destination in the header differs from that in the
+/// Whether the options of a header request a source route. The destination in the header then differs from that in the
 /// transport's pseudo header. `options` are the bytes behind the fixed part; an unreadable list counts as a request.
 pub fn has_source_route(mut options: &[u8]) -> bool {
     while let Some((&kind, rest)) = options.split_first() {
@@ -147,7 +147,7 @@ pub fn has_source_route(mut options: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The header of the worked example at en.wikipedia.org/wiki/Internet_checksum.
+    /// The header of the example at en.wikipedia.org/wiki/Internet_checksum.
     const KNOWN: [u8; 20] = [
         0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0x00, 0x01, 0xc0, 0xa8,
         0x00, 0xc7,

@@ -15,9 +15,9 @@ pub(crate) mod at {
     pub const DST: usize = 24;
 }
 
-/// Bytes of the header without extension headers.
+/// Length of the header without extension headers, bytes.
 pub const HEADER_LEN: usize = 40;
-/// Number of extension headers that are skipped; a packet with more is refused as malformed.
+/// Maximum number of extension headers that are skipped. A packet with more is malformed.
 pub const MAX_EXTENSIONS: usize = 8;
 
 /// Next-header values of the extension headers (RFC 8200 §4.1, RFC 4302 §2, RFC 6275 §6.1).
@@ -35,8 +35,8 @@ mod next {
 pub struct Header<B>(B);
 
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
-    /// Views the header at the start of `bytes`, whose version must be 6. The payload length is
-    /// not compared: `bytes` may be the start of a packet.
+    /// Creates a view of the header at the start of `bytes`, which must have version 6. The payload length is not
+    /// checked: `bytes` may be the start of a packet.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
         let header: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(MalformedPacket::Truncated)?;
@@ -45,14 +45,14 @@ impl<'a> Header<&'a [u8; HEADER_LEN]> {
 }
 
 impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
-    /// As [`Header::parse`], for writing.
+    /// Like [`Header::parse`], for writing.
     #[inline]
     pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
         Header::parse(bytes)?;
         bytes.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
     }
 
-    /// Makes the start of `bytes` a header of version 6, with all other fields zero.
+    /// Initialises the start of `bytes` as a header of version 6, with all other fields zero.
     pub fn init(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
         let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(MalformedPacket::Truncated)?;
         *header = [0; HEADER_LEN];
@@ -63,7 +63,7 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
 
 impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
     field::reads! {
-        /// Bytes behind this header, extension headers included, from its length field.
+        /// Length of everything behind this header, extension headers included, bytes.
         payload_len: u16 = at::PAYLOAD_LEN;
         /// The next header: an extension header or the payload's protocol.
         next_header: u8 = at::NEXT_HEADER;
@@ -94,20 +94,19 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
 /// The upper layer behind a packet's extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// Protocol, as in [`crate::layers`]. Protocols that are not skipped (ESP, "no next header") are reported
-    /// unchanged.
+    /// The protocol, as in [`crate::layers`]. ESP and "no next header", which are not skipped, also count as protocols.
     pub protocol: u8,
-    /// Its offset in bytes from the start of the IPv6 header. In a fragment other than the first, this is the middle of
-    /// the payload.
+    /// Offset of the upper layer, in bytes from the start of the IPv6 header. In a fragment other than the first, it is
+    /// in the middle of the payload.
     pub offset: usize,
-    /// Whether there is a fragment header, even one of a whole packet.
+    /// Whether there is a fragment header, even if the packet is whole.
     pub fragment: bool,
-    /// Whether a routing header has segments left: then the destination in the header differs from that in the
+    /// Whether a routing header has segments left. The destination in the header then differs from that in the
     /// transport's pseudo header (RFC 8200 §8.1).
     pub source_route: bool,
 }
 
-/// Walks the extension headers of the packet that `bytes` starts with.
+/// Walks the extension headers of the packet at the start of `bytes`. Returns the upper layer behind them.
 #[inline]
 pub fn upper(bytes: &[u8]) -> Result<UpperLayer, MalformedPacket> {
     let mut upper = UpperLayer {
@@ -134,14 +133,14 @@ fn is_extension(next: u8) -> bool {
     )
 }
 
-/// Moves `upper` past its current extension header.
+/// Moves `upper` past the current extension header.
 fn skip(bytes: &[u8], upper: &mut UpperLayer) -> Result<(), MalformedPacket> {
     // No extension header is shorter than 8 bytes.
     let header: &[u8; 8] = bytes.get(upper.offset..).and_then(<[u8]>::first_chunk).ok_or(MalformedPacket::Truncated)?;
     let units = usize::from(header[1]);
     let len = match upper.protocol {
         next::FRAGMENT => 8,
-        // RFC 4302 §2.2: in units of 4 bytes, minus 2. 4 bytes are impossible.
+        // RFC 4302 §2.2: the length is in units of 4 bytes, minus 2.
         next::AUTHENTICATION => (units + 2) * 4,
         _ => (units + 1) * 8,
     };
@@ -163,7 +162,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// A packet with `extensions` (next-header value and body after the first byte) and then TCP.
+    /// Builds a packet with `extensions` (next-header value, and body without its first byte) in front of TCP.
     fn packet(extensions: &[(u8, &[u8])]) -> Vec<u8> {
         let mut bytes = std::vec![0; HEADER_LEN];
         let mut header = Header::init(&mut bytes).unwrap();

@@ -14,7 +14,7 @@ pub const SCTP: u8 = 132;
 /// The known layers of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
-    /// EtherType of the network layer, past VLAN tags.
+    /// EtherType of the network layer, behind VLAN tags.
     pub ethertype: u16,
     /// Offset of the network header, in bytes from the start of the frame.
     pub l3: usize,
@@ -29,20 +29,20 @@ pub struct IpLayer {
     pub src: IpAddr,
     /// Destination address, as in the header.
     pub dst: IpAddr,
-    /// Protocol at `l4`, such as [`TCP`].
+    /// Protocol of the transport, such as [`TCP`].
     pub protocol: u8,
     /// Offset of the transport header, in bytes from the start of the frame.
     pub l4: usize,
-    /// Whether the packet is a fragment, or (IPv6) has a fragment header. Then `l4` is not a transport header, or is
-    /// the header of an incomplete payload.
+    /// Whether the packet is a fragment, or (IPv6) has a fragment header. There is then no transport header at `l4`, or
+    /// its payload is incomplete.
     pub fragment: bool,
-    /// Whether the packet follows a source route, or (IPv4) has unreadable options. Then `dst` is not the destination
-    /// covered by the transport's checksum.
+    /// Whether the packet has a source route, or (IPv4) unreadable options. `dst` is then not the destination that the
+    /// transport's checksum covers.
     pub source_route: bool,
 }
 
 impl Layers {
-    /// Finds the layers of the frame that `frame` starts with, in bounded time.
+    /// Finds the layers of a frame in bounded time. `frame` is the frame, or its start with all headers.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, MalformedPacket> {
         let (ethertype, l3) = ethernet::network(frame)?;

@@ -1,29 +1,27 @@
 //! Bytes on the wire: headers, checksums, the virtio-net header and segmentation.
 //!
-//! Everything here is a function of its arguments: no I/O, no clock, no allocation (the crate is `no_std` and uses no
-//! allocator, so the compiler enforces this), no `unsafe`. Every byte counts as hostile: a parser returns an error or
-//! an answer, and never panics.
+//! Everything here is a function of its arguments: no I/O, no clock, no allocation, no `unsafe`. The crate is `no_std`
+//! without an allocator and forbids unsafe code, so the compiler enforces this. All input may be hostile: a parser
+//! returns a result or an error, and never panics.
 //!
-//! Where to look:
-//!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`ethernet`], [`arp`], [`ipv4`], [`ipv6`], [`tcp`], [`udp`] | one header each: field offsets, view of its bytes |
-//! | [`layers`] | finds the layers of a frame: past VLAN tags, IPv4 options and IPv6 extension headers |
-//! | [`checksum`] | the Internet checksum in pieces, pseudo headers, incremental update |
+//! | [`layers`] | finds the layers of a frame, behind VLAN tags, IPv4 options and IPv6 extension headers |
+//! | [`checksum`] | the Internet checksum: sums of pieces, pseudo headers, incremental updates |
 //! | [`vnet`] | the virtio-net header as bytes |
-//! | [`offload`] | the virtio-net header checked against its frame, and the offload that it requests |
+//! | [`offload`] | checks a virtio-net header against its frame, and returns the requested offload |
 //! | [`segment`] | offloads in software: segmentation and checksum completion |
-//! | [`merge`] | the inverse: TCP segments merged into a larger one |
+//! | [`merge`] | the inverse of segmentation: merges TCP segments into a larger one |
 //! | [`flow`] | a keyed hash that is the same for both directions of a flow |
 //! | [`build`] | frames for packet generators |
-//! | `field` | reading and writing big-endian fields |
+//! | `field` | reads and writes big-endian fields |
 //! | [`mac`] | Ethernet addresses |
-//! | [`unfilled`] | fills in the checksums of frames that a device marks as verified |
-//! | [`half_summed`] | finds what a sender's kernel left to a network card that is not there |
+//! | [`unfilled`] | finds missing checksums of frames that a device marks as verified |
+//! | [`half_summed`] | finds the offloads that a sender's kernel left to a network card that does not exist |
 //!
-//! A view such as [`ipv4::Header`] lies over an array of the header's fixed length, not over a slice. So its length is
-//! checked once, at `parse`, and no accessor can be out of bounds.
+//! A view such as [`ipv4::Header`] refers to an array of the header's fixed length, not to a slice. Its length is
+//! checked once, in `parse`, and no accessor can be out of bounds.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -59,13 +57,13 @@ pub use offload::{Gso, GsoKind, Offload};
 pub use segment::{Segment, Segmenter};
 pub use vnet::{BadVnet, VnetHdr};
 
-/// Why bytes are not the expected header.
+/// The reason why bytes are not the expected header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedPacket {
     /// The header does not end within the given bytes.
-    #[error("the header runs past the end of the bytes given: give more of the frame")]
+    #[error("the header is truncated: it exceeds the given bytes")]
     Truncated,
-    /// A version, length or type field has a value that is impossible for this header.
-    #[error("a version, length or type field holds a value that this header cannot have")]
+    /// A version, length or type field has a value that is invalid for this header.
+    #[error("a version, length or type field of the header has an invalid value")]
     BadField,
 }

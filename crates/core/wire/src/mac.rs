@@ -8,18 +8,18 @@ use core::str::FromStr;
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// `ff:ff:ff:ff:ff:ff`.
+    /// The broadcast address, `ff:ff:ff:ff:ff:ff`.
     pub const BROADCAST: MacAddr = MacAddr([0xff; 6]);
-    /// `00:00:00:00:00:00`, which no station has.
+    /// The address `00:00:00:00:00:00`, which no station has.
     pub const ZERO: MacAddr = MacAddr([0; 6]);
 
-    /// Whether this is a group address: multicast, broadcast included.
+    /// Whether this is a group address: multicast or broadcast.
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether this is the address of all stations.
+    /// Whether this is the broadcast address.
     #[inline]
     pub const fn is_broadcast(self) -> bool {
         self.to_u64() == Self::BROADCAST.to_u64()
@@ -31,21 +31,22 @@ impl MacAddr {
         self.to_u64() == 0
     }
 
-    /// The address as the low 48 bits of an integer, first byte highest.
+    /// Returns the address as the low 48 bits of an integer, whose highest byte is the first byte of the address.
     #[inline]
     pub const fn to_u64(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// The address as the low 48 bits of an integer in wire order, first byte lowest.
+    /// Returns the address as the low 48 bits of an integer in wire order: the lowest byte is the first byte of the
+    /// address.
     #[inline]
     pub const fn to_word(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
     }
 
-    /// The address in an integer in wire order; its upper 16 bits are ignored.
+    /// Returns the address in the low 48 bits of an integer in wire order, and ignores the upper 16 bits.
     #[inline]
     pub const fn from_word(word: u64) -> MacAddr {
         let [a, b, c, d, e, f, _, _] = word.to_le_bytes();
@@ -66,9 +67,9 @@ impl fmt::Debug for MacAddr {
     }
 }
 
-/// The text is not an Ethernet address.
+/// The error for a text that is not an Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not an Ethernet address: write six hexadecimal bytes, as in 02:00:00:00:00:01")]
+#[error("invalid Ethernet address: expected six hexadecimal bytes, e.g. 02:00:00:00:00:01")]
 pub struct BadMacAddr;
 
 impl FromStr for MacAddr {
@@ -85,7 +86,7 @@ impl FromStr for MacAddr {
     }
 }
 
-/// One byte of one or two hexadecimal digits (a sign is not a digit).
+/// Reads a byte of one or two hexadecimal digits. Refuses a sign.
 fn hex_byte(text: &str) -> Option<u8> {
     let digits = text.len() <= 2 && text.bytes().all(|c| c.is_ascii_hexdigit());
     digits.then(|| u8::from_str_radix(text, 16).ok()).flatten()

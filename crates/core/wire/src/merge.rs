@@ -1,16 +1,17 @@
 //! Merges consecutive TCP segments into a larger one (GRO): the inverse of [`crate::segment`].
 //!
-//! Segments are merged only if a [`crate::Segmenter`] would cut the result into the same frames again: the same headers
-//! except lengths, checksums, the sequence number, the identification and PSH; payloads of one size except the last;
-//! checksums right or left to the receiver. As there, payloads are only read, not held.
+//! Segments are merged only if a [`crate::Segmenter`] would cut the result into the same frames again. Their headers
+//! must be equal except for lengths, checksums, sequence number, identification and PSH, their payloads must have the
+//! same size except for the last, and their checksums must be correct or left to the receiver. As in segmentation,
+//! payloads are read but not copied.
 
 use crate::offload::{MAX_HEADERS, SegmentHeaders};
 use crate::{Gso, Layers, Offload, Sum, checksum, field, ipv4, ipv6, tcp};
 
-/// Flag: the acknowledgement number counts.
+/// Flag: the acknowledgement number is valid.
 const ACK: u8 = 0x10;
 
-/// A merged frame in the making.
+/// A merged frame that can still grow.
 #[derive(Clone, Debug)]
 pub struct Merge {
     bytes: [u8; MAX_HEADERS],
@@ -32,8 +33,8 @@ pub struct MergeFields {
 }
 
 impl Merge {
-    /// Begins with a frame of `len` bytes with a pending `offload`; `None` if it must not be merged. `bytes` is a
-    /// private copy of all of it, or of its first [`MAX_HEADERS`] bytes if its checksum is pending.
+    /// Begins with a frame of `len` bytes with a pending `offload`; `None` if the frame must not be merged. `bytes` is
+    /// a private copy of the whole frame, or of its first [`MAX_HEADERS`] bytes if its checksum is pending.
     pub fn begin(bytes: &[u8], len: usize, offload: Offload) -> Option<Merge> {
         let part = MergeFields::checked(bytes, len, offload)?;
         let mut head = [0; MAX_HEADERS];
@@ -48,7 +49,7 @@ impl Merge {
         })
     }
 
-    /// Appends another frame, given as for [`Merge::begin`]. Returns whether it was merged.
+    /// Appends another frame, with arguments as for [`Merge::begin`]. Returns whether the frame was merged.
     pub fn append(&mut self, bytes: &[u8], len: usize, offload: Offload) -> bool {
         if self.is_full() {
             return false;
@@ -62,7 +63,7 @@ impl Merge {
         true
     }
 
-    /// A payload shorter than the first, or PSH, ends the merging.
+    /// Whether no further segment can follow: a segment had a shorter payload than the first, or PSH.
     fn is_full(&self) -> bool {
         self.flags & tcp::PSH != 0 || self.payload != usize::from(self.count) * self.gso_size
     }
@@ -91,7 +92,7 @@ impl Merge {
         } else {
             same(l3, l3 + ipv6::at::PAYLOAD_LEN) && same(l3 + ipv6::at::NEXT_HEADER, l4)
         };
-        // Ports; acknowledgement and data offset; window; urgent pointer and options.
+        // Everything before the IP header; ports; acknowledgement and data offset; window; urgent pointer and options.
         ip && same(0, l3)
             && same(l4, l4 + tcp::at::SEQ)
             && same(l4 + tcp::at::SEQ + 4, l4 + tcp::at::FLAGS)
@@ -104,12 +105,12 @@ impl Merge {
         self.count.into()
     }
 
-    /// Bytes of headers of each frame.
+    /// Length of each frame's headers, bytes.
     pub fn header_len(&self) -> usize {
         self.headers.end
     }
 
-    /// The headers of the merged frame, and its pending offload, which includes the transport's checksum.
+    /// Returns the headers of the merged frame, and its pending offload, which includes the transport's checksum.
     pub fn finish(&mut self) -> (&[u8], Offload) {
         let SegmentHeaders { kind, l3, l4, end } = self.headers;
         let packet_len = end - l3 + self.payload;
@@ -138,8 +139,8 @@ impl Merge {
 }
 
 impl MergeFields {
-    /// The part of a frame of `len` bytes: `bytes` is all of it, or its first [`MAX_HEADERS`] bytes. `None` if it must
-    /// not be merged; ignores the checksum.
+    /// Returns the fields of a frame of `len` bytes, of which `bytes` is the whole or the first [`MAX_HEADERS`] bytes;
+    /// `None` if the frame must not be merged. Ignores the checksum.
     pub fn of(bytes: &[u8], len: usize) -> Option<MergeFields> {
         let prefix = bytes.get(..len.min(MAX_HEADERS))?;
         let headers = SegmentHeaders::find(prefix).ok().filter(|h| h.kind.is_tcp())?;
@@ -149,7 +150,8 @@ impl MergeFields {
         let seq = header.seq();
         let payload = len.checked_sub(end).filter(|&n| n > 0)?;
         let mut ident = 0;
-        // Options and extension headers are rare; bytes behind the packet are padding, which must not become payload.
+        // Frames with options or extension headers are rare, and not merged. Bytes behind the packet are padding, which
+        // must not become payload.
         if kind.is_v4() {
             let ip = ipv4::Header::parse(prefix.get(l3..)?).ok()?;
             ident = ip.ident();
@@ -165,7 +167,7 @@ impl MergeFields {
         (flags & !tcp::PSH == ACK).then_some(MergeFields { headers, payload, flags, seq, ident })
     }
 
-    /// The same for a frame with a pending `offload`, if its checksum is right.
+    /// Like [`MergeFields::of`], for a frame with a pending `offload`; also `None` if its checksum is wrong.
     fn checked(bytes: &[u8], len: usize, offload: Offload) -> Option<MergeFields> {
         let part = MergeFields::of(bytes, len)?;
         let SegmentHeaders { kind, l4, .. } = part.headers;
@@ -181,8 +183,8 @@ impl MergeFields {
         right.then_some(part)
     }
 
-    /// Whether the next frame might be merged with this one: true for all frames that [`Merge::append`] accepts, and
-    /// rarely for others.
+    /// Whether `next` may be merged behind this frame: true for all frames that [`Merge::append`] accepts, and rarely
+    /// for others.
     pub fn may_precede(&self, next: &MergeFields) -> bool {
         self.headers == next.headers
             && self.flags & tcp::PSH == 0
@@ -191,7 +193,7 @@ impl MergeFields {
     }
 }
 
-/// The sum of the pseudo header of a TCP segment of `len` bytes.
+/// Returns the sum of the pseudo header of a TCP segment of `len` bytes.
 fn pseudo(headers: &[u8], len: u16) -> Option<Sum> {
     let ip = Layers::parse(headers).ok()?.ip?;
     checksum::pseudo(ip.src, ip.dst, ip.protocol, len)
@@ -203,7 +205,7 @@ mod tests {
     use crate::Segmenter;
     use std::vec::Vec;
 
-    /// A TCP frame with all offloads pending.
+    /// Builds a TCP frame with all offloads pending.
     fn large(payload: usize, v6: bool) -> (Vec<u8>, Gso) {
         let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]);
         let ip = if v6 { builder.ipv6([1; 16], [2; 16], 64) } else { builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64) };
@@ -229,7 +231,7 @@ mod tests {
         all
     }
 
-    /// Objective: the pieces of a cut frame are merged into one that cuts into the same pieces.
+    /// Objective: the segments of a frame are merged into a frame that is cut into the same segments.
     #[test]
     fn merging_is_the_inverse_of_segmentation() {
         for v6 in [false, true] {
@@ -243,19 +245,18 @@ mod tests {
                 assert!(last.may_precede(&next) && !next.may_precede(&last));
             }
             assert_eq!(merge.count(), 5);
-            // The last one had PSH set.
+            // The last segment has PSH.
             assert!(!merge.append(&parts[0], parts[0].len(), Offload::None));
             let (headers, offload) = merge.finish();
             assert_eq!(offload, Offload::Gso(gso));
             let whole = [headers, &frame[usize::from(gso.hdr_len)..]].concat();
             assert_eq!(cut(&whole, &gso), parts);
-            // The result is a valid frame, even for a receiver that trusts nothing.
+            // The result passes the check of hostile frames.
             assert_eq!(offload.to_header().check(whole.len(), &whole), Ok(offload));
         }
     }
 
-    /// Objective: a changed byte of a segment's headers, or a wrong byte of its payload, prevents the merging, or the
-    /// result cuts into the same frames.
+    /// Objective: a changed byte of a segment prevents the merge.
     #[test]
     fn nothing_else_is_merged() {
         let (frame, gso) = large(2000, false);
@@ -298,7 +299,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Objective: no bytes cause a panic, or are merged with a segment that they do not continue.
+        /// Objective: no bytes cause a panic, and no frame is merged that cannot follow.
         #[test]
         fn no_bytes_do_harm(a in proptest::collection::vec(proptest::num::u8::ANY, 0..200), at in 0usize..100, b: u8) {
             let (frame, gso) = large(1500, a.len() % 2 == 0);

@@ -1,30 +1,29 @@
-//! The request in a frame's virtio-net header, checked against the frame (virtio 1.3 §5.1.6.2).
+//! Checks the offload that a frame's virtio-net header requests against the frame (virtio 1.3 §5.1.6.2).
 //!
-//! The sender is not trusted: header lengths are found in the frame itself, and the virtio-net header must agree with
-//! them. A header that does not fit its frame is a [`BadVnet`], for which the frame is dropped and counted by that
-//! name.
+//! The sender is not trusted: header lengths are determined from the frame itself, and the virtio-net header must agree
+//! with them. If it does not, the frame is dropped and counted under the name of the [`BadVnet`].
 
 use crate::vnet::{self, BadVnet, VnetHdr};
 use crate::{Layers, MalformedPacket, ethernet, ipv6, layers, tcp, udp};
 
-/// Bytes of headers that segmentation supports: room for two VLAN tags, IPv6 with options and TCP with options. A frame
-/// with more is refused.
+/// Maximum length of the headers that segmentation supports, bytes: enough for two VLAN tags, IPv6 with options and TCP
+/// with options. Frames with longer headers are refused.
 pub const MAX_HEADERS: usize = 256;
-/// Limit of segments of one frame. With it, a 64 KiB frame cannot request segments of a byte each; payloads of 32 bytes
-/// a segment and more always pass.
+/// Maximum number of segments of one frame. It prevents that a 64 KiB frame requests segments of one byte each; 32
+/// bytes of payload per segment or more are always accepted.
 pub const MAX_SEGMENTS: usize = 2048;
 /// Maximum of the length fields of IPv4, IPv6 and UDP.
 const MAX_LENGTH_FIELD: usize = 0xffff;
 
-/// The work that remains before a frame can travel on its own.
+/// The offload that is pending on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
     /// Nothing.
     None,
-    /// The checksum of the bytes from `start` on must be stored at `start + offset`. Both are in
-    /// bytes, and the two bytes of the checksum lie within the frame.
+    /// The checksum of the bytes from `start` on must be stored at `start + offset`. Both are in bytes, and the two
+    /// bytes of the checksum are within the frame.
     CsumPartial {
-        /// First byte under the checksum, behind the Ethernet header.
+        /// First byte that the checksum covers, behind the Ethernet header.
         start: u16,
         /// Offset of the checksum from `start`.
         offset: u16,
@@ -38,15 +37,15 @@ pub enum Offload {
 pub struct Gso {
     /// Transport and IP version.
     pub kind: GsoKind,
-    /// Payload of each segment but the last; not zero.
+    /// Length of the payload of each segment but the last; not zero.
     pub gso_size: u16,
-    /// All headers before the payload, as found in the frame; at most [`MAX_HEADERS`].
+    /// Length of all headers before the payload, as found in the frame; at most [`MAX_HEADERS`].
     pub hdr_len: u16,
     /// Offset of the transport header.
     pub csum_start: u16,
     /// Offset of the checksum in the transport header.
     pub csum_offset: u16,
-    /// Whether the sender marked the frame as carrying congestion information (TCP only).
+    /// Whether the sender marked the frame as carrying congestion information, ECN (TCP only).
     pub ecn: bool,
 }
 
@@ -64,19 +63,19 @@ pub enum GsoKind {
 }
 
 impl GsoKind {
-    /// Whether the transport is TCP, not UDP.
+    /// Whether the transport is TCP; otherwise it is UDP.
     #[inline]
     pub const fn is_tcp(self) -> bool {
         matches!(self, Self::Tcp4 | Self::Tcp6)
     }
 
-    /// Whether the network is IPv4, not IPv6.
+    /// Whether the network protocol is IPv4; otherwise it is IPv6.
     #[inline]
     pub const fn is_v4(self) -> bool {
         matches!(self, Self::Tcp4 | Self::Udp4)
     }
 
-    /// `VIRTIO_NET_HDR_GSO_*`, without the ECN bit.
+    /// The value of `gso_type` in the virtio-net header (`VIRTIO_NET_HDR_GSO_*`), without the ECN bit.
     #[inline]
     pub const fn gso_type(self) -> u8 {
         match self {
@@ -102,9 +101,9 @@ impl GsoKind {
 impl VnetHdr {
     /// Checks this header against its frame.
     ///
-    /// `frame_len` is the length of the frame from its Ethernet header, without this header. `frame_prefix` is the
-    /// start of the frame: a private copy of at least its headers ([`MAX_HEADERS`] bytes are always enough, or the
-    /// whole frame if shorter). It is only read if `gso_type` is set; the time does not depend on `frame_len`.
+    /// `frame_len` is the length of the frame without this header. `frame_prefix` is the start of the frame: a private
+    /// copy of at least its headers ([`MAX_HEADERS`] bytes, or the whole frame if it is shorter, are always enough). It
+    /// is read only if `gso_type` is set. The time does not depend on `frame_len`.
     ///
     /// `hdr_len`, `num_buffers` and unknown flags are ignored, as §5.1.6.2.2 requires, and so is `F_DATA_VALID`, which
     /// a driver must not set.
@@ -166,7 +165,7 @@ impl VnetHdr {
     }
 }
 
-/// Whether frames of this type are segmented here.
+/// Whether segmentation supports frames of this type.
 fn is_supported(gso_type: u8, ecn: bool) -> bool {
     match gso_type {
         vnet::GSO_TCPV4 | vnet::GSO_TCPV6 => true,
@@ -176,7 +175,7 @@ fn is_supported(gso_type: u8, ecn: bool) -> bool {
 }
 
 impl Offload {
-    /// The virtio-net header of this offload alone, for a receiver that takes the frame unchanged. `num_buffers` is
+    /// Returns the virtio-net header of this offload, for a receiver that gets the frame unchanged. `num_buffers` is
     /// zero.
     #[inline]
     pub fn to_header(&self) -> VnetHdr {
@@ -198,7 +197,7 @@ impl Offload {
     }
 }
 
-/// The headers of a frame that can be segmented, found in the frame. Offsets in bytes.
+/// The headers of a frame that can be segmented, as found in the frame. Offsets are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeaders {
     pub kind: GsoKind,
@@ -209,7 +208,7 @@ pub(crate) struct SegmentHeaders {
 }
 
 impl SegmentHeaders {
-    /// Finds the headers of the frame whose first bytes are `prefix`. All headers must lie within `prefix`.
+    /// Finds the headers of the frame whose first bytes are `prefix`. All headers must be within `prefix`.
     pub fn find(prefix: &[u8]) -> Result<Self, BadVnet> {
         let layers = Layers::parse(prefix).map_err(bad_headers)?;
         let ip = layers.ip.ok_or(BadVnet::GsoProtocol)?;
@@ -236,9 +235,10 @@ impl SegmentHeaders {
         Ok(Self { kind, l3: layers.l3, l4: ip.l4, end })
     }
 
-    /// Checks that `payload_len` bytes can follow and be cut into segments of `gso_size`.
+    /// Checks that a payload of `payload_len` bytes can follow the headers, and be cut into segments of `gso_size`
+    /// bytes.
     pub fn check_payload(&self, payload_len: usize, gso_size: u16) -> Result<(), BadVnet> {
-        // IPv4 counts its own header, IPv6 does not (RFC 791 §3.1, RFC 8200 §3).
+        // The length field of IPv4 includes the IP header, that of IPv6 does not (RFC 791 §3.1, RFC 8200 §3).
         let uncounted = if self.kind.is_v4() { self.l3 } else { self.l3 + ipv6::HEADER_LEN };
         if payload_len > MAX_LENGTH_FIELD - (self.end - uncounted) {
             return Err(BadVnet::TooLong);
@@ -253,7 +253,7 @@ impl SegmentHeaders {
     }
 }
 
-/// The error of malformed headers in a frame that requests segmentation.
+/// Returns the error for malformed headers in a frame that requests segmentation.
 fn bad_headers(error: MalformedPacket) -> BadVnet {
     match error {
         MalformedPacket::Truncated => BadVnet::HeadersCut,

@@ -1,8 +1,8 @@
-//! Offloads of a frame's virtio-net header in software.
+//! Performs the offloads of a frame's virtio-net header in software.
 //!
-//! No payload is held here. [`Segmenter`] tells which bytes of it go into each segment, and finishes the segment's
-//! headers given their [`Sum`]; [`Completion`] sums a frame as it passes. The caller copies each payload byte once,
-//! straight to its destination, and sums the bytes as it copies.
+//! No payload is copied here. [`Segmenter`] returns which bytes of the payload go into each segment, and completes the
+//! segment's headers from the [`Sum`] of these bytes. [`Completion`] sums the pieces of a frame. The caller copies each
+//! byte of payload once, directly to its destination, and sums the bytes as it copies them.
 
 use core::ops::Range;
 
@@ -10,10 +10,10 @@ use crate::checksum::pseudo;
 use crate::offload::{MAX_HEADERS, SegmentHeaders};
 use crate::{BadVnet, Gso, GsoKind, Layers, Sum, field, ipv4, ipv6, tcp, udp};
 
-/// The bytes of a segment's headers, and room for the longest.
+/// The bytes of a segment's headers, with room for the longest.
 type HeaderBytes = [u8; MAX_HEADERS];
 
-/// Cuts a frame into segments (TSO, USO). Holds its own copy of the frame's headers.
+/// A segmenter, which cuts a frame into segments (TSO, USO). It has its own copy of the frame's headers.
 ///
 /// ```
 /// # use netvale_wire::{BadVnet, Gso, Segmenter, Sum};
@@ -34,7 +34,7 @@ pub struct Segmenter {
     headers: SegmentHeaders,
     gso_size: usize,
     payload_len: usize,
-    /// First byte of payload not yet in a segment.
+    /// Offset of the first byte of payload that is not yet in a segment.
     offset: usize,
     /// Number of segments of the frame.
     count: usize,
@@ -43,7 +43,7 @@ pub struct Segmenter {
     original: SegmentTemplate,
 }
 
-/// The values that each segment's headers are computed from.
+/// The values from which each segment's headers are computed.
 #[derive(Clone, Copy, Debug)]
 struct SegmentTemplate {
     ident: u16,
@@ -51,15 +51,15 @@ struct SegmentTemplate {
     flags: u8,
     /// Sum of the IPv4 header without its length, identification and checksum.
     ip_sum: Sum,
-    /// Sum of the pseudo header and the transport header without the fields that a segment sets.
+    /// Sum of the pseudo header and the transport header without the fields that differ between segments.
     l4_sum: Sum,
 }
 
 impl Segmenter {
-    /// Prepares to cut a frame with `payload_len` bytes after its headers.
+    /// Creates a segmenter for a frame with `payload_len` bytes of payload.
     ///
-    /// `headers` are the `gso.hdr_len` bytes before the payload. They are read again, from the copy made here: a change
-    /// since `gso` was checked is detected, and is an error. Lengths and checksums in them are not used.
+    /// `headers` are the `gso.hdr_len` bytes before the payload. They are copied and checked again: a change since the
+    /// check of `gso` is an error. Lengths and checksums in them are not used.
     pub fn new(headers: &[u8], payload_len: usize, gso: &Gso) -> Result<Self, BadVnet> {
         let mut bytes = [0; MAX_HEADERS];
         bytes.get_mut(..headers.len()).ok_or(BadVnet::HeadersLong)?.copy_from_slice(headers);
@@ -74,17 +74,17 @@ impl Segmenter {
         Ok(Self { bytes, headers: found, gso_size, payload_len, offset: 0, count, given: 0, original })
     }
 
-    /// Number of segments yet to come. A frame without payload makes one.
+    /// Number of segments that are left. A frame without payload has one segment.
     pub fn remaining(&self) -> usize {
         self.count - self.given
     }
 
-    /// Bytes of headers in each segment.
+    /// Length of each segment's headers, bytes.
     pub fn header_len(&self) -> usize {
         self.headers.end
     }
 
-    /// The next segment, its headers ready except for the transport's checksum.
+    /// Returns the next segment, whose headers are complete except for the transport's checksum.
     #[inline]
     pub fn next_segment(&mut self) -> Option<Segment<'_>> {
         if self.remaining() == 0 {
@@ -105,7 +105,7 @@ impl Segmenter {
         })
     }
 
-    /// Sets the length, and for IPv4 the identification and checksum.
+    /// Sets the length in the IP header, and for IPv4 the identification and checksum.
     #[inline]
     fn write_ip(&mut self, payload_len: usize) {
         let SegmentHeaders { kind, l3, end, .. } = self.headers;
@@ -124,7 +124,7 @@ impl Segmenter {
         }
     }
 
-    /// Sets the transport header's fields. Returns the sum of it and its pseudo header.
+    /// Sets the fields of the transport header. Returns the sum of that header and its pseudo header.
     #[inline]
     fn write_l4(&mut self, payload_len: usize) -> Sum {
         let SegmentHeaders { kind, l4, end, .. } = self.headers;
@@ -141,7 +141,8 @@ impl Segmenter {
         sum.add_u32(seq).add_u16(flags.into())
     }
 
-    /// FIN and PSH belong to the last byte, CWR to the first (RFC 3168 §6.1.2).
+    /// Returns the TCP flags of the next segment: FIN and PSH only for the last segment, CWR only for the first (RFC
+    /// 3168 §6.1.2).
     #[inline]
     fn tcp_flags(&self) -> u8 {
         let mut flags = self.original.flags;
@@ -156,7 +157,7 @@ impl Segmenter {
 }
 
 impl SegmentTemplate {
-    /// Reads the values that the segments are computed from, and clears the fields that they set.
+    /// Reads the values from which the segments are computed, and clears the fields that differ between segments.
     fn take(bytes: &mut HeaderBytes, found: &SegmentHeaders) -> Result<Self, BadVnet> {
         let SegmentHeaders { kind, l3, l4, end } = *found;
         let mut original = Self { ident: 0, seq: 0, flags: 0, ip_sum: Sum::ZERO, l4_sum: Sum::ZERO };
@@ -178,7 +179,7 @@ impl SegmentTemplate {
     }
 }
 
-/// The sum of the pseudo header, with a length of zero.
+/// Returns the sum of the pseudo header with a length of zero.
 fn pseudo_header(headers: &[u8], kind: GsoKind) -> Result<Sum, BadVnet> {
     let ip = Layers::parse(headers).ok().and_then(|layers| layers.ip).ok_or(BadVnet::GsoProtocol)?;
     pseudo(ip.src, ip.dst, kind.protocol(), 0).ok_or(BadVnet::GsoProtocol)
@@ -211,14 +212,14 @@ impl<'a> Segment<'a> {
         self.payload.clone()
     }
 
-    /// Bytes of the whole segment, headers included.
+    /// Length of the whole segment, headers included, bytes.
     #[inline]
     pub fn frame_len(&self) -> usize {
         self.header.len() + self.payload.len()
     }
 
-    /// Completes the transport's checksum and returns the finished headers. `payload` is the sum of this segment's part
-    /// of the payload.
+    /// Completes the transport's checksum. Returns the complete headers. `payload` is the sum of this segment's part of
+    /// the payload.
     #[inline]
     pub fn finish_checksum(self, payload: Sum) -> &'a [u8] {
         let sum = self.sum.append(payload);
@@ -229,10 +230,10 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Computes the checksum of a [`crate::Offload::CsumPartial`], as the frame passes.
+/// The completion of a checksum ([`crate::Offload::CsumPartial`]), computed from the pieces of the frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// Bytes of the frame left before the start of the sum.
+    /// Number of bytes of the frame that are left before the start of the sum.
     skip: usize,
     /// Offset of the checksum, in bytes from the start of the frame.
     at: usize,
@@ -246,7 +247,7 @@ impl Completion {
         Self { skip: start.into(), at: usize::from(start) + usize::from(offset), sum: Sum::ZERO }
     }
 
-    /// Sums the next piece of the frame. Pieces come in order, from the Ethernet header on.
+    /// Sums the next piece of the frame. Pieces must come in order, from the Ethernet header on.
     #[inline]
     pub fn feed(&mut self, piece: &[u8]) {
         let skipped = self.skip.min(piece.len());
@@ -256,17 +257,17 @@ impl Completion {
         }
     }
 
-    /// The offset of the checksum, in bytes from the start of the frame, and its two bytes. The sum includes the
-    /// field's previous value: the driver left the pseudo header's sum there (virtio 1.3 §5.1.6.2). A zero is stored as
-    /// `0xffff`: UDP needs it, and for others it is the same number.
+    /// Returns the offset of the checksum, in bytes from the start of the frame, and its two bytes. The sum includes
+    /// the previous value of the field, in which the driver stored the sum of the pseudo header (virtio 1.3 §5.1.6.2).
+    /// A checksum of zero is returned as `0xffff`, as UDP requires; for other protocols it is the same number.
     #[inline]
     pub fn finish(self) -> (usize, [u8; 2]) {
         (self.at, self.sum.nonzero_checksum().to_be_bytes())
     }
 }
 
-/// Completes the checksum of a frame that lies in `pieces`, in order, from its Ethernet header on. Fails without a
-/// change if the checksum would lie outside.
+/// Completes the checksum of a frame whose pieces are `pieces`, in order, from its Ethernet header on. If the checksum
+/// would be outside the frame, returns an error and changes nothing.
 pub fn complete_checksum(pieces: &mut [&mut [u8]], start: u16, offset: u16) -> Result<(), BadVnet> {
     let mut completion = Completion::new(start, offset);
     pieces.iter().for_each(|piece| completion.feed(piece));

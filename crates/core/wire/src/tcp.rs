@@ -14,23 +14,23 @@ pub(crate) mod at {
     pub const CHECKSUM: usize = 16;
 }
 
-/// Bytes of a header without options.
+/// Length of a header without options, bytes.
 pub const HEADER_LEN: usize = 20;
 /// Offset of the checksum, in bytes from the start of the header.
 pub const CHECKSUM_OFFSET: u16 = at::CHECKSUM as u16;
 /// Flag: no more data from the sender.
 pub const FIN: u8 = 0x01;
-/// Flag: push the data to the reader.
+/// Flag: push the data to the receiving application.
 pub const PSH: u8 = 0x08;
 /// Flag: congestion window reduced (RFC 3168 §6.1.2).
 pub const CWR: u8 = 0x80;
 
-/// The fixed part of a TCP header. The options follow it.
+/// The fixed part of a TCP header. Options follow it.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<B>(B);
 
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
-    /// Views the header at the start of `bytes`, which must contain all of it, options included.
+    /// Creates a view of the header at the start of `bytes`, which must contain the whole header with its options.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
         let header = Self(bytes.first_chunk().ok_or(MalformedPacket::Truncated)?);
@@ -45,7 +45,7 @@ impl<'a> Header<&'a [u8; HEADER_LEN]> {
 }
 
 impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
-    /// As [`Header::parse`], for writing.
+    /// Like [`Header::parse`], for writing.
     #[inline]
     pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
         Header::parse(bytes)?;
@@ -61,13 +61,13 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         dst_port: u16 = at::DST_PORT;
         /// Sequence number of the first byte of payload.
         seq: u32 = at::SEQ;
-        /// The eight flags, [`FIN`] lowest and [`CWR`] highest.
+        /// The eight flags: [`FIN`] is the lowest bit, [`CWR`] the highest.
         flags: u8 = at::FLAGS;
         /// Checksum.
         checksum: u16 = at::CHECKSUM;
     }
 
-    /// Bytes of the header with its options: 20 to 60.
+    /// Length of the header with its options, bytes: 20 to 60.
     #[inline]
     pub fn header_len(&self) -> usize {
         usize::from(self.0.borrow()[at::DATA_OFFSET] >> 4) * 4

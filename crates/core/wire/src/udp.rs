@@ -12,7 +12,7 @@ pub(crate) mod at {
     pub const CHECKSUM: usize = 6;
 }
 
-/// Bytes of the header.
+/// Length of the header, bytes.
 pub const HEADER_LEN: usize = 8;
 /// Offset of the checksum, in bytes from the start of the header.
 pub const CHECKSUM_OFFSET: u16 = at::CHECKSUM as u16;
@@ -22,7 +22,7 @@ pub const CHECKSUM_OFFSET: u16 = at::CHECKSUM as u16;
 pub struct Header<B>(B);
 
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
-    /// Views the header at the start of `bytes`.
+    /// Creates a view of the header at the start of `bytes`.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
         bytes.first_chunk().map(Self).ok_or(MalformedPacket::Truncated)
@@ -30,7 +30,7 @@ impl<'a> Header<&'a [u8; HEADER_LEN]> {
 }
 
 impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
-    /// Views the header at the start of `bytes` for writing.
+    /// Creates a writable view of the header at the start of `bytes`.
     #[inline]
     pub fn parse_mut(bytes: &'a mut [u8]) -> Result<Self, MalformedPacket> {
         bytes.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
@@ -43,7 +43,7 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         src_port: u16 = at::SRC_PORT;
         /// Destination port.
         dst_port: u16 = at::DST_PORT;
-        /// Length of header and payload, from the length field.
+        /// Length of header and payload, bytes.
         datagram_len: u16 = at::LEN;
         /// Checksum; zero means no checksum.
         checksum: u16 = at::CHECKSUM;

@@ -1,23 +1,24 @@
-//! Missing checksums of frames that a device marks as verified: flag "data valid" (virtio 1.3 §5.1.6.4). Receivers that
-//! do not know the flag would drop them.
+//! Finds missing checksums of frames that a device marks as verified, with the flag "data valid" (virtio 1.3 §5.1.6.4).
+//! Receivers without that flag would drop the frames.
 
 use crate::checksum::pseudo;
 use crate::offload::Offload;
 use crate::{Layers, ethernet, layers, tcp, udp};
 
-/// A checksum to be filled in.
+/// A checksum that must be filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnfilledChecksum {
-    /// The pending offload, once [`UnfilledChecksum::sum`] is in place.
+    /// The offload that is pending once [`UnfilledChecksum::sum`] is stored.
     pub offload: Offload,
     /// Offset of the checksum, in bytes from the start of the frame.
     pub at: usize,
-    /// The sum of the pseudo header, which must be stored there first.
+    /// The sum of the pseudo header, which must first be stored at [`UnfilledChecksum::at`].
     pub sum: [u8; 2],
 }
 
-/// The missing checksum of a frame of `len` bytes that begins with `prefix`: its field is zero and must not be, as in
-/// TCP, and UDP over IPv6. `None` for fragments, which have none of their own.
+/// Returns the missing checksum of a frame of `len` bytes that begins with `prefix`: that of a transport whose checksum
+/// must not be zero (TCP, and UDP over IPv6), but is. `None` if no checksum is missing, or the frame is a fragment,
+/// which has no checksum of its own.
 pub fn unfilled(len: usize, prefix: &[u8]) -> Option<UnfilledChecksum> {
     let Layers { ethertype, l3, ip } = Layers::parse(prefix).ok()?;
     let ip = ip.filter(|ip| !ip.fragment && !ip.source_route)?;
@@ -27,7 +28,7 @@ pub fn unfilled(len: usize, prefix: &[u8]) -> Option<UnfilledChecksum> {
         _ => return None,
     };
     let word = |at: usize| prefix.get(at..at + 2)?.first_chunk::<2>().copied();
-    // The packet's length: IPv4's includes its header, IPv6's does not.
+    // The length field of IPv4 includes the IP header, that of IPv6 does not.
     let (length_at, begin) = if ethertype == ethernet::IPV6 { (l3 + 4, l3 + 40) } else { (l3 + 2, l3) };
     let end = begin + usize::from(u16::from_be_bytes(word(length_at)?));
     let at = ip.l4 + usize::from(offset);

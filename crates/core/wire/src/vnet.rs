@@ -1,11 +1,11 @@
 //! The virtio-net header as bytes (virtio 1.3 §5.1.6).
 //!
-//! It precedes each frame on ports that exchange offloads: `struct virtio_net_hdr`, all fields little-endian.
+//! The header (`struct virtio_net_hdr`, all fields little-endian) precedes each frame on ports that exchange offloads.
 //! [`crate::offload`] interprets its fields.
 
-/// Bytes of the header without `num_buffers` (legacy interfaces, TAP).
+/// Length of the header without `num_buffers` (legacy interfaces, TAP), bytes.
 pub const LEN: usize = 10;
-/// Bytes of the header with `num_buffers` (virtio 1.0 and later, mergeable receive buffers).
+/// Length of the header with `num_buffers` (virtio 1.0 and later, mergeable receive buffers), bytes.
 pub const LEN_MRG: usize = 12;
 
 /// Flag: the checksum of the bytes from `csum_start` on is left to the receiver.
@@ -19,26 +19,26 @@ pub const F_RSC_INFO: u8 = 4;
 pub const GSO_NONE: u8 = 0;
 /// Segmentation: TCP over IPv4.
 pub const GSO_TCPV4: u8 = 1;
-/// Segmentation: UDP by IP fragments (UFO).
+/// Segmentation: UDP, into IP fragments (UFO).
 pub const GSO_UDP: u8 = 3;
 /// Segmentation: TCP over IPv6.
 pub const GSO_TCPV6: u8 = 4;
-/// Segmentation: UDP by datagrams (USO), over either version of IP.
+/// Segmentation: UDP, into datagrams (USO), over either version of IP.
 pub const GSO_UDP_L4: u8 = 5;
-/// Bit beside a TCP type: the segments carry congestion information (ECN).
+/// Additional bit of a TCP type: the segments carry congestion information (ECN).
 pub const GSO_ECN: u8 = 0x80;
 
 /// The form of the header in front of a port's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VnetForm {
-    /// [`LEN`] bytes.
+    /// The form without `num_buffers`, of [`LEN`] bytes.
     Plain,
-    /// [`LEN_MRG`] bytes.
+    /// The form with `num_buffers`, of [`LEN_MRG`] bytes.
     Mergeable,
 }
 
 impl VnetForm {
-    /// The form of `len` bytes, if any.
+    /// Returns the form of `len` bytes, if there is one.
     #[inline]
     pub const fn from_len(len: usize) -> Option<Self> {
         match len {
@@ -48,7 +48,7 @@ impl VnetForm {
         }
     }
 
-    /// Bytes of the header: [`LEN`] or [`LEN_MRG`]. Never zero.
+    /// Length of the header, bytes: [`LEN`] or [`LEN_MRG`].
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "no form is empty")]
     pub const fn len(self) -> usize {
@@ -59,18 +59,18 @@ impl VnetForm {
     }
 }
 
-/// The header's fields, as in the bytes. The default, all zero, is the header of a frame without offloads.
+/// The fields of the header. The default, all zero, is the header of a frame without offloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHdr {
-    /// `F_*` bits.
+    /// Flags, `F_*`.
     pub flags: u8,
-    /// `GSO_*`.
+    /// Type of segmentation, one of `GSO_*`.
     pub gso_type: u8,
-    /// Bytes of all headers before the payload. A hint that must not be trusted.
+    /// Length of all headers before the payload, bytes. A hint that must not be trusted.
     pub hdr_len: u16,
-    /// Bytes of payload in each segment but the last.
+    /// Length of the payload of each segment but the last, bytes.
     pub gso_size: u16,
-    /// Start of the sum, in bytes from the start of the frame.
+    /// Start of the bytes that the checksum covers, in bytes from the start of the frame.
     pub csum_start: u16,
     /// Offset of the checksum, in bytes from `csum_start`.
     pub csum_offset: u16,
@@ -114,14 +114,14 @@ impl VnetHdr {
         header.ok_or(BadVnet::HeaderShort)
     }
 
-    /// The 10-byte form, without `num_buffers`.
+    /// Returns the 10-byte form, without `num_buffers`.
     #[inline]
     pub fn to_bytes(&self) -> [u8; LEN] {
         let [rest @ .., _, _] = self.to_bytes_mrg();
         rest
     }
 
-    /// The 12-byte form.
+    /// Returns the 12-byte form.
     #[inline]
     pub fn to_bytes_mrg(&self) -> [u8; LEN_MRG] {
         let [a, b] = self.hdr_len.to_le_bytes();
@@ -146,48 +146,48 @@ impl VnetHdr {
     }
 }
 
-/// Why a virtio-net header does not fit its frame; each is a drop counter.
+/// The reason why a virtio-net header does not fit its frame. Each is a drop counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u8)]
 pub enum BadVnet {
-    /// The frame ends before the virtio-net header does.
+    /// The frame is shorter than the virtio-net header.
     #[error("the frame is shorter than its virtio-net header")]
     HeaderShort,
-    /// The sum would start outside the frame's contents, or not at the transport header.
+    /// The start of the checksum is in the Ethernet header or outside the frame, or is not the transport header.
     #[error("csum_start is outside the frame or not at its transport header")]
     CsumStart,
-    /// The checksum would lie outside the frame, or is not the transport's.
+    /// The checksum is outside the frame, or is not the transport's.
     #[error("csum_offset is outside the frame or not the transport's checksum")]
     CsumOffset,
-    /// A type that is unknown or not supported (UFO), or ECN without TCP.
-    #[error("gso_type is not TCPV4, TCPV6 or UDP_L4 (ECN goes with TCP only)")]
+    /// The type of segmentation is unknown or not supported (UFO), or has the ECN bit without TCP.
+    #[error("invalid gso_type: expected TCPV4, TCPV6 or UDP_L4, and ECN only with TCP")]
     GsoType,
-    /// Segments without payload.
+    /// The length of the segments' payload is zero.
     #[error("gso_size is zero")]
     GsoSize,
-    /// Segmentation without `F_NEEDS_CSUM` (a driver must set it, §5.1.6.2.1).
+    /// Segmentation is requested without `F_NEEDS_CSUM`, which a driver must set (§5.1.6.2.1).
     #[error("gso_type is set without the NEEDS_CSUM flag")]
     GsoWithoutCsum,
     /// The frame is not of the protocols that `gso_type` names, or its headers are malformed.
     #[error("the frame is not of the protocols that gso_type names")]
     GsoProtocol,
-    /// The frame, or its given part, ends within its headers.
+    /// The frame, or the given part of it, ends within its headers.
     #[error("the frame ends within its headers")]
     HeadersCut,
-    /// More than [`crate::offload::MAX_HEADERS`] bytes of headers.
-    #[error("the frame's headers take more than 256 bytes")]
+    /// The headers have more than [`crate::offload::MAX_HEADERS`] bytes.
+    #[error("the frame's headers are longer than 256 bytes")]
     HeadersLong,
     /// A fragment cannot be segmented.
-    #[error("a fragment asks for segmentation")]
+    #[error("segmentation of a fragment is not possible")]
     Fragment,
-    /// The transport's checksum would need the end of a source route.
-    #[error("a packet with a source route asks for segmentation")]
+    /// A packet with a source route cannot be segmented: its checksum covers the last destination of the route.
+    #[error("segmentation of a packet with a source route is not possible")]
     SourceRoute,
-    /// Longer than the 64 KiB of its length fields.
+    /// The packet is longer than the maximum of its length fields, 64 KiB.
     #[error("the packet is longer than 64 KiB")]
     TooLong,
-    /// More than [`crate::offload::MAX_SEGMENTS`] segments.
-    #[error("gso_size would make more than 2048 segments")]
+    /// There would be more than [`crate::offload::MAX_SEGMENTS`] segments.
+    #[error("gso_size is too small: there would be more than 2048 segments")]
     TooManySegments,
 }
 
@@ -209,7 +209,7 @@ impl BadVnet {
         Self::TooManySegments,
     ];
 
-    /// Position in an array with a counter for each.
+    /// The index in an array of counters, one for each variant.
     #[inline]
     pub const fn index(self) -> usize {
         self as usize

@@ -1,5 +1,6 @@
-//! The XDP program: frames of queues with a socket go there, all others to the stack. It is assembled here, loaded by
-//! bpf(2), and attached by a link: it ends with this process.
+//! The XDP program, which redirects frames of queues with a socket to that socket and passes all others to the stack.
+//! It is assembled here, loaded with bpf(2) and attached by a BPF link, so the kernel detaches it when this process
+//! ends.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -21,7 +22,7 @@ const PROG_GET_FD_BY_ID: libc::c_int = 13;
 const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const LINK_CREATE: libc::c_int = 28;
 
-/// The commands of bpf(2) used here, for system call filters.
+/// The commands of bpf(2) that this crate uses, for seccomp filters.
 pub const COMMANDS: [u32; 8] = [
     MAP_CREATE as u32,
     MAP_LOOKUP_ELEM as u32,
@@ -41,18 +42,18 @@ const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 const TCX_INGRESS: u32 = 46;
 const TCX_EGRESS: u32 = 47;
-/// Frames may have several buffers (Linux 5.18).
+/// `BPF_F_XDP_HAS_FRAGS`: the program accepts frames in several buffers (Linux 5.18).
 const XDP_HAS_FRAGS: u32 = 1 << 5;
 /// `BPF_F_BEFORE` and `BPF_F_LINK`.
 const BEFORE_LINK: u32 = 1 << 3 | 1 << 13;
 const NAME: &[u8; 16] = b"netvale\0\0\0\0\0\0\0\0\0";
 
-/// The place in the network stack where a program runs.
+/// The XDP mode: where in the network stack a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver, before an skb is made.
+    /// In the driver, before it creates an skb.
     Native,
-    /// In the stack, for any driver.
+    /// In the stack, with any driver.
     Generic,
 }
 
@@ -113,7 +114,7 @@ struct LinkCreate {
     target_ifindex: u32,
     attach_type: u32,
     flags: u32,
-    /// With [`BEFORE_LINK`]: the link to attach before.
+    /// With [`BEFORE_LINK`]: the link before which to attach.
     relative_fd: u32,
     pad: u32,
     expected_revision: u64,
@@ -127,12 +128,12 @@ struct ObjInfo {
     info: u64,
 }
 
-/// bpf(2).
+/// Calls bpf(2).
 ///
 /// # Safety
-/// `attr` is the command's structure, and the targets of its addresses are valid.
+/// `attr` must be the command's structure, and the addresses in it must be valid.
 unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> Result<libc::c_long, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let n = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if n < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(n) }
 }
@@ -140,9 +141,9 @@ unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> Result<libc::c_long, Err
 /// Calls bpf(2) for commands that create a descriptor.
 ///
 /// # Safety
-/// As [`bpf`].
+/// As for [`bpf`].
 unsafe fn bpf_fd<T>(command: libc::c_int, attr: &mut T) -> Result<OwnedFd, Errno> {
-    // SAFETY: the caller's promise; the descriptor is new, hence ours.
+    // SAFETY: the caller's contract; the descriptor is new, hence ours.
     unsafe { bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
@@ -159,7 +160,7 @@ fn counter() -> Result<OwnedFd, Errno> {
     unsafe { bpf_fd(MAP_CREATE, &mut create) }
 }
 
-/// The value of such a map.
+/// Reads the value of a map made by [`counter`].
 fn counted(map: BorrowedFd<'_>) -> u64 {
     let key = 0u32;
     let mut value = 0u64;
@@ -181,19 +182,19 @@ const MOVE_IMM: u8 = 0xb7;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
-/// One instruction: operation, registers, offset, number.
+/// Encodes one instruction: operation, registers, offset, immediate value.
 fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
     let [o0, o1] = off.to_le_bytes();
     let [i0, i1, i2, i3] = imm.to_le_bytes();
     u64::from_ne_bytes([code, src << 4 | dst, o0, o1, i0, i1, i2, i3])
 }
 
-/// Offset in struct xdp_md.
+/// Offset of `rx_queue_index` in struct xdp_md.
 const RX_QUEUE_INDEX: i16 = 16;
 /// `XDP_DROP` and `XDP_PASS`.
 const DROP: i32 = 1;
 const PASS: i32 = 2;
-/// Helpers.
+/// Numbers of BPF helper functions.
 const MAP_LOOKUP_ELEM_HELPER: i32 = 1;
 const REDIRECT_MAP: i32 = 51;
 
@@ -209,11 +210,12 @@ fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
     ]
 }
 
-/// A map from small numbers to words.
+/// A BPF map from indices to 32-bit words.
 #[derive(Debug)]
 struct Map {
     fd: OwnedFd,
-    /// Whether this process may change it: not while a predecessor may still need it unchanged.
+    /// Whether this process may change the map. It may not while a predecessor may still resume and need the map
+    /// unchanged.
     is_own: AtomicBool,
 }
 
@@ -250,7 +252,7 @@ impl Map {
     }
 }
 
-/// An attached program. Dropping it detaches it.
+/// An attached XDP program. Dropping it detaches the program.
 #[derive(Debug)]
 pub struct XdpProgram {
     map: Map,
@@ -260,15 +262,15 @@ pub struct XdpProgram {
 }
 
 impl XdpProgram {
-    /// Loads the program and attaches it to the interface `ifindex`, with queues numbered below `queues`: in the driver
-    /// if possible, otherwise in the stack. With `tags`, in the driver it puts VLAN tags that are beside their frames
-    /// back into them, if the kernel can.
+    /// Loads the program and attaches it to the interface `ifindex`, which has `queues` queues: in the driver if
+    /// possible, otherwise in the stack. With `tags`, a program in the driver inserts VLAN tags that the driver reports
+    /// in the frames' metadata into the frames, if the kernel supports that.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST`
-    /// if the interface has a program.
+    /// if the interface has an XDP program already.
     pub fn attach(ifindex: u32, queues: u32, tags: bool) -> Result<XdpProgram, (&'static str, Errno)> {
-        let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("make a map of sockets", e))?;
+        let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("create the map of sockets", e))?;
         let attached = |prog: &OwnedFd, mode: XdpMode| {
             let create = LinkCreate {
                 prog_fd: number(prog.as_fd()),
@@ -298,17 +300,18 @@ impl XdpProgram {
         Ok(XdpProgram { map, mode, link, puts_tags_back })
     }
 
-    /// Whether it puts VLAN tags back into frames; false if another process attached it, as that is not known.
+    /// Whether the program inserts VLAN tags from metadata into frames. False for a program that another process
+    /// attached, because that is not known.
     pub fn puts_tags_back(&self) -> bool {
         self.puts_tags_back
     }
 
-    /// The place where the program runs.
+    /// The mode in which the program runs.
     pub fn mode(&self) -> XdpMode {
         self.mode
     }
 
-    /// Directs frames of `queue` to `socket`.
+    /// Redirects frames of `queue` to `socket`.
     ///
     /// # Errors
     /// The kernel's error.
@@ -316,24 +319,24 @@ impl XdpProgram {
         self.map.set(queue, number(socket))
     }
 
-    /// Directs frames of `queue` to the stack again.
+    /// Passes frames of `queue` to the stack again.
     pub fn clear(&self, queue: u32) {
         self.map.clear(queue);
     }
 }
 
-/// The attached hooks of host rings. Dropping them gives the interface back to the stack.
+/// The attached hooks of host rings. Dropping them returns the interface to the stack.
 #[derive(Debug)]
 pub struct Diversion {
-    /// A word for each ring: 1 if it is open.
+    /// A word for each ring: 1 if the ring is open.
     rings: Map,
     links: [OwnedFd; 3],
 }
 
 impl Diversion {
-    /// Attaches the hooks. Frames that the stack sends on `interface` are spread over `rings` rings by flow; before the
-    /// hook `before`, those of open rings are redirected to the queue of `tap` with the ring's number. Frames from
-    /// `tap` are received on `interface`.
+    /// Attaches the hooks, the one on `interface` before the link `before`. Frames that the stack sends on `interface`
+    /// are spread over `rings` rings by flow; frames of an open ring are redirected to the queue of `tap` with the
+    /// ring's index. Frames written to `tap` are received on `interface`.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.
@@ -343,7 +346,7 @@ impl Diversion {
         tap: u32,
         rings: u32,
     ) -> Result<Diversion, (&'static str, Errno)> {
-        let open = Map::new(MAP_TYPE_ARRAY, rings).map_err(|e| ("make a map of host rings", e))?;
+        let open = Map::new(MAP_TYPE_ARRAY, rings).map_err(|e| ("create the map of host rings", e))?;
         let hook = |insns: &[u64], place: u32, at: u32| {
             let prog = load(insns, PROG_TYPE_SCHED_CLS, place).map_err(|e| ("load a program for host rings", e))?;
             let fd = number(prog.as_fd());
@@ -355,14 +358,14 @@ impl Diversion {
             }
             link(create).map_err(|e| ("attach a program for host rings (TCX, Linux 6.6 or newer)", e))
         };
-        // The TAP's own first: it must know what to accept before frames are redirected to it.
+        // Attach the TAP's own hook first: the TAP must drop foreign frames before frames are redirected to it.
         let only = hook(&only_marked(), TCX_EGRESS, tap)?;
         let back = hook(&redirect(interface, 1), TCX_INGRESS, tap)?;
         let away = hook(&divert(open.fd.as_fd(), rings, tap), TCX_EGRESS, interface)?;
         Ok(Diversion { rings: open, links: [away, back, only] })
     }
 
-    /// Redirects the frames of a ring's flows from now on, or lets them pass to the interface again.
+    /// Sets whether frames of a ring's flows are redirected to the TAP or pass to the interface.
     ///
     /// # Errors
     /// The kernel's error.
@@ -371,7 +374,7 @@ impl Diversion {
     }
 }
 
-/// The program that chooses the TAP's queue by the ring in the frame's mark.
+/// Loads the program that selects the TAP's queue by the ring's index in the frame's mark.
 ///
 /// # Errors
 /// The step that failed, and the kernel's error.
@@ -381,14 +384,14 @@ pub fn steering() -> Result<OwnedFd, (&'static str, Errno)> {
     load(&insns, PROG_TYPE_SOCKET_FILTER, 0).map_err(|e| ("load a program for the TAP's queues", e))
 }
 
-/// The mark of a diverted frame (its original mark no longer matters); the lower half is the ring's number.
+/// The mark of a redirected frame, which replaces its original mark. The lower half is the ring's index.
 const MARK: i32 = 0x6e76_0000;
 const MARK_RING: i32 = 0xffff;
-/// Offset in struct __sk_buff.
+/// Offset of `mark` in struct __sk_buff.
 const SKB_MARK: i16 = 8;
 const MOVE_REG: u8 = 0xbf;
 const ADD_IMM: u8 = 0x07;
-/// The register that points to the end of the program's memory.
+/// The register that points to the end of the program's stack.
 const STACK: u8 = 10;
 const JUMP_IF_NOT_EQUAL: u8 = 0x55;
 const JUMP_IF_EQUAL: u8 = 0x15;
@@ -396,7 +399,7 @@ const LOAD_IMM64: u8 = 0x18;
 const PSEUDO_MAP_FD: u8 = 1;
 
 /// `ring = hash % rings; if (!open[ring]) return TCX_NEXT; skb->mark = MARK | ring; return bpf_redirect(tap, 0)`. The
-/// hash is of the frame itself: one chosen by a socket may change during the socket's life.
+/// hash is recomputed from the frame: a hash set by a socket may change during the socket's life.
 fn divert(open: BorrowedFd<'_>, rings: u32, tap: u32) -> Vec<u64> {
     const GET_HASH_RECALC: i32 = 34;
     const SET_HASH_INVALID: i32 = 41;
@@ -478,7 +481,7 @@ fn load_as(attr: ProgLoad, insns: &[u64]) -> Result<OwnedFd, Errno> {
     unsafe { bpf_fd(PROG_LOAD, &mut attr) }
 }
 
-/// The first bytes of the kernel's information on a program, a map or a link.
+/// Returns the first words of the kernel's information on a program, a map or a link.
 fn info(fd: BorrowedFd<'_>) -> Result<[u32; 20], Errno> {
     let mut info = [0u32; 20];
     let mut get = ObjInfo { fd: number(fd), len: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
@@ -487,7 +490,7 @@ fn info(fd: BorrowedFd<'_>) -> Result<[u32; 20], Errno> {
     Ok(info)
 }
 
-/// The name of the program with this id, if the kernel reports it.
+/// Returns the name of the program with this ID, if the kernel reports it.
 pub fn program_name(id: u32) -> Option<String> {
     #[repr(C)]
     #[derive(Default)]

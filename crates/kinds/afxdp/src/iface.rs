@@ -1,4 +1,4 @@
-//! An interface before a socket is opened on it: index, MTU, queues, other programs on it.
+//! Properties of an interface in the kernel: index, MTU, queues, offloads, XDP program.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -7,29 +7,29 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// An interface.
+/// An interface and its properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// The interface's name.
     pub name: String,
     /// The interface's index.
     pub index: u32,
-    /// Most bytes of a packet, without the Ethernet header.
+    /// MTU: maximum length of a packet in bytes, without the Ethernet header.
     pub mtu: u32,
     /// Number of receive queues.
     pub queues: u32,
     /// Whether the interface is up.
     pub up: bool,
-    /// Its Ethernet address; zeros if it has none.
+    /// The interface's Ethernet address; zeros if it has none.
     pub mac: [u8; 6],
 }
 
-/// Creates a socket for requests about interfaces. Any family accepts them; this one reaches no network.
+/// Creates a socket for ioctl(2) requests about interfaces. Any family accepts them; this one reaches no network.
 fn socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
 }
 
-/// A request about an interface, with its name in it.
+/// Creates a request about the interface `name`.
 fn request(name: &str) -> libc::ifreq {
     // SAFETY: zeros are a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -39,7 +39,7 @@ fn request(name: &str) -> libc::ifreq {
     request
 }
 
-/// ioctl(2) with an ifreq.
+/// Calls ioctl(2) with an ifreq.
 fn ask(fd: &OwnedFd, code: libc::Ioctl, request: &mut libc::ifreq) -> Result<(), Errno> {
     // SAFETY: all calls made here take an ifreq; a pointer in it leads to memory that the caller keeps.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_mut(request)) };
@@ -87,9 +87,9 @@ struct EthtoolValue {
 /// A driver's offload of VLAN tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagOffload {
-    /// Removes them from received frames (`rx-vlan-offload`).
+    /// The driver removes tags from received frames (`rx-vlan-offload`).
     Received,
-    /// Inserts them into sent frames; until then, they are beside them (`tx-vlan-offload`).
+    /// The driver inserts tags into sent frames; until then, the tag is in the frame's metadata (`tx-vlan-offload`).
     Sent,
 }
 
@@ -105,7 +105,7 @@ impl TagOffload {
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
-/// The requests made here, for system call filters.
+/// The ioctl(2) requests that this crate uses, for seccomp filters.
 pub const IOCTLS: [u32; 6] = [
     libc::SIOCGIFNAME as u32,
     libc::SIOCGIFINDEX as u32,
@@ -116,12 +116,12 @@ pub const IOCTLS: [u32; 6] = [
 ];
 
 /// Whether an interface of this name is up in this process's network namespace and has a carrier (`IFF_RUNNING`,
-/// netdevice(7)). True if the kernel cannot be asked.
+/// netdevice(7)). True if the request fails.
 pub fn has_carrier(name: &str) -> bool {
     has_flags(name, libc::IFF_UP | libc::IFF_RUNNING)
 }
 
-/// Whether an interface of this name is up; otherwise as [`has_carrier`].
+/// Whether an interface of this name is up in this process's network namespace. True if the request fails.
 pub fn is_up(name: &str) -> bool {
     has_flags(name, libc::IFF_UP)
 }
@@ -130,7 +130,7 @@ fn has_flags(name: &str, all: libc::c_int) -> bool {
     flags(name).map_or(true, |flags| flags & all == all)
 }
 
-/// Creates a socket that becomes readable when interfaces come, go, or change.
+/// Creates a netlink socket that becomes readable when interfaces are created, deleted or changed.
 ///
 /// # Errors
 /// The process is out of descriptors.
@@ -144,18 +144,18 @@ pub fn news() -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Drains such a socket. The messages do not matter: with too many, some are lost.
+/// Drains a socket made by [`news`]. The messages are discarded, because some are lost when there are too many.
 pub fn read_news(fd: &OwnedFd) {
     let mut bytes = [0u8; 1];
     while !matches!(rustix::net::recv(fd, &mut bytes[..], RecvFlags::DONTWAIT), Err(Errno::AGAIN)) {}
 }
 
-/// Whether an interface is the loopback one, which receives its own frames (`IFF_LOOPBACK`).
+/// Whether an interface is the loopback interface, which receives its own frames (`IFF_LOOPBACK`).
 pub fn is_loopback(name: &str) -> bool {
     flags(name).is_ok_and(|flags| flags & libc::IFF_LOOPBACK != 0)
 }
 
-/// The flags of an interface; zero for an absent one.
+/// Returns the flags of an interface; zero if it does not exist.
 fn flags(name: &str) -> Result<libc::c_int, Errno> {
     if name.len() >= libc::IFNAMSIZ {
         return Ok(0);
@@ -169,10 +169,10 @@ fn flags(name: &str) -> Result<libc::c_int, Errno> {
     }
 }
 
-/// The name of the interface with this index, if it exists.
+/// Returns the name of the interface with this index, if it exists.
 ///
 /// # Errors
-/// The kernel cannot be asked: the process is out of descriptors.
+/// The request cannot be made: the process is out of descriptors.
 pub fn name_of(ifindex: u32) -> Result<Option<String>, Errno> {
     let mut asked = request("");
     asked.ifr_ifru.ifru_ifindex = ifindex.cast_signed();
@@ -185,7 +185,7 @@ pub fn name_of(ifindex: u32) -> Result<Option<String>, Errno> {
     Ok(String::from_utf8(bytes).ok())
 }
 
-/// The name of an interface's driver (ethtool -i).
+/// Returns the name of an interface's driver (ethtool -i).
 pub fn driver(name: &str) -> Option<String> {
     /// `ETHTOOL_GDRVINFO`.
     const GET_DRIVER: u32 = 0x3;
@@ -197,7 +197,7 @@ pub fn driver(name: &str) -> Option<String> {
     std::str::from_utf8(text).ok().map(str::to_owned)
 }
 
-/// The flags shown by ethtool(8) as `ntuple`, `rx-vlan-offload` and so on.
+/// Returns the flags that ethtool(8) shows as `ntuple`, `rx-vlan-offload` and so on.
 fn offloads(name: &str) -> Result<u32, Errno> {
     /// `ETHTOOL_GFLAGS`.
     const GET_FLAGS: u32 = 0x25;
@@ -208,7 +208,7 @@ fn offloads(name: &str) -> Result<u32, Errno> {
     Ok(value.data)
 }
 
-/// Whether an interface's driver has this offload on.
+/// Whether this offload is on.
 pub fn has_offload(name: &str, offload: TagOffload) -> bool {
     offloads(name).is_ok_and(|flags| flags & offload.flag() != 0)
 }
@@ -234,7 +234,7 @@ impl Interface {
     /// # Errors
     /// `ENODEV` if it does not exist.
     pub fn find(name: &str) -> Result<Interface, Errno> {
-        // A longer name would be cut to that of another interface.
+        // A longer name would be truncated, possibly to the name of another interface.
         if name.len() >= libc::IFNAMSIZ {
             return Err(Errno::NODEV);
         }
@@ -253,7 +253,7 @@ impl Interface {
         // SAFETY: the ioctl above succeeded, so the kernel has filled in this member.
         let address = unsafe { asked.ifr_ifru.ifru_hwaddr };
         let ethernet = address.sa_family == libc::ARPHRD_ETHER;
-        // C's char is signed on some processors and unsigned on others; its byte is the same.
+        // C's char may be signed or unsigned; the byte is the same.
         let mac = std::array::from_fn(|i| if ethernet { address.sa_data[i].to_ne_bytes()[0] } else { 0 });
         Ok(Interface { name: name.to_owned(), index, mtu, queues: queues(&fd, name), up, mac })
     }
@@ -280,7 +280,7 @@ impl Interface {
         Ok(fd)
     }
 
-    /// Slots of its tx and rx rings (ethtool -g), if its driver reports them.
+    /// Number of slots of the driver's tx and rx rings (ethtool -g), if the driver reports them.
     pub fn slots(&self) -> Option<(u32, u32)> {
         /// `ETHTOOL_GRINGPARAM`.
         const GET_RINGPARAM: u32 = 0x10;
@@ -291,13 +291,13 @@ impl Interface {
         Some((rings.tx, rings.rx)).filter(|(tx, rx)| *tx > 0 && *rx > 0)
     }
 
-    /// The id of its XDP program, if any.
+    /// ID of the interface's XDP program, if any.
     pub fn program(&self) -> Option<u32> {
         program_of(self.index).ok().flatten()
     }
 }
 
-/// Receive channels (ethtool -l); 1 if the driver does not report them.
+/// Number of receive channels (ethtool -l); 1 if the driver does not report them.
 fn queues(fd: &OwnedFd, name: &str) -> u32 {
     /// `ETHTOOL_GCHANNELS`.
     const GET_CHANNELS: u32 = 0x3c;
@@ -310,7 +310,7 @@ fn queues(fd: &OwnedFd, name: &str) -> u32 {
     }
 }
 
-/// The interface at the other end of a veth, if it is in this process's network namespace.
+/// Returns the name of the interface at the far end of a veth, if it is in this process's network namespace.
 pub fn far_end(index: u32) -> Option<String> {
     const IFLA_LINK: u16 = 5;
     const IFLA_LINK_NETNSID: u16 = 37;
@@ -319,7 +319,7 @@ pub fn far_end(index: u32) -> Option<String> {
     name_of(u32::from_ne_bytes(far.try_into().ok()?)).ok()?
 }
 
-/// The id of an interface's XDP program.
+/// ID of an interface's XDP program.
 fn program_of(index: u32) -> Result<Option<u32>, Errno> {
     const IFLA_XDP: u16 = 43;
     const IFLA_XDP_PROG_ID: u16 = 4;
@@ -328,7 +328,7 @@ fn program_of(index: u32) -> Result<Option<u32>, Errno> {
     Ok(id.and_then(|bytes| Some(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))))
 }
 
-/// The attributes of an interface from rtnetlink.
+/// Requests the attributes of an interface from rtnetlink.
 fn attributes_of(index: u32) -> Result<Vec<u8>, Errno> {
     const RTM_GETLINK: u16 = 18;
     const REQUEST: u16 = 1;
@@ -348,9 +348,9 @@ fn attributes_of(index: u32) -> Result<Vec<u8>, Errno> {
     Ok(answer.get(HEADERS..got).unwrap_or(&[]).to_vec())
 }
 
-/// The attribute of that type (linux/netlink.h, struct nlattr).
+/// Finds the attribute of the type `wanted` (linux/netlink.h, struct nlattr).
 fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    /// Without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
+    /// Mask that removes the flags `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
     const TYPE: u16 = 0x3fff;
     while let Some(&[l0, l1, t0, t1]) = attributes.first_chunk() {
         let len = usize::from(u16::from_ne_bytes([l0, l1]));
@@ -368,7 +368,7 @@ fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// Objective: the loopback interface is found with its one queue and without a program; an unused name is not
+    /// Objective: the loopback interface is found, with one queue and without an XDP program; an unused name is not
     /// found.
     #[test]
     fn the_loopback_interface_is_found_with_one_queue() {
@@ -378,7 +378,7 @@ mod tests {
         assert!(is_loopback("lo") && !is_loopback("nosuch0"));
     }
 
-    /// Objective: attributes are found after others, and truncated ones end the search.
+    /// Objective: an attribute is found behind others; a truncated one ends the search.
     #[test]
     fn attributes_are_found_after_others() {
         let bytes = [5, 0, 1, 0, 9, 0, 0, 0, 8, 0, 2, 0x80, 1, 2, 3, 4];

@@ -1,4 +1,4 @@
-//! Network interfaces through AF_XDP (Linux 5.9 or newer): any driver, without a module or a driver of netvale's.
+//! Network interfaces through AF_XDP (Linux 5.9 or newer), with any driver and without a kernel module of netvale's.
 //!
 //! ```text
 //!   driver ─► XDP program ─► socket of the queue ─► buffers of a netmap region ─► netmap ring, or switch
@@ -12,12 +12,12 @@
 //! | [`bpf`] | the XDP program and its attachment |
 //! | [`iface`] | an interface's properties in the kernel |
 //! | [`ring`] | rings shared with the kernel |
-//! | [`sizes`] | the size of a port |
+//! | [`sizes`] | sizes of a port's rings and regions |
 //! | [`socket`] | a socket: four rings, and memory for frames |
 //! | [`nic`] | an interface with the program on it, and its queues |
-//! | [`outlet`] | slots written to a descriptor |
-//! | [`rx_end`] | our end of a ring that one thread fills |
-//! | [`through`] | a queue as a netmap program uses it: its rings, without a copy |
+//! | [`outlet`] | sends frames in slots to a descriptor |
+//! | [`rx_end`] | the host's end of an rx ring that one thread fills |
+//! | [`through`] | a queue connected to a netmap program's rings without a copy |
 
 pub mod bpf;
 pub mod iface;

@@ -22,9 +22,9 @@ use sending::Senders;
 pub use tags::LostTags;
 use tags::{TagsLeft, VethEnd};
 
-/// Longest wait for the kernel to free a queue that another program may have.
+/// Time limit for the kernel to free a queue that another program may have used.
 const FREED_WITHIN: Duration = Duration::from_millis(500);
-/// The same for a queue that only this process had: on a busy machine the kernel takes longer.
+/// Time limit for the kernel to free a queue that only this process used: on a busy machine that takes longer.
 const OWN_FREED_WITHIN: Duration = Duration::from_secs(5);
 
 /// An error opening an interface or one of its queues.
@@ -33,10 +33,10 @@ pub enum NicError {
     /// There is no such interface.
     #[error("there is no interface {0}: 'ip link' shows them")]
     NoInterface(String),
-    /// The program lacks a privilege.
+    /// The process lacks a privilege.
     #[error(
-        "{name}: no permission to {what}: it takes CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, or a daemon that runs as \
-         root"
+        "{name}: no permission to {what}: this requires CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, or a daemon that runs \
+         as root"
     )]
     Permission {
         /// Name of the interface.
@@ -46,17 +46,17 @@ pub enum NicError {
     },
     /// The interface has another XDP program.
     #[error(
-        "{name} has an XDP program already, {program}: 'ip link set dev {name} xdp off' takes it away, or end what \
-         attached it"
+        "{name} has an XDP program already, {program}: 'ip link set dev {name} xdp off' removes it, or end the \
+         program that attached it"
     )]
     Program {
         /// Name of the interface.
         name: String,
-        /// Name and number of that program.
+        /// Name and ID of that program.
         program: String,
     },
-    /// The driver removes VLAN tags from frames, and cannot be configured otherwise.
-    #[error("{name}: its driver takes VLAN tags out of frames ('ethtool -k': rx-vlan-offload), and has to: {source}")]
+    /// The driver removes VLAN tags from frames and cannot be configured otherwise.
+    #[error("{name}: the driver removes VLAN tags ('ethtool -k': rx-vlan-offload), and cannot stop: {source}")]
     Tags {
         /// Name of the interface.
         name: String,
@@ -68,9 +68,9 @@ pub enum NicError {
     NoQueue {
         /// Name of the interface.
         name: String,
-        /// Number of its queues.
+        /// Number of the interface's queues.
         queues: u32,
-        /// The requested queue.
+        /// Index of the requested queue.
         queue: u32,
     },
     /// Another program uses the queue.
@@ -78,22 +78,20 @@ pub enum NicError {
     QueueTaken {
         /// Name of the interface.
         name: String,
-        /// Number of the queue.
+        /// Index of the queue.
         queue: u32,
     },
-    /// The buffers are too small for a chunk.
+    /// The buffers are too small for AF_XDP.
     #[error("buffers of {0} bytes are too small for AF_XDP: choose 2048 bytes or more, e.g. 2112")]
     Buffers(u32),
     /// The interface's frames do not fit into the buffers.
-    #[error(
-        "{name} has an MTU of {mtu}, more than frames of {longest} bytes can hold: lower it, or choose larger buffers"
-    )]
+    #[error("{name} has an MTU of {mtu}, but buffers hold at most {longest} bytes: lower it, or choose larger buffers")]
     Mtu {
         /// Name of the interface.
         name: String,
-        /// Its MTU in bytes.
+        /// The interface's MTU in bytes.
         mtu: u32,
-        /// Longest frame that fits, in bytes.
+        /// Maximum length of a frame in bytes.
         longest: u32,
     },
     /// A step failed.
@@ -108,10 +106,10 @@ pub enum NicError {
     },
 }
 
-/// A hint for the user.
+/// Returns a hint on an errno, to append to the message.
 fn hint(source: Errno) -> &'static str {
     match source {
-        Errno::NOBUFS | Errno::NOMEM => " (memory for frames is locked: 'ulimit -l' limits how much; use fewer slots)",
+        Errno::NOBUFS | Errno::NOMEM => " (the kernel locks memory for frames: raise 'ulimit -l', or use fewer slots)",
         Errno::AFNOSUPPORT => " (this kernel has no AF_XDP: CONFIG_XDP_SOCKETS)",
         Errno::NOSYS => " (this kernel has no bpf(2): CONFIG_BPF_SYSCALL)",
         _ => "",
@@ -119,7 +117,7 @@ fn hint(source: Errno) -> &'static str {
 }
 
 impl NicError {
-    /// The closest error number.
+    /// Returns the closest errno.
     pub fn errno(&self) -> Errno {
         match self {
             NicError::NoInterface(_) => Errno::NXIO,
@@ -133,8 +131,8 @@ impl NicError {
     }
 }
 
-/// An interface with netvale's program on it. When the last owner drops it, the program is removed and the interface
-/// restored.
+/// An interface with netvale's XDP program on it. When the last owner drops it, the program is detached and the
+/// interface's settings are restored.
 #[derive(Debug)]
 pub struct Nic {
     interface: Interface,
@@ -144,12 +142,12 @@ pub struct Nic {
     /// The reason why VLAN tags of received frames are lost.
     lost_tags: Option<LostTags>,
     taken: Mutex<Vec<u32>>,
-    /// Time at which a queue was last freed.
+    /// When a queue was last freed.
     freed: Mutex<Option<Instant>>,
     senders: Mutex<Senders>,
 }
 
-/// A queue with a socket, freed when dropped. Drop it before or together with the socket's halves.
+/// A queue with a socket. Dropping it frees the queue. Drop it before or together with the socket's halves.
 #[derive(Debug)]
 pub struct NicQueue {
     nic: Arc<Nic>,
@@ -166,7 +164,7 @@ pub struct OpenNicQueue {
 }
 
 impl OpenNicQueue {
-    /// Directs the queue's frames to the socket.
+    /// Redirects the queue's frames to the socket.
     ///
     /// # Errors
     /// [`NicError`] if the kernel refuses.
@@ -176,12 +174,12 @@ impl OpenNicQueue {
         set.map_err(|source| refused(&nic.interface, "direct frames to the socket", source))
     }
 
-    /// Leaves the queue's frames to the stack again.
+    /// Passes the queue's frames to the stack again.
     pub fn ignore(&self) {
         self.queue.nic.program.clear(self.queue.number);
     }
 
-    /// Binds the socket, once its rings are mapped.
+    /// Binds the socket to the queue. The socket's rings must be mapped already.
     ///
     /// # Errors
     /// [`NicError`] if the kernel refuses or frames do not fit.
@@ -192,8 +190,8 @@ impl OpenNicQueue {
     }
 }
 
-/// Binds a socket to a queue that the daemon has given to this program alone. `name` and `mtu` are the interface's; its
-/// frames must fit `buffers`.
+/// Binds a socket to a queue that the daemon has assigned to this program. `name` and `mtu` are those of the interface,
+/// whose frames must fit into `buffers`.
 ///
 /// # Errors
 /// [`NicError`] if the kernel refuses or frames do not fit.
@@ -228,8 +226,8 @@ fn bind_within(
     Ok(got)
 }
 
-/// The kernel frees a queue some time after the last socket on it was closed, in deferred work (`xp_put_pool`):
-/// reopening it right after closing finds it in use.
+/// Binds a socket, and retries while the queue is in use. After the last socket on a queue is closed, the kernel frees
+/// the queue later, in deferred work (`xp_put_pool`).
 fn bind_once_free(limit: Duration, socket: &XdpSocket, address: QueueAddress) -> Result<BindResult, Errno> {
     let until = Instant::now() + limit;
     loop {
@@ -244,7 +242,7 @@ impl Nic {
     /// Attaches the program to the interface `name`.
     ///
     /// # Errors
-    /// [`NicError`] if a step fails; everything is undone then.
+    /// [`NicError`] if a step fails; the earlier steps are then undone.
     pub fn open(name: &str) -> Result<Arc<Nic>, NicError> {
         let none = |_| NicError::NoInterface(name.to_owned());
         let interface = Interface::find(name).map_err(none)?;
@@ -268,7 +266,7 @@ impl Nic {
         Ok(Arc::new(Nic { interface, program, promiscuous, tags, lost_tags, taken, freed, senders }))
     }
 
-    /// Longest time for the kernel to free a queue.
+    /// Time limit for the kernel to free a queue.
     fn frees_within(&self) -> Duration {
         let freed = *self.freed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = freed.is_some_and(|at| at.elapsed() < OWN_FREED_WITHIN);
@@ -285,13 +283,13 @@ impl Nic {
         self.lost_tags
     }
 
-    /// The place in the network stack where the program runs.
+    /// The mode in which the XDP program runs.
     pub fn mode(&self) -> XdpMode {
         self.program.mode()
     }
 
-    /// Opens a socket for queue `number` on `memory`; bind it once its rings are mapped. Until it
-    /// [receives](OpenNicQueue::receive), the queue's frames go to the stack.
+    /// Opens a socket for queue `number` on `memory`. Bind the socket once its rings are mapped. Until
+    /// [`OpenNicQueue::receive`], the queue's frames go to the stack.
     ///
     /// # Errors
     /// [`NicError`] if the queue does not exist or the kernel refuses.
@@ -326,7 +324,7 @@ impl Nic {
     }
 }
 
-/// Turns an errno into an error with a hint.
+/// Converts an errno to the most specific error.
 fn refused(interface: &Interface, what: &'static str, source: Errno) -> NicError {
     let name = interface.name.clone();
     let there = matches!(source, Errno::BUSY | Errno::EXIST).then(|| interface.program()).flatten();
@@ -344,7 +342,7 @@ fn refused(interface: &Interface, what: &'static str, source: Errno) -> NicError
 }
 
 impl NicQueue {
-    /// The queue that its socket is bound to.
+    /// The interface and index of the queue, to which the socket is bound.
     pub fn address(&self) -> QueueAddress {
         QueueAddress { ifindex: self.nic.interface.index, queue: self.number }
     }

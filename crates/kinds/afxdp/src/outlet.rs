@@ -1,4 +1,4 @@
-//! Writes frames in slots to a descriptor: into the stack through a TAP, or onto the wire past all hooks.
+//! Sends frames in slots to a descriptor: through a TAP into the stack, or to the wire, bypassing all hooks.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -9,27 +9,27 @@ use netvale_mem::drops::DropReason;
 use netvale_mem::ring::RingMem;
 use rustix::io::Errno;
 
-/// Bytes of virtio-net header, all zero here, before each frame of the TAP of host rings.
+/// Length in bytes of the virtio-net header, all zeros, before each frame on the TAP of host rings.
 pub const TAP_HEADER: usize = 12;
 
-/// A descriptor to write frames in slots to.
+/// A descriptor to which frames in slots are written.
 #[derive(Clone, Debug)]
 pub struct Outlet {
     fd: Arc<OwnedFd>,
-    /// Bytes of zero header before each frame.
+    /// Length in bytes of a header of zeros before each frame.
     header: usize,
 }
 
 /// The result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendResult {
-    /// Sent: slots, bytes.
+    /// The frame was sent: its number of slots and bytes.
     Yes(u32, u64),
-    /// Dropped: slots, reason.
+    /// The frame was dropped: its number of slots, and the reason.
     No(u32, DropReason),
-    /// Its last slot is not published yet.
+    /// The frame's last slot is not published yet.
     Incomplete,
-    /// No room now.
+    /// There is no room at present.
     Full,
 }
 
@@ -39,7 +39,8 @@ impl Outlet {
         Outlet { fd, header: TAP_HEADER }
     }
 
-    /// Creates the outlet to the wire of the interface `index`, past the stack's queueing disciplines and hooks.
+    /// Creates the outlet to the wire of the interface `index`, which bypasses the stack's queueing disciplines and
+    /// hooks.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`.
@@ -97,7 +98,7 @@ impl Outlet {
             used += 1;
             bytes += u64::from(slot.len);
             i = ring.next(i);
-            // A frame without an end, once too long, is not waited for.
+            // Do not wait for the end of a frame that is already too long.
             if slot.flags & NS_MOREFRAG == 0 || used > MAX_FRAGS {
                 break;
             }

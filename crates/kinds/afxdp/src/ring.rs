@@ -1,4 +1,4 @@
-//! The four rings of an AF_XDP socket (linux/if_xdp.h): words shared with the kernel; one side of each ring is ours.
+//! The rings of an AF_XDP socket (linux/if_xdp.h), shared with the kernel: we are the producer or the consumer of each.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -22,7 +22,7 @@ pub struct XdpRing<T> {
     flags: Option<usize>,
     desc: usize,
     size: u32,
-    /// Our own index, and the other side's last known one.
+    /// Our index, and the last known index of the other side.
     mine: u32,
     theirs: u32,
     _entries: std::marker::PhantomData<T>,
@@ -32,7 +32,7 @@ pub struct XdpRing<T> {
 unsafe impl<T: Send> Send for XdpRing<T> {}
 
 impl<T: Copy> XdpRing<T> {
-    /// Maps the ring at `page_offset` of `socket`, with us (`produces`) or the kernel as the producer.
+    /// Maps the ring at `page_offset` of `socket`. We are the producer if `produces`, otherwise the kernel is.
     pub fn map(
         socket: BorrowedFd<'_>,
         page_offset: u64,
@@ -58,7 +58,7 @@ impl<T: Copy> XdpRing<T> {
             theirs: 0,
             _entries: std::marker::PhantomData,
         };
-        // Zeros, unless the ring was used before.
+        // The indices are zero unless the ring was used before.
         let mine = if produces { ring.producer } else { ring.consumer };
         ring.mine = ring.word(mine).load(Ordering::Relaxed);
         ring.theirs = ring.mine;
@@ -81,18 +81,18 @@ impl<T: Copy> XdpRing<T> {
         unsafe { self.map.as_ptr().add(self.desc).cast::<T>().add(i) }
     }
 
-    /// Whether the kernel wants a wake-up for new entries.
+    /// Whether the kernel must be woken for new entries.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.flags.is_some_and(|at| self.word(at).load(Ordering::Relaxed) & NEED_WAKEUP != 0)
     }
 
-    /// The number of places.
+    /// Number of entries of the ring.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// As producer: the number of free places.
+    /// As producer: the number of free entries.
     #[inline]
     pub fn room(&mut self) -> u32 {
         let used = self.mine.wrapping_sub(self.theirs);
@@ -102,36 +102,36 @@ impl<T: Copy> XdpRing<T> {
         self.size.saturating_sub(self.mine.wrapping_sub(self.theirs))
     }
 
-    /// Whether an entry has ever passed the ring.
+    /// Whether any entry has ever passed through the ring.
     pub fn was_used(&self) -> bool {
         self.mine != 0
     }
 
-    /// As producer: the number of entries that the kernel has not taken.
+    /// As producer: the number of published entries that the kernel has not taken.
     pub fn pending(&mut self) -> u32 {
         self.theirs = self.word(self.consumer).load(Ordering::Acquire);
         self.mine.wrapping_sub(self.theirs)
     }
 
-    /// The entries published by one side and not given back by the other. `None` for inconsistent indices.
+    /// The entries that one side has published and the other has not returned. `None` if the indices are inconsistent.
     pub fn published(&self) -> Option<Vec<T>> {
         self.between(self.given_back(), self.shown())
     }
 
-    /// As consumer: the entries that can be taken, like [`XdpRing::published`], but from our position on; see
-    /// [`XdpRing::rewind`].
+    /// As consumer: the entries from our position on, which can be taken (see [`XdpRing::rewind`]). `None` if the
+    /// indices are inconsistent.
     pub fn unread(&self) -> Option<Vec<T>> {
         self.between(self.mine, self.shown())
     }
 
     fn between(&self, first: u32, end: u32) -> Option<Vec<T>> {
         let count = Some(end.wrapping_sub(first)).filter(|count| *count <= self.size)?;
-        // SAFETY: entries inside the ring. The kernel may replace those given back to it: any bytes are a `T`, without
-        // meaning here.
+        // SAFETY: entries inside the ring. The kernel may replace returned entries: any bytes are a valid `T`, and its
+        // value does not matter here.
         Some((0..count).map(|i| unsafe { self.entry(first.wrapping_add(i)).read_volatile() }).collect())
     }
 
-    /// Number of entries that the consumer has ever given back, modulo 2^32.
+    /// Number of entries that the consumer has ever returned, modulo 2^32.
     pub fn given_back(&self) -> u32 {
         self.word(self.consumer).load(Ordering::Acquire)
     }
@@ -141,13 +141,13 @@ impl<T: Copy> XdpRing<T> {
         self.word(self.producer).load(Ordering::Acquire)
     }
 
-    /// As consumer: returns the last `count` entries given back, to be taken again. The caller ensures that the
-    /// producer has not reused their places and cannot before they are given back.
+    /// As consumer: moves our position back, so that the last `count` returned entries are taken again. The caller must
+    /// ensure that the producer has not reused these entries and does not do so before they are returned again.
     pub fn rewind(&mut self, count: u32) {
         self.mine = self.given_back().wrapping_sub(count);
     }
 
-    /// As producer: fills the next place; there must be one. The kernel sees it with the next [`XdpRing::publish`].
+    /// As producer: fills the next entry, which must be free. The kernel sees it after the next [`XdpRing::publish`].
     #[inline]
     pub fn put(&mut self, value: T) {
         // SAFETY: an entry inside the ring that is ours until it is published.
@@ -155,7 +155,7 @@ impl<T: Copy> XdpRing<T> {
         self.mine = self.mine.wrapping_add(1);
     }
 
-    /// As producer: publishes the filled places to the kernel.
+    /// As producer: publishes the filled entries to the kernel.
     #[inline]
     pub fn publish(&self) {
         self.word(self.producer).store(self.mine, Ordering::Release);
@@ -171,7 +171,7 @@ impl<T: Copy> XdpRing<T> {
         self.theirs.wrapping_sub(self.mine).min(self.size)
     }
 
-    /// As consumer: takes the next entry; there must be one.
+    /// As consumer: takes the next entry, which must exist.
     #[inline]
     pub fn take(&mut self) -> T {
         // SAFETY: an entry inside the ring that the kernel has filled.
@@ -180,7 +180,7 @@ impl<T: Copy> XdpRing<T> {
         value
     }
 
-    /// As consumer: gives the places of taken entries back.
+    /// As consumer: returns the taken entries to the producer.
     #[inline]
     pub fn release(&self) {
         self.word(self.consumer).store(self.mine, Ordering::Release);
@@ -207,7 +207,7 @@ mod tests {
     const SIZE: u32 = 8;
     const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
 
-    /// A ring in plain memory with indices from `start` on, both sides of it.
+    /// Both sides of a ring in plain memory whose indices begin at `start`.
     fn both(start: u32) -> (OwnedFd, XdpRing<u64>, XdpRing<u64>) {
         let memory = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&memory, 4096).unwrap();
@@ -221,8 +221,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: the other side takes each entry once, in order, and not before it is published; no place is
-        /// reused before it is given back; also when indices wrap around at 2^32.
+        /// Objective: the other side takes each entry once, in order, and not before it is published; no entry is
+        /// reused before it is returned; also when indices wrap around at 2^32.
         #[test]
         fn the_other_side_takes_entries_once_in_order(start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
                       steps in proptest::collection::vec((0..4u8, 0..12u32), 1..200)) {
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Objective: a producer's claim of more entries than the ring has is refused; a successor resumes at its
+    /// Objective: a producer's index that implies more entries than the ring has is refused; a successor resumes at its
     /// predecessor's position.
     #[test]
     fn a_lying_producer_is_refused_and_an_heir_resumes() {
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!((heir.pending(), heir.room()), (3, SIZE - 3));
     }
 
-    /// Objective: entries that were given back can be taken again, together with later ones.
+    /// Objective: returned entries can be taken again, together with later ones.
     #[test]
     fn entries_given_back_can_be_taken_again() {
         let (_memory, mut producer, mut consumer) = both(u32::MAX - 3);
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(consumer.unread(), None, "more than the ring has");
     }
 
-    /// Objective: the other side is woken if and only if it asks for it.
+    /// Objective: a wake-up is needed if and only if the other side asks for it.
     #[test]
     fn the_other_side_is_woken_only_if_it_asks() {
         let (memory, producer, _consumer) = both(0);

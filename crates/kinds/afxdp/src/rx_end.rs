@@ -1,4 +1,4 @@
-//! The host's end of an rx ring that one thread fills: a queue's, or a program's host ring.
+//! The host's end of an rx ring that one thread fills: a queue's ring, or a program's host ring.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ pub struct RxEnd {
     kicks: Arc<KickCounts>,
 }
 
-/// The program's `head` is outside its slots. Reported once for each wrong value.
+/// Error: the program's `head` is outside the slots that it owns. Reported once for each invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRxHead;
 
 impl RxEnd {
-    /// Takes over a new ring; `wake` kicks the program.
+    /// Creates the end of a new ring; `wake` kicks the program.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> RxEnd {
         Self::counted(side, wake, Arc::default())
     }
 
-    /// Like [`RxEnd::new`], with an earlier ring's counters.
+    /// Like [`RxEnd::new`], but continues the counters `kicks`.
     pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> RxEnd {
         RxEnd { side, hwtail: 0, head: 0, bad: None, wake: wake.into(), kicks }
     }
@@ -56,7 +56,7 @@ impl RxEnd {
         self.head = tail;
     }
 
-    /// Continues a ring that another process [settled](RxEnd::settle).
+    /// Continues at the position that another process wrote with [`RxEnd::settle`].
     #[must_use]
     pub fn continued(self) -> RxEnd {
         let n = self.side.ring.num_slots();
@@ -70,7 +70,7 @@ impl RxEnd {
         self.side.csb.publish_tail(self.head, self.hwtail);
     }
 
-    /// Slots, buffers and status block.
+    /// The ring's slots, buffers and status block.
     #[inline]
     pub fn side(&self) -> &RingSide {
         &self.side
@@ -94,17 +94,17 @@ impl RxEnd {
         ring_space(self.hwtail, self.end(), self.side.ring.num_slots())
     }
 
-    /// The slot before `head`.
+    /// Index of the slot before the program's `head`.
     #[inline]
     pub fn end(&self) -> u32 {
         if self.head == 0 { self.side.ring.num_slots() - 1 } else { self.head - 1 }
     }
 
-    /// Takes over slots that the program has read. Those with `NS_FORWARD`, on a ring with `NR_FORWARD` (netmap.h), go
-    /// to `forward` first. Returns whether any were read.
+    /// Takes back slots that the program has read. On a ring with `NR_FORWARD`, frames with `NS_FORWARD` (netmap.h) are
+    /// first sent to `forward`. Returns whether the program has read any slots.
     ///
     /// # Errors
-    /// [`BadRxHead`]: the ring stops until its head is valid.
+    /// [`BadRxHead`]: the ring stops until the program's `head` is valid.
     pub fn released(&mut self, forward: Option<&Outlet>) -> Result<bool, BadRxHead> {
         let head = self.side.csb.head();
         let n = self.side.ring.num_slots();
@@ -118,7 +118,7 @@ impl RxEnd {
         Ok(std::mem::replace(&mut self.head, head) != head)
     }
 
-    /// Sends the marked frames of the next `left` slots. A frame without room is lost, as on a wire.
+    /// Sends the marked frames of the next `left` slots. A frame that finds no room is lost, as on a wire.
     #[cold]
     fn forward(&self, outlet: &Outlet, mut left: u32) {
         let ring = &self.side.ring;
@@ -134,14 +134,14 @@ impl RxEnd {
         }
     }
 
-    /// Fills the next slot; the program sees it with the next [`RxEnd::publish`].
+    /// Fills the next slot; the program sees it after the next [`RxEnd::publish`].
     #[inline]
     pub fn put(&mut self, buf: u32, len: u16, flags: u16) {
         self.side.ring.set_slot_word(self.hwtail, buf, len, flags);
         self.hwtail = self.side.ring.next(self.hwtail);
     }
 
-    /// Fills the next slots with a frame of `len` bytes that is in their own buffers, of `size` bytes each.
+    /// Fills the next slots with a frame of `len` bytes, which was written into their buffers of `size` bytes each.
     #[inline]
     pub fn fill(&mut self, len: usize, size: usize) {
         let mut left = len;
@@ -156,7 +156,7 @@ impl RxEnd {
         }
     }
 
-    /// Publishes the filled slots, and kicks the program if it asked for it.
+    /// Publishes the filled slots, and kicks the program if it requested a kick.
     #[inline]
     pub fn publish(&self) {
         self.side.csb.publish_tail(self.head, self.hwtail);
@@ -167,7 +167,7 @@ impl RxEnd {
         self.kicks.count(kick);
     }
 
-    /// Counts of kicks to the program.
+    /// Counters of kicks to the program.
     pub fn kicks(&self) -> Arc<KickCounts> {
         Arc::clone(&self.kicks)
     }

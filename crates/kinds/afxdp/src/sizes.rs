@@ -1,14 +1,15 @@
-//! The size of a port on an interface, and of the region shared by a user's interfaces.
+//! Sizes of a port on an interface, and of the region that a user's interfaces share.
 
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, PoolSize, RegionSizes};
 use netvale_mem::{PortShape, Region};
 
-/// Default number of slots in a ring: a driver's usual number.
+/// Default number of slots of a ring, as many drivers have.
 pub const SLOTS: u32 = 1024;
-/// Number of interfaces like the first that fit into the shared region: forwarding without a copy needs one region.
+/// Number of interfaces like the first for which the shared region has room. Forwarding without a copy requires a
+/// common region.
 const ROOM: u32 = 4;
 
-/// The objects that a port needs in a region.
+/// The rings and buffers that a port needs in a region.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionNeeds {
     /// The rings of the port.
@@ -23,7 +24,7 @@ pub struct RegionNeeds {
     pub extra_bufs: u32,
 }
 
-/// Rings of an interface with this many queues, besides its host rings; 0 slots mean the default.
+/// The shape of a port on an interface with this many queues and the host rings `host`; 0 slots mean the default.
 pub fn shape(queues: u32, host: PortShape) -> PortShape {
     let or = |asked: u32| if asked == 0 { SLOTS } else { asked };
     PortShape {
@@ -34,7 +35,7 @@ pub fn shape(queues: u32, host: PortShape) -> PortShape {
     }
 }
 
-/// Entries of a socket's rings, for the slots granted by a region.
+/// Number of entries of a socket's rings, for the number of slots that the region granted.
 pub fn entries(shape: PortShape) -> u32 {
     shape.tx_slots.max(shape.rx_slots).next_power_of_two()
 }
@@ -55,12 +56,12 @@ impl RegionNeeds {
             .saturating_add(self.extra_bufs)
     }
 
-    /// Whether its buffers have the default size, the shared region's.
+    /// Whether the buffers have the default size, as in the shared region.
     pub fn is_usual(&self) -> bool {
         matches!(self.buf_size, 0 | DEFAULT_BUF_SIZE)
     }
 
-    /// Whether a region has room for it.
+    /// Whether a region has room for the port.
     pub fn fit(&self, region: &Region) -> bool {
         let (ifs, rings, bufs) = region.free();
         let layout = region.layout();
@@ -72,8 +73,8 @@ impl RegionNeeds {
             && (self.buf_size == 0 || self.buf_size == layout.sizes.bufs.size)
     }
 
-    /// Sizes of the shared region, if this interface is the first: room for all its rings, and for others like it with
-    /// one host ring each way.
+    /// Sizes of the shared region if this interface is the first: room for all its rings, and for further interfaces
+    /// like it with one host ring in each direction.
     pub fn common(&self) -> RegionSizes {
         let others = self.rings().saturating_sub(self.host.0.saturating_add(self.host.1)).saturating_add(2);
         let rings = self.rings().saturating_add(others.saturating_mul(ROOM - 1));
@@ -91,7 +92,7 @@ impl RegionNeeds {
         }
     }
 
-    /// Sizes of a region for this interface alone.
+    /// Sizes of a region for this interface only.
     pub fn region(&self) -> RegionSizes {
         let buf_size = if self.buf_size == 0 { DEFAULT_BUF_SIZE } else { self.buf_size };
         RegionSizes::for_port(self.rings(), self.slots(), buf_size, ROOM, self.extra_bufs)
@@ -102,7 +103,8 @@ impl RegionNeeds {
 mod tests {
     use super::*;
 
-    /// Objective: the shared region holds four interfaces like the first, whatever its size; only rings in use count.
+    /// Objective: the shared region has room for four interfaces like the first, whatever that one's size; only rings
+    /// in use count.
     #[test]
     fn the_region_has_room_for_four_like_interfaces() {
         for (queues, slots) in [(1, 0), (1, 4096), (8, 0), (30, 512)] {

@@ -1,8 +1,8 @@
-//! AF_XDP sockets: one per queue, with the buffers of a netmap region as its frames.
+//! AF_XDP sockets: one per queue, with the buffers of a netmap region as memory for frames.
 //!
-//! The region is registered unchanged, as memory with unaligned chunks, so a frame may begin wherever a buffer does.
-//! The kernel keeps 256 bytes before a received frame for XDP programs. They are the last ones of the previous buffer,
-//! which no frame reaches: a frame begins at its own buffer's first byte, as netmap programs expect.
+//! The region is registered unchanged, as memory with unaligned chunks, so a frame can begin at any buffer. A received
+//! frame begins at its buffer's first byte, as netmap programs expect. The kernel reserves 256 bytes before it for XDP
+//! programs; these are the last bytes of the previous buffer, which no frame reaches.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -19,7 +19,7 @@ use crate::ring::XdpRing;
 
 /// `XDP_PACKET_HEADROOM` (linux/bpf.h).
 pub const HEADROOM: u64 = 256;
-/// Bit of an address at which the offset begins (linux/if_xdp.h, `XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
+/// Lowest bit of the offset in an address (linux/if_xdp.h, `XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
 const OFFSET_SHIFT: u32 = 48;
 /// `XDP_PKT_CONTD`: the frame continues in the next entry.
 pub const CONTINUES: u32 = 1;
@@ -42,14 +42,14 @@ pub struct XdpDesc {
 }
 
 impl XdpDesc {
-    /// Offset of a received frame's first byte.
+    /// Offset of a received frame's first byte in the registered memory.
     #[inline]
     pub fn begin(&self) -> u64 {
         (self.addr & ((1 << OFFSET_SHIFT) - 1)) + (self.addr >> OFFSET_SHIFT)
     }
 }
 
-/// The buffers of a region: offset of the first, distance, number.
+/// Location of a region's buffers in its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferLayout {
     /// Offset of buffer 0 in bytes.
@@ -61,38 +61,39 @@ pub struct BufferLayout {
 }
 
 impl BufferLayout {
-    /// Offset of buffer `index`; `None` if there is no such buffer.
+    /// Offset of buffer `index` in bytes; `None` if there is no such buffer.
     #[inline]
     pub fn at(&self, index: u32) -> Option<u64> {
         (index < self.count).then(|| self.first + u64::from(index) * u64::from(self.stride))
     }
 
-    /// Index of the buffer at `offset`.
+    /// Index of the buffer that contains `offset`.
     #[inline]
     pub fn index(&self, offset: u64) -> Option<u32> {
         let index = offset.checked_sub(self.first)? / u64::from(self.stride);
         u32::try_from(index).ok().filter(|&i| i < self.count)
     }
 
-    /// The kernel's chunk size, headroom included: a frame then never reaches the last 256 bytes of its buffer, the
-    /// next one's headroom. `None` if buffers are too small: chunks have at least 2,048 bytes.
+    /// The kernel's chunk size in bytes, headroom included. With it, a frame never reaches the last 256 bytes of its
+    /// buffer, which are the next buffer's headroom. `None` if buffers are smaller than the smallest chunk, 2,048
+    /// bytes.
     #[inline]
     pub fn chunk(&self) -> Option<u32> {
         [4096, 2048].into_iter().find(|&chunk| u64::from(chunk) <= u64::from(self.stride))
     }
 
-    /// Longest frame, in bytes, that fits one buffer.
+    /// Maximum length in bytes of a frame in one buffer.
     pub fn longest(&self) -> u32 {
         self.chunk().map_or(0, |chunk| chunk - HEADROOM as u32)
     }
 }
 
-/// The queue that a socket is bound to.
+/// The interface and queue to which a socket is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueAddress {
-    /// The interface.
+    /// Index of the interface.
     pub ifindex: u32,
-    /// Number of the queue.
+    /// Index of the queue.
     pub queue: u32,
 }
 
@@ -105,7 +106,7 @@ pub struct BindResult {
     pub multi_buffer: bool,
 }
 
-/// A socket.
+/// An AF_XDP socket.
 #[derive(Debug)]
 pub struct XdpSocket {
     fd: OwnedFd,
@@ -114,7 +115,7 @@ pub struct XdpSocket {
     _memory: Arc<Mapping>,
 }
 
-/// The receiving half: filled buffers arrive, empty ones leave.
+/// The receiving half of a socket: filled buffers arrive in `rx`, empty ones go to the kernel through `fill`.
 #[derive(Debug)]
 pub struct XdpReceiver {
     /// Filled buffers.
@@ -125,27 +126,28 @@ pub struct XdpReceiver {
     pub socket: Arc<XdpSocket>,
 }
 
-/// The sending half.
+/// The sending half of a socket.
 #[derive(Debug)]
 pub struct XdpSender {
     /// Frames to send.
     pub tx: XdpRing<XdpDesc>,
-    /// Sent frames.
+    /// Frames that were sent.
     pub completion: XdpRing<u64>,
     /// The socket.
     pub socket: Arc<XdpSocket>,
 }
 
-/// Number of frames sent by one call. More would leave the caches before they are received; fewer cost more calls.
+/// Number of frames that one call sends. More frames would leave the caches before they are received; fewer need more
+/// calls.
 const SENT_AT_ONCE: u32 = 128;
 
 /// The step that failed, and the kernel's error.
 pub type XdpStepError = (&'static str, Errno);
 
-/// Opens a socket with `entries` entries in each ring, on `memory` with its `buffers`. It is not bound yet: older
-/// kernels (Linux 6.1) map rings only before that.
+/// Opens a socket with `entries` entries in each ring, on `memory` with its `buffers`. The socket is not bound yet,
+/// because older kernels (Linux 6.1) map rings only before it is bound.
 ///
-/// Each socket registers the memory for itself and does not depend on other sockets.
+/// Each socket registers the memory itself and does not depend on other sockets.
 ///
 /// # Errors
 /// The step that failed, and the kernel's error.
@@ -157,13 +159,13 @@ pub fn open(memory: &Arc<Mapping>, buffers: &BufferLayout, entries: u32) -> Resu
         .and_then(|()| sockopt::set_xdp_umem_completion_ring_size(&fd, entries))
         .and_then(|()| sockopt::set_xdp_rx_ring_size(&fd, entries))
         .and_then(|()| sockopt::set_xdp_tx_ring_size(&fd, entries));
-    sized.map_err(|e| ("make the socket's rings", e))?;
+    sized.map_err(|e| ("create the socket's rings", e))?;
     send_more_at_once(&fd, entries.min(SENT_AT_ONCE));
     Ok(Arc::new(XdpSocket { fd, entries, _memory: Arc::clone(memory) }))
 }
 
 impl XdpSocket {
-    /// Takes over a socket that another process has opened, with `entries` entries in each ring, on `memory`.
+    /// Adopts a socket that another process opened, with `entries` entries in each ring, on `memory`.
     pub fn adopt(fd: OwnedFd, entries: u32, memory: &Arc<Mapping>) -> Arc<XdpSocket> {
         Arc::new(XdpSocket { fd, entries, _memory: Arc::clone(memory) })
     }
@@ -178,7 +180,8 @@ impl XdpSocket {
         let with = |more| {
             let place = SocketAddrXdp::new(usual | more, address.ifindex, address.queue);
             match rustix::net::bind(&self.fd, &place) {
-                // The program with the queue's other ring was faster. The kernel checks the flags before that.
+                // The program that has the queue's other ring has bound the socket first. The kernel checked the flags
+                // before.
                 Err(Errno::BUSY) if self.is_bound() => Ok(()),
                 bound => bound,
             }
@@ -190,23 +193,23 @@ impl XdpSocket {
         Ok(BindResult { zero_copy: self.is_zero_copy(), multi_buffer })
     }
 
-    /// Whether the socket is bound to an existing queue: false once the interface is gone.
+    /// Whether the socket is bound to an existing queue; false once the interface is deleted.
     pub fn is_bound(&self) -> bool {
         let mut nothing = [0u8; 0];
         rustix::net::recv(&self.fd, &mut nothing[..], RecvFlags::DONTWAIT) != Err(Errno::NXIO)
     }
 
-    /// Whether the driver uses the buffers directly.
+    /// Whether the driver uses the region's buffers directly.
     pub fn is_zero_copy(&self) -> bool {
         sockopt::xdp_options(&self.fd).is_ok_and(|o| o.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
-    /// Entries of each ring.
+    /// Number of entries of each ring.
     pub fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// Maps the receiving half, at most one at a time.
+    /// Maps the receiving half. At most one may exist at a time.
     ///
     /// # Errors
     /// The kernel's error.
@@ -217,7 +220,7 @@ impl XdpSocket {
         Ok(XdpReceiver { rx, fill, socket: Arc::clone(self) })
     }
 
-    /// Maps the sending half, at most one at a time.
+    /// Maps the sending half. At most one may exist at a time.
     ///
     /// # Errors
     /// The kernel's error.
@@ -230,16 +233,17 @@ impl XdpSocket {
 }
 
 impl XdpSender {
-    /// Publishes the entries and calls the kernel while it takes some: each call takes a part of them.
+    /// Publishes the entries, and calls the kernel as long as each call takes some of them.
     ///
     /// # Errors
-    /// `ENETDOWN` while the interface is down: the entries wait. `ENXIO` once it is gone.
+    /// `ENETDOWN` while the interface is down; the entries wait. `ENXIO` once the interface is deleted.
     #[inline]
     pub fn push(&mut self) -> Result<(), Errno> {
         self.push_while(|_| true)
     }
 
-    /// The same while `goes_on`, called with the number of entries of each call, returns true. The rest waits.
+    /// Like [`XdpSender::push`], but only while `goes_on` returns true, which gets the number of entries that a call
+    /// took. The rest waits.
     ///
     /// # Errors
     /// As for [`XdpSender::push`].
@@ -262,7 +266,7 @@ impl XdpSender {
     }
 }
 
-/// For drivers with copies, raises the 32 frames of one call, if the kernel supports this option (Linux 6.17,
+/// Raises the limit of 32 frames per call in copy mode, if the kernel supports it (Linux 6.17,
 /// `XDP_MAX_TX_SKB_BUDGET`).
 fn send_more_at_once(fd: &OwnedFd, entries: u32) {
     const MAX_TX_SKB_BUDGET: libc::c_int = 9;
@@ -286,15 +290,15 @@ fn register(fd: &OwnedFd, memory: &Mapping, buffers: &BufferLayout) -> Result<()
 }
 
 impl XdpSocket {
-    /// The kernel's counters: frames that found no buffer, and so on.
+    /// Returns the kernel's counters, for example of frames that found no buffer.
     pub fn statistics(&self) -> Option<XdpStatistics> {
         sockopt::xdp_statistics(&self.fd).ok()
     }
 
-    /// Makes the kernel send frames of the transmit ring. Frames that it cannot take now stay there.
+    /// Makes the kernel send frames of the transmit ring. Frames that it cannot take now stay in the ring.
     ///
     /// # Errors
-    /// `ENETDOWN` while the interface is down, `ENXIO` once it is gone.
+    /// `ENETDOWN` while the interface is down, `ENXIO` once it is deleted.
     pub fn kick(&self) -> Result<(), Errno> {
         match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Err(why @ (Errno::NETDOWN | Errno::NXIO)) => Err(why),

@@ -1,6 +1,6 @@
-//! A queue as a netmap program uses it: the rings of its own region; the socket sends from their buffers and receives
-//! into them. Nothing is copied; only the buffers' owner changes. This runs in the program, at each sync: no other
-//! process is on this path.
+//! A queue connected to a netmap program's rings. The socket sends from the rings' buffers and receives into them,
+//! without a copy; only the owner of a buffer changes. This code runs in the program, at each sync, without another
+//! process.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,11 +19,11 @@ use crate::outlet::Outlet;
 use crate::rx_end::{BadRxHead, RxEnd};
 use crate::socket::{BufferLayout, CONTINUES, HEADROOM, XdpDesc, XdpReceiver, XdpSender, XdpSocket};
 
-/// No slot.
+/// Value for a buffer that no slot is sending.
 const NONE: u32 = u32::MAX;
-/// Most entries of a frame, if it may have several (linux/skbuff.h: a first piece, and some of `MAX_SKB_FRAGS`).
+/// Maximum number of entries of a frame (linux/skbuff.h: a first piece, and fewer than `MAX_SKB_FRAGS` others).
 const MOST_ENTRIES: u32 = 16;
-/// Shortest piece of a frame that is sent: the kernel refuses a frame shorter than an Ethernet header.
+/// Minimum length of a frame's first piece in bytes: the kernel refuses a frame shorter than an Ethernet header.
 const SHORTEST: u16 = 14;
 
 /// Moves frames from a tx ring to the queue.
@@ -31,27 +31,27 @@ pub struct ThroughTx {
     tx: HostTx,
     sender: XdpSender,
     buffers: BufferLayout,
-    /// Slots before this one are the kernel's, or done.
+    /// First slot not yet passed to the kernel.
     given: u32,
-    /// For each buffer, the slot that is sending it.
+    /// For each buffer, the slot that is sending it, or [`NONE`].
     slot_of: Box<[u32]>,
-    /// For each slot, whether its frame is sent.
+    /// For each slot, whether it has been sent.
     done: Box<[bool]>,
     /// Whether frames may have several entries.
     multi_buffer: bool,
     /// Whether the next slot continues a frame.
     inside: bool,
-    /// The last invalid `head`: it is counted once, not at every pass.
+    /// The last invalid `head`, so that it is counted once and not at every pass.
     bad: Option<u32>,
-    /// Readable when the ring has room again.
+    /// Becomes readable when the ring has room again.
     wake: OwnedFd,
     counters: Arc<RingCounters>,
-    /// Copies of frames to send and of sent frames for monitors, if monitors are possible.
+    /// Mirrors for monitors of frames to send and of sent frames, if monitors are possible.
     mirrors: Option<Box<[Mirror; 2]>>,
 }
 
 impl ThroughTx {
-    /// Creates the program's end of `tx`.
+    /// Connects `tx` to the queue of `sender`.
     ///
     /// # Errors
     /// The process is out of descriptors.
@@ -80,29 +80,29 @@ impl ThroughTx {
         ThroughTx { mirrors: Some(Box::new([passing, released])), ..self }
     }
 
-    /// Keeps counting in an earlier one's counters.
+    /// Continues the counters `counters`.
     #[must_use]
     pub fn counted(self, counters: Arc<RingCounters>) -> Self {
         ThroughTx { counters, ..self }
     }
 
-    /// The ring's end.
+    /// The host's end of the ring.
     pub fn host(&self) -> &HostTx {
         &self.tx
     }
 
-    /// Whether all published slots are the kernel's or done.
+    /// Whether all published slots have been passed to the kernel.
     pub fn is_given(&self) -> bool {
         let head = self.tx.side().csb.head();
         head == self.given || self.bad == Some(head)
     }
 
-    /// Whether the kernel has frames.
+    /// Whether the kernel still has frames to send.
     pub fn is_waiting(&self) -> bool {
         self.given != self.tx.hwcur()
     }
 
-    /// The counters.
+    /// The counters of frames, bytes and drops.
     pub fn counters(&self) -> &RingCounters {
         &self.counters
     }
@@ -117,32 +117,33 @@ impl ThroughTx {
         self.multi_buffer = on;
     }
 
-    /// Bytes of the longest frame that can be sent.
+    /// Maximum length in bytes of a frame that can be sent.
     pub fn longest(&self) -> u32 {
         let chunk = self.buffers.chunk().unwrap_or(0);
         if self.multi_buffer { chunk.saturating_mul(MOST_ENTRIES) } else { chunk }
     }
 
-    /// Moves all frames that can move. Returns the number of slots given to the kernel and of slots returned.
+    /// Moves all frames that can be moved. Returns the number of slots passed to the kernel plus the number of slots
+    /// returned to the program.
     pub fn pass(&mut self) -> u32 {
         self.reap();
         let mut given = 0;
         loop {
             let now = self.give();
-            // While the interface is down, the slots stay the kernel's, as they stay a netmap driver's.
+            // While the interface is down, the kernel keeps the slots, as a netmap driver would.
             let _ = self.sender.push();
-            // With copies, frames are sent by now.
+            // In copy mode, the frames have been sent by now.
             self.reap();
             given += now;
-            // The kernel's ring may have been full; it has room again, and no later call is certain.
+            // The kernel's ring may have been full and has room again; repeat, as no later call is certain.
             if now == 0 || self.is_given() {
                 return given + self.complete();
             }
         }
     }
 
-    /// Hands frames that found no room to the kernel, for up to `limit`: no later call follows. If two processes have
-    /// the ring, both may do so.
+    /// Calls the kernel until it has taken all frames in its ring, at most for `limit`, because no later call follows.
+    /// Both processes that have the ring may call this.
     pub fn flush(&mut self, limit: Duration) {
         let start = Instant::now();
         while self.sender.tx.pending() > 0 && start.elapsed() < limit {
@@ -170,12 +171,12 @@ impl ThroughTx {
         }
     }
 
-    /// Gives filled slots to the kernel.
+    /// Passes filled slots to the kernel. Returns their number.
     fn give(&mut self) -> u32 {
         let head = self.tx.side().csb.head();
         let n = self.tx.side().ring.num_slots();
         let from = |i| ring_space(self.tx.hwcur(), i, n);
-        // Slots of the kernel's are not the program's to fill: a head among them is invalid.
+        // The kernel owns the slots before `given`: a `head` among them is invalid.
         if head >= n || from(head) < from(self.given) {
             if self.bad.replace(head) != Some(head) {
                 self.counters.dropped(DropReason::BadHead, 1);
@@ -183,7 +184,7 @@ impl ThroughTx {
             return 0;
         }
         self.bad = None;
-        // A slot may need two entries.
+        // Each slot may need two entries.
         let most = ring_space(self.given, head, n).min(self.sender.tx.room() / 2);
         if let Some(mirrors) = &mut self.mirrors {
             mirrors[0].copy(self.tx.side(), self.given, most);
@@ -218,10 +219,10 @@ impl ThroughTx {
         most
     }
 
-    /// The descriptor for a slot.
+    /// Creates the descriptor for a slot.
     #[inline]
     fn desc(&self, buf: u32, len: u16, flags: u16) -> Result<XdpDesc, DropReason> {
-        // A buffer in two slots at a time would be reported sent for both.
+        // If a buffer were in two slots, its completion could not be assigned to one of them.
         let free = self.slot_of.get(buf as usize) == Some(&NONE);
         let addr = self.buffers.at(buf).filter(|_| free && buf >= 2).ok_or(DropReason::BadBuffer)?;
         let most = if self.multi_buffer { self.buffers.stride } else { self.buffers.chunk().unwrap_or(0) };
@@ -233,7 +234,7 @@ impl ThroughTx {
         Ok(XdpDesc { addr, len: len.into(), options })
     }
 
-    /// Adds the entries for a slot. An entry has at most a chunk's bytes: a fuller buffer takes two.
+    /// Adds the entries for a slot. An entry has at most the bytes of a chunk: a buffer with more bytes takes two.
     #[inline]
     fn put(&mut self, desc: XdpDesc) {
         let chunk = self.buffers.chunk().unwrap_or(desc.len);
@@ -268,21 +269,22 @@ impl ThroughTx {
         count
     }
 
-    /// Readable when the ring has room, between [`ThroughTx::arm`] and [`ThroughTx::disarm`].
+    /// A descriptor that becomes readable when the ring has room, between [`ThroughTx::arm`] and [`ThroughTx::disarm`].
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Asks for a wake-up. Meanwhile the kernel wakes for each sent frame, which costs it more than the frame.
+    /// Requests wake-ups. Until [`ThroughTx::disarm`], the kernel sends a wake-up for each sent frame, which costs more
+    /// than the frame itself.
     pub fn arm(&self) {
         let flags = epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        // Fails if already asked for.
+        // Fails if wake-ups are armed already.
         let _ = epoll::add(&self.wake, self.sender.socket.as_fd(), epoll::EventData::new_u64(0), flags);
     }
 
     /// Stops wake-ups.
     pub fn disarm(&self) {
-        // Fails if not asked for.
+        // Fails if wake-ups are not armed.
         let _ = epoll::delete(&self.wake, self.sender.socket.as_fd());
     }
 }
@@ -298,17 +300,17 @@ pub struct ThroughRx {
     end: RxEnd,
     receiver: XdpReceiver,
     buffers: BufferLayout,
-    /// Slots before this one have given their buffers to the kernel.
+    /// First slot whose buffer has not been passed to the kernel.
     posted: u32,
-    /// The outlet of frames forwarded by the program, if its port has host rings.
+    /// The outlet for frames that the program forwards (`NS_FORWARD`), if its port has host rings.
     forward: Option<Outlet>,
     counters: Arc<RingCounters>,
-    /// Copies for monitors, if monitors are possible.
+    /// Mirror for monitors, if monitors are possible.
     mirror: Option<Box<Mirror>>,
 }
 
 impl ThroughRx {
-    /// Creates the program's end of `end`; frames forwarded by the program go to `forward`.
+    /// Connects `end` to the queue of `receiver`. Frames that the program forwards go to `forward`.
     pub fn new(end: RxEnd, receiver: XdpReceiver, buffers: BufferLayout, forward: Option<Outlet>) -> ThroughRx {
         let posted = end.hwtail();
         ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default(), mirror: None }
@@ -320,23 +322,23 @@ impl ThroughRx {
         ThroughRx { mirror: Some(Box::new(mirror)), ..self }
     }
 
-    /// Keeps counting in an earlier one's counters.
+    /// Continues the counters `counters`.
     #[must_use]
     pub fn counted(self, counters: Arc<RingCounters>) -> Self {
         ThroughRx { counters, ..self }
     }
 
-    /// Our end of the ring.
+    /// The host's end of the ring.
     pub fn end(&self) -> &RxEnd {
         &self.end
     }
 
-    /// Whether frames have arrived that were not published to the program.
+    /// Whether frames have arrived that are not published to the program yet.
     pub fn has_arrived(&mut self) -> bool {
         self.receiver.rx.ready() > 0
     }
 
-    /// The counters.
+    /// The counters of frames, bytes and drops.
     pub fn counters(&self) -> &RingCounters {
         &self.counters
     }
@@ -346,8 +348,8 @@ impl ThroughRx {
         &self.receiver.socket
     }
 
-    /// Gives the kernel the buffers of a fresh ring. If the queue was used before, the kernel has some: frames that
-    /// arrived meanwhile or were not read are discarded.
+    /// Passes the buffers of a fresh ring to the kernel. If the queue was used before, the kernel already has them;
+    /// frames that arrived meanwhile or were not read are discarded.
     pub fn begin(&mut self) {
         if self.receiver.fill.was_used() {
             self.resume();
@@ -357,30 +359,30 @@ impl ThroughRx {
         self.post();
     }
 
-    /// Resumes at a predecessor's position: the kernel has the buffers of all slots that are not the program's.
+    /// Resumes at a predecessor's position: the kernel has the buffers of all slots that the program does not own.
     pub fn resume(&mut self) {
         self.end.resume();
         self.posted = self.end.end();
     }
 
-    /// Moves all frames that can move. Returns the number of slots received.
+    /// Moves all frames that can be moved. Returns the number of slots received.
     pub fn pass(&mut self) -> u32 {
         self.refill();
         self.receive()
     }
 
-    /// Takes over slots that the program has read, and posts their buffers.
+    /// Takes back slots that the program has read, and passes their buffers to the kernel.
     fn refill(&mut self) {
         match self.end.released(self.forward.as_ref()) {
             Err(BadRxHead) => self.counters.dropped(DropReason::BadHead, 1),
             Ok(true) => self.post(),
-            // Slots that found no room in the kernel's ring before.
+            // Slots remain whose buffers found no room in the kernel's ring.
             Ok(false) if self.posted != self.end.end() => self.post(),
             Ok(false) => {}
         }
     }
 
-    /// Posts the buffers of slots that the program has given back.
+    /// Passes the buffers of slots that the program has returned to the kernel.
     fn post(&mut self) {
         let end = self.end.end();
         let mut count = 0;
@@ -388,7 +390,7 @@ impl ThroughRx {
             let buf = self.end.side().ring.slot_word(self.posted).buf_idx;
             match self.buffers.at(buf).filter(|_| buf >= 2) {
                 Some(at) => self.receiver.fill.put(at - HEADROOM),
-                // The kernel has one buffer less until the slot gets another one.
+                // The kernel has one buffer less until the program puts a valid one into the slot.
                 None => self.counters.dropped(DropReason::BadRxBuffer, 1),
             }
             self.posted = self.end.side().ring.next(self.posted);
@@ -410,7 +412,7 @@ impl ThroughRx {
         let first = self.end.hwtail();
         for _ in 0..count {
             let desc = self.receiver.rx.take();
-            // A buffer that was posted, so a slot is free for it.
+            // The kernel returns only buffers that it was given, so a slot is free for each.
             let Some(buf) = self.buffers.index(desc.begin()).filter(|_| self.end.hwtail() != self.posted) else {
                 continue;
             };
@@ -431,7 +433,7 @@ impl ThroughRx {
         count
     }
 
-    /// Readable when frames arrive.
+    /// A descriptor that becomes readable when frames arrive.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.receiver.socket.as_fd()
     }

@@ -1,14 +1,14 @@
-//! (De)serialization of arrays of any length, for saved state.
+//! Serialization and deserialization of arrays of any length, for saved state.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Writes an array of any length.
+/// Serializes an array of any length.
 pub(crate) fn words<S: Serializer, T: Serialize, const N: usize>(words: &[T; N], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(words)
 }
 
-/// Reads an array; fails on any other length.
+/// Deserializes an array; fails if the length is another one.
 pub(crate) fn read_words<'de, D, T, const N: usize>(from: D) -> Result<[T; N], D::Error>
 where
     D: Deserializer<'de>,

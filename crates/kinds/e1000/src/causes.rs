@@ -1,8 +1,8 @@
-//! Interrupt causes and their timing: the mask, the delay timers of both directions, throttling (§3.2.7, §3.4.3,
+//! Interrupt causes and the timing of interrupts: mask, delay timers of both directions, throttling (§3.2.7, §3.4.3,
 //! §13.4.17–13.4.21, §13.4.30–13.4.31).
 //!
-//! The caller supplies the time, in nanoseconds. The line is up while an unmasked cause is set, once throttling allows
-//! it: causes stay set until ICR is read.
+//! The caller supplies the time, in nanoseconds. The interrupt line is asserted while an unmasked cause is set and
+//! throttling allows it. Causes stay set until the driver reads ICR.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,19 +13,20 @@ use crate::regs::{ICR_ALL, ICR_RXT0, ICR_TXDW};
 const THROTTLE: u64 = 256;
 const DELAY: u64 = 1024;
 
-/// Timers of one direction: the relative one restarts with each event, the absolute one runs from the first.
+/// Delay timers of one direction: the relative timer restarts with each event, the absolute timer runs from the first
+/// event.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct InterruptDelay {
-    /// In counts; an absolute timer of zero is off.
+    /// Values of the delay registers, in counts; the absolute timer is off if its value is zero.
     relative: u16,
     absolute: u16,
-    /// Times at which a held-back cause is set: at the latest, and if no further event comes.
+    /// Times at which a delayed cause is set: at the latest, and if no further event occurs.
     latest: Option<u64>,
     next: Option<u64>,
 }
 
 impl InterruptDelay {
-    /// Records an event that may be reported later. Returns whether it must be reported immediately.
+    /// Records an event that may be delayed. Returns whether its cause must be set immediately.
     fn event(&mut self, now: u64) -> bool {
         if self.relative == 0 {
             self.expire();
@@ -48,15 +49,15 @@ impl InterruptDelay {
     }
 }
 
-/// Causes and timers.
+/// Interrupt causes, their mask, and the timers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Causes {
     standing: u32,
     mask: u32,
-    /// ITR; a forced value wins.
+    /// Value of ITR as written, and a value that overrides it.
     interval: u16,
     forced: Option<u16>,
-    /// The earliest time at which the line may go up.
+    /// The earliest time at which the line may be asserted.
     not_before: u64,
     line: bool,
     transmit: InterruptDelay,
@@ -64,7 +65,7 @@ pub struct Causes {
 }
 
 impl Causes {
-    /// Creates them with no cause set. `forced` overrides the driver's ITR.
+    /// Creates the state with no cause set. `forced` overrides the driver's ITR.
     pub fn new(forced: Option<u16>) -> Causes {
         Causes { forced, ..Causes::default() }
     }
@@ -74,7 +75,7 @@ impl Causes {
         *self = Causes { forced: self.forced, not_before: self.not_before, ..Causes::default() };
     }
 
-    /// Whether a card can be in this state: existing causes, and this forced ITR.
+    /// Whether a card with this forced ITR can be in this state.
     pub(crate) fn are_possible(&self, forced: Option<u16>) -> bool {
         (self.standing | self.mask) & !ICR_ALL == 0 && self.forced == forced
     }
@@ -84,7 +85,7 @@ impl Causes {
         self.standing |= causes & ICR_ALL;
     }
 
-    /// Takes and clears the causes that are set. Held-back causes stay held back.
+    /// Returns and clears the causes that are set. Delayed causes stay delayed.
     pub fn read(&mut self) -> u32 {
         std::mem::take(&mut self.standing)
     }
@@ -99,17 +100,17 @@ impl Causes {
         self.standing
     }
 
-    /// Causes that interrupt.
+    /// The causes that are unmasked.
     pub fn mask(&self) -> u32 {
         self.mask
     }
 
-    /// Makes causes interrupt.
+    /// Unmasks causes (IMS).
     pub fn unmask(&mut self, causes: u32) {
         self.mask |= causes & ICR_ALL;
     }
 
-    /// Stops causes from interrupting.
+    /// Masks causes (IMC).
     pub fn mask_out(&mut self, causes: u32) {
         self.mask &= !causes;
     }
@@ -154,7 +155,7 @@ impl Causes {
         }
     }
 
-    /// Sets a direction's held-back cause (RDTR's FPD).
+    /// Sets a direction's delayed cause immediately (RDTR.FPD).
     pub fn flush(&mut self, direction: CardDirection) {
         if self.delay(direction).deadline().is_some() {
             self.delay(direction).expire();
@@ -166,8 +167,8 @@ impl Causes {
         if direction == CardDirection::Transmit { ICR_TXDW } else { ICR_RXT0 }
     }
 
-    /// Advances to time `now`: expires timers and updates the line. Returns whether the line has just gone up: then a
-    /// message interrupt is sent.
+    /// Advances to time `now`: expires timers and updates the interrupt line. Returns whether the line has just been
+    /// asserted, for which a message interrupt is sent.
     pub fn update(&mut self, now: u64) -> bool {
         for direction in [CardDirection::Transmit, CardDirection::Receive] {
             if self.delay(direction).deadline().is_some_and(|at| at <= now) {
@@ -203,8 +204,8 @@ mod tests {
     use crate::regs::ICR_LSC;
     use CardDirection::{Receive, Transmit};
 
-    /// Objective: a cause interrupts once it is both set and unmasked, in either order; reading ICR takes the line
-    /// down, masking too, and unmasking does not restore causes that were read.
+    /// Objective: a cause asserts the line once it is both set and unmasked, in either order; reading ICR and masking
+    /// deassert the line; unmasking does not restore causes that were read.
     #[test]
     fn a_cause_interrupts_once_set_and_unmasked() {
         let mut c = Causes::new(None);
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(c.read(), ICR_ALL);
     }
 
-    /// Objective: throttling keeps interrupts at least its interval apart, and loses none.
+    /// Objective: throttling keeps interrupts at least the interval apart, and no interrupt is lost.
     #[test]
     fn throttling_keeps_interrupts_apart_and_loses_none() {
         for (mut c, interval) in [(Causes::new(None), 500), (Causes::new(Some(1000)), 1000)] {
@@ -247,8 +248,8 @@ mod tests {
         }
     }
 
-    /// Objective: the relative timer restarts with each frame, the absolute one does not; a relative timer of zero
-    /// means no delay; the directions have separate timers.
+    /// Objective: the relative timer restarts with each frame, the absolute timer does not; without a relative timer
+    /// there is no delay; the directions have separate timers.
     #[test]
     fn only_the_relative_timer_restarts_with_each_frame() {
         let mut c = Causes::new(None);
@@ -275,7 +276,7 @@ mod tests {
         c.update(now);
         assert_eq!((c.read(), c.deadline()), (ICR_RXT0, None));
         c.flush(Receive);
-        assert_eq!(c.peek(), 0, "nothing was held back");
+        assert_eq!(c.peek(), 0, "no cause was delayed");
     }
 
     /// Objective: a reset clears causes, mask and timers, but not the forced interval.

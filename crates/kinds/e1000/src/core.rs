@@ -1,4 +1,5 @@
-//! The controller, shared by workers and the control thread: its state, the guest's memory, and the guest's interrupt.
+//! The core of a card, which workers and the control thread share: the controller, the guest's memory, and the guest's
+//! interrupt.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,31 +20,32 @@ use crate::regs::{CSBAH, CSBAL, ICR_RXT0, ICR_TXDW};
 use crate::state::CoreState;
 use crate::tx::TxReport;
 
-/// The guest's interrupt.
+/// The connection to the guest's interrupt.
 struct InterruptLine {
     /// The hypervisor's doorbell.
     bell: Option<Doorbell>,
-    /// By message: rung each time. By pin: rung once, until the hypervisor reports the pin as unmasked.
+    /// Whether interrupts are messages. The doorbell is rung for each message, but for a pin only once until the
+    /// hypervisor unmasks the pin (`pin_ready`).
     is_message: bool,
     pin_ready: bool,
     timer: OwnedFd,
-    /// Number of interrupts.
+    /// Number of interrupts sent.
     raised: Arc<AtomicU64>,
-    /// Expiry of the timer, if it runs.
+    /// When the timer expires, if it runs.
     set: Option<u64>,
 }
 
-/// The state that one thread at a time holds: workers for a pass over a ring, the control thread for a register.
+/// State that one thread at a time uses: a worker for a pass over a ring, the control thread for a register access.
 pub struct Core {
     /// The controller.
     pub e1000: E1000,
     /// The guest's memory.
     pub memory: CardMemory,
-    /// Counts resets and changes of the memory: descriptors read before one are not written back after it.
+    /// Number of resets and changes of the memory. Descriptors that were read in an earlier epoch are not written back.
     pub epoch: u64,
     /// The status block, if the driver has one.
     paravirt: Option<Paravirt>,
-    /// Whether the transmit worker sleeps, or is about to.
+    /// Whether the transmit worker sleeps or is about to sleep.
     asleep: Arc<AtomicBool>,
     /// The causes last written to the status block.
     told: u32,
@@ -69,7 +71,7 @@ impl Core {
         })
     }
 
-    /// The state for a successor.
+    /// Saves the state for a successor.
     fn state(&self) -> CoreState {
         CoreState {
             e1000: self.e1000.clone(),
@@ -80,8 +82,8 @@ impl Core {
         }
     }
 
-    /// Attaches a restored guest's memory and interrupt, without ringing or writing. Returns `false` if the status
-    /// block is outside the memory.
+    /// Attaches a restored guest's memory and interrupt, without ringing a doorbell or writing to the memory. Returns
+    /// false if the status block is outside the memory.
     pub fn go_on(&mut self, memory: CardMemory, has_block: bool, bell: Option<Doorbell>, is_message: bool) -> bool {
         self.paravirt = has_block.then(|| memory.paravirt_as_it_is(self.e1000.csb())).flatten();
         self.memory = memory;
@@ -95,7 +97,7 @@ impl Core {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Handles a driver's write of a register.
+    /// Executes a driver's write of a register.
     pub fn write(&mut self, at: u32, value: u32) -> Effects {
         let before = self.e1000.resets();
         let effects = self.e1000.write(at, value);
@@ -108,18 +110,19 @@ impl Core {
         effects
     }
 
-    /// Handles a driver's read of a register.
+    /// Executes a driver's read of a register.
     pub fn read(&mut self, at: u32) -> u32 {
         let value = match at {
             CSBAL | CSBAH if self.paravirt.is_none() => 0,
             at => self.e1000.read(at),
         };
-        // Reading ICR takes the line down.
+        // Reading ICR may deassert the line.
         self.update();
         value
     }
 
-    /// Replaces the guest's memory. Returns the previous one; drop it, which unmaps it, where no worker waits.
+    /// Replaces the guest's memory. Returns the previous one. Dropping it may unmap memory, so drop it where no worker
+    /// waits.
     #[must_use]
     pub fn set_memory(&mut self, memory: CardMemory) -> CardMemory {
         let before = std::mem::replace(&mut self.memory, memory);
@@ -128,7 +131,7 @@ impl Core {
         before
     }
 
-    /// Resets the card from outside.
+    /// Resets the card, as a reset of the machine does.
     pub fn reset(&mut self) {
         self.e1000.reset();
         self.epoch += 1;
@@ -136,7 +139,7 @@ impl Core {
         self.update();
     }
 
-    /// Finds the status block at the driver's address.
+    /// Locates the status block at the address that the driver has set.
     fn find_paravirt(&mut self) {
         let at = self.e1000.csb();
         let (tx_head, rx_head) = self.e1000.heads();
@@ -152,7 +155,7 @@ impl Core {
         self.paravirt.as_ref()
     }
 
-    /// Updates the driver's transmit tail. Returns the number of descriptors to send.
+    /// Reads the transmit tail from the status block, if there is one. Returns the number of descriptors to send.
     pub fn tx_owned(&mut self) -> u32 {
         if let Some(paravirt) = &self.paravirt {
             self.e1000.set_tx_tail(paravirt.tx_tail());
@@ -160,14 +163,14 @@ impl Core {
         self.e1000.tx_owned()
     }
 
-    /// Updates the driver's receive tail.
+    /// Reads the receive tail from the status block, if there is one.
     pub fn look_for_room(&mut self) {
         if let Some(paravirt) = &self.paravirt {
             self.e1000.set_rx_tail(paravirt.rx_tail());
         }
     }
 
-    /// Marks the first `count` descriptors as sent, and reports that to the driver.
+    /// Marks the first `count` transmit descriptors as done, and reports that to the driver.
     pub fn sent(&mut self, count: u32, report: TxReport) {
         self.e1000.tx_done(count);
         let how = match &self.paravirt {
@@ -187,7 +190,7 @@ impl Core {
         self.update();
     }
 
-    /// Interrupts the guest if due, and sets the timer for the next change.
+    /// Interrupts the guest if an interrupt is due, and sets the timer for the next update.
     pub fn update(&mut self) {
         let now = self.now();
         let raises = self.e1000.causes.update(now);
@@ -206,7 +209,7 @@ impl Core {
         }
     }
 
-    /// Writes the set causes to the status block.
+    /// Writes the causes that are set and unmasked to the status block.
     fn report(&mut self) {
         if let Some(paravirt) = &self.paravirt {
             let causes = self.e1000.causes.peek() & self.e1000.causes.mask();
@@ -223,7 +226,7 @@ impl Core {
         }
     }
 
-    /// Handles an unmasked pin: rings the hypervisor again if the line is up.
+    /// Handles the hypervisor's unmasking of the pin: rings again if the line is asserted.
     pub fn unmask_pin(&mut self) {
         self.line.pin_ready = true;
         if self.e1000.causes.line() {
@@ -251,52 +254,52 @@ impl Core {
         let after = after.unwrap_or(0);
         let value = Timespec { tv_sec: (after / 1_000_000_000) as i64, tv_nsec: (after % 1_000_000_000) as i64 };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        // Never fails for netvale's own descriptors.
+        // Cannot fail: descriptor and time are valid.
         let _ = rustix::time::timerfd_settime(&self.line.timer, TimerfdTimerFlags::empty(), &once);
     }
 
-    /// Handles the timer, whether it has expired or not.
+    /// Handles the timer; may be called even if it has not expired.
     pub fn tick(&mut self) {
         self.line.set = None;
         let mut count = [0; 8];
-        // Clears the timer's edge, if any.
+        // Clears the expiry, if there is one.
         let _ = rustix::io::read(&self.line.timer, &mut count);
         self.update();
     }
 }
 
-/// Counts of register accesses (each makes the guest exit) and of interrupts.
+/// Numbers of register accesses, each of which causes a VM exit, and of interrupts.
 #[derive(Debug, Default)]
 pub struct Crossings {
-    /// Registers read.
+    /// Number of registers read.
     pub reads: AtomicU64,
-    /// Registers written.
+    /// Number of registers written.
     pub writes: AtomicU64,
-    /// Interrupts sent.
+    /// Number of interrupts sent.
     pub interrupts: Arc<AtomicU64>,
 }
 
-/// The controller, and the descriptors that workers sleep on.
+/// A card's core, shared by its threads, with the descriptors on which workers sleep.
 pub struct SharedCore {
     core: Lent<Core>,
     /// Wakes the transmit worker.
     pub wake: WakeSet,
-    /// Whether that worker sleeps.
+    /// Whether the transmit worker sleeps.
     asleep: Arc<AtomicBool>,
-    /// A second handle to the timer, to wait on.
+    /// A second descriptor of the timer, on which the control thread waits.
     timer: OwnedFd,
-    /// Counts of other crossings between guest and card.
+    /// Numbers of register accesses and interrupts.
     pub crossings: Crossings,
     /// Counters of frames from the guest.
     pub sent: Arc<RingCounters>,
     /// Counters of frames to the guest.
     pub received: Arc<RingCounters>,
-    /// Whether the transmit worker has descriptors of delivered frames that it could not give back.
+    /// Whether the transmit worker still has to return descriptors of delivered frames.
     owes: AtomicBool,
 }
 
 impl SharedCore {
-    /// Shares a controller that no driver has used yet.
+    /// Creates the shared core of a new controller.
     ///
     /// # Errors
     /// The process is out of descriptors.
@@ -304,11 +307,11 @@ impl SharedCore {
         Self::with(Core::new(e1000, Instant::now())?, [0; 3])
     }
 
-    /// Restores another process's controller. It must be `card`; `crossings` are registers read, registers written, and
-    /// interrupts.
+    /// Restores another process's controller, which must have the configuration `card`. `crossings` are the numbers of
+    /// registers read, registers written, and interrupts.
     ///
     /// # Errors
-    /// `EINVAL` if the state is inconsistent; otherwise as [`SharedCore::new`].
+    /// `EINVAL` if the state is inconsistent; otherwise as for [`SharedCore::new`].
     pub fn continued(card: &Card, state: CoreState, crossings: [u64; 3]) -> Result<Arc<SharedCore>, Errno> {
         let age = Duration::from_nanos(state.now);
         let up = rustix::time::clock_gettime(ClockId::Monotonic);
@@ -320,10 +323,10 @@ impl SharedCore {
         Self::with(core, crossings)
     }
 
-    /// The state for a successor, while the worker of its queue and its control thread are paused.
+    /// Saves the state for a successor, while the workers of the queues and the control thread are paused.
     ///
     /// # Errors
-    /// [`InUse`] if descriptors of delivered frames are not given back yet.
+    /// [`InUse`] if descriptors of delivered frames are not returned yet.
     pub fn state(&self) -> Result<CoreState, InUse> {
         if self.owes.load(Ordering::SeqCst) {
             return Err(InUse);
@@ -345,19 +348,19 @@ impl SharedCore {
         Ok(Arc::new(SharedCore { core, wake, asleep, timer, crossings, sent, received, owes }))
     }
 
-    /// Admits a worker for a pass over a ring.
+    /// Lends the core to a worker for a pass over a ring.
     ///
     /// # Errors
-    /// [`EntryError`] if the guest's accesses keep it out for too long.
+    /// [`EntryError`] if the control thread uses the core for too long.
     #[inline]
     pub fn enter(&self) -> Result<LentGuard<'_, Core>, EntryError> {
         self.core.enter()
     }
 
-    /// Executes an access of the guest or the hypervisor, for the control thread.
+    /// Calls `f` with the core, for the control thread.
     ///
     /// # Errors
-    /// [`InUse`] if a worker does not leave.
+    /// [`InUse`] if a worker does not return the core in time.
     #[inline]
     pub fn control<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R, InUse> {
         let mut held = self.core.control()?;
@@ -365,15 +368,15 @@ impl SharedCore {
         Ok(f(core))
     }
 
-    /// Reads the card, unless another thread holds it.
+    /// Calls `f` with the core, unless another thread uses it.
     pub fn look<R>(&self, f: impl FnOnce(&Core) -> R) -> Option<R> {
         self.core.enter_now().ok().map(|core| f(&core))
     }
 
-    /// Resets the card after its machine has left: no memory, no interrupts, and the initial state.
+    /// Resets the card after its machine has disconnected: no memory, no interrupts, and the initial state.
     ///
     /// # Errors
-    /// A worker does not leave: try again.
+    /// [`InUse`] if a worker does not return the core in time; try again.
     pub fn power_off(&self) -> Result<(), InUse> {
         let memory = self.control(|core| {
             core.reset();
@@ -384,7 +387,7 @@ impl SharedCore {
         Ok(())
     }
 
-    /// A descriptor, readable when [`Core::tick`] is due.
+    /// A descriptor that becomes readable when [`Core::tick`] is due.
     pub fn timer(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
@@ -396,12 +399,12 @@ impl SharedCore {
         }
     }
 
-    /// Records whether the transmit worker has descriptors that it could not give back.
+    /// Records whether the transmit worker still has to return descriptors.
     pub fn set_owes(&self, owes: bool) {
         self.owes.store(owes, Ordering::SeqCst);
     }
 
-    /// Records whether the transmit worker is about to sleep, or awake.
+    /// Records whether the transmit worker sleeps or is about to sleep.
     pub fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, Ordering::SeqCst);
     }

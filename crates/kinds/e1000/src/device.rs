@@ -1,7 +1,7 @@
-//! The controller: its register space, and the descriptor operations for the code that moves its frames.
+//! The controller: its register space, and operations on descriptors for the code that moves frames.
 //!
-//! Nothing here touches guest memory. The caller reads descriptors at [`E1000::tx_address`] and [`E1000::rx_address`],
-//! and writes their status back.
+//! This module does not touch guest memory. The caller reads descriptors at [`E1000::tx_address`] and
+//! [`E1000::rx_address`], and writes back their status.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,21 +22,21 @@ pub struct Card {
     pub mac: [u8; 6],
     /// PCI subsystem device ID.
     pub subsystem: u16,
-    /// ITR override, whatever the driver writes.
+    /// Value of ITR that overrides the driver's.
     pub forced_interval: Option<u16>,
 }
 
-/// Actions due after a register access.
+/// Actions that are due after a register access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// Packets may be ready to send.
+    /// There may be packets to send.
     pub sends: bool,
-    /// Room to receive may be available.
+    /// There may be room for received frames.
     pub receives: bool,
 }
 
-/// Registers that merely store the driver's value, with their writable bits: flow control, gaps, LEDs, thresholds,
-/// wake-up, management.
+/// Plain registers, which only store the driver's value, with their writable bits: flow control, gaps, LEDs,
+/// thresholds, wake-up, management.
 const PLAIN: [(u32, u32); 24] = [
     (FCAL, !0),
     (FCAH, 0xffff),
@@ -63,10 +63,10 @@ const PLAIN: [(u32, u32); 24] = [
     (0x5900, !0),
     (0x5a00, !0),
 ];
-/// Kilobytes of packet buffer for receiving, and for sending (§13.4.49).
+/// Reset value of PBA: kilobytes of packet buffer for transmission (upper half) and for reception (§13.4.49).
 const PBA_RESET: u32 = 0x0010_0030;
 
-/// An 82540EM.
+/// An 82540EM controller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct E1000 {
     card: Card,
@@ -87,19 +87,19 @@ pub struct E1000 {
     vet: u16,
     small: u16,
     plain: [u32; PLAIN.len()],
-    /// The driver's address of the status block.
+    /// Guest address of the status block; zero without one.
     csb: u64,
-    /// Whether received frames have not been reported yet, and whether short ones are among them.
+    /// Whether there are received frames that are not reported yet, and whether a short frame is among them.
     received: bool,
     received_small: bool,
-    /// Whether few descriptors were left at the last check.
+    /// Whether few receive descriptors were left at the last check.
     few: bool,
-    /// Number of resets by the driver.
+    /// Number of resets of the card.
     resets: u64,
 }
 
 impl E1000 {
-    /// Creates a card with its cable plugged in.
+    /// Creates a card with a cable plugged in.
     pub fn new(card: Card) -> E1000 {
         let eeprom = Eeprom::new(card.mac, card.subsystem);
         let phy = Phy::new(true);
@@ -134,7 +134,7 @@ impl E1000 {
         }
     }
 
-    /// Whether a guest can have left this card in this state.
+    /// Whether a card with this configuration can be in this state.
     pub(crate) fn is_possible(&self, card: &Card) -> bool {
         let plain = || self.plain.iter().zip(&PLAIN).all(|(value, (_, bits))| value & !bits == 0);
         self.card == *card
@@ -148,12 +148,12 @@ impl E1000 {
             && plain()
     }
 
-    /// Number of resets.
+    /// Number of resets of the card.
     pub fn resets(&self) -> u64 {
         self.resets
     }
 
-    /// Resets to the state after CTRL.RST (§14.2): the cable, the PHY and the time of the last interrupt stay.
+    /// Resets to the state after CTRL.RST (§14.2). The cable, the PHY and throttling in progress stay.
     pub fn reset(&mut self) {
         let mut causes = std::mem::take(&mut self.causes);
         causes.reset();
@@ -173,7 +173,7 @@ impl E1000 {
         self.phy.is_linked() && self.ctrl & CTRL_SLU != 0
     }
 
-    /// Whether sent frames are looped back, at the PHY or before it (§8.6).
+    /// Whether sent frames are looped back, in the PHY or in the MAC before it (§8.6).
     pub fn is_looped(&self) -> bool {
         self.phy.is_looped() || self.rctl & RCTL_LBM == RCTL_LBM_MAC
     }
@@ -212,13 +212,13 @@ impl E1000 {
         }
     }
 
-    /// A register that merely stores its value, with its writable bits.
+    /// A plain register, with its writable bits.
     fn plain(&mut self, at: u32) -> Option<(&mut u32, u32)> {
         let i = PLAIN.iter().position(|(plain, _)| *plain == at)?;
         Some((self.plain.get_mut(i)?, PLAIN.get(i)?.1))
     }
 
-    /// Writes a register at time `now` (nanoseconds). Missing and read-only registers ignore it.
+    /// Writes a register. Writes to missing and read-only registers are ignored.
     pub fn write(&mut self, at: u32, value: u32) -> Effects {
         match at {
             CTRL => return self.control(value),
@@ -227,7 +227,7 @@ impl E1000 {
             CTRL_EXT => self.ctrl_ext = value,
             MDIC => self.mdi(value),
             VET => self.vet = value as u16,
-            // Not in the manual, but the hardware does it: written bits clear.
+            // Hardware clears the written bits, although the manual does not mention it.
             ICR => self.acknowledge(value),
             ITR => self.causes.set_interval(value as u16),
             ICS => self.causes.set(value),
@@ -308,22 +308,22 @@ impl E1000 {
         Effects { receives: register == tail, sends: false }
     }
 
-    /// Address of the status block; zero without one.
+    /// Guest address of the status block; zero without one.
     pub fn csb(&self) -> u64 {
         self.csb
     }
 
-    /// The first descriptors not done, of both rings: TDH and RDH.
+    /// TDH and RDH: index of the first descriptor of each ring that is not done.
     pub fn heads(&self) -> (u32, u32) {
         (self.tx.read(RingRegister::Head), self.rx.read(RingRegister::Head))
     }
 
-    /// Acts like a write of TDT. An invalid tail leaves the ring without descriptors.
+    /// Sets TDT. With an invalid tail, the ring has no descriptors to send.
     pub fn set_tx_tail(&mut self, tail: u32) {
         self.tx.write(RingRegister::Tail, tail.min(u16::MAX.into()));
     }
 
-    /// Acts like a write of RDT.
+    /// Sets RDT. With an invalid tail, the ring has no descriptors to fill.
     pub fn set_rx_tail(&mut self, tail: u32) {
         self.rx.write(RingRegister::Tail, tail.min(u16::MAX.into()));
     }
@@ -333,12 +333,12 @@ impl E1000 {
         if self.tctl & TCTL_EN != 0 && self.is_linked() { self.tx.owned() } else { 0 }
     }
 
-    /// Address of the descriptor `k` after the head.
+    /// Guest address of the descriptor `k` behind the head.
     pub fn tx_address(&self, k: u32) -> Option<u64> {
         self.tx.address(k)
     }
 
-    /// Processes the next descriptor.
+    /// Processes the next transmit descriptor.
     pub fn tx_step(&mut self, raw: RawDesc) -> DescResult {
         self.assembler.step(raw, self.ctrl & CTRL_VME != 0)
     }
@@ -348,22 +348,22 @@ impl E1000 {
         self.assembler.is_between()
     }
 
-    /// The position in the ring, between two packets.
+    /// The assembler's position between two packets.
     pub fn tx_position(&self) -> TxPosition {
         self.assembler.position()
     }
 
-    /// Returns to `position`: later descriptors are processed again.
+    /// Returns the assembler to `position`, so that descriptors since then are processed again.
     pub fn tx_rewind(&mut self, position: TxPosition) {
         self.assembler.rewind(position);
     }
 
-    /// Whether the driver cannot add descriptors, and so not the end of a packet, to a ring with `owned` ones.
+    /// Whether a ring with `owned` descriptors is full, so that the driver cannot add the end of a packet.
     pub fn tx_is_full(&self, owned: u32) -> bool {
         owned + 1 >= self.tx.count()
     }
 
-    /// Discards the packet that has begun, and its rest.
+    /// Discards the packet that has begun, including its descriptors still to come.
     pub fn tx_give_up(&mut self) {
         self.assembler.give_up();
     }
@@ -378,12 +378,12 @@ impl E1000 {
         self.vet
     }
 
-    /// Marks the first `count` descriptors as done.
+    /// Marks the first `count` transmit descriptors as done.
     pub fn tx_done(&mut self, count: u32) {
         self.tx.advance(count);
     }
 
-    /// Reports descriptors that were written back.
+    /// Reports transmit descriptors that are done to the driver.
     pub fn tx_report(&mut self, report: TxReport, now: u64) {
         match report {
             TxReport::Delayed => self.causes.event(CardDirection::Transmit, now),
@@ -395,7 +395,7 @@ impl E1000 {
         }
     }
 
-    /// Counts a frame that was sent, by its destination.
+    /// Counts a sent frame in the statistics.
     pub fn sent(&mut self, to: [u8; 6], len: usize, segmented: bool) {
         self.stats.passed(CardDirection::Transmit, to, len);
         if segmented {
@@ -423,29 +423,29 @@ impl E1000 {
         self.rx.owned()
     }
 
-    /// Address of the descriptor `k` after the head.
+    /// Guest address of the descriptor `k` behind the head.
     pub fn rx_address(&self, k: u32) -> Option<u64> {
         self.rx.address(k)
     }
 
-    /// Size of a receive buffer in bytes (RCTL.BSIZE, BSEX).
+    /// Size of a receive buffer in bytes (RCTL.BSIZE, RCTL.BSEX).
     pub fn rx_buffer(&self) -> u32 {
         let size = 2048 >> (self.rctl >> 16 & 3);
-        // With BSEX, the largest size is reserved; it counts as the next smaller one.
+        // With BSEX, the largest size is reserved; treat it as the next smaller one.
         if self.rctl & RCTL_BSEX != 0 { (size * 16).min(16_384) } else { size }
     }
 
-    /// Number of CRC bytes that the driver wants after each frame.
+    /// Number of CRC bytes that the driver expects behind each frame.
     pub fn rx_crc(&self) -> u32 {
         if self.rctl & RCTL_SECRC != 0 { 0 } else { 4 }
     }
 
-    /// Whether received frames lose their tags.
+    /// Whether VLAN tags are removed from received frames.
     pub fn strips_tags(&self) -> bool {
         self.ctrl & CTRL_VME != 0
     }
 
-    /// Records that a frame of `len` bytes is in the first `count` descriptors' buffers.
+    /// Marks the first `count` receive descriptors as filled with a frame of `len` bytes.
     pub fn rx_done(&mut self, count: u32, to: [u8; 6], len: usize) {
         self.rx.advance(count);
         self.stats.passed(CardDirection::Receive, to, len);
@@ -453,7 +453,7 @@ impl E1000 {
         self.received_small |= len <= usize::from(self.small);
     }
 
-    /// Reports that all frames of a batch are in memory, if the driver wants that.
+    /// Reports that all frames of a batch are in the guest's memory, if `wanted`.
     pub fn rx_report(&mut self, wanted: bool, now: u64) {
         let small = std::mem::take(&mut self.received_small);
         if !std::mem::take(&mut self.received) {

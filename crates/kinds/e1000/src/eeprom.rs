@@ -1,51 +1,51 @@
-//! The EEPROM: 64 words, behind a serial interface that drivers clock bit by bit, and a register that reads whole words
-//! (§5).
+//! The EEPROM: 64 words, accessible through a serial interface that drivers clock bit by bit, and through a register
+//! that reads whole words (§5).
 
 use serde::{Deserialize, Serialize};
 
 use crate::arrays::{read_words, words};
 use crate::regs::{EECD, EERD};
 
-/// Words.
+/// Number of words.
 const WORDS: usize = 64;
-/// The sum of all words (§5.6.35).
+/// Required sum of all words (§5.6.35).
 const SUM: u16 = 0xbaba;
-/// Bits of a word's address.
+/// Number of bits of a word's address.
 const ADDRESS_BITS: u32 = 6;
 
-/// Clock.
+/// EECD: clock.
 const SK: u32 = 1;
-/// Chip select.
+/// EECD: chip select.
 const CS: u32 = 1 << 1;
-/// To the EEPROM.
+/// EECD: data to the EEPROM.
 const DI: u32 = 1 << 2;
-/// From the EEPROM.
+/// EECD: data from the EEPROM.
 const DO: u32 = 1 << 3;
-/// Access requested by software, and granted.
+/// EECD: access requested by software, and access granted.
 const REQ: u32 = 1 << 6;
 const GNT: u32 = 1 << 7;
-/// EEPROM present.
+/// EECD: EEPROM present.
 const PRES: u32 = 1 << 8;
 
-/// EERD: begin, and done (§13.4.4).
+/// EERD: start of a read, and end of a read (§13.4.4).
 const START: u32 = 1;
 const DONE: u32 = 1 << 4;
 
-/// Start bit and operation code of a read, the only supported command: a guest cannot change the EEPROM.
+/// Start bit and operation code of a read. Other commands are ignored, so a guest cannot change the EEPROM.
 const READ: u32 = 0b110;
 
 /// The state of the serial interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum EepromSerial {
-    /// Bits of a command so far, and their number.
+    /// Receives a command: its bits so far, and their number.
     Command(u32, u32),
-    /// Next bit to send: word and bit.
+    /// Sends words: index of the word and of the bit to send next.
     Sending(usize, u32),
-    /// A command other than a read: ignored until deselected.
+    /// Ignores a command other than a read, until deselected.
     Deaf,
 }
 
-/// An EEPROM.
+/// The EEPROM of a card.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Eeprom {
     #[serde(serialize_with = "words", deserialize_with = "read_words")]
@@ -73,7 +73,7 @@ impl Eeprom {
         Eeprom { words, control: 0, out: false, serial: EepromSerial::Command(0, 0), read: DONE }
     }
 
-    /// Whether a card with these values can have this EEPROM: the same words, and an existing bit of a word.
+    /// Whether a card with these values can have an EEPROM in this state.
     pub(crate) fn is_possible(&self, mac: [u8; 6], subsystem: u16) -> bool {
         let serial = match self.serial {
             EepromSerial::Command(bits, n) => n < 3 + ADDRESS_BITS && bits < 1 << n,
@@ -83,7 +83,7 @@ impl Eeprom {
         serial && self.words == Eeprom::new(mac, subsystem).words
     }
 
-    /// Reads one of its two registers.
+    /// Reads EECD or EERD.
     pub fn register(&self, at: u32) -> u32 {
         if at == EERD {
             return self.read;
@@ -92,7 +92,7 @@ impl Eeprom {
         self.control & (SK | CS | DI | REQ) | granted | PRES | if self.out { DO } else { 0 }
     }
 
-    /// Writes one of its two registers.
+    /// Writes EECD or EERD.
     pub fn write(&mut self, at: u32, value: u32) {
         match at {
             EERD if value & START != 0 => {
@@ -104,7 +104,7 @@ impl Eeprom {
         }
     }
 
-    /// Handles a change of the lines by software.
+    /// Handles a change of the serial interface's lines.
     fn lines(&mut self, value: u32) {
         let rises = value & SK != 0 && self.control & SK == 0;
         self.control = value;
@@ -118,7 +118,7 @@ impl Eeprom {
 
     fn clock(&mut self, bit: bool) {
         self.serial = match self.serial {
-            // Zeros before the start bit.
+            // Skip zeros before the start bit.
             EepromSerial::Command(0, 0) if !bit => EepromSerial::Command(0, 0),
             EepromSerial::Command(bits, n) => {
                 let bits = bits << 1 | u32::from(bit);
@@ -126,7 +126,7 @@ impl Eeprom {
                 match n {
                     3 if bits != READ => EepromSerial::Deaf,
                     n if n == 3 + ADDRESS_BITS => {
-                        // A zero precedes the first word.
+                        // A zero bit precedes the first word.
                         self.out = false;
                         EepromSerial::Sending((bits as usize) % WORDS, 0)
                     }
@@ -169,8 +169,8 @@ mod tests {
         value
     }
 
-    /// Objective: both ways of reading give the same words; the first three hold the address, and the checksum is
-    /// right.
+    /// Objective: both ways of reading return the same words; the first three contain the Ethernet address, and the
+    /// checksum is correct.
     #[test]
     fn both_ways_of_reading_give_the_same_words() {
         let mut eeprom = Eeprom::new(MAC, 0x001e);
@@ -186,8 +186,8 @@ mod tests {
         assert_eq!(serially(&mut eeprom, 0x0b), 0x001e);
     }
 
-    /// Objective: a reader that keeps clocking gets the next words; requested access is granted; other commands change
-    /// nothing.
+    /// Objective: further clock cycles return the next words; requested access is granted; other commands have no
+    /// effect.
     #[test]
     fn other_uses_of_the_eeprom_change_nothing() {
         let mut eeprom = Eeprom::new(MAC, 0);

@@ -11,7 +11,7 @@ use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 use crate::core::{Core, SharedCore};
 use crate::memory::Finder;
 
-/// Status of a receive descriptor: done, end of packet, checksum not checked, VLAN tag removed (§3.2.3.1).
+/// Status bits of a receive descriptor: done, end of packet, checksum not checked, VLAN tag removed (§3.2.3.1).
 const DD: u64 = 1;
 const EOP: u64 = 1 << 1;
 const IXSM: u64 = 1 << 2;
@@ -19,17 +19,17 @@ const VP: u64 = 1 << 3;
 /// Bit positions of status and tag in the descriptor's second word.
 const STATUS: u32 = 32;
 const SPECIAL: u32 = 48;
-/// Shortest frame on a wire, without CRC.
+/// Minimum length of a frame on a wire in bytes, without CRC.
 const SHORTEST: usize = 60;
-/// Offset of a tag, and its length in bytes.
+/// Offset and length of a VLAN tag in bytes.
 const TAG_AT: usize = 12;
 const TAG: usize = 4;
-/// Descriptors between the one filled and the one prefetched.
+/// How many descriptors ahead of the filled one are prefetched.
 const AHEAD: u32 = 8;
-/// Maximum number of descriptors of a frame: the longest one, in the smallest buffers.
+/// Maximum number of descriptors of a frame: the longest frame in the smallest buffers.
 const MOST: usize = 64;
 
-/// A receive queue.
+/// A card's receive queue, as an egress.
 pub struct E1000Egress {
     shared: Arc<SharedCore>,
 }
@@ -73,7 +73,7 @@ impl E1000Egress {
     }
 }
 
-/// Prefetches a descriptor and its buffer, soon to be written.
+/// Prefetches a descriptor and its buffer, which will be written soon.
 #[inline]
 fn fetch(finder: &mut Finder<'_>, core: &Core) {
     if core.e1000.rx_owned() > AHEAD
@@ -109,7 +109,7 @@ fn soften(
     })
 }
 
-/// Writes a frame to as many buffers as it takes. A frame that is not for this card counts as delivered.
+/// Writes a frame to as many buffers as it needs. A frame that the receive filter rejects counts as delivered.
 fn put(
     core: &mut Core,
     finder: &mut Finder<'_>,
@@ -143,8 +143,8 @@ fn put(
     PutResult::Done
 }
 
-/// Writes an unchanged frame of `len` bytes, padded to `total`, to one buffer. If its descriptor or buffer is outside
-/// the memory, the frame is lost and the descriptor used up.
+/// Writes an unchanged frame of `len` bytes, padded to `total` bytes, to one buffer. If the descriptor or the buffer is
+/// outside the guest's memory, the frame is lost and the descriptor is used.
 #[inline]
 fn put_one(
     core: &Core,
@@ -157,13 +157,13 @@ fn put_one(
     let Some([address, _]) = finder.descriptor(at) else { return };
     let Some(to) = finder.at(address, total as u64) else { return };
     let got = read(0, to, len).min(total);
-    // SAFETY: `total` bytes lie at `to`, of which `got` are written.
+    // SAFETY: there are `total` bytes at `to`, of which `got` are written.
     unsafe { to.add(got).write_bytes(0, total - got) };
     let status = total as u64 | (DD | IXSM | EOP) << STATUS;
     finder.received(at, status);
 }
 
-/// Writes a frame of `len` bytes, padded to `total`, to several buffers, or without its tag.
+/// Writes a frame of `len` bytes, padded to `total` bytes, to several buffers, or without its tag.
 fn put_many(
     core: &Core,
     finder: &mut Finder<'_>,
@@ -195,12 +195,12 @@ fn put_many(
         filled += 1;
     }
     let results = results.get(..filled).unwrap_or_default();
-    // The first one last: a driver does not see a frame before it is complete.
+    // Write the first descriptor last, so that the driver does not see an incomplete frame.
     results.iter().rev().for_each(|(at, status)| finder.received(*at, *status));
 }
 
-/// Copies bytes `from..from + n` of a frame of `len` bytes, without its tag if it has one, and with zeros after its
-/// end.
+/// Copies bytes `from..from + n` of a frame of `len` bytes, counted without the tag to remove, with zeros behind the
+/// frame's end.
 fn fill(
     read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
     len: usize,
@@ -231,7 +231,7 @@ fn fill(
 
 impl Egress for E1000Egress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        // A register access only takes longer on a busy machine; until it ends, frames for a lossless port wait.
+        // The control thread is executing a register access: frames for a lossless port wait until it is done.
         let Ok(mut core) = self.shared.enter() else { return 0 };
         if !core.e1000.receives() {
             self.shared.received.dropped(DropReason::Idle, picks.len() as u64);

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::arrays::{read_words, words};
 use crate::regs::{MTA, RA, RAH_AV, RCTL_BAM, RCTL_EN, RCTL_LPE, RCTL_MPE, RCTL_UPE, RCTL_VFE, VFTA};
 
-/// Longest frame without RCTL.LPE, without its CRC: 1,522 bytes with it.
+/// Maximum length in bytes of a frame without RCTL.LPE: 1,522 with CRC.
 pub const LONGEST: usize = 1518;
-/// Longest frame with RCTL.LPE: it fits the largest buffer of 16 KiB (§3.2.4).
+/// Maximum length in bytes of a frame with RCTL.LPE, which fits into the largest buffer, 16 KiB (§3.2.4).
 pub const LONGEST_JUMBO: usize = 16_380;
 
-/// Addresses, hash table and VLANs.
+/// The receive filter: receive addresses, multicast hash table, VLAN table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AddressFilter {
     addresses: [u32; 32],
@@ -21,7 +21,7 @@ pub struct AddressFilter {
 }
 
 impl AddressFilter {
-    /// Creates a filter for `mac`, loaded from the EEPROM into the first receive address.
+    /// Creates a filter whose first receive address is `mac`, as if loaded from the EEPROM.
     pub fn new(mac: [u8; 6]) -> AddressFilter {
         let [a, b, c, d, e, f] = mac;
         let mut addresses = [0; 32];
@@ -30,8 +30,8 @@ impl AddressFilter {
         AddressFilter { addresses, multicast: [0; 128], vlans: [0; 128] }
     }
 
-    /// The writable bits of a word. High halves of addresses have the address, the kind of comparison, and the valid
-    /// bit.
+    /// The writable bits of a word. The high half of an address contains address bits, the kind of comparison, and the
+    /// valid bit.
     fn bits(at: u32) -> u32 {
         if RA.contains(&at) && at % 8 == 4 { RAH_AV | 0x3_ffff } else { !0 }
     }
@@ -47,12 +47,12 @@ impl AddressFilter {
         }
     }
 
-    /// Reads a word of one of the tables; `None` elsewhere.
+    /// Reads a word of one of the tables; `None` for other offsets.
     pub fn read(&mut self, at: u32) -> Option<u32> {
         self.word(at).copied()
     }
 
-    /// Writes a word. Returns whether it exists.
+    /// Writes a word of one of the tables. Returns false for other offsets.
     pub fn write(&mut self, at: u32, value: u32) -> bool {
         self.word(at).map(|word| *word = value & Self::bits(at)).is_some()
     }
@@ -65,14 +65,14 @@ impl AddressFilter {
         self.addresses.chunks_exact(2).any(fits)
     }
 
-    /// Whether the hash table has the bit for an address: RCTL.MO selects the address bits.
+    /// Whether the hash table contains an address. RCTL.MO selects the address bits for the hash.
     fn is_hashed(&self, to: [u8; 6], rctl: u32) -> bool {
         let shift = [4, 3, 2, 0][(rctl >> 12 & 3) as usize];
         let hash = usize::from(u16::from_le_bytes([to[4], to[5]])) >> shift & 0xfff;
         self.multicast[hash >> 5] >> (hash & 31) & 1 != 0
     }
 
-    /// Whether the receiver takes a frame that begins with `head` and has `len` bytes without CRC; `vet` is the
+    /// Whether the filter accepts a frame that begins with `head` and has `len` bytes without CRC. `vet` is the
     /// Ethertype of VLAN tags.
     pub fn takes(&self, head: &[u8; 18], len: usize, rctl: u32, vet: u16) -> bool {
         let longest = if rctl & RCTL_LPE != 0 { LONGEST_JUMBO } else { LONGEST };
@@ -113,8 +113,8 @@ mod tests {
         head
     }
 
-    /// Objective: nothing passes while the receiver is off; then frames to its own address do, and more with each RCTL
-    /// bit that allows them.
+    /// Objective: nothing passes while the receiver is off; when it is on, frames to its own address pass, and others
+    /// only with the RCTL bit that allows them.
     #[test]
     fn only_addresses_that_rctl_allows_pass() {
         let mut f = AddressFilter::new(MAC);
@@ -128,7 +128,7 @@ mod tests {
         for (rctl, expected) in cases.into_iter().chain(more) {
             assert_eq!([MAC, other, group, all].map(|to| takes(&f, to, rctl | RCTL_EN)), expected, "{rctl:#x}");
         }
-        // Addresses of other stations, and an invalid one.
+        // An address of another station, invalid at first.
         assert!(f.write(RA.start + 8, 0x0900_0002) && f.write(RA.start + 12, 0x0909));
         assert!(!takes(&f, other, RCTL_EN));
         f.write(RA.start + 12, 0x0909 | RAH_AV);
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Objective: VLANs are filtered on request, by their number alone; lengths have limits.
+    /// Objective: VLANs are filtered on request by their number; lengths are limited.
     #[test]
     fn vlans_are_filtered_and_lengths_are_limited() {
         let mut f = AddressFilter::new(MAC);

@@ -1,5 +1,5 @@
-//! Headers of a packet before it is sent: changes that descriptors request are made on a copy, or described as an
-//! offload for the switch (§3.5, §3.6).
+//! Preparation of a packet's headers before it is sent: changes that descriptors request are made on a copy, or
+//! described as an offload for the switch (§3.5, §3.6).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -9,28 +9,28 @@ use netvale_wire::vnet::{F_NEEDS_CSUM, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, VnetHdr
 
 use crate::tx::{ChecksumRequest, TxContext, TxOffload};
 
-/// Length of a VLAN tag in bytes; its place is after the two addresses.
+/// Length of a VLAN tag in bytes, and its offset behind the two addresses.
 const TAG: usize = 4;
 const BEFORE_TAG: usize = 12;
-/// Maximum length of headers with a tag in bytes.
+/// Maximum length in bytes of headers with a tag.
 pub const ROOM: usize = MAX_HEADERS + TAG;
 
 /// The prepared headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreparedHeaders {
-    /// Bytes of the copy that replace the packet's first ones; zero if unchanged.
+    /// Number of bytes of the copy that replace the packet's first bytes; zero if unchanged.
     pub head: usize,
-    /// Bytes of the packet to replace.
+    /// Number of the packet's first bytes that are replaced.
     pub skip: usize,
-    /// The remaining offload.
+    /// The offload left to the switch.
     pub offload: Offload,
 }
 
-/// A request that does not fit its packet.
+/// Error: an offload request does not fit its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImpossibleRequest;
 
-/// Prepares a packet of `len` bytes. `head` holds its first `have` bytes: all of it, or [`MAX_HEADERS`].
+/// Prepares a packet of `len` bytes. `head` contains its first `have` bytes: all of it, or [`MAX_HEADERS`].
 ///
 /// # Errors
 /// [`ImpossibleRequest`] if segmentation is requested for a packet without the headers that its context describes.
@@ -63,8 +63,8 @@ pub fn prepare(
     Ok(done)
 }
 
-/// The checksum left to the frame's receiver; no offload if it lies outside the frame: the controller writes nowhere
-/// else.
+/// The transport checksum as an offload. No offload if its offset is outside the frame, where the controller does not
+/// write.
 fn left(sum: &ChecksumRequest, len: usize) -> Offload {
     let start = u16::from(sum.start);
     let at = u16::from(sum.at);
@@ -74,7 +74,7 @@ fn left(sum: &ChecksumRequest, len: usize) -> Offload {
     Offload::CsumPartial { start, offset: at - start }
 }
 
-/// Stores the checksum of an IP header. Returns the end of the changed bytes.
+/// Stores the checksum of an IP header in `head`. Returns the end of the changed bytes.
 fn ip_checksum(sum: &ChecksumRequest, head: &mut [u8]) -> usize {
     let (from, to, at) = (usize::from(sum.start), usize::from(sum.end) + 1, usize::from(sum.at));
     let Some(checksum) = head.get(from..to).map(|bytes| WireSum::of(bytes).checksum()) else { return 0 };
@@ -83,8 +83,8 @@ fn ip_checksum(sum: &ChecksumRequest, head: &mut [u8]) -> usize {
     at + 2
 }
 
-/// Stores lengths and the pseudo header's sum for a packet of this length: drivers leave that to the controller
-/// (§3.5.4). Returns the segmentation to do.
+/// Stores the IP length and the pseudo header's sum for a packet of `len` bytes, which drivers leave to the controller
+/// (§3.5.4). Returns the segmentation as an offload.
 fn segments(context: &TxContext, head: &mut [u8], len: usize) -> Option<Gso> {
     let l3 = usize::from(context.ip.start);
     let l4 = usize::from(context.transport.start);
@@ -92,7 +92,7 @@ fn segments(context: &TxContext, head: &mut [u8], len: usize) -> Option<Gso> {
     if l4 < l3 + ip_header || head.len() < l4 + 8 || len <= l4 {
         return None;
     }
-    // The length field does not count the header of IPv6.
+    // The length field of IPv6 does not include the header.
     let (at, length) = if context.is_v4 { (l3 + 2, len - l3) } else { (l3 + 4, len - l3 - 40) };
     head.get_mut(at..at + 2)?.copy_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
     if context.is_v4 {
@@ -121,7 +121,7 @@ fn segments(context: &TxContext, head: &mut [u8], len: usize) -> Option<Gso> {
     }
 }
 
-/// The pseudo header's sum for `len` bytes after the IP header at `l3`.
+/// The pseudo header's sum for `len` bytes behind the IP header at `l3`.
 fn pseudo(context: &TxContext, head: &[u8], l3: usize, len: usize) -> Option<u16> {
     let protocol = if context.is_tcp { 6 } else { 17 };
     let sum = if context.is_v4 {
@@ -134,14 +134,14 @@ fn pseudo(context: &TxContext, head: &[u8], l3: usize, len: usize) -> Option<u16
     Some(sum.fold())
 }
 
-/// Moves the bytes after the addresses, up to `end`, and inserts a tag before them.
+/// Inserts a tag behind the addresses, and moves the bytes up to `end`.
 fn insert_tag(head: &mut [u8; ROOM], end: usize, [kind, tag]: [u16; 2]) {
     head.copy_within(BEFORE_TAG..end.min(ROOM - TAG), BEFORE_TAG + TAG);
     head[BEFORE_TAG..BEFORE_TAG + 2].copy_from_slice(&kind.to_be_bytes());
     head[BEFORE_TAG + 2..BEFORE_TAG + TAG].copy_from_slice(&tag.to_be_bytes());
 }
 
-/// Adjusts an offload for a frame with an inserted tag.
+/// Adjusts an offload's offsets for an inserted tag.
 fn behind_tag(offload: Offload) -> Offload {
     let tag = TAG as u16;
     match offload {
@@ -179,8 +179,8 @@ mod tests {
         TxOffload { segments, ..TxOffload::default() }
     }
 
-    /// Objective: a packet for segmentation gets its length, IP checksum and pseudo header's sum, whatever the fields
-    /// held, and its offload.
+    /// Objective: a packet for segmentation gets its length, IP checksum, pseudo header's sum and offload, whatever the
+    /// fields contained.
     #[test]
     fn a_packet_for_segmentation_gets_its_headers_and_offload() {
         let mut head = tcp4();
@@ -189,12 +189,12 @@ mod tests {
         let Offload::Gso(gso) = done.offload else { panic!("{done:?}") };
         assert_eq!((gso.kind, gso.gso_size, gso.hdr_len, gso.csum_start), (GsoKind::Tcp4, 1000, 54, 34));
         assert_eq!(head[16..18], 3040u16.to_be_bytes());
-        assert_eq!(WireSum::of(&head[14..34]).checksum(), 0, "the IP header's sum is right");
+        assert_eq!(WireSum::of(&head[14..34]).checksum(), 0, "the IP header's checksum must be correct");
         let pseudo = pseudo_v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6, 3020).fold();
         assert_eq!(head[50..52], pseudo.to_be_bytes());
     }
 
-    /// Objective: contexts that do not fit the packet are refused, without other effects.
+    /// Objective: contexts that do not fit the packet are refused and have no effect.
     #[test]
     fn absurd_contexts_are_refused() {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -231,8 +231,8 @@ mod tests {
         assert!(good > 10_000);
     }
 
-    /// Objective: the IP header's checksum is stored, the transport's is left as an offload; one outside the packet is
-    /// ignored.
+    /// Objective: the IP header's checksum is stored, and the transport checksum is left as an offload; a checksum
+    /// outside the packet is ignored.
     #[test]
     fn only_the_ip_checksum_is_stored() {
         let mut head = tcp4();
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(prepare(&TxOffload::default(), 0x8100, &mut tcp4(), 60, 60), Ok(none));
     }
 
-    /// Objective: a tag is inserted after the addresses, and the offload's offsets move with it.
+    /// Objective: a tag is inserted behind the addresses, and the offload's offsets are adjusted.
     #[test]
     fn a_tag_moves_the_offsets_of_the_offload() {
         let mut head = tcp4();

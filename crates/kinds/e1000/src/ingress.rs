@@ -17,33 +17,33 @@ use crate::tx::{MAX_PIECES, RawDesc, TxPacket, TxReport};
 
 /// Maximum number of descriptors of a batch.
 const MOST: usize = 1024;
-/// Maximum number of descriptors of a packet: its pieces, and contexts. A longer run without an end is not examined
-/// repeatedly.
+/// Maximum number of descriptors of a packet: its pieces and contexts. A longer packet is dropped, so that it is not
+/// examined again and again.
 const MOST_OF_ONE: u32 = 256;
 /// Maximum number of packets of a batch whose headers are changed.
 const CHANGED: usize = netvale_port::BATCH;
-/// Descriptors between the one read and the one whose packet is prefetched.
+/// How many descriptors ahead of the one being read packets are prefetched.
 const AHEAD: u32 = 8;
-/// Shortest frame on a wire, without CRC: shorter ones are padded (TCTL.PSP).
+/// Minimum length of a frame on a wire in bytes, without CRC. Shorter ones are padded (TCTL.PSP).
 const SHORTEST: u32 = 60;
-/// Zeros to pad with.
+/// Padding of zeros.
 static PADDING: [u8; SHORTEST as usize] = [0; SHORTEST as usize];
 
-/// A transmit queue.
+/// A card's transmit queue, as an ingress.
 pub struct E1000Ingress {
     shared: Arc<SharedCore>,
-    /// The memory that frames of the batch lie in.
+    /// The guest's memory, in which the batch's frames are.
     memory: CardMemory,
-    /// The controller's epoch when the batch was taken.
+    /// The core's epoch when the batch was taken.
     epoch: u64,
     /// Descriptors of the batch that must be written back.
     reported: Vec<(u64, RawDesc)>,
-    /// Number of descriptors of the batch, and whether all of them with a report may wait.
+    /// Number of descriptors of the batch, and whether the reports of all of them may be delayed.
     taken: u32,
     may_wait: bool,
-    /// Whether descriptors are still to be given back.
+    /// Whether descriptors are still to be returned.
     owes: bool,
-    /// Epoch and number of descriptors without a packet's end: more are needed.
+    /// Epoch and number of available descriptors if they contain no packet's end: more descriptors are needed.
     waits: Option<(u64, u32)>,
     /// Memory for looped-back frames, while a loopback mode is on.
     scratch: Option<Box<Scratch>>,
@@ -51,8 +51,8 @@ pub struct E1000Ingress {
     heads: FrameHeads,
 }
 
-/// Memory for a head for each frame of a batch, which may point to it. References exist to one head at a time, never to
-/// all.
+/// Memory for one head per frame of a batch. The batch points into it, so references exist to one head at a time and
+/// never to all.
 struct FrameHeads(Vec<[u8; ROOM]>);
 
 impl FrameHeads {
@@ -65,7 +65,7 @@ impl FrameHeads {
     }
 }
 
-/// The descriptors of one packet, read.
+/// Result of reading the descriptors of one packet.
 struct DescWalk {
     count: u32,
     may_wait: bool,
@@ -90,13 +90,13 @@ impl E1000Ingress {
         }
     }
 
-    /// Whether descriptors are available, other than those examined before without a packet's end.
+    /// Whether there are descriptors, other than those that were examined already and contain no packet's end.
     fn has_news(&self, core: &mut Core) -> bool {
         let owned = core.tx_owned();
         owned > 0 && self.waits != Some((core.epoch, owned))
     }
 
-    /// Takes complete packets out of the ring.
+    /// Takes complete packets from the ring.
     fn collect(&mut self, core: &mut Core, batch: &mut Batch) {
         let owned = core.e1000.tx_owned();
         self.waits = None;
@@ -124,7 +124,7 @@ impl E1000Ingress {
         self.memory = memory;
     }
 
-    /// Gives the batch's descriptors back. Returns whether all are.
+    /// Returns the batch's descriptors to the driver. Returns false if the core could not be entered; then try again.
     fn give_back(&mut self) -> bool {
         if self.taken > 0 {
             let shared = Arc::clone(&self.shared);
@@ -144,15 +144,15 @@ impl E1000Ingress {
                 core.sent(self.taken, TxReport::of(!self.reported.is_empty(), self.may_wait));
             }
         }
-        // Kept mapped only while it has frames.
+        // The memory is kept mapped only while the batch has frames in it.
         self.memory = CardMemory::default();
         self.taken = 0;
         self.reported.clear();
         true
     }
 
-    /// In a loopback mode, delivers frames to the receive ring of the same card only. These modes are for tests: this
-    /// is the only place on the packet path that allocates.
+    /// In a loopback mode, delivers the batch to the receive ring of the same card and empties it. These modes are for
+    /// tests; this is the only code on the packet path that allocates.
     fn loop_back(&mut self, batch: &mut Batch) {
         let scratch = self.scratch.get_or_insert_with(|| Box::new(Scratch::new()));
         let picks: Vec<u16> = (0..batch.len() as u16).collect();
@@ -161,15 +161,15 @@ impl E1000Ingress {
         batch.clear();
     }
 
-    /// Reads descriptors up to the end of a packet; `None` if its end is missing. A packet that fills the ring without
-    /// an end is dropped, as its end cannot come, and so is one of more descriptors than any driver uses.
+    /// Reads descriptors up to the end of a packet; `None` if the end is not there yet. Drops a packet that fills the
+    /// ring, because its end cannot arrive, and a packet with more than [`MOST_OF_ONE`] descriptors.
     fn walk(&mut self, core: &mut Core, finder: &mut Finder<'_>, owned: u32) -> Option<DescWalk> {
         let before = self.reported.len();
         let mut walk = DescWalk { count: self.taken, may_wait: self.may_wait, ends: false };
         while walk.count < owned && walk.count - self.taken < MOST_OF_ONE {
             let address = core.e1000.tx_address(walk.count)?;
             walk.count += 1;
-            // Outside all memory: skipped, as by a bus error.
+            // A descriptor outside the guest's memory is skipped, as after a bus error.
             let Some(raw) = finder.descriptor(address) else { continue };
             let step = core.e1000.tx_step(raw);
             if step.reports {
@@ -190,7 +190,7 @@ impl E1000Ingress {
     }
 }
 
-/// Prefetches the first bytes of a packet, soon to be read.
+/// Prefetches the first bytes of a packet, which will be read soon.
 #[inline]
 fn fetch(finder: &mut Finder<'_>, core: &Core, k: u32, owned: u32) {
     if k < owned
@@ -211,7 +211,7 @@ fn push_plain(finder: &mut Finder<'_>, core: &mut Core, batch: &mut Batch) -> Op
     }
     let Some(at) = finder.at(address, len.into()) else { return Some(Err(DropReason::BadBuffer)) };
     let mut to = [0; 6];
-    // SAFETY: `len` bytes lie there, in a window that stays mapped until the ingress drops it after `release`.
+    // SAFETY: there are `len` bytes at `at`, in a window that stays mapped until the ingress drops it after `release`.
     unsafe {
         copy_bytes(at, to.as_mut_ptr(), to.len());
         batch.push(at, len);
@@ -255,7 +255,7 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
     add((PADDING.as_ptr(), SHORTEST.saturating_sub(len)));
     let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
     let segmented = packet.offload.segments.is_some();
-    // SAFETY: pieces lie in windows of `memory`, which stay mapped until the ingress drops it after `release`, in a
+    // SAFETY: pieces are in windows of `memory`, which stay mapped until the ingress drops it after `release`, in a
     // head without references to it until then, or in a constant.
     let fits = unsafe { batch.push_frags(pieces.get(..count).unwrap_or_default()) };
     if !fits {
@@ -266,7 +266,8 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
     Ok(())
 }
 
-/// Copies the first bytes of a packet, reading them once. Returns their number; `None` if some are outside the memory.
+/// Copies the first bytes of a packet, each read once. Returns their number; `None` if some are outside the guest's
+/// memory.
 fn copy_head(finder: &mut Finder<'_>, packet: &TxPacket, head: &mut [u8; ROOM]) -> Option<usize> {
     let mut have = 0;
     for &(address, len) in packet.pieces() {
@@ -283,7 +284,7 @@ fn copy_head(finder: &mut Finder<'_>, packet: &TxPacket, head: &mut [u8; ROOM]) 
 }
 
 impl Ingress for E1000Ingress {
-    // SAFETY: frames lie in windows that `memory` keeps mapped until `release` or the next `take`, in `heads`, or in a
+    // SAFETY: frames are in windows that `memory` keeps mapped until `release` or the next `take`, in `heads`, or in a
     // constant.
     unsafe fn take(&mut self, batch: &mut Batch) {
         if self.taken > 0 && !self.give_back() {
@@ -303,7 +304,7 @@ impl Ingress for E1000Ingress {
             self.scratch = None;
         }
         if batch.is_empty() {
-            // An empty batch is not released by the caller, but the descriptors of dropped packets must go back, too.
+            // The caller does not release an empty batch, but the descriptors of dropped packets must be returned.
             self.release();
         } else {
             self.shared.sent.passed(batch.len() as u64, batch.bytes());
@@ -311,7 +312,7 @@ impl Ingress for E1000Ingress {
     }
 
     fn release(&mut self) {
-        // If the guest keeps it out, this is done before the next batch is taken.
+        // If that fails, `take` tries again before it takes the next batch.
         self.give_back();
     }
 
@@ -358,8 +359,8 @@ impl Ingress for E1000Ingress {
 mod tests {
     use super::*;
 
-    /// Objective: a batch's heads stay valid when further heads are written and when the ingress moves (by Miri's
-    /// rules).
+    /// Objective: pointers to heads stay valid, by Miri's rules, when further heads are written and when the ingress is
+    /// moved.
     #[test]
     fn heads_are_apart() {
         let mut heads = FrameHeads(vec![[0; ROOM]; 2]);

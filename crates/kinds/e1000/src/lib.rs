@@ -1,30 +1,31 @@
-//! The Intel 82540EM ("e1000") as a state machine: registers, EEPROM, PHY, interrupts and their moderation.
+//! The Intel 82540EM ("e1000") Ethernet controller: a state machine of registers, EEPROM, PHY and interrupts, a port
+//! for it, and a driver.
 //!
 //! Section numbers are those of Intel's manual 317453 ("PCI/PCI-X Family of Gigabit Ethernet Controllers Software
 //! Developer's Manual").
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `arrays` | (de)serialization of arrays of any length |
+//! | `arrays` | serialization of arrays of any length |
 //! | [`regs`] | registers and their bits |
 //! | [`direction`] | receive and transmit |
-//! | [`driver`] | a driver for it |
+//! | [`driver`] | a user-space driver |
 //! | [`eeprom`] | the EEPROM and its serial interface |
 //! | [`phy`] | the PHY behind MDI control |
 //! | [`causes`] | interrupt causes, delay timers, throttling |
-//! | [`core`] | the controller, shared by workers and the control thread |
-//! | [`ingress`], [`egress`] | its queues as a switch uses them |
+//! | [`core`] | the controller with its memory and interrupt, shared by workers and the control thread |
+//! | [`ingress`], [`egress`] | the card's queues as a switch uses them |
 //! | [`memory`] | the guest's memory |
 //! | [`paravirt`] | the status block that saves register accesses |
-//! | [`port`] | a port: a socket, a thread, two queues |
+//! | [`port`] | a port: a socket, a control thread, two queues |
 //! | [`vfio`] | the PCI function |
 //! | [`filter`] | the receive filter |
 //! | [`headers`] | changes to a packet's headers that descriptors request |
 //! | [`ring`] | descriptor rings |
 //! | [`state`] | saved state of a card |
 //! | [`stats`] | statistics |
-//! | [`device`] | the controller: the register space, and the descriptor operations |
-//! | [`tx`] | transmit descriptors and their packets |
+//! | [`device`] | the controller: register space, operations on descriptors |
+//! | [`tx`] | transmit descriptors, and packets assembled from them |
 
 mod arrays;
 pub mod causes;

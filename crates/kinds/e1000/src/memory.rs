@@ -1,4 +1,4 @@
-//! The guest's memory, as descriptors address it: an access never leaves one window.
+//! The guest's memory by guest address. An access is always inside one window.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::paravirt::{self, Paravirt};
 use crate::ring::DESCRIPTOR;
 use crate::tx::{RawDesc, TX_DONE};
 
-/// A snapshot of the windows. They stay mapped while it exists.
+/// A snapshot of a guest's memory windows, which stay mapped while it exists.
 #[derive(Clone, Debug, Default)]
 pub struct CardMemory(Arc<Dma>);
 
@@ -20,36 +20,36 @@ impl CardMemory {
         CardMemory(Arc::new(dma.clone()))
     }
 
-    /// A finder of consecutive places in it.
+    /// Creates a finder for successive look-ups.
     #[inline]
     pub fn finder(&self) -> Finder<'_> {
         Finder { dma: &self.0, start: 0, size: 0, first: std::ptr::null_mut() }
     }
 
-    /// The status block at `address`, for rings with these heads.
+    /// Locates the status block at `address`, and initialises it for rings with these heads.
     pub fn paravirt(&self, address: u64, tx_head: u32, rx_head: u32) -> Option<Paravirt> {
         let (map, offset) = self.0.find(address, paravirt::BYTES)?;
         Paravirt::new(map, offset, tx_head, rx_head)
     }
 
-    /// The status block at `address`, unchanged from another process.
+    /// Locates the status block at `address` that another process has used, without changing it.
     pub fn paravirt_as_it_is(&self, address: u64) -> Option<Paravirt> {
         let (map, offset) = self.0.find(address, paravirt::BYTES)?;
         Paravirt::at(map, offset)
     }
 }
 
-/// Finds places in a guest's memory: most lie in the same window as the previous one.
+/// Finds places in a guest's memory. Optimised for places in the same window as the previous one.
 pub struct Finder<'a> {
     dma: &'a Dma,
-    /// The window of the last place: its address, its length, and its mapping.
+    /// The window of the last place: its guest address, length, and start in this process.
     start: u64,
     size: u64,
     first: *mut u8,
 }
 
 impl<'a> Finder<'a> {
-    /// Address of `len` bytes at guest address `address`: readable and writable while the memory exists.
+    /// Returns a pointer to `len` bytes at guest address `address`, readable and writable while the memory exists.
     #[inline]
     pub fn at(&mut self, address: u64, len: u64) -> Option<*mut u8> {
         let from = address.wrapping_sub(self.start);
@@ -78,13 +78,13 @@ impl<'a> Finder<'a> {
         place.is_aligned().then(|| unsafe { &*place })
     }
 
-    /// The descriptor at `address`, read once.
+    /// Reads the descriptor at `address` once.
     #[inline]
     pub fn descriptor(&mut self, address: u64) -> Option<RawDesc> {
         self.words(address).map(|words| [0, 1].map(|i: usize| words[i].load(Ordering::Relaxed)))
     }
 
-    /// Marks a transmit descriptor, read as `raw`, as done.
+    /// Marks a transmit descriptor that was read as `raw` as done.
     #[inline]
     pub fn sent(&mut self, address: u64, raw: RawDesc) {
         if let Some(words) = self.words(address) {
@@ -92,7 +92,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Writes length and status to a receive descriptor once its buffer is filled.
+    /// Writes length and status to a receive descriptor whose buffer was filled.
     #[inline]
     pub fn received(&mut self, address: u64, status: u64) {
         if let Some(words) = self.words(address) {

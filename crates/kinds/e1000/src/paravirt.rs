@@ -1,19 +1,19 @@
-//! The paravirtual extension: a communication status block (CSB) in the guest's memory. Driver and controller publish
-//! their progress in it; registers are written and interrupts sent only if the other side sleeps.
+//! The paravirtual extension: a communication status block (CSB) in the guest's memory, in which driver and controller
+//! publish their progress. Registers are written and interrupts sent only if the other side sleeps.
 //!
-//! It is the block of netmap's other remote users ([`Csb`]), one per direction. `head` replaces TDT and RDT; `hwcur`
-//! and `hwtail` replace TDH and RDH: descriptors before them are done. Writing TDT is a kick, wanted while
-//! `kern_need_kick` is set; a direction interrupts while its `appl_need_kick` is set, as far as ITR and the delay
-//! timers allow. After a message interrupt, ICR need not be read: events visible in the block do not stay set as
-//! causes, and other causes are shown at [`CAUSES_AT`].
+//! It contains netmap's status block ([`Csb`]) for each direction. `head` replaces TDT and RDT; `hwcur` and `hwtail`
+//! replace TDH and RDH: descriptors before them are done. Writing TDT is a kick, which the driver sends while
+//! `kern_need_kick` is set. A direction interrupts while its `appl_need_kick` is set, as ITR and the delay timers
+//! allow. After a message interrupt, the driver need not read ICR: events visible in the block do not stay set as
+//! causes, and other causes are published at [`CAUSES_AT`].
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | content |
 //! |---|---|---|
 //! | 0 | 64 | `nm_csb_atok` of the transmit ring, written by the driver |
 //! | 64 | 64 | `nm_csb_atok` of the receive ring |
 //! | 128 | 64 | `nm_csb_ktoa` of the transmit ring, written by the controller |
 //! | 192 | 64 | `nm_csb_ktoa` of the receive ring |
-//! | 256 | 4 | causes that are set and unmasked: ICR must be read |
+//! | 256 | 4 | causes that are set and unmasked; if not zero, the driver must read ICR |
 
 use std::sync::Arc;
 
@@ -22,43 +22,43 @@ use netvale_mem::csb::Csb;
 use netvale_mem::notify::{arm, disarm, wanted};
 use netvale_mem::words::Words;
 
-/// PCI subsystem device ID of a card with this extension, under Intel's vendor ID. The first extension of this kind has
-/// another ID (0x1101) and another layout.
+/// PCI subsystem device ID of a card with this extension, under Intel's vendor ID. An earlier extension of this kind
+/// has another ID (0x1101) and another layout.
 pub const SUBSYSTEM: u16 = 0x1103;
-/// Size of the block in bytes; it begins at a multiple of 64.
+/// Size of the block in bytes. The block begins at a multiple of 64.
 pub const BYTES: u64 = 320;
 /// Offset of the causes.
 pub const CAUSES_AT: u64 = 256;
-/// Offsets of the transmit ring's two halves: the driver's, the controller's.
+/// Offsets of the transmit ring's halves, written by the driver and by the controller.
 pub const TX_AT: (u64, u64) = (0, 128);
-/// Offsets of the receive ring's two halves: the driver's, the controller's.
+/// Offsets of the receive ring's halves, written by the driver and by the controller.
 pub const RX_AT: (u64, u64) = (64, 192);
 
-/// The controller's end of a block.
+/// The controller's end of a status block.
 #[derive(Debug)]
 pub struct Paravirt {
-    /// Of the transmit ring.
+    /// Status block of the transmit ring.
     tx: Csb,
-    /// Of the receive ring.
+    /// Status block of the receive ring.
     rx: Csb,
     causes: Words,
 }
 
 impl Paravirt {
-    /// Creates a view of the block at `offset` of a guest's memory, for rings with those heads; `None` if it does not
+    /// Initialises the block at `offset` of a guest's memory for rings with these heads; `None` if the block does not
     /// fit.
     pub fn new(map: &Arc<Mapping>, offset: u64, tx_head: u32, rx_head: u32) -> Option<Paravirt> {
         let this = Self::at(map, offset)?;
         this.tx.publish_tail(tx_head, tx_head);
         this.rx.publish_tail(rx_head, rx_head);
         this.causes.store(0, 0);
-        // The egress polls for room; the ingress says when it sleeps.
+        // The egress polls for room and needs no kicks; the ingress arms kicks before it sleeps.
         disarm(this.rx.kern_need_kick());
         this.disarm();
         Some(this)
     }
 
-    /// A view of a block already in use: writes nothing.
+    /// Opens a block that is in use, without writing to it.
     pub fn at(map: &Arc<Mapping>, offset: u64) -> Option<Paravirt> {
         let csb = |(atok, ktoa): (u64, u64)| Csb::new(map, offset.checked_add(atok)?, offset.checked_add(ktoa)?);
         let causes = Words::new(map, offset.checked_add(CAUSES_AT)?, 1)?;
@@ -77,26 +77,26 @@ impl Paravirt {
         self.rx.head()
     }
 
-    /// Publishes descriptors before `head` as sent. Returns whether the driver wants an interrupt.
+    /// Publishes the descriptors before `head` as sent. Returns whether the driver wants an interrupt.
     #[inline]
     pub fn sent(&self, head: u32) -> bool {
         self.tx.publish_tail(head, head);
         wanted(self.tx.appl_need_kick())
     }
 
-    /// Publishes descriptors before `head` as filled. Returns whether the driver wants an interrupt.
+    /// Publishes the descriptors before `head` as filled. Returns whether the driver wants an interrupt.
     #[inline]
     pub fn received(&self, head: u32) -> bool {
         self.rx.publish_tail(head, head);
         wanted(self.rx.appl_need_kick())
     }
 
-    /// Asks for a kick with the next packet.
+    /// Requests a kick with the next packet.
     pub fn arm(&self) {
         arm(self.tx.kern_need_kick());
     }
 
-    /// Stops asking for kicks.
+    /// Withdraws the request for kicks.
     pub fn disarm(&self) {
         disarm(self.tx.kern_need_kick());
     }

@@ -1,18 +1,18 @@
-//! The 82540EM's PHY behind MDI control: always linked at 1,000 Mbit/s full duplex while its cable is plugged in
+//! The 82540EM's PHY, accessed through MDIC: linked at 1,000 Mbit/s full duplex whenever a cable is plugged in
 //! (§13.4.8; IEEE 802.3 §22.2.4).
 
 use serde::{Deserialize, Serialize};
 
-/// MDIC: operation, done, error.
+/// MDIC: operations, and their mask.
 const READ: u32 = 0b10 << 26;
 const WRITE: u32 = 0b01 << 26;
 const OPERATION: u32 = 0b11 << 26;
-/// The access is done (§13.4.8).
+/// MDIC: the access is done (§13.4.8).
 pub const READY: u32 = 1 << 28;
-/// Requests an interrupt when the access is done.
+/// MDIC: requests an interrupt when the access is done.
 pub const INTERRUPT: u32 = 1 << 29;
 const ERROR: u32 = 1 << 30;
-/// The only PHY address that answers.
+/// Address of the PHY.
 const ADDRESS: u32 = 1;
 
 const CONTROL: usize = 0;
@@ -25,19 +25,19 @@ const GIGABIT_STATUS: usize = 10;
 const EXTENDED_STATUS: usize = 15;
 const SPECIFIC_STATUS: usize = 17;
 
-/// Bits of the control register: self-clearing ones, and power down.
+/// Bits of the control register.
 const CONTROL_RESET: u16 = 1 << 15;
 const CONTROL_LOOPBACK: u16 = 1 << 14;
 const CONTROL_RESTART: u16 = 1 << 9;
 const CONTROL_POWER_DOWN: u16 = 1 << 11;
-/// Bits of the status register: capabilities without the link; negotiated and linked.
+/// Bits of the status register: capabilities; negotiation complete and link up.
 const ABLE: u16 = 0x7949;
 const LINKED: u16 = 1 << 5 | 1 << 2;
-/// Bits of the specific status register: 1,000 Mbit/s, full duplex, resolved; linked.
+/// Bits of the specific status register: 1,000 Mbit/s, full duplex, speed and duplex resolved; link up.
 const RESOLVED: u16 = 0b10 << 14 | 1 << 13 | 1 << 11;
 const SPECIFIC_LINK: u16 = 1 << 10;
 
-/// A PHY.
+/// The PHY of a card.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Phy {
     registers: [u16; 32],
@@ -57,7 +57,7 @@ impl Phy {
     /// Resets to the state after power-up; the cable stays.
     pub fn reset(&mut self) {
         self.registers = [0; 32];
-        // Autonegotiation, full duplex, 1,000 Mbit/s; abilities advertised; those of a gigabit master.
+        // Autonegotiation, full duplex, 1,000 Mbit/s; advertised abilities; advertised gigabit abilities.
         self.registers[CONTROL] = 0x1140;
         self.registers[4] = 0x0de1;
         self.registers[9] = 0x0300;
@@ -90,7 +90,7 @@ impl Phy {
             STATUS => ABLE | when(linked, LINKED),
             ID1 => 0x0141,
             ID2 => 0x0c20,
-            // A partner with the same abilities as this PHY, at both speeds.
+            // The link partner has the same abilities as this PHY.
             PARTNER => when(linked, 0x45e1),
             EXPANSION => when(linked, 1),
             GIGABIT_STATUS => when(linked, 0x3c00),
@@ -105,7 +105,7 @@ impl Phy {
         self.mdic
     }
 
-    /// Handles a write of MDIC; the access completes immediately. Returns whether the link changed.
+    /// Handles a write of MDIC. The access completes immediately. Returns whether the link changed.
     pub fn access(&mut self, value: u32) -> bool {
         let number = (value >> 16 & 0x1f) as usize;
         let before = self.is_linked();
@@ -153,7 +153,7 @@ mod tests {
         phy.access(WRITE | ADDRESS << 21 | number << 16 | u32::from(value))
     }
 
-    /// Objective: a driver finds the PHY by its identifiers, and a negotiated link only with a cable.
+    /// Objective: a driver finds the PHY by its identifiers, and a negotiated link only while a cable is plugged in.
     #[test]
     fn a_driver_finds_a_link_only_with_a_cable() {
         let mut phy = Phy::new(true);
@@ -163,14 +163,14 @@ mod tests {
         assert!(phy.set_cable(false) && !phy.set_cable(false));
         assert_eq!((read(&mut phy, 1) & LINKED, read(&mut phy, 17), read(&mut phy, 5)), (0, 0, 0));
         assert!(phy.set_cable(true));
-        // Powered down, and up again by a reset.
+        // Power down, then power up with a reset.
         assert!(write(&mut phy, 0, CONTROL_POWER_DOWN) && !phy.is_linked());
         assert!(write(&mut phy, 0, CONTROL_RESET) && phy.is_linked());
-        assert_eq!(read(&mut phy, 0), 0x1140, "the reset has cleared itself");
+        assert_eq!(read(&mut phy, 0), 0x1140, "the reset bit must clear itself");
     }
 
-    /// Objective: written values read back unless the PHY owns the bits; absent PHYs and unknown operations give an
-    /// error.
+    /// Objective: written values are read back, except bits that the PHY sets; accesses to absent PHYs and unknown
+    /// operations report an error.
     #[test]
     fn written_registers_read_back() {
         let mut phy = Phy::new(true);

@@ -22,16 +22,16 @@ use crate::egress::E1000Egress;
 use crate::ingress::E1000Ingress;
 use crate::vfio::E1000Device;
 
-/// The options of a port.
+/// Options of an e1000 port.
 #[derive(Clone, Debug)]
 pub struct E1000Options {
-    /// The socket.
+    /// The socket at which hypervisors connect.
     pub site: ListenAddress,
-    /// The card.
+    /// Configuration of the card.
     pub card: Card,
 }
 
-/// A port. Dropping it ends the connection and the thread, and removes the socket.
+/// An e1000 port. Dropping it ends the connection and the control thread, and removes the socket.
 pub struct E1000Port {
     options: E1000Options,
     shared: Arc<SharedCore>,
@@ -42,16 +42,16 @@ pub struct E1000Port {
 /// Name of the control threads.
 const THREAD: &str = "netvale-e1000";
 
-/// The port's queues for the switch.
+/// A port's queues for the switch.
 pub type E1000Queues = (Arc<dyn Egress>, Box<dyn Ingress>);
 
 impl E1000Port {
-    /// Opens the socket and serves it.
+    /// Opens the socket and starts to serve it.
     ///
     /// # Errors
     /// [`OpenError`] if the socket or the thread cannot be created.
     pub fn new(options: &E1000Options) -> Result<(E1000Port, E1000Queues), OpenError> {
-        let failed = OpenError::step(options.site.path(), "make a timer");
+        let failed = OpenError::step(options.site.path(), "create a timer");
         let shared = SharedCore::new(E1000::new(options.card)).map_err(failed)?;
         let (listener, file) = Listener::listen(&options.site)?;
         let listener = Arc::new(listener);
@@ -61,23 +61,23 @@ impl E1000Port {
         Ok((E1000Port { options: options.clone(), shared, service, listener }, queues))
     }
 
-    /// The options of its creation.
+    /// The options with which the port was created.
     pub fn options(&self) -> &E1000Options {
         &self.options
     }
 
-    /// State of its virtual machines.
+    /// State of the service for virtual machines.
     pub fn state(&self) -> service::ServiceState<()> {
         self.service.state()
     }
 
-    /// Has a thread of the port call `call` whenever a virtual machine connects or leaves. Only the first registration
-    /// counts.
+    /// Sets the callback that a thread of the port calls after a virtual machine connected or disconnected. Only the
+    /// first call has an effect.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_peer(call);
     }
 
-    /// Counts of register accesses and interrupts.
+    /// Numbers of register accesses and interrupts.
     pub fn crossings(&self) -> &Crossings {
         &self.shared.crossings
     }
@@ -87,7 +87,7 @@ impl E1000Port {
         self.shared.control(|core| core.e1000.is_linked()).unwrap_or(false)
     }
 
-    /// The same without waiting; `None` if another thread holds the card.
+    /// Like [`E1000Port::is_linked`], but without waiting; `None` if another thread uses the card.
     pub fn is_linked_now(&self) -> Option<bool> {
         self.shared.look(|core| core.e1000.is_linked())
     }
@@ -106,12 +106,12 @@ enum CardClient {
     Continued(OwnedFd, Box<CardSession>, Fault),
 }
 
-/// State of the control thread.
+/// State of the control thread, which serves hypervisors.
 struct CardServer {
     listener: Arc<Listener>,
     card: Card,
     shared: Arc<SharedCore>,
-    /// The restored guest, served first.
+    /// A restored guest, which is served first.
     first: Option<CardClient>,
 }
 
@@ -132,8 +132,8 @@ impl Protocol for CardServer {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
-        // The previous machine's card is switched off as soon as the last worker has left it, not only when another
-        // machine connects.
+        // Power off the previous machine's card as soon as no worker uses it, and not only when another machine
+        // connects.
         while self.shared.power_off().is_err() {
             if nap(stop, RETRY) {
                 return None;
@@ -146,7 +146,8 @@ impl Protocol for CardServer {
         if let CardClient::Continued(.., fault) = connection { Some(fault.clone()) } else { None }
     }
 
-    /// Serves a hypervisor: a new one finds the card in its state after power-up, a restored one as it was.
+    /// Serves a hypervisor. For a new one, the card is in its state after power-up; for a restored one, it is
+    /// unchanged.
     fn serve(&mut self, connection: CardClient, peer: &ServicePeer<()>) -> Result<(), String> {
         let (connection, mut session) = match connection {
             CardClient::New(connection) => {
@@ -154,7 +155,7 @@ impl Protocol for CardServer {
                 (connection, DeviceSession::new(device, E1000Device::vectors(), peer.fault()))
             }
             CardClient::Continued(connection, mut session, _) => {
-                // Handles a timer that expired meanwhile.
+                // The timer may have expired meanwhile.
                 session.device().0.tick();
                 (connection, *session)
             }
@@ -165,7 +166,7 @@ impl Protocol for CardServer {
             let Some(pause) = pause else { break ended };
             pause.with(Box::new(state::say(&connection, &mut session)));
         };
-        // If a worker stays inside, this is retried before the next machine.
+        // If a worker still uses the card, `next` tries again.
         let _ = self.shared.power_off();
         ended.reason().map_or(Ok(()), Err)
     }
@@ -185,7 +186,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
 
     fn until(what: &str, done: impl FnMut() -> bool) {
-        assert!(netvale_harness::until(LIMIT, Duration::ZERO, done), "time is up: {what}");
+        assert!(netvale_harness::until(LIMIT, Duration::ZERO, done), "timed out: {what}");
     }
 
     fn port_and_guest() -> (tempfile::TempDir, E1000Port, SimulatedGuest) {
@@ -197,8 +198,8 @@ mod tests {
         (dir, port, guest)
     }
 
-    /// Objective: the card of a guest that disconnects while a worker stays in it is powered off when the worker
-    /// leaves, even if no other guest connects.
+    /// Objective: if a guest disconnects while a worker uses its card, the card is powered off when the worker has
+    /// finished, even if no other guest connects.
     #[test]
     fn off_when_the_worker_leaves() {
         let (_dir, port, guest) = port_and_guest();
@@ -212,7 +213,7 @@ mod tests {
         until("the card is off", || is_off() == Ok(true));
     }
 
-    /// Objective: a loss of a driver's memory is attributed to its card.
+    /// Objective: a fault in a driver's memory is attributed to its card.
     #[test]
     fn losses_are_blamed() {
         let (_dir, _port, guest) = port_and_guest();

@@ -1,20 +1,21 @@
-//! A descriptor ring in guest memory: the device owns descriptors from head up to tail (§3.2.6, §3.4).
+//! Descriptor rings in guest memory: the device owns the descriptors from head up to, not including, tail (§3.2.6,
+//! §3.4).
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a descriptor, in both directions.
+/// Length of a descriptor in bytes, in either direction.
 pub const DESCRIPTOR: u64 = 16;
-/// RDLEN and TDLEN count whole cache lines of eight descriptors (§13.4.27).
+/// Unit of RDLEN and TDLEN in bytes: a cache line of eight descriptors (§13.4.27).
 const LINE: u32 = 128;
-/// Writable bits of those registers.
+/// Writable bits of RDLEN and TDLEN.
 const LENGTH_BITS: u32 = 0xf_ff80;
 
-/// A ring, as set by its registers.
+/// A descriptor ring, as its registers define it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardRing {
-    /// Its address; the low four bits are zero.
+    /// Guest address of the ring; the low four bits are zero.
     pub base: u64,
-    /// Its length in bytes.
+    /// Length of the ring in bytes.
     length: u32,
     head: u16,
     tail: u16,
@@ -25,18 +26,18 @@ pub struct CardRing {
 pub enum RingRegister {
     /// Low half of the address.
     Low,
-    /// High half.
+    /// High half of the address.
     High,
     /// Length in bytes.
     Length,
-    /// First descriptor of the device.
+    /// Index of the first descriptor that the device owns.
     Head,
-    /// First descriptor after the device's.
+    /// Index of the first descriptor behind those that the device owns.
     Tail,
 }
 
 impl RingRegister {
-    /// The register at this offset from the ring's first register.
+    /// The register at `distance` bytes from the ring's first register.
     pub fn at(distance: u32) -> Option<RingRegister> {
         Some(match distance {
             0x00 => RingRegister::Low,
@@ -61,7 +62,7 @@ impl CardRing {
         }
     }
 
-    /// Writes a register. Bits that it lacks are ignored.
+    /// Writes a register. Bits that the register lacks are ignored.
     pub fn write(&mut self, register: RingRegister, value: u32) {
         match register {
             RingRegister::Low => self.base = self.base & !0xffff_ffff | u64::from(value & !0xf),
@@ -72,7 +73,7 @@ impl CardRing {
         }
     }
 
-    /// Whether its registers can have these values.
+    /// Whether registers can have these values.
     pub(crate) fn is_possible(&self) -> bool {
         self.base & 0xf == 0 && self.length & !LENGTH_BITS == 0
     }
@@ -82,7 +83,7 @@ impl CardRing {
         self.length / LINE * 8
     }
 
-    /// Number of descriptors that the device owns; zero if head or tail lies outside the ring.
+    /// Number of descriptors that the device owns; zero if head or tail is outside the ring.
     pub fn owned(&self) -> u32 {
         let head = u32::from(self.head);
         let tail = u32::from(self.tail);
@@ -96,7 +97,7 @@ impl CardRing {
         }
     }
 
-    /// Address of the descriptor `k` after the head; `None` if that wraps around the address space.
+    /// Guest address of the descriptor `k` behind the head; `None` without descriptors, or if the address overflows.
     pub fn address(&self, k: u32) -> Option<u64> {
         let index = self.ahead(k)?;
         self.base.checked_add(u64::from(index) * DESCRIPTOR)
@@ -109,12 +110,12 @@ impl CardRing {
         }
     }
 
-    /// The index `k` descriptors after the head.
+    /// Index of the descriptor `k` behind the head.
     #[inline]
     fn ahead(&self, k: u32) -> Option<u32> {
         let n = self.count();
         let index = u32::from(self.head) + k;
-        // Divisions are slow, and rarely needed here.
+        // Avoid a division, which is slow and rarely needed.
         if index < n { Some(index) } else { index.checked_rem(n) }
     }
 }
@@ -131,7 +132,7 @@ mod tests {
         ring
     }
 
-    /// Objective: the device owns the descriptors between head and tail, also around the end of the ring.
+    /// Objective: the device owns the descriptors from head to tail, also across the end of the ring.
     #[test]
     fn the_device_owns_descriptors_around_the_end() {
         let mut r = ring(256, 14, 3);
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!((r.owned(), r.read(RingRegister::Head)), (0, 3));
     }
 
-    /// Objective: invalid rings have no descriptors and block nothing; registers have only the bits of the manual.
+    /// Objective: invalid rings have no descriptors; registers have only the bits in the manual.
     #[test]
     fn nonsense_rings_have_no_descriptors() {
         for (length, head, tail) in [(0, 0, 0), (0, 5, 9), (127, 0, 1), (128, 8, 0), (128, 0, 8), (128, 0xffff, 3)] {

@@ -1,21 +1,21 @@
-//! Saved state of a card, and its consistency when it comes from another process.
+//! Saved state of a card, which is checked when it comes from another process.
 //!
-//! The parts of a card are read and written field by field. `E1000::is_possible` and the parts' own checks ensure that
-//! a restored card has only bits that its registers have.
+//! The parts of a card are serialized field by field. `E1000::is_possible` and the checks of the parts ensure that the
+//! registers of a restored card have only valid bits.
 
 use serde::{Deserialize, Serialize};
 
 /// Version of a port's state.
 pub const VERSION: u32 = 1;
 
-/// The controller's own state, without what the guest provides.
+/// State of a card's core, without the guest's memory and interrupt.
 #[derive(Serialize, Deserialize)]
 pub struct CoreState {
-    /// The registers.
+    /// The controller.
     pub(crate) e1000: crate::device::E1000,
-    /// Nanoseconds since the card's creation, the base of its timers.
+    /// Nanoseconds since the card's creation, on which its timers are based.
     pub(crate) now: u64,
-    /// Whether the driver has a status block, and the causes last written to it.
+    /// Whether the driver has a status block, and the causes that were last written to it.
     pub(crate) has_block: bool,
     pub(crate) told: u32,
     /// Whether a pin interrupt may be sent.

@@ -1,5 +1,5 @@
-//! Statistics (§13.7): 32-bit counters that saturate and are cleared by reading; octets have 64 bits, cleared with the
-//! upper half.
+//! Statistics (§13.7): 32-bit counters that saturate and are cleared by reading. Octet counters have 64 bits and are
+//! cleared by reading the upper half.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,35 +7,35 @@ use crate::arrays::{read_words, words};
 use crate::direction::CardDirection;
 use crate::regs::STATISTICS;
 
-/// Words of the statistics' range.
+/// Number of words in the range of the statistics.
 const WORDS: usize = 64;
 
 const fn word(at: u32) -> usize {
     ((at - STATISTICS.start) / 4) as usize
 }
 
-/// Missed for lack of a descriptor or with the receiver off: MPC; no buffers: RNBC (§13.7.4, §13.7.31).
+/// Missed frames (MPC), and frames without a receive buffer (RNBC) (§13.7.4, §13.7.31).
 const MISSED: usize = word(0x4010);
 const NO_BUFFERS: usize = word(0x40a0);
-/// Good frames: received, broadcast, multicast; sent.
+/// Good frames: received, received as broadcast, received as multicast, sent.
 const RECEIVED: usize = word(0x4074);
 const RECEIVED_BROADCAST: usize = word(0x4078);
 const RECEIVED_MULTICAST: usize = word(0x407c);
 const SENT: usize = word(0x4080);
-/// Octets of good frames, low halves; total octets; total frames.
+/// Low halves of the octets of good frames and of total octets; total frames.
 const GOOD_OCTETS: [usize; 2] = [word(0x4088), word(0x4090)];
 const TOTAL_OCTETS: [usize; 2] = [word(0x40c0), word(0x40c8)];
 const TOTAL: [usize; 2] = [word(0x40d0), word(0x40d4)];
-/// By length: 64, 65 to 127, … (§13.7.14–13.7.19, §13.7.44–13.7.49).
+/// First counter of frames by length: 64, 65 to 127, … bytes (§13.7.14–13.7.19, §13.7.44–13.7.49).
 const LENGTHS: [usize; 2] = [word(0x405c), word(0x40d8)];
 const SENT_MULTICAST: usize = word(0x40f0);
 const SENT_BROADCAST: usize = word(0x40f4);
 const SEGMENTED: usize = word(0x40f8);
 
-/// Bytes of the Ethernet CRC, which lengths include.
+/// Length of the Ethernet CRC in bytes, which the statistics include.
 const CRC: usize = 4;
 
-/// The counters.
+/// The statistics of a card.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stats(#[serde(serialize_with = "words", deserialize_with = "read_words")] [u32; WORDS]);
 
@@ -62,7 +62,7 @@ impl Stats {
         }
     }
 
-    /// Counts a frame of `len` bytes without CRC, by its destination.
+    /// Counts a frame of `len` bytes without CRC to the address `to`.
     pub fn passed(&mut self, direction: CardDirection, to: [u8; 6], len: usize) {
         let i = direction as usize;
         let len = len.max(60) + CRC;
@@ -79,7 +79,7 @@ impl Stats {
         self.add(LENGTHS[i] + class, 1);
     }
 
-    /// Counts a packet sent in segments.
+    /// Counts a packet that was sent in segments.
     pub fn segmented(&mut self) {
         self.add(SEGMENTED, 1);
     }
@@ -90,7 +90,7 @@ impl Stats {
         self.add(NO_BUFFERS, 1);
     }
 
-    /// Reads a counter, and clears it if reading does.
+    /// Reads a counter, and clears it as the manual defines.
     pub fn read(&mut self, at: u32) -> u32 {
         if !STATISTICS.contains(&at) {
             return 0;
@@ -99,7 +99,7 @@ impl Stats {
         let value = self.0.get(i).copied().unwrap_or(0);
         let halves = GOOD_OCTETS.into_iter().chain(TOTAL_OCTETS).find(|low| (*low..*low + 2).contains(&i));
         let cleared = match halves {
-            // The lower half is cleared with the upper one.
+            // The lower half is cleared together with the upper half.
             Some(low) if i == low => 0..0,
             Some(low) => low..low + 2,
             None => i..i + 1,
@@ -113,7 +113,7 @@ impl Stats {
 mod tests {
     use super::*;
 
-    /// Objective: a frame is counted by direction, address and length, with its CRC and padding.
+    /// Objective: a frame is counted by direction, address and length, including CRC and padding.
     #[test]
     fn a_frame_is_counted_by_direction_and_length() {
         let mut s = Stats::default();
@@ -126,7 +126,8 @@ mod tests {
         assert_eq!((s.read(0x4090), s.read(0x4094), s.read(0x4090)), (1518, 0, 0));
     }
 
-    /// Objective: reading clears, octets by their upper half; counters saturate; other addresses read as zero.
+    /// Objective: reading clears a counter, and octets only by their upper half; counters saturate; other offsets read
+    /// as zero.
     #[test]
     fn reading_clears_the_counters() {
         let mut s = Stats::default();

@@ -1,14 +1,15 @@
-//! Transmit descriptors and their packets (§3.3). Descriptors that ask for a report get one when they are done.
+//! Transmit descriptors, and the assembly of packets from them (§3.3). A descriptor that requests a report gets one
+//! when it is done.
 
 use serde::{Deserialize, Serialize};
 
-/// Most pieces of a packet: drivers use a few more than a page each.
+/// Maximum number of pieces of a packet. Drivers use a few more than one per page.
 pub const MAX_PIECES: usize = 64;
-/// Longest packet before segmentation; a context's length has 20 bits.
+/// Maximum length of a packet before segmentation in bytes. The length in a context has 20 bits.
 pub const LONGEST: u32 = 65_550;
 
-/// CMD of legacy descriptors, DCMD and TUCMD of the others: end of packet, legacy checksum, report status, extended,
-/// VLAN, delayed interrupt.
+/// Bits of CMD in legacy descriptors, and of DCMD and TUCMD in others: end of packet, legacy checksum, report status,
+/// extended, VLAN, delayed interrupt.
 const EOP: u8 = 1;
 const IC: u8 = 1 << 2;
 const RS: u8 = 1 << 3;
@@ -19,59 +20,59 @@ const IDE: u8 = 1 << 7;
 const TSE: u8 = 1 << 2;
 const TCP: u8 = 1;
 const IPV4: u8 = 1 << 1;
-/// POPTS: checksums to insert.
+/// POPTS: insert the IP checksum; insert the transport checksum.
 const IXSM: u8 = 1;
 const TXSM: u8 = 1 << 1;
-/// DTYP of a context, and of data.
+/// DTYP of a context descriptor, and of a data descriptor.
 const CONTEXT: u8 = 0;
 const DATA: u8 = 1;
 
 /// DD, descriptor done, in the second word of a transmit descriptor (§3.3.3.2).
 pub(crate) const TX_DONE: u64 = 1 << 32;
 
-/// A descriptor in memory: two little-endian words of 64 bits.
+/// A descriptor as it is in memory: two little-endian words of 64 bits.
 pub type RawDesc = [u64; 2];
 
-/// A checksum: first and last byte that it covers, and its place.
+/// A request to store a checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChecksumRequest {
-    /// First byte.
+    /// Offset of the first byte that the checksum covers.
     pub start: u8,
-    /// Offset at which it is stored.
+    /// Offset at which the checksum is stored.
     pub at: u8,
-    /// Last byte; 0 for the packet's last.
+    /// Offset of the last byte that the checksum covers; 0: the packet's last byte.
     pub end: u16,
 }
 
-/// A context descriptor (§3.3.6); it applies to the data descriptors after it.
+/// A context descriptor (§3.3.6), which applies to the data descriptors behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxContext {
     /// The IP header's checksum.
     pub ip: ChecksumRequest,
-    /// TCP's or UDP's.
+    /// The TCP or UDP checksum.
     pub transport: ChecksumRequest,
-    /// Bytes of payload, without headers.
+    /// Length of the payload in bytes, without headers.
     pub payload: u32,
-    /// Bytes of all headers.
+    /// Length of all headers in bytes.
     pub headers: u8,
-    /// Payload bytes of a segment.
+    /// Payload of a segment in bytes.
     pub segment: u16,
-    /// TCP rather than UDP.
+    /// Whether the transport is TCP; otherwise it is UDP.
     pub is_tcp: bool,
-    /// IPv4 rather than IPv6.
+    /// Whether the packet is IPv4; otherwise it is IPv6.
     pub is_v4: bool,
 }
 
 /// The offload requested for a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxOffload {
-    /// Stores the checksum of an IP header.
+    /// Checksum of the IP header to store.
     pub ip: Option<ChecksumRequest>,
-    /// Stores the checksum of the rest.
+    /// Transport checksum to store.
     pub transport: Option<ChecksumRequest>,
-    /// Cuts it into segments.
+    /// Context of the segmentation, if the packet is to be cut into segments.
     pub segments: Option<TxContext>,
-    /// Inserts a VLAN tag.
+    /// Control information of the VLAN tag to insert.
     pub vlan: Option<u16>,
 }
 
@@ -80,11 +81,11 @@ pub struct TxOffload {
 pub struct TxPacket {
     pieces: [(u64, u32); MAX_PIECES],
     count: usize,
-    /// Bytes of all pieces.
+    /// Length of all pieces in bytes.
     pub len: u32,
-    /// The request of its first data descriptor.
+    /// The offload that the first data descriptor requests.
     pub offload: TxOffload,
-    /// Whether it has too many pieces or bytes; it is not sent.
+    /// Whether the packet has too many pieces or bytes, and is not sent.
     pub is_absurd: bool,
 }
 
@@ -92,12 +93,12 @@ impl TxPacket {
     const EMPTY: TxPacket =
         TxPacket { pieces: [(0, 0); MAX_PIECES], count: 0, len: 0, offload: NOTHING, is_absurd: false };
 
-    /// Addresses and lengths of its pieces.
+    /// Guest addresses and lengths of the pieces.
     pub fn pieces(&self) -> &[(u64, u32)] {
         self.pieces.get(..self.count).unwrap_or_default()
     }
 
-    /// Whether it needs no offload.
+    /// Whether the packet is valid and needs no offload.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.offload == NOTHING && !self.is_absurd
@@ -121,30 +122,31 @@ impl TxPacket {
 
 const NOTHING: TxOffload = TxOffload { ip: None, transport: None, segments: None, vlan: None };
 
-/// The result of a descriptor.
+/// The result of processing a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescResult {
-    /// The packet is complete.
+    /// Whether the packet is complete.
     pub ends: bool,
-    /// Status must be written back, and the cause set.
+    /// Whether status must be written back and the cause set.
     pub reports: bool,
-    /// The cause may wait for the delay timers.
+    /// Whether the delay timers may delay the cause.
     pub may_wait: bool,
 }
 
-/// The report to the driver on descriptors that are done.
+/// How to report descriptors that are done to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxReport {
-    /// No descriptor asked for a report.
+    /// No report: no descriptor requested one.
     None,
-    /// All that asked for a report may wait.
+    /// A report that the delay timers may delay.
     Delayed,
-    /// At least one asked for an immediate report.
+    /// An immediate report, because at least one descriptor requested it.
     Immediate,
 }
 
 impl TxReport {
-    /// Chooses by whether any asked for a report, and whether all of those may wait.
+    /// Returns the report for a batch of descriptors: `asked` if any requested a report, `may_wait` if all of these may
+    /// be delayed.
     pub fn of(asked: bool, may_wait: bool) -> TxReport {
         match (asked, may_wait) {
             (false, _) => TxReport::None,
@@ -154,20 +156,20 @@ impl TxReport {
     }
 }
 
-/// A position between two packets.
+/// State of an assembler between two packets, to which it can return.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TxPosition {
     context: TxContext,
     fresh: bool,
 }
 
-/// Assembles packets, descriptor by descriptor. Between two visits to a ring, it is at a [`TxPosition`].
+/// Assembles packets descriptor by descriptor. Between two passes over a ring, it is at a [`TxPosition`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "TxPosition", from = "TxPosition")]
 pub struct Assembler {
     context: TxContext,
     packet: TxPacket,
-    /// Whether the next data descriptor is a packet's first one.
+    /// Whether the next data descriptor is the first one of a packet.
     fresh: bool,
 }
 
@@ -179,7 +181,7 @@ impl From<Assembler> for TxPosition {
 
 impl From<TxPosition> for Assembler {
     fn from(mut position: TxPosition) -> Self {
-        // The descriptor's field has 20 bits.
+        // The field in the descriptor has 20 bits.
         position.context.payload &= 0xf_ffff;
         let mut assembler = Assembler::default();
         assembler.rewind(position);
@@ -204,7 +206,7 @@ impl Assembler {
         TxPosition { context: self.context, fresh: self.fresh }
     }
 
-    /// Returns to `position`: descriptors since then are processed again.
+    /// Returns to `position`, so that descriptors since then are processed again.
     pub fn rewind(&mut self, position: TxPosition) {
         self.context = position.context;
         self.fresh = position.fresh;
@@ -218,7 +220,7 @@ impl Assembler {
         self.packet = TxPacket { is_absurd: true, ..TxPacket::EMPTY };
     }
 
-    /// The packet so far; complete after a step that [`DescResult::ends`] it.
+    /// The packet so far. It is complete after a step with [`DescResult::ends`].
     pub fn packet(&self) -> &TxPacket {
         &self.packet
     }
@@ -251,15 +253,15 @@ impl Assembler {
                 }
                 step(self.end(command))
             }
-            // Reserved: skipped.
+            // Reserved types are skipped.
             _ => step(false),
         }
     }
 
-    /// Begins a new packet if the last one was complete.
+    /// Begins a new packet if the last one is complete.
     fn begin(&mut self) {
         if self.fresh {
-            // Pieces after the count are unused.
+            // Pieces beyond `count` are unused.
             self.packet.count = 0;
             self.packet.len = 0;
             self.packet.offload = NOTHING;
@@ -287,7 +289,7 @@ impl Assembler {
     }
 }
 
-/// CSO and CSS of a legacy descriptor (§3.3.3).
+/// Decodes CSO and CSS of a legacy descriptor (§3.3.3).
 fn legacy_offload(word: u64, command: u8) -> TxOffload {
     let sum = ChecksumRequest { start: (word >> 40) as u8, at: (word >> 16) as u8, end: 0 };
     TxOffload { transport: (command & IC != 0).then_some(sum), ..NOTHING }
@@ -316,8 +318,8 @@ mod tests {
         [address, len | kind | command | u64::from(options) << 40 | u64::from(special) << 48]
     }
 
-    /// Objective: a legacy packet of two pieces has the checksum and tag of its first descriptor; the next one starts
-    /// anew.
+    /// Objective: a legacy packet of two pieces has the checksum and tag of its first descriptor; the next packet does
+    /// not inherit them.
     #[test]
     fn a_legacy_packet_has_its_first_descriptors_checksum() {
         let mut a = Assembler::default();
@@ -333,7 +335,7 @@ mod tests {
         assert_eq!((a.packet().pieces(), a.packet().offload), (&[(0x3000, 64)][..], NOTHING));
     }
 
-    /// Objective: a context applies to all data descriptors up to the next context, and is no packet.
+    /// Objective: a context applies to all data descriptors up to the next context, and is not a packet itself.
     #[test]
     fn a_context_applies_until_the_next() {
         let mut a = Assembler::default();
@@ -361,7 +363,7 @@ mod tests {
         assert_eq!(a.packet().offload, TxOffload { transport: Some(expected.transport), ..NOTHING });
     }
 
-    /// Objective: packets without an end stay bounded, and later ones are complete; empty pieces do not count.
+    /// Objective: packets without an end stay bounded, and later packets are complete; empty pieces do not count.
     #[test]
     fn packets_without_an_end_stay_bounded() {
         let mut a = Assembler::default();
@@ -377,7 +379,7 @@ mod tests {
         a.step(data(0x1000, 0, 0, 0, 0), false);
         assert!(a.step(data(0x2000, 60, EOP, 0, 0), false).ends && !a.packet().is_absurd);
         assert_eq!(a.packet().pieces(), &[(0x2000, 60)]);
-        // A kind of descriptor that does not exist.
+        // A descriptor of a reserved type.
         let reserved = [0, 7 << 20 | u64::from(DEXT | EOP | RS) << 24];
         assert_eq!(a.step(reserved, false), DescResult { ends: false, reports: true, may_wait: false });
     }

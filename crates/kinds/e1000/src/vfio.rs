@@ -1,4 +1,4 @@
-//! The controller as a PCI function for a hypervisor, over vfio-user.
+//! The card as a PCI function, which a hypervisor accesses over vfio-user.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::core::{Core, SharedCore};
 use crate::memory::CardMemory;
 use crate::regs::SPACE;
 
-/// Base address registers: memory, and I/O ports (§4.1).
+/// Indices of the base address registers: memory, and I/O ports (§4.1).
 const MEMORY: usize = 0;
 const PORTS: usize = 1;
-/// I/O ports: an address, and its data (§13.3).
+/// Size of the I/O ports in bytes, and the offsets of the register's address and data (§13.3).
 const PORTS_SIZE: u64 = 64;
 const IOADDR: u64 = 0;
 const IODATA: u64 = 4;
-/// PCI vendor and device id (§5.6.11, §5.6.12), class Ethernet controller.
+/// PCI vendor ID (§5.6.11).
 pub const VENDOR: u16 = 0x8086;
-/// See [`VENDOR`].
+/// PCI device ID (§5.6.12).
 pub const DEVICE: u16 = 0x100e;
 
-/// The function.
+/// The PCI function of a card.
 pub struct E1000Device {
     space: ConfigSpace,
     shared: Arc<SharedCore>,
-    /// IOADDR.
+    /// IOADDR: the offset of the register that IODATA accesses.
     address: u32,
-    /// An error if a worker did not leave the card for a guest's access.
+    /// An error if a worker did not return the card in time for a guest's access.
     health: Result<(), InUse>,
 }
 
@@ -45,8 +45,8 @@ impl E1000Device {
         counts
     }
 
-    /// Creates the function of a controller in its state after [`SharedCore::power_off`], with this subsystem device
-    /// ID.
+    /// Creates the function with this subsystem device ID. The core must be in its state after
+    /// [`SharedCore::power_off`].
     pub fn new(shared: Arc<SharedCore>, subsystem: u16) -> E1000Device {
         let who = Identity {
             id: (VENDOR, DEVICE),
@@ -62,13 +62,13 @@ impl E1000Device {
         E1000Device { space, shared, address: 0, health: Ok(()) }
     }
 
-    /// IOADDR.
+    /// IOADDR: the offset of the register that IODATA accesses.
     pub fn address(&self) -> u32 {
         self.address
     }
 
-    /// Attaches a restored guest: its IOADDR and the hypervisor's resources, without ringing or writing. Returns
-    /// `false` if the driver's status block is outside its memory.
+    /// Attaches a restored guest: its IOADDR and the hypervisor's resources, without ringing a doorbell or writing to
+    /// memory. Returns false if the driver's status block is outside the memory.
     ///
     /// # Errors
     /// The process is out of descriptors.
@@ -119,7 +119,7 @@ impl Device for E1000Device {
 
     fn read(&mut self, bar: usize, at: u64, data: &mut [u8], _host: &DeviceHost) {
         let value = match (bar, u32::try_from(at)) {
-            // Narrow reads get their bytes of the register.
+            // Narrow reads return the addressed bytes of the register.
             (MEMORY, Ok(at)) => self.register(at & !3) >> (8 * (at & 3)),
             (PORTS, Ok(at)) if u64::from(at) == IOADDR => self.address,
             (PORTS, Ok(at)) if u64::from(at) == IODATA => self.register(self.address & !3),
@@ -130,7 +130,7 @@ impl Device for E1000Device {
     }
 
     fn write(&mut self, bar: usize, at: u64, data: &[u8], _host: &DeviceHost) {
-        // Only whole registers are written (§13.3): narrower, wider or unaligned writes are ignored.
+        // Only whole registers can be written (§13.3); narrower, wider or unaligned writes are ignored.
         let Ok(value) = <[u8; 4]>::try_from(data).map(u32::from_le_bytes) else { return };
         match (bar, u32::try_from(at)) {
             (MEMORY, Ok(at)) if at % 4 == 0 => self.set(at, value),
@@ -145,7 +145,7 @@ impl Device for E1000Device {
         let pin = host.irqs.bell(INTX, 0);
         self.with(|core| {
             if let Err(e) = core.connect(message.or(pin), message.is_some()) {
-                tracing::warn!("an interrupt cannot be connected: {e}");
+                tracing::warn!("cannot connect the guest's interrupt: {e}");
             }
         });
         self.pin_changed(host);
@@ -159,7 +159,7 @@ impl Device for E1000Device {
     }
 
     fn memory_changed(&mut self, host: &DeviceHost) {
-        // Created and dropped outside: workers wait for the holder of the card.
+        // Create and drop memory outside of the access, for whose end workers wait.
         let memory = CardMemory::of(&host.dma);
         drop(self.with(|core| core.set_memory(memory)));
     }

@@ -1,4 +1,4 @@
-//! The owner of each buffer of a queue when another process restores the queue.
+//! Where each buffer of a queue is when another process restores the queue.
 //!
 //! | a buffer to receive into is | a buffer to send from is |
 //! |---|---|
@@ -7,10 +7,11 @@
 //! | in the receive ring | with the kernel |
 //! | taken, while its frame passes | in the completion ring |
 //!
-//! The rings show this themselves; the predecessor's state has the rest. A buffer in two places would carry two frames.
+//! The rings show the buffers in them; the predecessor's state has the rest. A buffer in two places would contain two
+//! frames.
 //!
-//! If the predecessor was killed, the rest is counted ([`find_taken`], [`find_free`]): the rings' indices show the
-//! number of buffers that have ever passed each ring, and each buffer that leaves a ring enters the next one.
+//! If the predecessor was killed, the rest is computed ([`find_taken`], [`find_free`]): the rings' indices show the
+//! number of buffers that have ever passed through each ring, and each buffer that leaves a ring enters the next one.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -18,16 +19,16 @@ use std::time::{Duration, Instant};
 use netvale_afxdp::socket::{BufferLayout, HEADROOM, XdpReceiver, XdpSender};
 use netvale_fdio::state::BadState;
 
-/// State of a paused ingress, in addition to its rings.
+/// State of a paused ingress that its rings do not show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PausedIngress {
-    /// Buffers still to give back.
+    /// Indices of buffers still to be returned to the kernel.
     pub taken: Vec<u32>,
-    /// Offset and length of the pieces of an incomplete frame.
+    /// Offset and length in bytes of each piece of an incomplete frame.
     pub pieces: Vec<(u64, u32)>,
 }
 
-/// Buffers seen in one place.
+/// Which buffers of a queue have been seen in some place.
 struct SeenBuffers {
     own: Range<u32>,
     buffers: Box<[bool]>,
@@ -43,24 +44,24 @@ impl SeenBuffers {
         match place.map(|seen| std::mem::replace(seen, true)) {
             Some(false) => Ok(()),
             Some(true) => Err(BadState::new("a buffer is in two places")),
-            None => Err(BadState::new("a buffer is not the queue's")),
+            None => Err(BadState::new("a buffer does not belong to the queue")),
         }
     }
 }
 
 fn no_ring() -> BadState {
-    BadState::new("the indices of a ring cannot be right")
+    BadState::new("a ring has inconsistent indices")
 }
 
 impl PausedIngress {
-    /// Checks that each buffer of `own` is in at most one place, and no other buffer anywhere.
+    /// Checks that each buffer of `own` is in at most one place, and that there are no other buffers.
     ///
     /// # Errors
     /// [`BadState`] otherwise.
     pub fn check(&self, receiver: &XdpReceiver, buffers: &BufferLayout, own: Range<u32>) -> Result<(), BadState> {
         let mut seen = SeenBuffers::new(own);
         self.taken.iter().try_for_each(|&index| seen.add(Some(index)))?;
-        // In this order, buffers that the kernel moves meanwhile are not seen twice.
+        // Read the rings in this order, so that buffers that the kernel moves meanwhile are not seen twice.
         let filled = receiver.rx.published().ok_or_else(no_ring)?;
         let empty = receiver.fill.published().ok_or_else(no_ring)?;
         filled.iter().try_for_each(|desc| seen.add(buffers.index(desc.begin())))?;
@@ -68,8 +69,7 @@ impl PausedIngress {
     }
 }
 
-/// Checks that each buffer of `own` is in at most one place, with `free` as one of the places, and no other buffer
-/// anywhere.
+/// Checks that each buffer of `own` is in at most one place, including `free`, and that there are no other buffers.
 ///
 /// # Errors
 /// [`BadState`] otherwise.
@@ -81,43 +81,45 @@ pub fn check_sending(
 ) -> Result<(), BadState> {
     let mut seen = SeenBuffers::new(own);
     free.iter().try_for_each(|&index| seen.add(Some(index)))?;
-    // In this order, buffers that the kernel moves meanwhile are not seen twice.
+    // Read the rings in this order, so that buffers that the kernel moves meanwhile are not seen twice.
     let sent = sender.completion.published().ok_or_else(no_ring)?;
     let unsent = sender.tx.published().ok_or_else(no_ring)?;
     sent.iter().try_for_each(|&at| seen.add(buffers.index(at)))?;
     unsent.iter().try_for_each(|desc| seen.add(buffers.index(desc.addr)))
 }
 
-/// Finds the buffers that a killed process had taken from the receive ring and not given back. They are taken again, as
-/// the progress of their frames is unknown. `own` are the queue's receive buffers, as many as each ring has entries.
+/// Finds the buffers that a killed process had taken from the receive ring and not returned. They are taken again,
+/// because it is unknown which of their frames were forwarded. `own` are the queue's receive buffers, as many as each
+/// ring has entries.
 ///
-/// All of them were in the fill ring at first, and one more was put there for each taken since. The buffers taken last
-/// are still in the receive ring: the kernel has had no buffer with which to reuse their places.
+/// At first all of them were put into the fill ring, and since then one for each that was taken and returned. The
+/// buffers taken last are still in the receive ring: the kernel has had no buffer with which to reuse their entries.
 ///
 /// # Errors
 /// [`BadState`] unless the rings show each buffer in at most one place.
 pub fn find_taken(receiver: &mut XdpReceiver, buffers: &BufferLayout, own: Range<u32>) -> Result<(), BadState> {
     let taken = receiver.rx.given_back().wrapping_add(own.len() as u32).wrapping_sub(receiver.fill.shown());
     if taken > own.len() as u32 {
-        return Err(BadState::new("the rings do not say which buffers were taken"));
+        return Err(BadState::new("the rings do not show which buffers were taken"));
     }
     receiver.rx.rewind(taken);
     let mut seen = SeenBuffers::new(own);
-    // In this order, see `PausedIngress::check`.
+    // The order is that of `PausedIngress::check`.
     let filled = receiver.rx.unread().ok_or_else(no_ring)?;
     let empty = receiver.fill.published().ok_or_else(no_ring)?;
     filled.iter().try_for_each(|desc| seen.add(buffers.index(desc.begin())))?;
     empty.iter().try_for_each(|at| seen.add(at.checked_add(HEADROOM).and_then(|at| buffers.index(at))))
 }
 
-/// Time between two checks of the kernel.
+/// Time between two checks whether the kernel still has buffers.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Finds the send buffers without a frame after the process that knew them was killed: those of `own` in no ring, once
-/// the kernel has none. Waits up to `limit` for that.
+/// Finds the free send buffers after the process that kept their list was killed: the buffers of `own` that are in no
+/// ring, once the kernel has none. Waits for that up to `limit`.
 ///
 /// # Errors
-/// [`BadState`] if the kernel keeps sending, or unless the rings show each buffer in at most one place.
+/// [`BadState`] if the kernel still has buffers at the limit, or unless the rings show each buffer in at most one
+/// place.
 pub fn find_free(
     sender: &XdpSender,
     buffers: &BufferLayout,
@@ -127,13 +129,13 @@ pub fn find_free(
     let begun = Instant::now();
     while !is_quiet(sender, true) {
         if begun.elapsed() >= limit {
-            // An interface that is down does not send: unsent frames stay in the ring.
+            // An interface that is down does not send; unsent frames stay in the ring.
             if is_quiet(sender, false) {
                 break;
             }
             return Err(BadState::new("the kernel has not sent all frames"));
         }
-        // An interface that is down or gone is found above.
+        // Errors of an interface that is down or deleted are handled above.
         let _ = sender.socket.kick();
         std::thread::sleep(PAUSE);
     }
@@ -145,8 +147,8 @@ pub fn find_free(
     Ok(own.zip(&seen.buffers).filter(|(_, seen)| !**seen).map(|(index, _)| index).collect())
 }
 
-/// Whether the kernel has no send buffer: as many were sent or refused as were taken. With `all`, all must have been
-/// taken, too.
+/// Whether the kernel has no send buffers: it has sent or refused as many as it has taken. With `all`, it must also
+/// have taken all.
 fn is_quiet(sender: &XdpSender, all: bool) -> bool {
     let taken = sender.tx.given_back();
     let refused = sender.socket.statistics().map_or(0, |s| s.tx_invalid_descs as u32);

@@ -1,4 +1,5 @@
-//! A queue as an egress of a switch: each frame is copied once, into memory from which the kernel or the driver sends.
+//! The transmit side of a queue as a switch's egress: each frame is copied once, into memory from which the kernel or
+//! the driver sends.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -17,12 +18,12 @@ use netvale_port::{DropReason, Egress, FrameRef, RingCounters, Scratch};
 
 use crate::QueueGuard;
 
-/// Shortest frame: the kernel refuses frames shorter than an Ethernet header.
+/// Minimum length of a frame in bytes: the kernel refuses frames shorter than an Ethernet header.
 const SHORTEST: usize = 14;
 
 /// The transmit side of a queue, as an egress.
 pub struct NicEgress {
-    /// Never empty: it only excludes other workers.
+    /// Always contains the rings; it only excludes other workers.
     sending: Lent<NicEgressRings>,
     counters: Arc<RingCounters>,
     pace: QueuePace,
@@ -33,17 +34,17 @@ struct NicEgressRings {
     memory: Arc<Mapping>,
     buffers: BufferLayout,
     free: Vec<u32>,
-    /// Most buffers ever free at a time.
+    /// Highest number of buffers that were free at the same time.
     most_free: usize,
-    /// Whether frames may take several buffers.
+    /// Whether a frame may use several buffers.
     multi_buffer: bool,
-    /// The reason why the kernel took nothing last time: the interface is down or gone.
+    /// The kernel's error on the last attempt to send: the interface is down or deleted.
     stopped: Result<(), Errno>,
     _queue: QueueGuard,
 }
 
 impl NicEgress {
-    /// Creates an egress that sends from the buffers numbered `own`, and from those returned to it.
+    /// Creates an egress that sends from the buffers with the indices `own`, and from those returned to it.
     pub fn new(
         sender: XdpSender,
         memory: Arc<Mapping>,
@@ -59,7 +60,7 @@ impl NicEgress {
         NicEgress { sending: Lent::with(sending), counters: Arc::default(), pace: QueuePace::default() }
     }
 
-    /// The buffers without a frame, and whether frames may take several. `None` while a worker uses it.
+    /// Indices of the free buffers, and whether a frame may use several. `None` while a worker uses the egress.
     pub fn free(&self) -> Option<(Vec<u32>, bool)> {
         let sending = self.sending.enter().ok()?;
         Some((sending.free.clone(), sending.multi_buffer))
@@ -89,14 +90,14 @@ impl NicEgress {
         done
     }
 
-    /// Counts these frames as dropped. Returns the number handled, including `done` earlier ones.
+    /// Counts the frames `picks` as dropped. Returns the number of finished frames, including `done` earlier ones.
     #[cold]
     fn drop_all(&self, why: DropReason, picks: &[u16], done: usize) -> usize {
         self.counters.dropped(why, picks.len() as u64);
         done + picks.len()
     }
 
-    /// Sends as many of these frames as fit. Returns the number handled.
+    /// Sends as many of these frames as find room. Returns the number of finished frames.
     fn send_some(
         &self,
         s: &mut NicEgressRings,
@@ -149,12 +150,12 @@ impl NicEgress {
 }
 
 impl NicEgressRings {
-    /// Makes the kernel take frames, within their time limit.
+    /// Makes the kernel send frames, within the time limit for slow frames.
     fn push(&mut self, meter: &mut Meter<'_, MachineClock>) -> Result<(), Errno> {
         self.sender.push_while(|frames| meter.took(frames))
     }
 
-    /// Frees the buffers whose frames are sent.
+    /// Frees the buffers whose frames were sent.
     fn reclaim(&mut self) {
         let count = self.sender.completion.ready();
         for _ in 0..count {
@@ -167,14 +168,14 @@ impl NicEgressRings {
         }
     }
 
-    /// The room for frames to cut.
+    /// The room for segments of a frame to be cut.
     fn room(&mut self) -> SegmentRoom {
         let free = self.free.len().min(self.sender.tx.room() as usize);
         let all = self.most_free.min(self.sender.tx.size() as usize);
         SegmentRoom { free, all, bytes: self.buffers.chunk().unwrap_or(0) as usize, lead: 0 }
     }
 
-    /// Writes a frame to as many buffers as it takes.
+    /// Writes a frame to as many buffers as it needs.
     #[inline]
     fn put(&mut self, len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> PutResult {
         let room = self.buffers.chunk().unwrap_or(0) as usize;

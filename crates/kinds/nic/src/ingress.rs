@@ -1,4 +1,4 @@
-//! A queue as an ingress of a switch: frames stay in their receive buffers.
+//! The receive side of a queue as a switch's ingress: frames stay in their receive buffers.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,21 +18,21 @@ pub struct NicIngress {
     receiver: XdpReceiver,
     memory: Arc<Mapping>,
     buffers: BufferLayout,
-    /// Buffers of the batch taken last.
+    /// Indices of the buffers of the last batch and of an incomplete frame.
     taken: Vec<u32>,
     /// Pieces of an incomplete frame.
     pieces: Vec<(*const u8, u32)>,
     counters: Arc<RingCounters>,
-    /// State saved when its worker pauses.
+    /// State that is saved when the worker pauses.
     settled: Arc<Mutex<PausedIngress>>,
     _queue: QueueGuard,
 }
 
-// SAFETY: the pointers lie in `memory`, kept by this value, and are used by the thread that owns it.
+// SAFETY: the pointers lead into `memory`, which this value keeps mapped, and are used by the thread that owns it.
 unsafe impl Send for NicIngress {}
 
 impl NicIngress {
-    /// Creates an ingress that receives into the buffers numbered `own`.
+    /// Creates an ingress that receives into the buffers with the indices `own`.
     pub fn new(
         mut receiver: XdpReceiver,
         memory: Arc<Mapping>,
@@ -55,10 +55,10 @@ impl NicIngress {
         NicIngress { receiver, memory, buffers, taken, pieces, counters, settled, _queue: queue }
     }
 
-    /// Restores a queue whose buffers [`PausedIngress::check`] has found in their places.
+    /// Restores a queue whose buffers [`PausedIngress::check`] has checked.
     ///
     /// # Errors
-    /// [`BadState`] if pieces of an incomplete frame are not in its buffers.
+    /// [`BadState`] if a piece of an incomplete frame is outside the queue's buffers.
     pub fn continued(
         receiver: XdpReceiver,
         memory: Arc<Mapping>,
@@ -72,19 +72,19 @@ impl NicIngress {
             let is_taken = this.buffers.index(at).is_some_and(|index| this.taken.contains(&index));
             let place = this.memory.at(at, len.into(), 1).filter(|_| is_taken);
             this.pieces.push((
-                place.ok_or_else(|| BadState::new("a piece of a frame lies elsewhere"))?.as_ptr().cast_const(),
+                place.ok_or_else(|| BadState::new("a piece is outside the queue's buffers"))?.as_ptr().cast_const(),
                 len,
             ));
         }
         Ok(this)
     }
 
-    /// Where its state is saved when its worker pauses.
+    /// The place where the state is saved when the worker pauses.
     pub fn settled(&self) -> Arc<Mutex<PausedIngress>> {
         Arc::clone(&self.settled)
     }
 
-    /// The address of a frame's piece; `None` if the kernel put it outside its buffers.
+    /// The address of a piece of a frame; `None` if its descriptor is outside the buffers.
     fn place(&mut self, desc: XdpDesc) -> Option<(*const u8, u32)> {
         let begin = desc.begin();
         let index = self.buffers.index(begin)?;
@@ -93,12 +93,13 @@ impl NicIngress {
         Some((at.as_ptr().cast_const(), desc.len))
     }
 
-    /// Adds frames of one piece, and those of several once their last piece has arrived.
+    /// Adds complete frames to the batch; a frame of several pieces is complete once its last piece has arrived.
+    /// Returns the number of frames and bytes.
     fn fill(&mut self, batch: &mut Batch) -> (u64, u64) {
         let mut frames = 0;
         let mut bytes = 0;
         for _ in 0..self.receiver.rx.ready() {
-            // A frame that has begun is read to its end.
+            // A frame whose first pieces were read is read to its end.
             let full = !batch.has_room_for_frags() || self.taken.len() >= 2 * BATCH;
             if full && self.pieces.is_empty() {
                 break;
@@ -109,7 +110,7 @@ impl NicIngress {
             if desc.options & CONTINUES != 0 {
                 continue;
             }
-            // SAFETY: our buffers, returned by the kernel, and ours until `release` gives them back.
+            // SAFETY: our buffers, which the kernel has filled, and which stay ours until `release` returns them.
             if unsafe { batch.push_frags(&self.pieces) } {
                 frames += 1;
                 bytes += self.pieces.iter().map(|piece| u64::from(piece.1)).sum::<u64>();
@@ -124,11 +125,11 @@ impl NicIngress {
 
 impl Ingress for NicIngress {
     fn can_wait(&self) -> bool {
-        // The kernel drops frames that are not taken, without a drop reason.
+        // If frames are not taken, the kernel drops later ones, without a drop reason.
         false
     }
 
-    // SAFETY: frames lie in buffers in `memory` that the kernel gets back only in `release`.
+    // SAFETY: frames are in buffers in `memory` that the kernel gets back only in `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         let (frames, bytes) = self.fill(batch);
         if !self.taken.is_empty() {
@@ -139,7 +140,7 @@ impl Ingress for NicIngress {
 
     fn release(&mut self) {
         if self.taken.is_empty() || !self.pieces.is_empty() {
-            // The first pieces of an incomplete frame are needed until the rest has arrived.
+            // The buffers of an incomplete frame are needed until the rest has arrived.
             return;
         }
         for index in self.taken.drain(..) {
@@ -154,7 +155,7 @@ impl Ingress for NicIngress {
     }
 
     fn arm(&mut self) -> bool {
-        // The socket itself wakes a level-triggered sleeper.
+        // Arming is unnecessary: the socket is polled level-triggered.
         self.receiver.rx.ready() > 0
     }
 

@@ -1,9 +1,9 @@
-//! Network interfaces, as AF_XDP sockets ([`netvale_afxdp`]), for a switch and its workers.
+//! Network interfaces as ports of a switch, through AF_XDP sockets ([`netvale_afxdp`]).
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`ingress`], [`egress`] | a queue as the switch uses it |
-//! | [`continued`] | the owner of each buffer after a change of process |
+//! | [`ingress`], [`egress`] | the two sides of a queue, as the switch uses them |
+//! | [`continued`] | where each buffer is when another process restores a queue |
 //! | [`stack`] | host rings: the stack behind an interface |
 
 use std::any::Any;
@@ -14,5 +14,5 @@ pub mod egress;
 pub mod ingress;
 pub mod stack;
 
-/// The owner of a queue's resources, kept while the queue is used.
+/// A queue's resources, kept while the queue is used.
 pub type QueueGuard = Arc<dyn Any + Send + Sync>;

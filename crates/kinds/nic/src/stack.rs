@@ -1,15 +1,15 @@
-//! Host rings: frames that the stack sends on an interface go to a program, and frames that the program sends enter the
-//! stack as if received there.
+//! Host rings: frames that the host's stack sends on an interface go to a program, and frames that the program sends
+//! enter the stack as if the interface had received them.
 //!
 //! ```text
 //!   stack ──send──► interface's egress hook ──► TAP ──read──► host rx ring
 //!   stack ◄─receive─ interface's ingress ◄── TAP's ingress hook ◄──write── host tx ring
 //! ```
 //!
-//! The TAP and the hooks (TCX links, Linux 6.6) belong to this process's descriptors: however the process ends, they
-//! end with it, and the interface works as before. With several rings, the stack's flows are spread over them, and each
-//! ring has a queue of the TAP; flows of rings that are not open pass to the interface. Only the interface's frames
-//! pass the TAP: they are marked, and it drops all others.
+//! The TAP and the hooks (TCX links, Linux 6.6) exist only through this process's descriptors: when the process ends in
+//! any way, the kernel removes them, and the interface works as before. With several rings, the stack's flows are
+//! spread over them, and each ring has a queue of the TAP; flows of rings that are not open pass to the interface. The
+//! TAP passes only the interface's frames, which are marked, and drops all others.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -27,21 +27,21 @@ use netvale_port::batch::MAX_FRAGS;
 use netvale_port::{DropReason, PassResult, RingCounters, Task};
 use rustix::io::Errno;
 
-/// Maximum number of frames moved in one pass: each is a system call.
+/// Maximum number of frames moved in one pass, because each needs a system call.
 const MOST: u32 = 64;
-/// Longest frame to read, in bytes: the stack cuts larger ones.
+/// Maximum length of a frame to read in bytes; the stack sends no longer ones.
 const LONGEST: usize = 65_550;
 
-/// The TAP in place of the stack, and the hooks that redirect frames to it.
+/// The TAP through which frames leave and enter the stack, and the hooks that redirect frames to it.
 #[derive(Debug)]
 pub struct Stack {
-    /// Its queues, one for each host rx ring.
+    /// The TAP's queues, one for each host rx ring.
     queues: Vec<Arc<OwnedFd>>,
-    /// The hooks that redirect frames to it.
+    /// The hooks that redirect frames to the TAP.
     diversion: Diversion,
 }
 
-/// A host rx ring whose flows go to the TAP until dropped.
+/// A host rx ring whose flows are redirected to the TAP until this is dropped.
 #[derive(Debug)]
 pub struct OpenRing {
     stack: Arc<Stack>,
@@ -56,25 +56,26 @@ impl Drop for OpenRing {
 }
 
 impl Stack {
-    /// Combines a TAP's queues with the hooks. No frames are redirected yet.
+    /// Combines a TAP's queues with the hooks. No frames are redirected until [`Stack::open_ring`].
     pub fn new(queues: Vec<OwnedFd>, diversion: Diversion) -> Stack {
         Stack { queues: queues.into_iter().map(Arc::new).collect(), diversion }
     }
 
-    /// The queue through which a ring's frames enter and leave the stack: the TAP has as many queues as host rx rings.
+    /// The TAP's queue through which a ring's frames leave or enter the stack. There are as many queues as host rx
+    /// rings; indices of further tx rings wrap around.
     ///
     /// # Errors
-    /// `EINVAL` without any queue.
+    /// `EINVAL` if the TAP has no queues.
     pub fn queue(&self, ring: u32) -> Result<&Arc<OwnedFd>, Errno> {
         self.queues.get(ring as usize % self.queues.len().max(1)).ok_or(Errno::INVAL)
     }
 
-    /// Redirects a ring's flows to its queue. Frames left there by an earlier user are discarded.
+    /// Redirects a ring's flows to its queue. Discards frames that an earlier user left in the queue.
     ///
     /// # Errors
     /// The kernel's error.
     pub fn open_ring(self: &Arc<Self>, ring: u32) -> Result<OpenRing, Errno> {
-        /// More than any TAP holds.
+        /// More frames than a TAP's queue can contain.
         const MOST: usize = 1 << 16;
         let queue = self.queue(ring)?;
         let mut byte = [0u8; 1];
@@ -87,12 +88,12 @@ impl Stack {
         Ok(OpenRing { stack: Arc::clone(self), ring })
     }
 
-    /// Restores a ring with redirected flows: the frames in its queue are its user's.
+    /// Restores a ring whose flows are redirected. Frames in its queue stay, as they belong to its user.
     pub fn continue_ring(self: &Arc<Self>, ring: u32) -> OpenRing {
         OpenRing { stack: Arc::clone(self), ring }
     }
 
-    /// Its queues.
+    /// The TAP's queues.
     pub fn queues(&self) -> &[Arc<OwnedFd>] {
         &self.queues
     }
@@ -109,7 +110,7 @@ pub struct StackTx {
     outlet: Outlet,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
-    /// A `head` that cannot be used: an invalid one, or one in the middle of a frame.
+    /// A `head` at which the ring waits for another: an invalid one, or one in the middle of a frame.
     stuck: Option<u32>,
     /// Whether the TAP is full.
     full: bool,
@@ -119,7 +120,7 @@ pub struct StackTx {
 }
 
 impl StackTx {
-    /// Creates the task; the program rings `doorbell`, and `queue` is the TAP's.
+    /// Creates the task. The program rings `doorbell`; `queue` is the queue of the TAP.
     pub fn new(
         ring: FurnishedRings,
         tx: HostTx,
@@ -133,7 +134,7 @@ impl StackTx {
         StackTx { tx, outlet, doorbell, counters, stuck: None, full: false, mirror, _ring: ring }
     }
 
-    /// Moves the available frames. Returns the number of slots.
+    /// Moves the available frames. Returns the number of slots moved.
     fn move_slots(&mut self) -> usize {
         let head = self.tx.side().csb.head();
         let n = self.tx.side().ring.num_slots();
@@ -221,7 +222,8 @@ pub struct StackRx {
 }
 
 impl StackRx {
-    /// Creates the task; `end` is the ring, `queue` the TAP's; frames that the program forwards go to `wire`.
+    /// Creates the task. `end` is the ring, `queue` the queue of the TAP; frames that the program forwards go to
+    /// `wire`.
     pub fn new(
         ring: FurnishedRings,
         end: RxEnd,
@@ -234,7 +236,7 @@ impl StackRx {
         StackRx { end, queue: Arc::clone(queue), wire, counters, mirror, _ring: ring }
     }
 
-    /// Reads a frame into as many slots as it takes; a frame without room is lost, as in a NIC.
+    /// Reads a frame into as many slots as it needs. A frame that finds no room is lost, as in a NIC.
     fn read(&mut self) -> StackReadResult {
         let ring = &self.end.side().ring;
         let size = ring.room(0) as usize;
@@ -251,7 +253,7 @@ impl StackRx {
             at = ring.next(at);
             usable += 1;
         }
-        // A byte after the last buffer reveals a longer frame.
+        // A spare byte behind the last buffer reveals a longer frame.
         iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
         // SAFETY: header and spare byte, and buffers of the region, kept mapped by `_ring`; the kernel writes them, and
         // nothing reads them here.
@@ -266,7 +268,7 @@ impl StackRx {
         StackReadResult::Frame(len)
     }
 
-    /// Counts of kicks to the program.
+    /// Counters of kicks to the program.
     pub fn kicks(&self) -> Arc<KickCounts> {
         self.end.kicks()
     }
@@ -304,7 +306,7 @@ impl<W> Task<W> for StackRx {
         self.end.settle();
     }
 
-    // Arming is unnecessary: the TAP itself wakes a level-triggered sleeper.
+    // Arming is unnecessary: the TAP is polled level-triggered.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.queue.as_fd())
     }
@@ -314,7 +316,7 @@ impl<W> Task<W> for StackRx {
     }
 }
 
-/// What one read of the TAP gave: a frame of that length, a lost frame, or nothing.
+/// Result of reading the TAP once: a frame of this length in bytes, a lost frame, or nothing.
 enum StackReadResult {
     Frame(usize),
     Lost(DropReason),

@@ -1,4 +1,4 @@
-//! A queue of an interface with this test as its kernel: the other sides of its rings, in plain memory.
+//! Tests of an interface's queue in plain memory; the test acts as the kernel, on the other sides of the rings.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const ENTRIES: u32 = 64;
 const BUFFERS: BufferLayout = BufferLayout { first: 4096, stride: 2112, count: 64 };
 const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
 
-/// A ring, the kernel's side of it, and its memory.
+/// Creates a ring. Returns our side, the kernel's side, and the memory.
 fn ring<T: Copy>(produces: bool) -> (XdpRing<T>, XdpRing<T>, OwnedFd) {
     let memory: OwnedFd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&memory, 4096).unwrap();
@@ -28,7 +28,7 @@ fn ring<T: Copy>(produces: bool) -> (XdpRing<T>, XdpRing<T>, OwnedFd) {
     (side(produces), side(!produces), memory)
 }
 
-/// The memory of a port, and its file.
+/// Creates a port's memory. Returns its file, its mapping, and a socket.
 fn memory() -> (OwnedFd, Arc<Mapping>, Arc<XdpSocket>) {
     let (fd, map, _) = sealed_memfd("netvale-test", 4096 * 64, PageKind::Ordinary).unwrap();
     let map = Arc::new(map);
@@ -36,7 +36,7 @@ fn memory() -> (OwnedFd, Arc<Mapping>, Arc<XdpSocket>) {
     (fd, map, socket)
 }
 
-/// The kernel's part of receiving.
+/// The kernel's sides of the receiving half's rings.
 struct Receiving {
     memory: OwnedFd,
     rx: XdpRing<XdpDesc>,
@@ -56,12 +56,12 @@ impl Receiving {
         (kernel, Source::new(Box::new(ingress)), map)
     }
 
-    /// Number of buffers that the kernel has: a new side sees them all.
+    /// Number of buffers in the fill ring, counted by mapping another kernel's side.
     fn buffers(&self) -> u32 {
         XdpRing::<u64>::map(self.fill_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap().ready()
     }
 
-    /// Receives a frame in one buffer per piece. `None`: the driver is out of buffers.
+    /// Acts as the driver: receives a frame with one buffer per piece. `None` if it is out of buffers.
     fn receive(&mut self, pieces: &[&[u8]]) -> Option<()> {
         if (self.buffers() as usize) < pieces.len() {
             return None;
@@ -78,7 +78,7 @@ impl Receiving {
     }
 }
 
-/// The frames that a source has now.
+/// Takes a batch, and returns its frames as bytes.
 fn frames(source: &mut Source<NicIngress>) -> Vec<Vec<u8>> {
     let mut spare = Box::default();
     let batch = source.take(&mut spare);
@@ -92,8 +92,8 @@ fn frames(source: &mut Source<NicIngress>) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Objective: frames arrive in order and unchanged, in one buffer or several; each buffer goes back once, so the kernel
-/// never runs out.
+/// Objective: frames in one or several buffers arrive in order and unchanged; each buffer is returned once, so the
+/// kernel never runs out of buffers.
 #[test]
 fn received_frames_arrive_in_order_and_unchanged() {
     let (mut kernel, mut source, _map) = Receiving::new();
@@ -116,7 +116,7 @@ fn received_frames_arrive_in_order_and_unchanged() {
     assert_eq!((counters.frames(), counters.bytes()), (100, bytes));
 }
 
-/// Objective: an incomplete frame is kept with its buffers until its end arrives.
+/// Objective: an incomplete frame and its buffers are kept until the frame's end arrives.
 #[test]
 fn an_unended_frame_is_kept_until_its_end_arrives() {
     let (mut kernel, mut source, _map) = Receiving::new();
@@ -128,13 +128,13 @@ fn an_unended_frame_is_kept_until_its_end_arrives() {
     kernel.rx.put(XdpDesc { addr: first, len: 100, options: CONTINUES });
     kernel.rx.publish();
     assert_eq!(frames(&mut source), [[[1; 100], [2; 100]].concat()]);
-    assert_eq!(kernel.buffers(), 29, "nothing of a batch with a frame that goes on");
+    assert_eq!(kernel.buffers(), 29, "no buffers of a batch are returned while a frame is incomplete");
     kernel.receive(&[&[4; 100]]).unwrap();
     assert_eq!(frames(&mut source), [[[3; 100], [4; 100]].concat()]);
     assert_eq!(kernel.buffers(), 32);
 }
 
-/// Restores a queue in its rings' memory.
+/// Restores a queue from the memory of its rings.
 fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &PausedIngress) -> Result<Source<NicIngress>, BadState> {
     let rx = XdpRing::map(kernel.rx_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap();
     let fill = XdpRing::map(kernel.fill_memory.as_fd(), 0, &AT, ENTRIES, true).unwrap();
@@ -144,8 +144,8 @@ fn go_on(kernel: &Receiving, map: &Arc<Mapping>, settled: &PausedIngress) -> Res
     NicIngress::continued(receiver, Arc::clone(map), BUFFERS, settled, Arc::new(())).map(|i| Source::new(Box::new(i)))
 }
 
-/// Objective: the successor of a queue gets each frame once, including one of which only the first pieces have arrived;
-/// no buffer is lost.
+/// Objective: a restored queue yields each frame once, including a frame of which only the first pieces had arrived; no
+/// buffer is lost.
 #[test]
 fn a_continued_queue_yields_each_frame_once() {
     let (mut kernel, mut source, map) = Receiving::new();
@@ -169,7 +169,8 @@ fn a_continued_queue_yields_each_frame_once() {
     }
 }
 
-/// Objective: a buffer in two places, a foreign buffer, a piece elsewhere and impossible indices are refused.
+/// Objective: a buffer in two places, a foreign buffer, a piece outside the buffers, and inconsistent indices are
+/// refused.
 #[test]
 fn forged_buffers_and_indices_are_refused() {
     let (mut kernel, _source, map) = Receiving::new();
@@ -186,19 +187,19 @@ fn forged_buffers_and_indices_are_refused() {
     assert_eq!(refused(&kernel, &[index], &[(free, 10)]), "");
     assert_eq!(refused(&kernel, &[index, index], &[]), "a buffer is in two places");
     for foreign in [0, 1, 34, u32::MAX] {
-        assert_eq!(refused(&kernel, &[foreign], &[]), "a buffer is not the queue's");
+        assert_eq!(refused(&kernel, &[foreign], &[]), "a buffer does not belong to the queue");
     }
     for (at, len) in [(other, 10), (free, u32::MAX), (u64::MAX, 1)] {
-        assert_eq!(refused(&kernel, &[index], &[(at, len)]), "a piece of a frame lies elsewhere");
+        assert_eq!(refused(&kernel, &[index], &[(at, len)]), "a piece is outside the queue's buffers");
     }
     kernel.rx.put(XdpDesc { addr: free, len: 60, options: 0 });
     kernel.rx.publish();
     assert_eq!(refused(&kernel, &[index], &[]), "a buffer is in two places");
     rustix::io::pwrite(&kernel.rx_memory, &1000u32.to_ne_bytes(), AT.producer).unwrap();
-    assert_eq!(refused(&kernel, &[], &[]), "the indices of a ring cannot be right");
+    assert_eq!(refused(&kernel, &[], &[]), "a ring has inconsistent indices");
 }
 
-/// Objective: send buffers are checked likewise.
+/// Objective: send buffers in two places or foreign ones are refused.
 #[test]
 fn forged_send_buffers_are_refused() {
     let (_memory, map, socket) = memory();
@@ -215,12 +216,12 @@ fn forged_send_buffers_are_refused() {
     for twice in [&[40, 40][..], &[41], &[42]] {
         assert_eq!(check(twice).as_deref(), Some("a buffer is in two places"), "{twice:?}");
     }
-    assert_eq!(check(&[39]).as_deref(), Some("a buffer is not the queue's"));
+    assert_eq!(check(&[39]).as_deref(), Some("a buffer does not belong to the queue"));
     let egress = NicEgress::new(sender, map, BUFFERS, [40, 43], true, Arc::new(()));
     assert_eq!(egress.free(), Some((vec![40, 43], true)));
 }
 
-/// Objective: a descriptor outside the port's memory is not a frame, and does not affect others.
+/// Objective: a descriptor outside the port's memory is dropped, and other frames arrive.
 #[test]
 fn a_descriptor_outside_the_memory_is_no_frame() {
     let (mut kernel, mut source, map) = Receiving::new();
@@ -233,7 +234,7 @@ fn a_descriptor_outside_the_memory_is_no_frame() {
 }
 
 /// Objective: frames are sent from the port's own buffers, in pieces that fit; buffers are reused once sent. Frames
-/// without room stay the switch's; frames that can never be sent are dropped under their own counter.
+/// that find no room are left to the switch; frames that can never be sent are dropped with a reason.
 #[test]
 fn frames_are_sent_from_the_ports_own_buffers() {
     for (multi_buffer, length) in [(false, 1500_usize), (true, 5000)] {
@@ -252,11 +253,11 @@ fn frames_are_sent_from_the_ports_own_buffers() {
         let batch = source.take(&mut spare);
         let pieces = length.div_ceil(2048);
         let room = 3 / pieces;
-        // Until the buffers are used up.
+        // Send until the buffers are used up.
         let picks = vec![0; room + 1];
         assert_eq!(egress.deliver(batch, &picks, &mut scratch), room);
         assert_eq!(egress.deliver(batch, &[0], &mut scratch), 0);
-        // The kernel has sent them.
+        // Act as the kernel: send all frames.
         let mut got = Vec::new();
         let mut count = 0;
         while kernel_tx.ready() > 0 {
@@ -273,7 +274,7 @@ fn frames_are_sent_from_the_ports_own_buffers() {
         kernel_completion.publish();
         assert!(got == frame.repeat(room));
         assert_eq!(egress.deliver(batch, &[0], &mut scratch), 1, "buffers are free again");
-        assert_eq!(egress.deliver(batch, &[1], &mut scratch), 1, "and a runt is not sent");
+        assert_eq!(egress.deliver(batch, &[1], &mut scratch), 1, "a runt is finished, but not sent");
         assert_eq!(egress.counters().drops(DropReason::TooLong), 1);
         assert_eq!(egress.counters().frames(), room as u64 + 1);
         source.release(&mut spare);

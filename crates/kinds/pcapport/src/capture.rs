@@ -1,7 +1,7 @@
 //! A capture file as an egress.
 //!
-//! The switch copies frames to buffers of a bounded pool; a thread writes them. No worker waits for a disk: when all
-//! buffers are in use, frames are dropped for `no-room`.
+//! Workers copy frames to buffers of a bounded pool; a separate thread, the recorder, writes them to the file. No
+//! worker waits for a disk: while all buffers are in use, frames are dropped as `no-room`.
 //!
 //! ```text
 //!   workers ── deliver: copy ──► buffer ── full, in order ──► recorder ──► file
@@ -9,11 +9,11 @@
 //!      └───────────────────────── pool ◄─────────────────────────┘
 //! ```
 //!
-//! Each call of `deliver` fills buffers of its own and sends them off before it returns: frames of one source ring stay
-//! in order. Small buffers serve single frames, large ones batches.
+//! Each call of `deliver` fills buffers of its own and passes them to the recorder before it returns, so frames of one
+//! source ring stay in order. Small buffers are for single frames, large ones for batches.
 //!
-//! A frame with a pending checksum or segmentation (`Offload`) is written unchanged: whole, up to 64 KiB, without its
-//! checksum, just as `tcpdump` shows the host's own traffic.
+//! A frame with a pending checksum or segmentation (`Offload`) is written unchanged: uncut, up to 64 KiB, and without
+//! its checksum, as `tcpdump` shows the host's own traffic.
 
 use std::fs::File;
 use std::io::Seek;
@@ -36,13 +36,13 @@ mod state;
 
 pub use state::CaptureState;
 
-/// Bytes and number of buffers for single frames.
+/// Size in bytes and number of buffers for single frames.
 const SMALL: (usize, usize) = (2048, 2048);
-/// Bytes and number of buffers for batches and long frames; each has room for the longest frame.
+/// Size in bytes and number of buffers for batches and long frames. The longest frame fits into one buffer.
 const LARGE: (usize, usize) = (128 * 1024, 128);
-/// Bytes of all buffers of a capture.
+/// Size in bytes of all buffers of a capture.
 pub const CAPTURE_MEMORY: u64 = (SMALL.0 * SMALL.1 + LARGE.0 * LARGE.1) as u64;
-/// Most frames in a small buffer.
+/// Maximum number of frames in a small buffer.
 const SMALL_FRAMES: usize = 32;
 
 /// The options of a capture.
@@ -50,18 +50,18 @@ const SMALL_FRAMES: usize = 32;
 pub struct CaptureOptions {
     /// The file's format.
     pub format: PcapFormat,
-    /// Bytes to keep of each frame.
+    /// Maximum number of bytes to keep of each frame.
     pub snaplen: u32,
 }
 
 impl CaptureOptions {
-    /// Whole frames, in the format of the file's name.
+    /// Options to keep whole frames, in the format that the file's name implies.
     pub fn of(path: &Path) -> Self {
         CaptureOptions { format: PcapFormat::of(path), snaplen: u32::MAX }
     }
 }
 
-/// State of a capture. It can be read from any thread at any time, and outlives the egress.
+/// Progress of a capture, for any thread. It outlives the egress.
 #[derive(Debug, Default)]
 pub struct CaptureStatus {
     written: AtomicU64,
@@ -75,37 +75,38 @@ pub struct CaptureStatus {
 }
 
 impl CaptureStatus {
-    /// The state of a finished capture.
+    /// Creates the status of a finished capture.
     pub fn over() -> CaptureStatus {
         CaptureStatus { closed: Mutex::new(true), ..CaptureStatus::default() }
     }
 
-    /// Frames written.
+    /// Number of frames written.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Frames accepted but lost to an error or a limit on their way to the file.
+    /// Number of frames that were accepted and then lost because of an error or a limit.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Portions of its user's [`Allowance`](crate::limit::Allowance) that it has taken.
+    /// Number of portions that the capture has taken from its user's [`Allowance`](crate::limit::Allowance).
     pub fn portions(&self) -> u64 {
         self.portions.load(Ordering::Relaxed)
     }
 
-    /// The limit that ended the capture. Later frames are dropped for `capture-full`.
+    /// The limit that ended the capture, if any. Later frames are dropped as `capture-full`.
     pub fn ended(&self) -> Option<ReachedLimit> {
         self.ended.get().copied()
     }
 
-    /// The error that ended the capture. Later frames are dropped for `device`.
+    /// The error that ended the capture, if any. Later frames are dropped as `device`.
     pub fn error(&self) -> Option<&WriteError> {
         self.error.get()
     }
 
-    /// Waits until the egress is dropped and its last frame is in the file. Returns whether that was within `limit`.
+    /// Waits until the egress is dropped and its last frame is in the file, at most for `limit`. Returns whether that
+    /// is the case.
     pub fn wait_closed(&self, limit: Duration) -> bool {
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.closing.wait_timeout_while(closed, limit, |closed| !*closed);
@@ -113,13 +114,13 @@ impl CaptureStatus {
     }
 
     fn fail(&self, error: WriteError) {
-        // The first error is kept; the writer returns only one.
+        // Cannot fail: the writer returns only one error.
         let _ = self.error.set(error);
         self.stopped.store(true, Ordering::Release);
     }
 
     fn end(&self, why: ReachedLimit) {
-        // The first reason is kept.
+        // Only the first reason is kept.
         let _ = self.ended.set(why);
         self.stopped.store(true, Ordering::Release);
     }
@@ -144,7 +145,7 @@ impl ChunkPool {
         pool
     }
 
-    /// A buffer with room for at least `first` bytes, and for `all` if possible.
+    /// Takes a buffer with room for at least `first` bytes, and for `all` bytes if possible.
     fn get(&self, first: usize, all: usize) -> Option<Chunk> {
         if all <= SMALL.0 {
             return self.small.pop().or_else(|| self.large.pop());
@@ -155,7 +156,7 @@ impl ChunkPool {
     fn put(&self, mut chunk: Chunk) {
         chunk.clear();
         let queue = if chunk.size() > SMALL.0 { &self.large } else { &self.small };
-        // The queue has a place for each buffer.
+        // Cannot fail: the queue has room for each buffer.
         let _ = queue.push(chunk);
     }
 }
@@ -166,7 +167,7 @@ enum RecorderJob {
     Settle(SyncSender<CaptureState>),
 }
 
-/// A capture file as an egress. After it is dropped, accepted frames are still written, and the file is closed
+/// A capture file as an egress. When it is dropped, the recorder writes the accepted frames and closes the file
 /// ([`CaptureStatus::wait_closed`]).
 pub struct PcapEgress {
     pool: Arc<ChunkPool>,
@@ -179,7 +180,7 @@ pub struct PcapEgress {
 }
 
 impl PcapEgress {
-    /// Creates or truncates the file, and begins to capture.
+    /// Creates or truncates the file, and starts to capture.
     ///
     /// # Errors
     /// [`WriteError`] if the file cannot be created, its header cannot be written, or a thread cannot be started.
@@ -188,7 +189,7 @@ impl PcapEgress {
         Self::new(file, path, options, counters)
     }
 
-    /// Captures into an open file. `path` is for error messages.
+    /// Captures to an open file. `path` is for error messages.
     ///
     /// # Errors
     /// [`WriteError`] if the file's header cannot be written, or a thread cannot be started.
@@ -201,10 +202,10 @@ impl PcapEgress {
         Self::limited(file, path, options, CaptureLimit::default(), counters)
     }
 
-    /// The same, up to a limit.
+    /// Like [`PcapEgress::new`], up to a limit.
     ///
     /// # Errors
-    /// As [`PcapEgress::new`].
+    /// As for [`PcapEgress::new`].
     pub fn limited(
         file: File,
         path: &Path,
@@ -215,9 +216,9 @@ impl PcapEgress {
         let named = |e| WriteError::new(Some(path.to_owned()), e);
         let mut at = file.try_clone().map_err(named)?;
         let mut writer = PcapWriter::new(file, options.format)?.named(path);
-        // Writes the header immediately: this shows a full disk before the first frame.
+        // Write the header immediately, to detect a full disk before the first frame.
         writer.flush()?;
-        // Anything but a regular file has no position.
+        // Only regular files have a position.
         let written = CaptureProgress::new(limit, at.stream_position().unwrap_or(0));
         let noted = NotedCounts::new().map_err(|e| named(e.into()))?;
         Self::start(writer, written, noted, CaptureStatus::default(), options, counters).map_err(named)
@@ -261,17 +262,17 @@ impl PcapEgress {
         self.noted.as_fd()
     }
 
-    /// The state of the capture.
+    /// Progress of the capture.
     pub fn status(&self) -> &Arc<CaptureStatus> {
         &self.status
     }
 
-    /// Bytes to keep of a frame.
+    /// Number of bytes to keep of a frame.
     fn keep(&self, frame: &FrameRef<'_>) -> usize {
         frame.len().min(self.snaplen).min(LARGE.0)
     }
 
-    /// Copies frames to one buffer and sends it off. Returns their number, 0 if no buffer is free.
+    /// Copies frames to one buffer and passes it to the recorder. Returns the number of frames; 0 if no buffer is free.
     fn send(&self, batch: &Batch, picks: &[u16], now: Duration) -> usize {
         let sizes = || picks.iter().map(|&p| batch.get(p.into()).map_or(0, |f| self.keep(&f)));
         let Some(mut chunk) = self.pool.get(sizes().next().unwrap_or(0), sizes().sum()) else { return 0 };
@@ -286,7 +287,7 @@ impl PcapEgress {
             done += 1;
         }
         let frames = chunk.frames() as u64;
-        // The channel has a place for each buffer, and the recorder lives as long as self.
+        // The channel has room for each buffer, and the recorder lives as long as `self`.
         match self.full.try_send(RecorderJob::Write(chunk)) {
             Ok(()) => self.counters.passed(frames, bytes),
             Err(_) => self.counters.dropped(DropReason::Device, frames),
@@ -318,15 +319,15 @@ impl Egress for PcapEgress {
     }
 }
 
-/// The writing thread.
+/// The recorder: the thread that writes the file.
 struct RecorderThread {
     writer: PcapWriter<File>,
     written: CaptureProgress,
-    /// Bytes and frames of the file on disk.
+    /// Number of bytes and frames in the file after the last write.
     flushed: (u64, u64),
-    /// Frames that arrived after a limit.
+    /// Number of frames that arrived after a limit was reached.
     cut_off: u64,
-    /// Whether nothing has arrived since everything was written and noted.
+    /// Whether everything received so far is written and noted.
     is_flushed: bool,
     noted: NotedCounts,
     pool: Arc<ChunkPool>,
@@ -334,14 +335,14 @@ struct RecorderThread {
 }
 
 impl RecorderThread {
-    /// Writes until the egress is dropped. After an error it still takes buffers, to count lost frames.
+    /// Writes frames until the egress is dropped. After an error, it still receives buffers, to count lost frames.
     fn run(mut self, full: &Receiver<RecorderJob>) {
         while let Some(job) = self.next(full) {
             match job {
                 RecorderJob::Write(chunk) => self.write(chunk),
                 RecorderJob::Settle(answer) => {
                     self.flush();
-                    // The asking thread may have given up.
+                    // Fails if the caller no longer waits.
                     let _ = answer.try_send(self.state());
                 }
             }
@@ -372,7 +373,7 @@ impl RecorderThread {
         self.status.lost.store(self.writer.lost() + self.cut_off, Ordering::Relaxed);
     }
 
-    /// Writes out the buffered whole frames. Before that, it notes the end position of the write.
+    /// Writes the buffered frames to the file. Before that, notes the position at which the write will end.
     fn flush(&mut self) {
         self.put_down();
         if let Err(e) = self.writer.flush() {
@@ -383,13 +384,13 @@ impl RecorderThread {
         self.is_flushed = true;
     }
 
-    /// Whether a frame of that length may be written. After the first refusal, all are refused.
+    /// Whether the limits allow a frame of this length. After the first refusal, all frames are refused.
     fn may_write(&mut self, len: usize) -> bool {
         self.status.ended.get().is_none()
             && self.written.add(self.writer.size_of(len)).map_err(|why| self.status.end(why)).is_ok()
     }
 
-    /// Receives the next buffer. Before it waits, it writes out its frames, for programs that read the file meanwhile.
+    /// Receives the next job. Before it waits, writes the buffered frames, for programs that read the file meanwhile.
     fn next(&mut self, full: &Receiver<RecorderJob>) -> Option<RecorderJob> {
         match full.try_recv() {
             Ok(job) => Some(job),

@@ -1,19 +1,20 @@
-//! Frames back to back in one buffer, passed between the packet path and the thread that reads or writes the file.
+//! Chunks: buffers of several frames, which are passed between the packet path and the thread that reads or writes the
+//! file.
 
 use std::time::Duration;
 
-/// A frame's position in its chunk, its length and its time.
+/// A frame in a chunk: its position, length and time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkEntry {
     start: usize,
     pub(crate) len: usize,
     /// Length on the wire in bytes.
     pub(crate) orig_len: u32,
-    /// Replay: time to send it, since the start. Capture: time of arrival, since 1970.
+    /// For a replay, the send time since the start; for a capture, the arrival time since 1970.
     pub(crate) time: Duration,
 }
 
-/// A buffer of fixed size for several frames. It never allocates after its creation.
+/// A buffer of fixed size for several frames. It does not allocate after its creation.
 ///
 /// The bytes are in a `Vec`, not a `Box`: pointers into them stay valid when the chunk is moved.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Chunk {
         Chunk { bytes: vec![0; bytes], used: 0, entries: Vec::with_capacity(frames), most: frames }
     }
 
-    /// Bytes that fit an empty chunk.
+    /// Size of the chunk in bytes.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len()
     }

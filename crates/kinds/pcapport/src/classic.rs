@@ -1,15 +1,16 @@
-//! pcap: a header of 24 bytes, then records of a header of 16 bytes and a frame each (draft-ietf-opsawg-pcap).
+//! The pcap format: a header of 24 bytes, then records, each with a header of 16 bytes and a frame
+//! (draft-ietf-opsawg-pcap).
 
 use std::io::Read;
 use std::time::Duration;
 
 use crate::source::{PcapByteOrder, PcapSource, RecordHead, SourceFault};
 
-/// The link type without the bits about the frame check sequence (§4).
+/// Mask of the link type, without the bits that describe the frame check sequence (§4).
 const LINK_TYPE: u32 = 0x03ff_ffff;
 const ETHERNET: u32 = 1;
 
-/// A pcap file after its header.
+/// The format of a pcap file, as its magic number defines it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ClassicFile {
     order: PcapByteOrder,
@@ -18,7 +19,7 @@ pub(crate) struct ClassicFile {
 }
 
 impl ClassicFile {
-    /// Recognizes the first four bytes; `None` for another format.
+    /// Recognizes the magic number; `None` for another format.
     pub(crate) fn of_magic(magic: [u8; 4]) -> Option<ClassicFile> {
         let (order, unit) = match magic {
             [0xa1, 0xb2, 0xc3, 0xd4] => (PcapByteOrder::Big, 1000),
@@ -30,7 +31,7 @@ impl ClassicFile {
         Some(ClassicFile { order, unit })
     }
 
-    /// Reads the header after the magic.
+    /// Reads the rest of the header.
     pub(crate) fn header<R: Read>(&self, source: &mut PcapSource<R>) -> Result<(), SourceFault> {
         let mut header = [[0; 4]; 5];
         source.fill(header.as_flattened_mut())?;
@@ -56,7 +57,7 @@ impl ClassicFile {
         }
         let [seconds, fraction, len, orig_len] = self.order.words(&header);
         source.frame(len, data)?;
-        // A fraction above a second is carried over, as in libpcap.
+        // A fraction of more than a second is added, as in libpcap.
         let time = Duration::from_secs(seconds.into()) + Duration::from_nanos(u64::from(fraction) * self.unit);
         Ok(Some(RecordHead { time, orig_len: orig_len.max(len) }))
     }

@@ -1,5 +1,5 @@
-//! A capture of one or several interfaces as bytes, for callers that write them to files, pipes or sockets themselves.
-//! The *encoder* makes pcapng blocks; an interface's *statistics* count its frames and losses.
+//! Encodes a capture of one or more interfaces, for callers that write the bytes to files, pipes or sockets themselves.
+//! The *encoder* creates pcapng blocks or pcap records; an interface's *statistics* count frames and losses.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,48 +13,48 @@ use pcap_file::{DataLink, Endianness};
 use crate::source::MAX_CAPTURED;
 use crate::writer::{self, PCAP_RECORD, PcapDirection, PcapFormat};
 
-/// Bytes of an enhanced packet block with its flags, without the frame.
+/// Length in bytes of an enhanced packet block with flags, without the frame.
 const NG_BLOCK_WITH_FLAGS: usize = 44;
 
 /// Description of an interface. Classic pcap has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureInterface {
-    /// Its name (`if_name`).
+    /// Name of the interface (`if_name`).
     pub name: String,
-    /// Its description (`if_description`).
+    /// Description of the interface (`if_description`).
     pub description: String,
     /// The filter in use, in the syntax of pcap-filter(7) (`if_filter`).
     pub filter: Option<String>,
-    /// Bytes kept of a frame; 0: all.
+    /// Maximum number of bytes kept of a frame; 0: all.
     pub snaplen: u32,
 }
 
-/// A capture's counts at an interface (pcapng's interface statistics block).
+/// Statistics of a capture at an interface (pcapng's interface statistics block).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Start of the capture, since 1970.
     pub start: Duration,
     /// End of the capture, since 1970.
     pub end: Duration,
-    /// Frames that arrived, including dropped ones (`isb_ifrecv`).
+    /// Number of frames that arrived, including dropped ones (`isb_ifrecv`).
     pub received: u64,
-    /// Frames lost because the capture did not keep up (`isb_ifdrop`), if known.
+    /// Number of frames lost because the capture did not keep up (`isb_ifdrop`), if known.
     pub dropped: Option<u64>,
-    /// Frames that passed the filter (`isb_filteraccept`).
+    /// Number of frames that passed the filter (`isb_filteraccept`).
     pub accepted: u64,
-    /// Frames written (`isb_usrdeliv`).
+    /// Number of frames written (`isb_usrdeliv`).
     pub delivered: u64,
 }
 
-/// Appends a capture's blocks to a buffer of whole blocks, which its user empties.
+/// Appends a capture's blocks or records to a buffer, which the caller reads and clears.
 pub struct Encoder {
     format: PcapFormat,
     section: PcapNgWriter<Vec<u8>>,
 }
 
 impl Encoder {
-    /// Begins a capture of Ethernet frames; `application` is the program's name. The buffer then has the start of the
-    /// file.
+    /// Starts a capture of Ethernet frames: writes the start of the file to the buffer. `application` is the name of
+    /// the capturing program.
     #[must_use]
     pub fn begin(format: PcapFormat, application: &str, interfaces: &[CaptureInterface]) -> Encoder {
         let options = vec![SectionHeaderOption::UserApplication(Cow::Owned(application.to_owned()))];
@@ -73,7 +73,7 @@ impl Encoder {
         encoder
     }
 
-    /// Appends the kept part of a frame of `orig_len` bytes at interface number `interface`.
+    /// Appends the kept bytes of a frame of `orig_len` bytes at interface number `interface`.
     pub fn frame(
         &mut self,
         interface: u32,
@@ -92,7 +92,7 @@ impl Encoder {
         };
     }
 
-    /// Most bytes of a frame of which `len` bytes are kept.
+    /// Maximum number of bytes that a frame takes in the file if `len` bytes of it are kept.
     #[must_use]
     pub fn size_of(&self, len: usize) -> u64 {
         let len = len.min(MAX_CAPTURED as usize);
@@ -117,7 +117,7 @@ impl Encoder {
         self.block(&Block::InterfaceStatistics(block));
     }
 
-    /// Bytes appended since [`Encoder::clear`].
+    /// The bytes appended since the last [`Encoder::clear`].
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.section.get_ref()
@@ -129,7 +129,7 @@ impl Encoder {
     }
 
     fn block(&mut self, block: &Block<'_>) {
-        // Appending to memory does not fail, and the interfaces are those described before.
+        // Appending to memory does not fail, and all interfaces have been described.
         let _ = self.section.write_block(block);
     }
 }
@@ -141,14 +141,15 @@ fn description(interface: &CaptureInterface) -> InterfaceDescriptionBlock<'stati
         // Nanoseconds: 10^-9.
         InterfaceDescriptionOption::IfTsResol(9),
     ];
-    // The first byte marks an expression.
+    // The first byte 0 marks a filter expression.
     let filter = interface.filter.as_ref().map(|text| [b"\0", text.as_bytes()].concat());
     options.extend(filter.map(|bytes| InterfaceDescriptionOption::IfFilter(Cow::Owned(bytes))));
     let snaplen = if interface.snaplen == 0 { MAX_CAPTURED } else { interface.snaplen };
     InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen, options }
 }
 
-/// A time of a statistics block. Its upper half comes first in any byte order, but `pcap-file` writes a 64-bit number.
+/// Encodes a time of a statistics block. Its upper half comes first in either byte order, but `pcap-file` writes it as
+/// a 64-bit number.
 fn stamp(time: Duration) -> u64 {
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     if cfg!(target_endian = "little") { nanos.rotate_left(32) } else { nanos }
@@ -163,8 +164,8 @@ mod tests {
         CaptureInterface { name: name.into(), filter: Some("udp".into()), snaplen: 96, ..CaptureInterface::default() }
     }
 
-    /// Objective: frames of several interfaces, of each length with its own padding, are read back in both formats, and
-    /// none takes more than `size_of`.
+    /// Objective: frames of several interfaces, with lengths that need different padding, are read back in both
+    /// formats, and none takes more bytes than `size_of` returns.
     #[test]
     fn encoded_frames_read_back_in_both_formats() {
         for format in [PcapFormat::Pcap, PcapFormat::PcapNg] {
@@ -191,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Objective: the flags of a packet block hold the direction; a time of the statistics has its upper half first
+    /// Objective: the flags of a packet block contain the direction; times of statistics have their upper half first
     /// (pcapng, sections 4.3 and 4.6).
     #[test]
     fn blocks_have_the_layout_of_pcapng() {

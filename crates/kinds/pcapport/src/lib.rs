@@ -2,19 +2,19 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`reader`] | frames from a file, one by one; `classic` and `ng` are its two formats, `source` its bounded input |
-//! | [`writer`] | frames to a file |
-//! | [`encoder`] | frames of several interfaces as bytes, with directions and statistics |
+//! | [`reader`] | reads frames from a file; `classic` and `ng` are its two formats, `source` its bounded input |
+//! | [`writer`] | writes frames to a file |
+//! | [`encoder`] | encodes frames of several interfaces, with directions and statistics |
 //! | [`pace`] | the send time of each frame of a recording |
 //! | [`replay`] | a file as an ingress: a thread reads ahead, the switch takes frames from its buffers |
 //! | [`limit`] | limits of a capture |
 //! | [`capture`] | a file as an egress: the switch copies frames, a thread writes them |
-//! | `chunk` | frames back to back in one buffer |
-//! | `classic` | the format pcap |
-//! | `ng` | the format pcapng |
+//! | `chunk` | buffers of several frames |
+//! | `classic` | the pcap format |
+//! | `ng` | the pcapng format |
 //! | `source` | input that may end anywhere, with untrusted lengths |
 //!
-//! Ethernet only: nothing else can cross a switch.
+//! Only Ethernet frames are supported, because nothing else can cross a switch.
 //!
 //! ```
 //! use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};

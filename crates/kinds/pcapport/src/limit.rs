@@ -1,4 +1,4 @@
-//! Limits of a capture: one of its own, and an [`Allowance`] shared by a user's captures.
+//! Limits of a capture: its own, and an [`Allowance`] that a user's captures share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a portion of an allowance: a file takes at least one, which limits the number of files, too.
+/// Size of a portion of an allowance in bytes. Each file takes at least one portion, so an allowance also limits the
+/// number of files.
 pub const PORTION: u64 = 1 << 20;
 
-/// Portions of [`PORTION`] bytes, shared by several captures.
+/// A quota in portions of [`PORTION`] bytes, shared by several captures.
 #[derive(Debug)]
 pub struct Allowance {
     most: AtomicU64,
@@ -27,7 +28,7 @@ impl Allowance {
         Allowance { most: most.into(), used: used.into() }
     }
 
-    /// Number of portions in all.
+    /// Total number of portions.
     pub fn most(&self) -> u64 {
         self.most.load(Ordering::Relaxed)
     }
@@ -42,40 +43,41 @@ impl Allowance {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes a portion. Returns whether one was left.
+    /// Takes a portion. Returns false if none was left.
     pub fn take(&self) -> bool {
         let one_more = |used: u64| (used < self.most()).then_some(used + 1);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Corrects a file's portions from `before` to `now`: its owner may have changed the file.
+    /// Corrects the number of portions taken for a file from `before` to `now`, because the file's owner may have
+    /// changed it.
     pub fn correct(&self, before: u64, now: u64) {
         self.used.fetch_add(now, Ordering::Relaxed);
         self.used.fetch_sub(before, Ordering::Relaxed);
     }
 }
 
-/// What ends a capture.
+/// The limits of a capture.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureLimit {
-    /// Most bytes of its file.
+    /// Maximum size of the file in bytes.
     pub bytes: Option<u64>,
-    /// Allowance shared with other captures; one portion is already taken for this one.
+    /// Allowance shared with other captures. One portion must have been taken for this capture.
     pub shared: Option<Arc<Allowance>>,
 }
 
-/// The limit that ended a capture before its port.
+/// The limit that ended a capture before its port was detached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReachedLimit {
-    /// Its file has reached its limit, this many bytes.
+    /// The file has reached the limit of this many bytes.
     Limit(u64),
-    /// Its user's captures have used all their portions, this many.
+    /// The user's captures have taken all of this many portions.
     Quota(u64),
 }
 
 impl ReachedLimit {
-    /// Bounds another process's value, so that its bytes can be computed.
+    /// Bounds a value from another process, so that its number of bytes does not overflow.
     pub(crate) fn bounded(self) -> ReachedLimit {
         match self {
             ReachedLimit::Quota(portions) => ReachedLimit::Quota(portions.min(u64::MAX >> 24)),
@@ -89,13 +91,13 @@ impl fmt::Display for ReachedLimit {
         match self {
             ReachedLimit::Limit(bytes) => write!(f, "ended at its limit of {} MiB", bytes >> 20),
             ReachedLimit::Quota(portions) => {
-                write!(f, "ended, because its user's captures have {} MiB, their quota", (portions * PORTION) >> 20)
+                write!(f, "ended: its user's captures have used their quota of {} MiB", (portions * PORTION) >> 20)
             }
         }
     }
 }
 
-/// Bytes written for a capture, and the limits left.
+/// Number of bytes written for a capture, checked against its limits.
 #[derive(Debug)]
 pub(crate) struct CaptureProgress {
     limit: CaptureLimit,
@@ -115,20 +117,20 @@ impl CaptureProgress {
         CaptureProgress { limit, bytes, portions }
     }
 
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Portions taken for it.
+    /// Number of portions taken for the file.
     pub(crate) fn portions(&self) -> u64 {
         self.portions
     }
 
-    /// Counts bytes to write.
+    /// Counts `bytes` to be written.
     ///
     /// # Errors
-    /// The limit that forbids them.
+    /// The limit that they would exceed.
     pub(crate) fn add(&mut self, bytes: u64) -> Result<(), ReachedLimit> {
         let after = self.bytes + bytes;
         if let Some(most) = self.limit.bytes.filter(|most| after > *most) {
@@ -151,7 +153,7 @@ impl CaptureProgress {
 mod tests {
     use super::*;
 
-    /// Objective: a capture ends at the first frame that exceeds its own limit or the shared allowance.
+    /// Objective: a capture ends at the first frame that would exceed its own limit or the shared allowance.
     #[test]
     fn a_capture_ends_at_the_first_excess_frame() {
         let shared = Arc::new(Allowance::new(3));

@@ -1,12 +1,12 @@
-//! pcapng: blocks of a type, a length, a body and the length again (draft-ietf-opsawg-pcapng). Section and interface
-//! descriptions are kept, frames are read, all other blocks are skipped.
+//! The pcapng format: blocks, each with a type, a length, a body and the length again (draft-ietf-opsawg-pcapng).
+//! Section headers, interface descriptions and frames are read; all other blocks are skipped.
 
 use std::io::Read;
 use std::time::Duration;
 
 use crate::source::{PcapByteOrder, PcapSource, RecordHead, SourceFault};
 
-/// First bytes of a section, in either byte order.
+/// Block type of a section header, the same in either byte order.
 pub(crate) const SECTION_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -14,9 +14,9 @@ const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Bytes of type, length and the second length.
+/// Length in bytes of a block's type and both lengths.
 const FRAMING: u32 = 12;
-/// Most interfaces of a section: bounds the memory for a hostile file.
+/// Maximum number of interfaces of a section, which bounds the memory for a hostile file.
 const MAX_INTERFACES: usize = 65_536;
 const ETHERNET: u16 = 1;
 
@@ -24,10 +24,10 @@ const OPT_END: u16 = 0;
 const OPT_TSRESOL: u16 = 9;
 const OPT_TSOFFSET: u16 = 14;
 
-/// The properties of an interface that its frames need.
+/// The properties of an interface that are needed to read its frames.
 #[derive(Clone, Copy, Debug)]
 struct NgInterface {
-    /// Bytes captured of a frame; 0: all.
+    /// Maximum number of bytes captured of a frame; 0: all.
     snaplen: u32,
     clock: NgClock,
 }
@@ -42,14 +42,14 @@ struct NgClock {
 }
 
 impl NgClock {
-    /// Without options: microseconds since 1970.
+    /// The clock of an interface without options: microseconds since 1970.
     const DEFAULT: NgClock = NgClock { resolution: 6, offset: 0 };
 
     fn time(self, ticks: u64) -> Duration {
         let ticks = u128::from(ticks);
         let n = u32::from(self.resolution & 0x7f);
         let nanos = match (self.resolution & 0x80 != 0, n) {
-            // 64 + 30 bits at most.
+            // The product has at most 64 + 30 bits.
             (true, _) => (ticks * 1_000_000_000) >> n,
             (false, 0..=9) => ticks * 10u128.pow(9 - n),
             (false, _) => 10u128.checked_pow(n - 9).map_or(0, |unit| ticks / unit),
@@ -64,7 +64,7 @@ impl NgClock {
 struct NgBlock {
     kind: u32,
     total: u32,
-    /// Bytes of the body not read yet.
+    /// Number of bytes of the body not read yet.
     left: u32,
 }
 
@@ -73,10 +73,10 @@ impl NgBlock {
         matches!(self.kind, OLD_PACKET | SIMPLE_PACKET | ENHANCED_PACKET)
     }
 
-    /// Accounts for `len` bytes of the body.
+    /// Subtracts `len` bytes from the rest of the body.
     fn claim(&mut self, len: usize) -> Result<(), SourceFault> {
         let left = u32::try_from(len).ok().and_then(|len| self.left.checked_sub(len));
-        self.left = left.ok_or(SourceFault::Bad("a block shorter than what it holds"))?;
+        self.left = left.ok_or(SourceFault::Bad("a block shorter than its contents"))?;
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl NgBlock {
         source.skip(len)
     }
 
-    /// Skips the rest of the body and checks the length after it.
+    /// Skips the rest of the body, and checks the length behind it.
     fn end<R: Read>(mut self, source: &mut PcapSource<R>, order: PcapByteOrder) -> Result<(), SourceFault> {
         self.skip(source, self.left)?;
         let mut total = [0; 4];
@@ -104,12 +104,13 @@ impl NgBlock {
 pub(crate) struct NgFile {
     order: PcapByteOrder,
     interfaces: Vec<NgInterface>,
-    /// A packet block whose type and length have been read.
+    /// A packet block whose type and length have been read already.
     ahead: Option<NgBlock>,
 }
 
 impl NgFile {
-    /// Reads from after the first four bytes up to the first frame: a file of another link type is refused immediately.
+    /// Reads the file from behind the first four bytes up to the first frame, so that a file of another link type is
+    /// refused immediately.
     pub(crate) fn begin<R: Read>(source: &mut PcapSource<R>) -> Result<NgFile, SourceFault> {
         let mut length = [0; 4];
         source.fill(&mut length)?;
@@ -144,7 +145,7 @@ impl NgFile {
         }
     }
 
-    /// Type and length of the next block (§3.1); `None` at the end.
+    /// Reads type and length of the next block (§3.1); `None` at the end.
     fn header<R: Read>(&mut self, source: &mut PcapSource<R>) -> Result<Option<NgBlock>, SourceFault> {
         let mut words = [[0; 4]; 2];
         if !source.begin(words.as_flattened_mut())? {
@@ -157,7 +158,7 @@ impl NgFile {
         block(self.order.u32(kind), self.order.u32(length)).map(Some)
     }
 
-    /// Reads a section's byte order, which gives its length (§4.1).
+    /// Reads a section's byte order, which is needed to decode its length (§4.1).
     fn section<R: Read>(&mut self, source: &mut PcapSource<R>, length: [u8; 4]) -> Result<NgBlock, SourceFault> {
         let mut magic = [0; 4];
         source.fill(&mut magic)?;
@@ -190,7 +191,7 @@ impl NgFile {
         }
     }
 
-    /// Interface Description Block (§4.2).
+    /// Reads an Interface Description Block (§4.2).
     fn interface<R: Read>(&mut self, mut block: NgBlock, source: &mut PcapSource<R>) -> Result<(), SourceFault> {
         let mut fields = [[0; 4]; 2];
         block.fill(source, fields.as_flattened_mut())?;
@@ -233,8 +234,8 @@ impl NgFile {
         Ok(clock)
     }
 
-    /// Enhanced Packet Block (§4.3) and its predecessor (Appendix A), which differ in the width of the interface's
-    /// number.
+    /// Reads an Enhanced Packet Block (§4.3) or an obsolete Packet Block (Appendix A); they differ in the width of the
+    /// interface's index.
     fn packet<R: Read>(
         &self,
         mut b: NgBlock,
@@ -255,7 +256,7 @@ impl NgFile {
         Ok(RecordHead { time, orig_len: orig_len.max(len) })
     }
 
-    /// Simple Packet Block (§4.4): no time, and the first interface.
+    /// Reads a Simple Packet Block (§4.4): it has no time and belongs to the first interface.
     fn simple<R: Read>(
         &self,
         mut b: NgBlock,
@@ -276,14 +277,14 @@ impl NgFile {
     }
 
     fn interface_at(&self, number: u32) -> Result<&NgInterface, SourceFault> {
-        self.interfaces.get(number as usize).ok_or(SourceFault::Bad("a frame of an interface that is not described"))
+        self.interfaces.get(number as usize).ok_or(SourceFault::Bad("a frame of an undescribed interface"))
     }
 }
 
 fn block(kind: u32, total: u32) -> Result<NgBlock, SourceFault> {
     match total.checked_sub(FRAMING) {
         Some(left) if total.is_multiple_of(4) => Ok(NgBlock { kind, total, left }),
-        _ => Err(SourceFault::Bad("a block of an impossible length")),
+        _ => Err(SourceFault::Bad("a block of invalid length")),
     }
 }
 
@@ -291,7 +292,7 @@ fn block(kind: u32, total: u32) -> Result<NgBlock, SourceFault> {
 mod tests {
     use super::*;
 
-    /// Objective: every resolution, even an extreme one, gives its time without overflow.
+    /// Objective: ticks of every resolution, even extreme ones, convert to a time without overflow.
     #[test]
     fn no_resolution_overflows_the_time() {
         let time = |resolution, offset, ticks| NgClock { resolution, offset }.time(ticks);

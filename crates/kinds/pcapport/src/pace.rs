@@ -8,26 +8,26 @@ use std::time::Duration;
 pub enum ReplayPace {
     /// As fast as possible.
     Fast,
-    /// With the recorded gaps divided by this factor.
+    /// With the recorded gaps between frames divided by this factor.
     Recorded(Speed),
-    /// This many frames per second, evenly spaced.
+    /// With this many frames per second, evenly spaced.
     Rate(NonZeroU64),
 }
 
 impl ReplayPace {
-    /// The pace for a user's factor: 0 is as fast as possible, 1 as recorded, 2 twice as fast. `None` if the factor is
+    /// Returns the pace for a factor: 0 is as fast as possible, 1 as recorded, 2 twice as fast. `None` if the factor is
     /// negative or not finite.
     pub fn times(factor: f64) -> Option<ReplayPace> {
         if factor == 0.0 { Some(ReplayPace::Fast) } else { Speed::new(factor).map(ReplayPace::Recorded) }
     }
 }
 
-/// A factor above 0, finite.
+/// A finite factor above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed(f64);
 
 impl Speed {
-    /// As recorded.
+    /// The factor 1: as recorded.
     pub const ONE: Speed = Speed(1.0);
 
     /// Creates a factor; `None` unless it is above 0 and finite.
@@ -36,13 +36,13 @@ impl Speed {
     }
 }
 
-/// Turns recorded times into send times, frame by frame. These never go backwards, whatever the recording: a frame
-/// recorded before its predecessor is sent right after it.
+/// Converts recorded times to send times, frame by frame. Send times never go backwards: a frame with an earlier
+/// recorded time than its predecessor is sent right after it.
 #[derive(Debug)]
 pub struct Pacer {
     pace: ReplayPace,
     frames: u64,
-    /// Start of this pass over the recording, and the time of its first frame.
+    /// Send time at the start of this pass over the recording, and the recorded time of its first frame.
     begun: Duration,
     first: Option<Duration>,
     /// The latest time recorded in this pass.
@@ -50,8 +50,8 @@ pub struct Pacer {
     last: Duration,
 }
 
-/// Frames recorded out of order are closer than this. A clock that goes back further was set: later frames have times
-/// on the new clock, and their gaps count.
+/// Frames recorded out of order differ by less than this. If recorded times go back further, the recording clock was
+/// set back: gaps of later frames then count on the new clock.
 const BACK: Duration = Duration::from_secs(1);
 
 impl Pacer {
@@ -60,24 +60,25 @@ impl Pacer {
         Pacer { pace, frames: 0, begun: Duration::ZERO, first: None, latest: Duration::ZERO, last: Duration::ZERO }
     }
 
-    /// Creates a pacer that has sent `frames` frames in passes over the recording, the last of them at `last`.
+    /// Creates a pacer that continues after `frames` frames in earlier passes, the last of them sent at `last`.
     pub(crate) fn after(pace: ReplayPace, frames: u64, last: Duration) -> Self {
         Pacer { frames, begun: last, last, ..Pacer::new(pace) }
     }
 
-    /// Number of frames timed, and the send time of the last.
+    /// Number of frames so far, and the send time of the last one.
     pub(crate) fn done(&self) -> (u64, Duration) {
         (self.frames, self.last)
     }
 
-    /// Restarts the recording: its first frame follows the last one immediately (at a fixed rate, evenly).
+    /// Starts another pass over the recording. Its first frame follows the last one immediately, or evenly spaced at a
+    /// fixed rate.
     pub fn again(&mut self) {
         self.begun = self.last;
         self.first = None;
         self.latest = Duration::ZERO;
     }
 
-    /// Send time of the next frame, recorded at `time`, since the start of sending.
+    /// Returns the send time of the next frame, recorded at `time`, since the start of sending.
     pub fn due(&mut self, time: Duration) -> Duration {
         let due = match self.pace {
             ReplayPace::Fast => Duration::ZERO,
@@ -117,8 +118,8 @@ mod tests {
         assert_eq!([1000, 1010].map(|t| p.due(MS(t))), [15, 20].map(MS));
     }
 
-    /// Objective: after a clock is set back, later gaps are kept; frames out of order do not count as that.
-    /// taken for that.
+    /// Objective: after the recording clock is set back, later gaps are kept; frames out of order do not count as a
+    /// clock set back.
     #[test]
     fn gaps_are_kept_after_a_clock_goes_back() {
         let mut p = Pacer::new(ReplayPace::times(1.0).unwrap());
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!([90_000, 90_010].map(|t| p.due(MS(t))), [60, 70].map(MS));
     }
 
-    /// Objective: a rate is even, across passes too, and ignores recorded times.
+    /// Objective: a fixed rate is even, also across passes, and ignores recorded times.
     #[test]
     fn a_rate_is_even_across_passes() {
         let mut p = Pacer::new(ReplayPace::Rate(NonZeroU64::new(1000).unwrap()));
@@ -146,7 +147,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: for all recorded times and factors, nothing panics and sending never goes backwards.
+        /// Objective: for all recorded times and factors, nothing panics and send times never go backwards.
         #[test]
         fn sending_never_goes_backwards(
             factor in 1e-300f64..1e300,

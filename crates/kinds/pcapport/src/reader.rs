@@ -1,8 +1,9 @@
-//! Reads a capture, in memory bounded by its longest frame.
+//! Reads captures, in memory bounded by the longest frame.
 //!
-//! The formats are parsed here, not by `pcap-file`: its reader refuses frames cut by a snaplen, takes all pcapng time
-//! stamps for nanoseconds, and returns a simple packet's padding as part of the frame
-//! (docs/adr/0024-captures-are-read-by-ourselves.md). Its writer is right, and the tests cross-check both.
+//! The formats are parsed here and not by `pcap-file`, whose reader refuses frames truncated by a snaplen, interprets
+//! all pcapng time stamps as nanoseconds, and returns a simple packet's padding as part of the frame
+//! (docs/adr/0024-captures-are-read-by-ourselves.md). Its writer is correct, and tests check reader and writer against
+//! each other.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,7 +20,7 @@ use crate::source::{PcapSource, SourceFault};
 /// A captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcapFrame<'a> {
-    /// The time stamp, since 1970; zero if the file has none (pcapng's simple packets).
+    /// The time stamp, since 1970; zero if the record has none (pcapng's simple packets).
     pub time: Duration,
     /// Length on the wire in bytes.
     pub orig_len: u32,
@@ -27,7 +28,7 @@ pub struct PcapFrame<'a> {
     pub bytes: &'a [u8],
 }
 
-/// An error reading a capture, at its start or later.
+/// An error in reading a capture.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The file does not exist or may not be read.
@@ -39,11 +40,11 @@ pub enum ReadError {
         source: std::io::Error,
     },
     /// Reading failed.
-    #[error("cannot read the capture on at byte {at}, after {frames} frames: {source}")]
+    #[error("cannot read the capture at byte {at}, after {frames} frames: {source}")]
     Io {
         /// Offset of the record being read.
         at: u64,
-        /// Whole frames before it.
+        /// Number of complete frames before it.
         frames: u64,
         /// The system's error.
         source: std::io::Error,
@@ -60,25 +61,27 @@ pub enum ReadError {
         /// Name of the link type, or its number.
         name: String,
     },
-    /// The file ends inside a record. All earlier frames were read.
-    #[error("the capture is cut in the record at byte {at}, after {frames} whole frames: copy or record it again")]
+    /// The file ends inside a record. All frames before it were read.
+    #[error(
+        "the capture is truncated in the record at byte {at}, after {frames} whole frames: copy or record it again"
+    )]
     Truncated {
         /// Offset of the incomplete record.
         at: u64,
-        /// Whole frames before it.
+        /// Number of complete frames before it.
         frames: u64,
     },
-    /// Another process's error.
+    /// An error that another process reported.
     #[error("{0}")]
     Earlier(String),
-    /// A record is invalid, so later ones cannot be found.
+    /// A record is invalid, so that later ones cannot be found.
     #[error("the capture is damaged at byte {at}, after {frames} frames: {what}")]
     Damaged {
-        /// Offset of that record.
+        /// Offset of the record.
         at: u64,
-        /// Frames before it.
+        /// Number of frames before it.
         frames: u64,
-        /// The impossible value.
+        /// The invalid value.
         what: &'static str,
     },
 }
@@ -110,7 +113,7 @@ pub struct PcapReader<R = File> {
 }
 
 impl PcapReader<File> {
-    /// Opens a pcap or pcapng file, recognized by its first bytes.
+    /// Opens a pcap or pcapng file; its first bytes decide the format.
     ///
     /// # Errors
     /// [`ReadError`] if the file cannot be opened, or does not begin as a capture of Ethernet frames.
@@ -120,7 +123,7 @@ impl PcapReader<File> {
 }
 
 impl<R: Read> PcapReader<R> {
-    /// Reads a capture's header; buffers by itself.
+    /// Reads a capture's header from `from`, which need not be buffered.
     ///
     /// # Errors
     /// [`ReadError`] if the input cannot be read, or does not begin as a capture of Ethernet frames.
@@ -130,12 +133,11 @@ impl<R: Read> PcapReader<R> {
         Ok(PcapReader { source, kind, data: Vec::new(), frames: 0, ended: false })
     }
 
-    /// The next frame; `None` at the end, and after an error.
+    /// Reads the next frame; `None` at the end, and after an error.
     ///
     /// # Errors
-    /// After the last whole frame: [`ReadError::Truncated`] for a truncated file; [`ReadError::Damaged`];
-    /// [`ReadError::LinkType`] if pcapng describes another kind of interface in the middle of the file;
-    /// [`ReadError::Io`].
+    /// Returned after the last valid frame: [`ReadError::Truncated`], [`ReadError::Damaged`], [`ReadError::Io`], or
+    /// [`ReadError::LinkType`] if a pcapng file describes another type of interface in the middle.
     pub fn next_frame(&mut self) -> Result<Option<PcapFrame<'_>>, ReadError> {
         if self.ended {
             return Ok(None);
@@ -161,13 +163,13 @@ impl<R: Read> PcapReader<R> {
         }
     }
 
-    /// Frames read so far.
+    /// Number of frames read so far.
     pub fn frames(&self) -> u64 {
         self.frames
     }
 }
 
-/// The format, with its header.
+/// Recognizes the format and reads the header.
 fn begin<R: Read>(source: &mut PcapSource<R>) -> Result<ReaderKind, SourceFault> {
     let mut magic = [0; 4];
     if !source.begin(&mut magic)? {

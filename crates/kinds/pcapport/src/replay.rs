@@ -1,7 +1,7 @@
 //! A capture file as an ingress.
 //!
-//! A separate thread reads ahead, so no worker waits for a disk. Chunks of frames go to the ingress and come back once
-//! the switch has released them:
+//! A separate thread, the feeder, reads ahead, so that no worker waits for a disk. It passes chunks of frames to the
+//! ingress, which returns them once the switch has released their frames:
 //!
 //! ```text
 //!             ── filled ──►             push
@@ -10,9 +10,9 @@
 //!     └─────── empty ◄─────────┘
 //! ```
 //!
-//! One timer wakes the worker: the feeder fires it when it hands over a chunk, and the ingress sets it to the next
-//! frame's send time. The order does not matter: the ingress sets it only while it has frames, and checks for a new
-//! chunk whenever it has none; a chunk that arrives after that check fires the timer after it.
+//! One timer wakes the worker. The feeder fires it after passing a chunk, and the ingress sets it to the next frame's
+//! send time. No wake-up is lost: the ingress sets the timer only while it has frames, and whenever it has none it
+//! checks for a chunk; the feeder fires the timer for a chunk that arrives after that check.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -41,26 +41,26 @@ mod state;
 use feeder::PositionedFile;
 pub use state::ReplayState;
 
-/// A frame of a replay, and the origin of its send time.
+/// The position of a frame in a replay, and the base of its send time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FrameMark {
-    /// The number of passes before this one.
+    /// Number of passes before this one.
     pass: u64,
-    /// The frame's number in its pass.
+    /// Index of the frame in its pass.
     frame: u64,
-    /// Number of frames in earlier passes, and the start of this pass.
+    /// Number of frames in earlier passes, and the start of this pass since the start of the replay.
     before: u64,
     begins: Duration,
 }
 
-/// A file to replay, its path for error messages, and the position of its first byte.
+/// A file to replay, its path for error messages, and the position of the first byte to replay.
 struct ReplayInput<'a> {
     file: Arc<File>,
     path: &'a Path,
     at: u64,
 }
 
-/// Number of chunks in flight in each direction, and the size of one.
+/// Number of chunks, and the size of one in bytes and frames.
 const CHUNKS: usize = 8;
 const CHUNK_BYTES: usize = 256 * 1024;
 const CHUNK_FRAMES: usize = 1024;
@@ -68,20 +68,20 @@ const CHUNK_FRAMES: usize = 1024;
 /// The options of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayOptions {
-    /// Number of times to send the file; 0: without end.
+    /// Number of times to send the file; 0: endlessly.
     pub passes: u64,
-    /// The speed.
+    /// Speed at which frames are sent.
     pub pace: ReplayPace,
 }
 
 impl Default for ReplayOptions {
-    /// Once, as fast as possible.
+    /// One pass, as fast as possible.
     fn default() -> Self {
         ReplayOptions { passes: 1, pace: ReplayPace::Fast }
     }
 }
 
-/// An error starting a replay.
+/// An error in starting a replay.
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// The file is not a capture, or cannot be opened.
@@ -92,7 +92,7 @@ pub enum ReplayError {
         /// The reason.
         source: ReadError,
     },
-    /// A pipe or device: its reader might wait forever, and it has no beginning to return to.
+    /// The file is a pipe or a device: reading it might block forever, and further passes are impossible.
     #[error("{} is not a regular file; pipe it into `netvale replay - PORT` instead", path.display())]
     NotAFile {
         /// The file.
@@ -103,18 +103,18 @@ pub enum ReplayError {
     System(#[from] std::io::Error),
 }
 
-/// State of a replay. It can be read from any thread at any time.
+/// Progress of a replay, for any thread.
 #[derive(Debug, Default)]
 pub struct ReplayStatus {
     finished: AtomicBool,
     passes: AtomicU64,
     error: OnceLock<ReadError>,
-    /// Position when its worker paused.
+    /// Position when the worker paused.
     settled: Mutex<ReplayState>,
 }
 
 impl ReplayStatus {
-    /// Whether all frames, or all before an error, have entered the switch: no more follow.
+    /// Whether the replay is over: all frames, or all frames before an error, have entered the switch.
     pub fn finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
@@ -124,7 +124,7 @@ impl ReplayStatus {
         self.passes.load(Ordering::Relaxed)
     }
 
-    /// The error that ended the replay early. Whole frames before it were sent.
+    /// The error that ended the replay early, if any. All whole frames before it were sent.
     pub fn error(&self) -> Option<&ReadError> {
         self.error.get()
     }
@@ -135,7 +135,7 @@ impl ReplayStatus {
 struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// Longest setting: an early wake-up at this interval costs nothing.
+    /// Maximum setting. An early wake-up at this interval costs nothing.
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
     fn new() -> rustix::io::Result<Alarm> {
@@ -143,9 +143,9 @@ impl Alarm {
         rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map(Alarm)
     }
 
-    /// Sets the timer to fire after `wait`, in place of its earlier setting.
+    /// Sets the timer to fire after `wait`, and replaces its earlier setting.
     fn set(&self, wait: Duration) {
-        // Zero would stop it.
+        // Zero would stop the timer.
         let wait = wait.clamp(Duration::from_nanos(1), Self::LONGEST);
         let value = Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
@@ -159,49 +159,50 @@ impl Alarm {
 
     fn drain(&self) {
         let mut times = [0; 8];
-        // An empty timer is fine.
+        // Fails if the timer has not fired.
         let _ = rustix::io::read(&self.0, &mut times);
     }
 }
 
-/// A capture file as an ingress. At the file's end, and after an error, it is idle for good.
+/// A capture file as an ingress. After the last pass, or after an error, it stays idle.
 ///
-/// It works alike at full speed and at a pace. Checking for frames may take a system call, so it is not cheap: the
-/// worker polls it after its timer has fired, and then while it has frames.
+/// Checking for frames may need a system call, so the ingress is not cheap ([`Ingress::is_cheap`]): a worker polls it
+/// after its timer has fired, and then while it has frames.
 pub struct PcapIngress {
     filled: Receiver<(FrameMark, Chunk)>,
     empty: SyncSender<Chunk>,
-    /// The current chunk, and the number of frames taken from it.
+    /// The current chunk, and the number of its frames that were taken.
     current: Option<(Chunk, usize)>,
-    /// The first frame of that chunk, or the next one.
+    /// Position of the current chunk's first frame, or of the next frame.
     mark: FrameMark,
     alarm: Arc<Alarm>,
-    /// Arrival of the first frame; the same on the clock shared by all processes.
+    /// When the first frame arrived, on two clocks; all processes share the second one.
     began: Option<(Instant, Duration)>,
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
-    /// Its notes, and the frame noted last.
+    /// Notes for a successor, and the position noted last.
     noted: NotedCounts,
     noted_at: FrameMark,
 }
 
 impl PcapIngress {
-    /// Opens a regular file and begins to read ahead.
+    /// Opens a regular file and starts to read ahead.
     ///
     /// # Errors
-    /// [`ReplayError`]; later damage of the file shows in [`ReplayStatus::error`].
+    /// [`ReplayError`]. Damage further on in the file is reported by [`ReplayStatus::error`].
     pub fn open(path: &Path, options: ReplayOptions, counters: Arc<RingCounters>) -> Result<Self, ReplayError> {
-        // Opening a named pipe then does not wait; regular files ignore it.
+        // With this flag, opening a named pipe does not block. Regular files ignore it.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
         let file = opened.map_err(|source| read_error(path, ReadError::Open { path: path.to_owned(), source }))?;
         Self::new(file, path, options, counters)
     }
 
-    /// Replays an open file from its position; further passes start at its beginning. `path` is for error messages.
+    /// Replays an open file from its current position; further passes start at the beginning of the file. `path` is for
+    /// error messages.
     ///
     /// # Errors
-    /// As [`PcapIngress::open`].
+    /// As for [`PcapIngress::open`].
     pub fn new(
         file: File,
         path: &Path,
@@ -211,14 +212,14 @@ impl PcapIngress {
         if !file.metadata()?.is_file() {
             return Err(ReplayError::NotAFile { path: path.to_owned() });
         }
-        // Bytes before the position are not part of the replay.
+        // Bytes before the current position are not part of the replay.
         let at = (&file).stream_position()?;
         let noted = NotedCounts::new().map_err(std::io::Error::from)?;
         let file = ReplayInput { file: Arc::new(file), path, at };
         Self::start(file, options, FrameMark::default(), noted, ReplayStatus::default(), counters)
     }
 
-    /// Starts the feeder, at `mark`.
+    /// Starts the feeder at position `mark`.
     fn start(
         replayed: ReplayInput<'_>,
         options: ReplayOptions,
@@ -232,7 +233,7 @@ impl PcapIngress {
         let (to_ingress, filled) = sync_channel(CHUNKS);
         let (empty, to_feeder) = sync_channel(CHUNKS);
         for _ in 0..CHUNKS {
-            // The channel has room for exactly these.
+            // Cannot fail: the channel has room for all chunks.
             let _ = empty.try_send(Chunk::new(CHUNK_BYTES, CHUNK_FRAMES));
         }
         let alarm = Arc::new(Alarm::new().map_err(std::io::Error::from)?);
@@ -244,19 +245,19 @@ impl PcapIngress {
             Arc::clone(&status),
             Arc::clone(&counters),
         );
-        // Detached: it ends when the ingress is dropped, or with the file.
+        // The thread is detached. It ends when the ingress is dropped, or at the end of the replay.
         std::thread::Builder::new().name("netvale-replay".into()).spawn(move || feeder.run(reader, &file))?;
         let current = None;
         let began = None;
         Ok(PcapIngress { filled, empty, current, mark, alarm, began, status, counters, noted, noted_at: mark })
     }
 
-    /// The state of the replay.
+    /// Progress of the replay.
     pub fn status(&self) -> &Arc<ReplayStatus> {
         &self.status
     }
 
-    /// Takes the next chunk, if one has arrived and the ingress has none.
+    /// If the ingress has no chunk, takes the next one that has arrived.
     fn refill(&mut self) {
         if self.current.is_some() {
             return;
@@ -286,7 +287,7 @@ fn read_error(path: &Path, source: ReadError) -> ReplayError {
 }
 
 impl Ingress for PcapIngress {
-    // SAFETY: frames lie in `current`'s chunk, kept until `release`; this only advances in it.
+    // SAFETY: frames are in `current`'s chunk, which is kept until `release`; `take` only advances in it.
     unsafe fn take(&mut self, batch: &mut Batch) {
         self.refill();
         if self.current.is_none() {
@@ -301,7 +302,7 @@ impl Ingress for PcapIngress {
                 self.alarm.set(entry.time - elapsed);
                 break;
             }
-            // SAFETY: `data` lies in the buffer of `current`'s chunk.
+            // SAFETY: `data` is in the buffer of `current`'s chunk.
             // - It stays allocated and in place: a Vec's buffer does not move with it, a chunk never grows, and self
             //   keeps the chunk until `release`.
             // - It is not written meanwhile: the feeder gets the chunk back only in `release`.
@@ -320,14 +321,14 @@ impl Ingress for PcapIngress {
         if let Some((mut chunk, _)) = self.current.take_if(|(chunk, next)| *next == chunk.frames()) {
             self.mark.frame += chunk.frames() as u64;
             chunk.clear();
-            // The channel has a place for each chunk. A feeder that has ended needs none.
+            // Fails only if the feeder has ended: the channel has room for each chunk.
             let _ = self.empty.try_send(chunk);
         }
         self.note();
     }
 
     fn arm(&mut self) -> bool {
-        // The timer wakes a level-triggered sleeper.
+        // Arming is unnecessary: the timer is polled level-triggered.
         false
     }
 

@@ -1,24 +1,24 @@
-//! Input that may end anywhere, with untrusted length fields.
+//! Buffered input that may end anywhere and whose length fields are untrusted.
 
 use std::io::{BufReader, ErrorKind, Read};
 use std::time::Duration;
 
-/// Longest captured frame that is read, in bytes; libpcap's limit, too (`MAXIMUM_SNAPLEN`). A record with a greater
-/// length is damaged, and nothing is allocated for it. The file's own snaplen does not help: some files exceed it.
+/// Maximum length of a captured frame in bytes, as in libpcap (`MAXIMUM_SNAPLEN`). A record with a greater length is
+/// damaged, and nothing is allocated for it. The file's own snaplen is no limit, because some files exceed it.
 pub const MAX_CAPTURED: u32 = 262_144;
 
 const BUFFER: usize = 64 * 1024;
 
-/// An error that ends reading; the reader adds its position.
+/// An error that ends reading. The reader adds the position.
 #[derive(Debug)]
 pub(crate) enum SourceFault {
-    /// The first bytes are of neither format.
+    /// The first bytes belong to neither format.
     Magic([u8; 4]),
     /// The input ends inside a record.
     Cut,
     /// A field has an impossible value.
     Bad(&'static str),
-    /// Frames that are not Ethernet.
+    /// The frames are not Ethernet.
     LinkType(u32),
     /// The system's error.
     Io(std::io::Error),
@@ -68,7 +68,7 @@ impl PcapByteOrder {
     }
 }
 
-/// A buffered input that knows its position.
+/// A buffered input that tracks its position.
 pub(crate) struct PcapSource<R> {
     from: BufReader<R>,
     at: u64,
@@ -85,7 +85,7 @@ impl<R: Read> PcapSource<R> {
         self.record
     }
 
-    /// Begins a record: fills `to`, or returns false at the end of the input.
+    /// Begins a record and fills `to`. Returns false at the end of the input.
     pub(crate) fn begin(&mut self, to: &mut [u8]) -> Result<bool, SourceFault> {
         self.record = self.at;
         match self.some(to)? {
@@ -95,12 +95,12 @@ impl<R: Read> PcapSource<R> {
         }
     }
 
-    /// Fills `to`.
+    /// Fills `to`, which must not reach beyond the end of the input.
     pub(crate) fn fill(&mut self, to: &mut [u8]) -> Result<(), SourceFault> {
         if self.some(to)? == to.len() { Ok(()) } else { Err(SourceFault::Cut) }
     }
 
-    /// Fills as much of `to` as the input has.
+    /// Fills as much of `to` as the input has. Returns the number of bytes.
     fn some(&mut self, to: &mut [u8]) -> Result<usize, SourceFault> {
         let mut done = 0;
         while let Some(rest) = to.get_mut(done..).filter(|r| !r.is_empty()) {
@@ -115,7 +115,7 @@ impl<R: Read> PcapSource<R> {
         Ok(done)
     }
 
-    /// Reads a frame of the record's length `len` into `data`.
+    /// Reads a frame of `len` bytes, as the record states, into `data`.
     pub(crate) fn frame(&mut self, len: u32, data: &mut Vec<u8>) -> Result<(), SourceFault> {
         if len > MAX_CAPTURED {
             return Err(SourceFault::Bad("a frame longer than 262144 bytes"));

@@ -1,4 +1,4 @@
-//! Writes a capture.
+//! Writes captures.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -14,21 +14,21 @@ use thiserror::Error;
 use crate::source::MAX_CAPTURED;
 
 const BUFFER: usize = 256 * 1024;
-/// Bytes of a pcap record, and of a pcapng enhanced packet block without options, without the frame.
+/// Length in bytes of a pcap record, and of a pcapng enhanced packet block without options, each without the frame.
 pub(crate) const PCAP_RECORD: usize = 16;
 const NG_BLOCK: usize = 32;
 
-/// The file's format.
+/// Format of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PcapFormat {
-    /// pcap, time stamps in nanoseconds, from 1970 to 2106.
+    /// pcap, with time stamps in nanoseconds from 1970 to 2106.
     Pcap,
-    /// pcapng, time stamps in nanoseconds, from 1970 to 2554.
+    /// pcapng, with time stamps in nanoseconds from 1970 to 2554.
     PcapNg,
 }
 
 impl PcapFormat {
-    /// The format for a file's name: pcapng for `*.pcapng` and `*.ntar`, else pcap.
+    /// Returns the format that a file's name implies: pcapng for `*.pcapng` and `*.ntar`, otherwise pcap.
     pub fn of(path: &Path) -> PcapFormat {
         let ng = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pcapng") || e.eq_ignore_ascii_case("ntar"));
         if ng { PcapFormat::PcapNg } else { PcapFormat::Pcap }
@@ -44,10 +44,10 @@ pub enum PcapDirection {
     Out,
 }
 
-/// An error that keeps a capture from being written: a full disk, or a pipe whose reader has left.
+/// An error in writing a capture, for example a full disk, or a pipe whose reader has closed it.
 #[derive(Debug, Error)]
 #[error(
-    "cannot write {}: {source}; what follows is not captured",
+    "cannot write {}: {source}; later frames are not captured",
     path.as_deref().unwrap_or(Path::new("the capture")).display()
 )]
 pub struct WriteError {
@@ -66,10 +66,10 @@ impl WriteError {
     }
 }
 
-/// Writes a capture through a buffer. Call [`PcapWriter::finish`]: only its result shows whether everything reached
-/// the file.
+/// Writes a capture through a buffer. Only the result of [`PcapWriter::finish`] shows whether everything reached the
+/// file.
 ///
-/// After an error it stops: the error is returned once, later frames are counted in [`PcapWriter::lost`], and the
+/// After an error, the writer stops: it returns the error once and counts later frames in [`PcapWriter::lost`]. The
 /// file keeps earlier frames.
 pub struct PcapWriter<W: Write> {
     to: BufWriter<W>,
@@ -81,7 +81,7 @@ pub struct PcapWriter<W: Write> {
 }
 
 impl PcapWriter<File> {
-    /// Creates or truncates the file, and begins a capture of Ethernet frames. Errors will name the file.
+    /// Creates or truncates the file, and starts a capture of Ethernet frames. Error messages contain the path.
     ///
     /// # Errors
     /// [`WriteError`] if the file cannot be created, or its header cannot be written.
@@ -92,7 +92,7 @@ impl PcapWriter<File> {
 }
 
 impl<W: Write> PcapWriter<W> {
-    /// Begins a capture of Ethernet frames.
+    /// Starts a capture of Ethernet frames.
     ///
     /// # Errors
     /// [`WriteError`] if the header cannot be written.
@@ -102,18 +102,18 @@ impl<W: Write> PcapWriter<W> {
         Ok(PcapWriter { to, format, path: None, stopped: false, written: 0, lost: 0 })
     }
 
-    /// Continues a capture of `written` frames; `lost` is the number of frames after an error, if it had one.
+    /// Continues a capture of `written` frames. If it ended with an error, `lost` is the number of frames lost since.
     pub(crate) fn continued(to: W, format: PcapFormat, written: u64, lost: Option<u64>) -> Self {
         let to = BufWriter::with_capacity(BUFFER, to);
         PcapWriter { to, format, path: None, stopped: lost.is_some(), written, lost: lost.unwrap_or(0) }
     }
 
-    /// Names the file in later errors.
+    /// Sets the path for later error messages.
     pub fn named(self, path: &Path) -> Self {
         PcapWriter { path: Some(path.to_owned()), ..self }
     }
 
-    /// Appends a frame captured whole at `time` (since 1970; later times than the format knows become its latest).
+    /// Appends a whole frame, captured at `time` since 1970. Times beyond the format's range become its latest time.
     ///
     /// # Errors
     /// [`WriteError`] if writing fails, the first time only.
@@ -121,7 +121,7 @@ impl<W: Write> PcapWriter<W> {
         self.write_cut(time, frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
     }
 
-    /// Appends the kept part of a frame of `orig_len` bytes, at most [`MAX_CAPTURED`] bytes of it.
+    /// Appends the kept bytes of a frame of `orig_len` bytes, at most [`MAX_CAPTURED`].
     ///
     /// # Errors
     /// [`WriteError`] if writing fails, the first time only.
@@ -142,7 +142,7 @@ impl<W: Write> PcapWriter<W> {
         noted
     }
 
-    /// Bytes in the file for a frame of which `len` bytes are kept.
+    /// Number of bytes that a frame takes in the file if `len` bytes of it are kept.
     pub fn size_of(&self, len: usize) -> u64 {
         let len = len.min(MAX_CAPTURED as usize);
         let bytes = match self.format {
@@ -152,13 +152,14 @@ impl<W: Write> PcapWriter<W> {
         bytes as u64
     }
 
-    /// Whether a frame of which `len` bytes are kept fits the buffer: then nothing is written to the file yet.
+    /// Whether a frame of which `len` bytes are kept fits into the buffer, so that appending it does not write to the
+    /// file.
     pub(crate) fn has_room(&self, len: usize) -> bool {
         let room = self.to.capacity() - self.to.buffer().len();
         self.size_of(len) < room as u64
     }
 
-    /// Writes out the buffer.
+    /// Writes the buffer to the file.
     ///
     /// # Errors
     /// [`WriteError`] if writing fails, the first time only.
@@ -170,7 +171,7 @@ impl<W: Write> PcapWriter<W> {
         self.note(flushed)
     }
 
-    /// Writes out the buffer and ends the capture.
+    /// Writes the buffer to the file and ends the capture.
     ///
     /// # Errors
     /// [`WriteError`] if writing failed and the error was not returned before.
@@ -178,17 +179,17 @@ impl<W: Write> PcapWriter<W> {
         self.flush()
     }
 
-    /// Frames written, at least to the buffer.
+    /// Number of frames written, at least to the buffer.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Frames after an error, and the one that met it.
+    /// Number of frames lost: the one at which the error occurred, and all later ones.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Stops at the first error.
+    /// Stops the writer if `result` is an error.
     fn note(&mut self, result: std::io::Result<()>) -> Result<(), WriteError> {
         result.map_err(|e| {
             self.stopped = true;
@@ -219,7 +220,7 @@ pub(crate) fn begin<W: Write>(to: &mut W, format: PcapFormat) -> std::io::Result
     }
 }
 
-/// Writes a pcap record. `pcap-file` cannot: its writers always begin a file.
+/// Writes a pcap record. `pcap-file` cannot append to a file: its writers always begin one.
 pub(crate) fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_len: u32) -> std::io::Result<()> {
     let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
     let header = [seconds, time.subsec_nanos(), frame.len() as u32, orig_len].map(u32::to_ne_bytes);
@@ -227,7 +228,7 @@ pub(crate) fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_le
     to.write_all(frame)
 }
 
-/// Writes a pcapng enhanced packet block, for the same reason.
+/// Writes a pcapng enhanced packet block, which `pcap-file` cannot append either.
 pub(crate) fn packet_block<W: Write>(
     to: &mut W,
     interface: u32,
@@ -252,7 +253,7 @@ pub(crate) fn packet_block<W: Write>(
     to.write_all(&total.to_ne_bytes())
 }
 
-/// The option `epb_flags` with a direction, and the end of options.
+/// Encodes the option `epb_flags` with a direction, and the end of options.
 fn flags(direction: PcapDirection) -> [u8; 12] {
     const EPB_FLAGS: [u16; 2] = [2, 4];
     let word: u32 = if direction == PcapDirection::In { 1 } else { 2 };

@@ -1,5 +1,5 @@
-//! Written captures are read back, foreign ones are read, and truncated or hostile ones end with a clear error in
-//! bounded memory.
+//! Tests of the formats: written captures are read back, captures of other programs are read, and truncated or hostile
+//! ones end with a clear error in bounded memory.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ fn written(format: PcapFormat, frames: &[(Duration, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// All whole frames, and the result at the file's end.
+/// Reads all whole frames. Returns them and the result at the end.
 fn read(bytes: &[u8]) -> (Frames, Result<(), ReadError>) {
     let mut frames = Vec::new();
     let mut reader = match PcapReader::new(bytes) {
@@ -44,7 +44,7 @@ fn five() -> Frames {
     (0..5u8).map(|i| (Duration::new(1_700_000_000 + u64::from(i), 123_456_789), vec![i; 60 + usize::from(i)])).collect()
 }
 
-/// A file in a chosen byte order, built by hand.
+/// A capture file in a chosen byte order, built by hand.
 struct Made {
     big: bool,
     bytes: Vec<u8>,
@@ -105,7 +105,7 @@ impl Made {
 }
 
 proptest! {
-    /// Objective: any frames at any times are read back unchanged, in both formats, by us and by `pcap-file`.
+    /// Objective: any frames with any times are read back unchanged in both formats, by our reader and by `pcap-file`.
     #[test]
     fn any_frames_read_back_unchanged(frames in prop::collection::vec(
         (
@@ -123,7 +123,7 @@ proptest! {
         }
     }
 
-    /// Objective: any bytes give frames within bounds and possibly an error, never a panic.
+    /// Objective: any bytes yield frames within bounds, and possibly an error, but never a panic.
     #[test]
     fn no_bytes_make_the_reader_panic(magic in prop::sample::select(vec![
         vec![0x0a, 0x0d, 0x0d, 0x0a, 0x1c, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0],
@@ -157,8 +157,8 @@ fn by_pcap_file(format: PcapFormat, mut bytes: &[u8]) -> Frames {
     frames
 }
 
-/// Objective: a file truncated at any byte gives its whole frames, then the offset of the incomplete record; truncated
-/// between two records it just ends.
+/// Objective: a file truncated at any byte yields its whole frames and then the offset of the incomplete record; a file
+/// truncated between two records just ends.
 #[test]
 fn a_file_cut_anywhere_yields_its_whole_frames() {
     let frames = five();
@@ -177,7 +177,7 @@ fn a_file_cut_anywhere_yields_its_whole_frames() {
                 Err(ReadError::Truncated { at, frames }) => {
                     assert!(!ends.contains(&cut), "{format:?} {cut}");
                     assert_eq!(frames, n as u64);
-                    // In the file's header: offset 0, or that of pcapng's interface.
+                    // Truncated in the header: at offset 0, or in pcapng's interface description.
                     let expected = if whole > 0 {
                         ends[n]
                     } else if cut > 28 {
@@ -193,7 +193,8 @@ fn a_file_cut_anywhere_yields_its_whole_frames() {
     }
 }
 
-/// Objective: microseconds and nanoseconds in either byte order are read, and frames cut by a snaplen.
+/// Objective: pcap files with microseconds or nanoseconds in either byte order are read, as are frames truncated by a
+/// snaplen.
 #[test]
 fn foreign_pcap_files_are_read() {
     for big in [false, true] {
@@ -201,7 +202,7 @@ fn foreign_pcap_files_are_read() {
             // The upper bits of the link type describe the frame check sequence.
             let mut file = Made::pcap(big, magic, 0x1400_0001);
             file.u32(7).u32(5).u32(60).u32(1514).raw(&[9; 60]);
-            // Longer than the header's snaplen of 96, as some programs write.
+            // A frame longer than the header's snaplen of 96, as some programs write.
             file.u32(8).u32(0).u32(200).u32(200).raw(&[8; 200]);
             let mut reader = PcapReader::new(&file.bytes[..]).unwrap();
             let frame = reader.next_frame().unwrap().unwrap();
@@ -248,7 +249,7 @@ fn foreign_pcapng_files_are_read() {
     }
 }
 
-/// Objective: other link types are refused by name, before any frame if the file's start shows them.
+/// Objective: other link types are refused with their names, before any frame if the file's start contains them.
 #[test]
 fn other_link_types_are_refused_by_name() {
     let name = |file: &Made| match PcapReader::new(&file.bytes[..]).err() {
@@ -260,7 +261,7 @@ fn other_link_types_are_refused_by_name() {
     assert_eq!(name(&Made::pcap(false, 0xa1b2_c3d4, 60_001)), "of link type 60001");
 }
 
-/// Objective: impossible lengths are reported as damage; nothing is allocated for them, and little is read.
+/// Objective: invalid lengths are reported as damage; nothing is allocated for them, and little is read.
 #[test]
 fn impossible_lengths_are_reported_as_damage() {
     let damage = |file: &Made| match read(&file.bytes) {
@@ -281,7 +282,7 @@ fn impossible_lengths_are_reported_as_damage() {
         file.block(kind, &b.bytes);
         file
     };
-    let short = "a block shorter than what it holds";
+    let short = "a block shorter than its contents";
     assert_eq!(damage(&with(6, &[0, 0, 0, 100, 100])), (1, short));
     assert_eq!(damage(&with(6, &[0, 0, 0, u32::MAX, 1])), (1, short));
     assert_eq!(damage(&with(6, &[0, 0])), (1, short));
@@ -289,16 +290,16 @@ fn impossible_lengths_are_reported_as_damage() {
     assert_eq!(damage(&with(1, &[1])), (1, short));
     // An option longer than its block.
     assert_eq!(damage(&with(1, &[1, 0, 0xffff_0001])), (1, short));
-    assert_eq!(damage(&with(6, &[5, 0, 0, 0, 0])), (1, "a frame of an interface that is not described"));
+    assert_eq!(damage(&with(6, &[5, 0, 0, 0, 0])), (1, "a frame of an undescribed interface"));
 
     let mut block = with(0x77, &[]);
     for total in [0, 8, 13, u32::MAX] {
         block.bytes.truncate(block.bytes.len().next_multiple_of(4));
         let mut file = Made { big: false, bytes: block.bytes.clone() };
         file.u32(6).u32(total);
-        assert_eq!(damage(&file), (1, "a block of an impossible length"), "{total}");
+        assert_eq!(damage(&file), (1, "a block of invalid length"), "{total}");
     }
-    // A block of 4 GiB that is missing: the file is just truncated.
+    // A block of 4 GiB of which most is missing: the file is just truncated.
     block.u32(0x77).u32(u32::MAX - 3).raw(&[0; 100]);
     assert!(matches!(read(&block.bytes), (f, Err(ReadError::Truncated { .. })) if f.len() == 1));
 
@@ -308,20 +309,19 @@ fn impossible_lengths_are_reported_as_damage() {
     assert_eq!(damage(&file), (1, "a block whose two lengths differ"));
 }
 
-/// Objective: a file that is not a capture is recognized, and the error for a compressed one tells the user to unpack
-/// it.
+/// Objective: a file that is not a capture is refused; the error for a compressed one suggests to unpack it.
 #[test]
 fn a_file_that_is_no_capture_is_recognized() {
     let text = |bytes: &[u8]| PcapReader::new(bytes).err().unwrap().to_string();
     assert!(text(b"hello, world").contains("it begins with the bytes [68, 65, 6c, 6c]"));
     assert!(text(&[0x1f, 0x8b, 8, 0]).contains("unpack it with gzip -d first"));
-    assert!(text(b"").contains("cut in the record at byte 0"));
+    assert!(text(b"").contains("truncated in the record at byte 0"));
     assert!(
         text(&Made { big: false, bytes: vec![0xd4, 0xc3, 0xb2, 0xa1] }.u32(1).raw(&[0; 16]).bytes).contains("version")
     );
 }
 
-/// Objective: frames and times beyond the formats' limits are cut and clamped, not refused.
+/// Objective: frames beyond the formats' limits are truncated and times are clamped, not refused.
 #[test]
 fn values_beyond_the_formats_are_clamped() {
     for format in FORMATS {
@@ -335,7 +335,7 @@ fn values_beyond_the_formats_are_clamped() {
     }
 }
 
-/// Objective: a full disk is an error, once, with the file's name; later frames are counted.
+/// Objective: a full disk is reported once, with the file's name; later frames are counted as lost.
 #[test]
 fn a_full_disk_is_an_error_once() {
     for format in FORMATS {
@@ -356,7 +356,7 @@ fn a_full_disk_is_an_error_once() {
 mod with_programs {
     use super::*;
 
-    /// Objective: tcpdump reads a written capture, to the nanosecond.
+    /// Objective: tcpdump reads a written capture with times in nanoseconds.
     #[test]
     fn tcpdump_reads_it() {
         if Command::new("tcpdump").arg("--version").output().is_err() {

@@ -11,10 +11,10 @@ pub struct NmreqOption {
     pub nro_next: u64,
     /// `NETMAP_REQ_OPT_*`: the type of the option. Written by the application.
     pub nro_reqtype: u32,
-    /// 0 if the option was accepted, else an errno: `EOPNOTSUPP` for an unknown one, `EINVAL` for each of two alike.
-    /// Written by the host.
+    /// 0 if the option was accepted, else an errno: `EOPNOTSUPP` for an unknown option, `EINVAL` for an option that
+    /// occurs twice. Written by the host.
     pub nro_status: u32,
-    /// Bytes of the option, for those of variable size; 0 for the others. Written by the application.
+    /// Size of an option of variable size, bytes; 0 for other options. Written by the application.
     pub nro_size: u64,
 }
 
@@ -24,7 +24,7 @@ assert_layout!(NmreqOption, size 24, { nro_next: 0, nro_reqtype: 8, nro_status: 
 pub const NETMAP_REQ_OPT_EXTMEM: u32 = 1;
 /// Eventfds for the sync loop: [`NmreqOptSyncKloopEventfds`].
 pub const NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS: u32 = 2;
-/// Go to CSB mode: [`NmreqOptCsb`].
+/// Switch to CSB mode: [`NmreqOptCsb`].
 pub const NETMAP_REQ_OPT_CSB: u32 = 3;
 /// Modes of the sync loop: [`NmreqOptSyncKloopMode`].
 pub const NETMAP_REQ_OPT_SYNC_KLOOP_MODE: u32 = 4;
@@ -35,11 +35,11 @@ pub const NETMAP_REQ_OPT_OFFSETS: u32 = 5;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqOptExtmem {
-    /// Common part.
+    /// Common header.
     pub nro_opt: NmreqOption,
     /// Address of the memory.
     pub nro_usrptr: u64,
-    /// Its size, and its division into pools; 0 for defaults.
+    /// Size of the memory, and its division into pools; 0 for defaults.
     pub nro_info: NmreqPoolsInfo,
 }
 
@@ -49,11 +49,11 @@ assert_layout!(NmreqOptExtmem, size 96, { nro_opt: 0, nro_usrptr: 24, nro_info: 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqOptCsb {
-    /// Common part.
+    /// Common header.
     pub nro_opt: NmreqOption,
-    /// Address of the array of [`crate::NmCsbAtok`], 64-byte aligned, an entry a bound ring, tx rings first.
+    /// Address of the array of [`crate::NmCsbAtok`], 64-byte aligned: an entry for each bound ring, tx rings first.
     pub csb_atok: u64,
-    /// Address of the array of [`crate::NmCsbKtoa`], likewise.
+    /// Address of the array of [`crate::NmCsbKtoa`], aligned and ordered likewise.
     pub csb_ktoa: u64,
 }
 
@@ -63,9 +63,9 @@ assert_layout!(NmreqOptCsb, size 40, { nro_opt: 0, csb_atok: 24, csb_ktoa: 32 })
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqOptOffsets {
-    /// Common part.
+    /// Common header.
     pub nro_opt: NmreqOption,
-    /// Largest offset the application will use, bytes.
+    /// Largest offset that the application will use, bytes.
     pub nro_max_offset: u64,
     /// Offset written to all slots at registration, bytes.
     pub nro_initial_offset: u64,
@@ -73,7 +73,7 @@ pub struct NmreqOptOffsets {
     pub nro_offset_bits: u32,
     /// Alignment that the application keeps for tx frames, bytes; 0 for none.
     pub nro_tx_align: u32,
-    /// Least distance between the offsets of two frames that share a buffer, bytes.
+    /// Minimum distance between the offsets of two frames that share a buffer, bytes.
     pub nro_min_gap: u64,
 }
 
@@ -81,12 +81,12 @@ assert_layout!(NmreqOptOffsets, size 56, {
     nro_opt: 0, nro_max_offset: 24, nro_initial_offset: 32, nro_offset_bits: 40, nro_tx_align: 44, nro_min_gap: 48,
 });
 
-/// `struct nmreq_opt_sync_kloop_eventfds`: the fixed part, 24 bytes; one [`NmEventfds`] a bound ring follows it,
-/// tx rings first. `nro_size` must count the whole exactly.
+/// `struct nmreq_opt_sync_kloop_eventfds`: the fixed part, 24 bytes. An [`NmEventfds`] for each bound ring follows, tx
+/// rings first. `nro_size` must be the exact size of the whole option.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqOptSyncKloopEventfds {
-    /// Common part.
+    /// Common header.
     pub nro_opt: NmreqOption,
 }
 
@@ -108,7 +108,7 @@ assert_layout!(NmEventfds, size 8, { ioeventfd: 0, irqfd: 4 });
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqOptSyncKloopMode {
-    /// Common part.
+    /// Common header.
     pub nro_opt: NmreqOption,
     /// [`NM_OPT_SYNC_KLOOP_DIRECT_TX`] and [`NM_OPT_SYNC_KLOOP_DIRECT_RX`].
     pub mode: u32,

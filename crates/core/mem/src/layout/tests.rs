@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(crate::test_config())]
-    /// Objective: no two objects overlap and all lie inside the region, whatever the sizes.
+    /// Objective: no two objects overlap and all are inside the region, whatever the sizes.
     #[test]
     fn objects_are_disjoint(rings in 1u32..40, slots in 2u32..3000, buf in 1u32..40, pipes in 0u32..9) {
         let l = Layout::new(RegionSizes::for_port(rings, slots, buf * 64, pipes, 7)).unwrap();
@@ -38,7 +38,7 @@ proptest! {
     }
 }
 
-/// Objective: sizes that the ABI cannot express are refused by name.
+/// Objective: sizes that the ABI cannot express are refused, with the name of the pool.
 #[test]
 fn bad_sizes_are_refused() {
     let ok = RegionSizes::for_port(2, 8, 2112, 0, 0);
@@ -75,8 +75,8 @@ fn is_sound(l: &Layout) -> bool {
     disjoint && parts[4].1 <= u128::from(l.total) && l.total <= MAX_REGION && l.total.is_multiple_of(PAGE)
 }
 
-/// Objective: each combination of boundary sizes, in all kinds of regions, is refused or laid out without overlap
-/// inside the region; an overflow would end this test.
+/// Objective: for each combination of boundary sizes, each kind of region is refused, or laid out without overlaps
+/// within its size; an overflow would end this test.
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn boundary_sizes_never_overflow() {
@@ -104,8 +104,8 @@ fn boundary_sizes_never_overflow() {
     assert!(laid > 1000 && refused > laid, "{laid} laid out, {refused} refused");
 }
 
-/// Objective: no number of rings, slots, pipes and extra buffers overflows; offsets of objects that do not exist lie
-/// behind the region, or in no mapping.
+/// Objective: no number of rings, slots, pipes and extra buffers causes an overflow; offsets of objects that do not
+/// exist are behind their pools.
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn no_overflow_for_ports() {

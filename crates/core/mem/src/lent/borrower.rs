@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::sealed::LentMode;
 use super::{EntryError, Lent, OneWorker};
 
-/// A worker's handle to a cell, for staying inside across calls: from taking a batch to releasing it.
+/// A worker's handle to a lent queue, with which the worker stays inside across calls, from taking a batch to its
+/// release.
 ///
-/// A reference ends when the worker leaves:
+/// References to the content end when the worker leaves:
 ///
 /// ```compile_fail,E0499
 /// use netvale_mem::lent::{Borrower, Lent};
@@ -24,15 +25,15 @@ pub struct Borrower<T> {
 }
 
 impl<T> Borrower<T> {
-    /// Creates a handle that is not inside.
+    /// Creates a handle. The worker is not inside yet.
     pub fn new(lent: Arc<Lent<T>>) -> Self {
         Borrower { lent, inside: false }
     }
 
-    /// Enters, without waiting, and stays until [`Borrower::leave`].
+    /// Enters, without waiting, and stays inside until [`Borrower::leave`].
     ///
     /// # Errors
-    /// [`EntryError`] if there is no content, or an excluding thread is inside.
+    /// [`EntryError`] if there is no content, or a thread is inside that excludes this worker.
     #[inline]
     pub fn enter(&mut self) -> Result<&mut T, EntryError> {
         if !self.inside {
@@ -42,15 +43,15 @@ impl<T> Borrower<T> {
         self.content().ok_or(EntryError::Empty)
     }
 
-    /// The content, if the handle is inside.
+    /// The content, if the worker is inside.
     #[inline]
     pub fn content(&mut self) -> Option<&mut T> {
-        // SAFETY: `inside` says that this handle, borrowed exclusively, is counted in `users`, which keeps all other
-        // threads out until `leave`; that takes the handle exclusively, so this reference has ended by then.
+        // SAFETY: `inside` means that `users` counts this handle, which is borrowed exclusively, and keeps all other
+        // threads out until `leave`. `leave` borrows the handle exclusively, so this reference has ended by then.
         if self.inside { unsafe { (*self.lent.content.get()).as_mut() } } else { None }
     }
 
-    /// Leaves, if inside.
+    /// Leaves, if the worker is inside.
     #[inline]
     pub fn leave(&mut self) {
         if std::mem::take(&mut self.inside) {
@@ -58,13 +59,13 @@ impl<T> Borrower<T> {
         }
     }
 
-    /// Whether it is inside.
+    /// Whether the worker is inside.
     #[inline]
     pub fn is_inside(&self) -> bool {
         self.inside
     }
 
-    /// Whether it is inside and must leave soon.
+    /// Whether the worker is inside and must leave soon.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.inside && self.lent.is_wanted()
@@ -73,7 +74,7 @@ impl<T> Borrower<T> {
     /// Enters, calls `look`, and leaves, for a worker that does not stay.
     ///
     /// # Errors
-    /// [`EntryError::Busy`] also if it is inside already.
+    /// Like [`Lent::enter`]; also [`EntryError::Busy`] if the worker is inside already.
     pub fn visit<R>(&mut self, look: impl FnOnce(&mut T) -> R) -> Result<R, EntryError> {
         if self.inside { Err(EntryError::Busy) } else { self.lent.enter().map(|mut content| look(&mut content)) }
     }

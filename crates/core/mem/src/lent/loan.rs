@@ -1,4 +1,4 @@
-//! A plain reference, or a reference to a lent content.
+//! Loans: plain references, or references to lent contents.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -8,9 +8,9 @@ use std::ptr::NonNull;
 use super::sealed::LentMode;
 use super::{Lent, LentGuard, ManyWorkers};
 
-/// A value to use for a while: a plain reference, or a lent content that the worker keeps until this is dropped.
+/// A reference to a value: a plain one, or one to a lent content, which stays lent to the worker until this is dropped.
 ///
-/// Using it costs the same for both. A lent content cannot outlive the loan:
+/// An access costs the same for both. A reference to a lent content cannot outlive the loan:
 ///
 /// ```compile_fail,E0505
 /// use netvale_mem::lent::{Lent, Loan, ManyWorkers};
@@ -21,7 +21,7 @@ use super::{Lent, LentGuard, ManyWorkers};
 /// assert_eq!(*content, 1);
 /// ```
 ///
-/// And the loan cannot move to a thread that must not have the content:
+/// A loan cannot move to a thread that may not access the content:
 ///
 /// ```compile_fail,E0277
 /// use netvale_mem::lent::Loan;
@@ -31,7 +31,7 @@ use super::{Lent, LentGuard, ManyWorkers};
 /// ```
 #[derive(Debug)]
 pub struct Loan<'a, T> {
-    /// Not a reference, as its target may be gone before the drop of the loan ends.
+    /// A pointer, not a reference: the content may be gone before the drop of the loan ends.
     content: NonNull<T>,
     /// The cell, if the content is lent.
     lent: Option<&'a Lent<T, ManyWorkers>>,
@@ -39,8 +39,8 @@ pub struct Loan<'a, T> {
     reference: PhantomData<&'a T>,
 }
 
-// SAFETY: it gives shared references, which need `Sync`, and leaves the cell, which is one atomic instruction and drops
-// no content.
+// SAFETY: a loan gives shared references, which need `Sync`. Its drop leaves the cell, which is one atomic instruction
+// and drops no content.
 unsafe impl<T: Send + Sync> Send for Loan<'_, T> {}
 
 impl<'a, T> From<&'a T> for Loan<'a, T> {
@@ -55,7 +55,7 @@ impl<'a, T> From<LentGuard<'a, T, ManyWorkers>> for Loan<'a, T> {
     fn from(guard: LentGuard<'a, T, ManyWorkers>) -> Self {
         let content = NonNull::from(&*guard);
         let lent = guard.lent;
-        // The loan leaves in place of the guard.
+        // The loan leaves the cell in place of the guard.
         std::mem::forget(guard);
         Loan { content, lent: Some(lent), reference: PhantomData }
     }
@@ -66,9 +66,9 @@ impl<T> Deref for Loan<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: made from a reference that outlives the loan, or from a guard whose place in `users` the loan took
-        // over: until it is dropped, the control thread, the only one to replace the content, stays out, and other
-        // workers hold shared references.
+        // SAFETY: `content` comes from a reference that outlives the loan, or from a guard whose place in `users` the
+        // loan took over: until the loan is dropped, the control thread, which alone replaces the content, stays out,
+        // and other workers hold shared references.
         unsafe { self.content.as_ref() }
     }
 }

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-/// Long enough to exceed a limit, short enough to wait for.
+/// A limit that the tests let pass.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// Counts the drops of a content.
+/// A content that counts its drops.
 struct Content(Arc<AtomicU64>);
 
 impl Drop for Content {
@@ -15,7 +15,7 @@ impl Drop for Content {
     }
 }
 
-/// Objective: workers find a content from its putting in until its taking out, and an empty cell before and after.
+/// Objective: workers find a content from `put` until `take`, and an empty cell before and after.
 #[test]
 fn a_content_is_found_only_while_put_in() {
     let lent = Lent::<u32>::default();
@@ -28,7 +28,7 @@ fn a_content_is_found_only_while_put_in() {
     assert_eq!(lent.take(), Ok(None));
 }
 
-/// Objective: a borrower stays inside from call to call, keeps others out meanwhile, and leaves when it is dropped.
+/// Objective: a borrower stays inside across calls, keeps others out meanwhile, and leaves when it is dropped.
 #[test]
 fn a_borrower_stays() {
     let lent = Arc::new(Lent::with(1));
@@ -45,8 +45,8 @@ fn a_borrower_stays() {
     assert_eq!(lent.take(), Ok(Some(2)));
 }
 
-/// Objective: a loan leaves in place of its guard, once, wherever it is dropped; a loan of a plain reference leaves
-/// nothing.
+/// Objective: a loan leaves the cell in place of its guard, once, on whichever thread it is dropped; a loan of a plain
+/// reference leaves no cell.
 #[test]
 fn a_loan_stays() {
     let lent = Lent::<u32, ManyWorkers>::with(1);
@@ -55,13 +55,13 @@ fn a_loan_stays() {
     assert_eq!((*loan, *Loan::from(&own)), (1, 2));
     assert_eq!(lent.take_within(SHORT), Err(InUse));
     std::thread::scope(|s| s.spawn(move || drop(loan)).join().unwrap());
-    assert_eq!(lent.take(), Ok(None), "retired while it was on loan");
+    assert_eq!(lent.take(), Ok(None), "the content was retired while it was on loan");
     lent.put(3).unwrap();
     drop(Loan::from(lent.enter().unwrap()));
     assert_eq!(lent.take(), Ok(Some(3)));
 }
 
-/// Objective: a worker waits only briefly for the control thread, and reports that a content may be present.
+/// Objective: a worker waits only briefly for the control thread, and its error is `Busy`: a content may be present.
 #[test]
 fn the_control_thread_stays() {
     let lent = Lent::<u32>::with(1);
@@ -86,7 +86,7 @@ fn many_workers_are_inside_together() {
     assert_eq!((*one, *other), (1, 1));
     drop(one);
     assert_eq!(lent.control_within(SHORT, 0).map(|_| ()), Err(InUse));
-    assert!(lent.enter().is_ok(), "a look that failed leaves no trace");
+    assert!(lent.enter().is_ok(), "a failed entry of the control thread leaves no trace");
     drop(other);
     assert_eq!(lent.take(), Ok(Some(1)));
 }
@@ -101,15 +101,16 @@ fn a_worker_drops_what_is_retired() {
     let mut worker = Borrower::new(Arc::clone(&lent));
     worker.enter().unwrap();
     assert!(lent.take_within(SHORT).is_err() && worker.is_wanted());
-    assert_eq!(dropped.load(Ordering::Relaxed), 0, "a worker is at it");
+    assert_eq!(dropped.load(Ordering::Relaxed), 0, "a worker still uses it");
     worker.leave();
     assert_eq!(worker.enter().err(), Some(EntryError::Empty));
     assert_eq!(dropped.load(Ordering::Relaxed), 1);
     lent.put(Content(Arc::clone(&dropped))).unwrap();
-    assert!(worker.enter().is_ok(), "the next one is as good as new");
+    assert!(worker.enter().is_ok(), "the next content is used");
 }
 
-/// Objective: the same in mode `ManyWorkers`, with the control thread as the next one.
+/// Objective: in mode `ManyWorkers`, a content that could not be taken out is not used again; here the control thread
+/// is the next to enter, and drops it.
 #[test]
 fn the_control_thread_drops_what_is_retired() {
     let lent = Lent::<_, ManyWorkers>::default();
@@ -117,7 +118,7 @@ fn the_control_thread_drops_what_is_retired() {
     lent.put(Content(Arc::clone(&dropped))).unwrap();
     let worker = lent.enter().unwrap();
     assert!(lent.take_within(SHORT).is_err());
-    assert_eq!(lent.enter().err(), Some(EntryError::Empty), "while the other one is inside");
+    assert_eq!(lent.enter().err(), Some(EntryError::Empty), "a worker is still inside");
     assert_eq!(lent.take_within(SHORT).err(), Some(InUse));
     assert_eq!(dropped.load(Ordering::Relaxed), 0);
     drop(worker);
@@ -127,7 +128,7 @@ fn the_control_thread_drops_what_is_retired() {
     assert!(lent.enter().is_ok());
 }
 
-/// A count that two threads must not change together, and whether it is still valid.
+/// A count that two threads must not change together, with a flag that is set once the count was taken out.
 struct Tally {
     count: u64,
     total: Arc<AtomicU64>,
@@ -147,9 +148,9 @@ impl Drop for Tally {
     }
 }
 
-/// Objective: under full use by workers of both kinds, a content is taken out and put back 10,000 times: no work on it
-/// is lost, it is not used outside, no thread waits forever, and the control thread never longer than a batch takes
-/// (with room for a busy machine).
+/// Objective: while workers that stay and workers that visit use the cell constantly, a content is taken out and put
+/// back 10,000 times: no work on it is lost, it is not used after it was taken out, no thread waits forever, and the
+/// control thread waits no longer than its limit.
 #[test]
 fn taken_away_and_put_back() {
     let rounds = if cfg!(miri) { 50 } else { 10_000 };
@@ -198,7 +199,8 @@ fn taken_away_and_put_back() {
     assert!(done.load(Ordering::Relaxed) > 0 && longest < LIMIT, "{longest:?}");
 }
 
-/// Objective: the same with several workers inside together.
+/// Objective: while several workers are inside together, a content is taken out and put back 10,000 times, and no work
+/// on it is lost.
 #[test]
 fn taken_away_from_many() {
     let rounds = if cfg!(miri) { 50 } else { 10_000 };

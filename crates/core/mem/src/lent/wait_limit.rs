@@ -1,4 +1,4 @@
-//! Waiting for another thread to leave: polling first, then yielding the CPU, up to a limit.
+//! Waiting for another thread to leave, up to a limit: first by polling, then by yielding the CPU or sleeping.
 
 #[cfg(not(loom))]
 use std::time::Instant;
@@ -10,11 +10,11 @@ use std::time::Duration;
 const SPINS: u32 = 64;
 #[cfg(not(loom))]
 const YIELDS: u32 = 128;
-/// How long a control thread sleeps at a time.
+/// Time for which a control thread sleeps between polls.
 #[cfg(not(loom))]
 const NAP: Duration = Duration::from_micros(50);
 
-/// A wait in progress, and its limit.
+/// A wait in progress, with its limit.
 pub(super) struct WaitLimit {
     looks: u32,
     #[cfg(not(loom))]
@@ -25,35 +25,35 @@ pub(super) struct WaitLimit {
 
 #[cfg(not(loom))]
 impl WaitLimit {
-    /// A worker's wait, which never sleeps.
+    /// Starts a worker's wait, which never sleeps.
     pub(super) fn of_worker(limit: Duration) -> Self {
         WaitLimit { looks: 0, sleeps: false, until: Instant::now() + limit }
     }
 
-    /// A control thread's wait.
+    /// Starts a control thread's wait.
     pub(super) fn of_control(limit: Duration) -> Self {
         WaitLimit { sleeps: true, ..Self::of_worker(limit) }
     }
 
-    /// Restarts the limit.
+    /// Sets a new limit from now on.
     pub(super) fn renew(&mut self, limit: Duration) {
         self.until = Instant::now() + limit;
     }
 
-    /// Pauses briefly. Returns whether the limit is not reached yet.
+    /// Pauses briefly. Returns false once the limit is reached.
     pub(super) fn pause(&mut self) -> bool {
         self.looks = self.looks.saturating_add(1);
         match self.looks {
             ..SPINS => std::hint::spin_loop(),
             YIELDS.. if self.sleeps => std::thread::sleep(NAP),
-            // The thread inside may need this very CPU.
+            // The thread inside may need this CPU.
             _ => std::thread::yield_now(),
         }
         Instant::now() < self.until
     }
 }
 
-/// The models have no clock: the limit is a number of polls.
+/// The limit as a number of polls, as loom's models have no clock.
 #[cfg(loom)]
 impl WaitLimit {
     pub(super) fn of_worker(_limit: Duration) -> Self {
@@ -68,7 +68,8 @@ impl WaitLimit {
 
     pub(super) fn pause(&mut self) -> bool {
         self.looks += 1;
-        // A yielding thread does not run before others that can: limits would never pass.
+        // loom runs a thread that yields only after all others that can run: with a yield each time, no limit would
+        // ever be reached.
         if self.looks > 2 {
             loom::thread::yield_now();
         }

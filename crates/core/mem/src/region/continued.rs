@@ -1,7 +1,7 @@
-//! Regions and ports continued in another process, with the memory and the descriptors of the previous one.
+//! Regions and ports that another process continues, with the memory and the descriptors of the previous one.
 //!
-//! The contents and indices of rings are in the memory itself, which applications can write: they are checked on use,
-//! as always. The host's private knowledge is a [`RegionState`].
+//! The contents and indices of rings are in the memory itself. Applications can write them, so each use checks them, as
+//! always. The host's private data is a [`RegionState`].
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -16,23 +16,23 @@ use crate::layout::{Layout, RESERVED_BUFS, RegionSizes};
 use crate::mapping::Mapping;
 use crate::pool::Pool;
 
-/// State for continuing a region in another process.
+/// The state with which another process continues a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionState {
-    /// The sizes of its pools.
+    /// Sizes of the region's pools.
     pub sizes: RegionSizes,
-    /// Whether it uses huge pages.
+    /// Whether the region uses huge pages.
     pub huge: bool,
-    /// Offset and length in bytes of its part of a client's file, if it lies in one.
+    /// Offset and length in bytes of the region's part of a client's file, if its pools are in one.
     pub file: Option<(u64, u64)>,
-    /// The used buffers. `None`: unknown; then no buffer is handed out before its port is gone.
+    /// The used buffers. `None` if they are unknown: each buffer then counts as used until its port is gone.
     pub used_bufs: Option<Vec<Range<u32>>>,
-    /// Its memory: one file, or the client's file and the file of the rest.
+    /// The region's memory: one file, or the client's file and the memfd with the CSB arrays.
     pub memory: Vec<Fd>,
 }
 
 impl Region {
-    /// Saves the state for continuing it in another process.
+    /// Saves the state with which another process continues the region.
     ///
     /// # Errors
     /// The system error if the process is out of descriptors.
@@ -48,8 +48,8 @@ impl Region {
         })
     }
 
-    /// Restores another process's region. Its ports and applications are continued next ([`Region::continue_port`],
-    /// [`PortMem::continue_binding`]).
+    /// Restores another process's region. The caller then continues its ports and applications
+    /// ([`Region::continue_port`], [`PortMem::continue_binding`]).
     ///
     /// # Errors
     /// [`RegionError`] if the memory does not match the state.
@@ -85,8 +85,8 @@ impl Region {
         Ok(this)
     }
 
-    /// Continues a port whose rings start at `first`; the last `host_tx` and `host_rx` are host rings. Their
-    /// contents stay unchanged.
+    /// Continues a port whose first ring is ring object `first`. The last `host_tx` tx and `host_rx` rx rings are host
+    /// rings. The rings' contents stay unchanged.
     ///
     /// # Errors
     /// [`RegionError`] if the region has no such rings, or another port owns one of them.
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(after.free(), region().free());
     }
 
-    /// Objective: while the free buffers are unknown, no buffer is handed out until a port returns its own.
+    /// Objective: while the used buffers are unknown, no buffer is handed out until a port returns its buffers.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no memfd")]
     fn no_unknown_buffer_is_handed_out() {

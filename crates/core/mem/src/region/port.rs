@@ -1,4 +1,4 @@
-//! A port's rings in a region, and the applications' views of them.
+//! A port's rings in a region, and the `netmap_if`s of its applications.
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
@@ -11,12 +11,12 @@ use super::{PortShape, Region, RegionError, RingRanges};
 use crate::layout::RESERVED_BUFS;
 use crate::side::RingSide;
 
-/// The rings of one port. Dropping it returns rings and buffers to the region.
+/// The rings of one port. Dropping this returns rings and buffers to the region.
 #[derive(Debug)]
 pub struct PortMem {
     pub(super) region: Arc<Region>,
     pub(super) shape: PortShape,
-    /// How many of the last tx and rx rings are host rings.
+    /// Numbers of host rings, the last of the tx and of the rx rings.
     pub(super) host: (u32, u32),
     pub(super) ids: Range<u32>,
     /// Tx rings in order.
@@ -26,7 +26,7 @@ pub struct PortMem {
 }
 
 impl PortMem {
-    /// Its region.
+    /// The region of the rings.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
@@ -36,17 +36,17 @@ impl PortMem {
         self.shape
     }
 
-    /// How many of the last tx and rx rings are host rings.
+    /// Numbers of host rings, the last of the tx and of the rx rings.
     pub fn host_rings(&self) -> (u32, u32) {
         self.host
     }
 
-    /// Index of its first entry in the region's CSB arrays; tx rings first, then rx rings.
+    /// Index of the port's first entry in the region's CSB arrays. Tx rings come first, then rx rings.
     pub fn csb_first(&self) -> u32 {
         self.ids.start
     }
 
-    /// Creates its rings, with buffers for the used ones.
+    /// Creates the rings, with buffers for those in `used`.
     pub(super) fn with_fresh_rings(mut self, used: &RingRanges) -> Result<PortMem, RegionError> {
         let shape = self.shape;
         for (k, id) in (0..).zip(self.ids.clone()) {
@@ -59,9 +59,9 @@ impl PortMem {
         Ok(self)
     }
 
-    /// Renews the rings for a new application, while the application with `other`'s rings in the same region continues:
-    /// afterwards these rings name no buffer that `other`'s name. Buffers that these rings already name stay, each
-    /// once, since the other application may hold some that no ring names.
+    /// Renews the rings for a new application, while the application of `other`'s rings in the same region continues.
+    /// Afterwards no buffer is in slots of both. These rings keep their buffers, each once, and get other buffers only
+    /// if these run out: the other application may hold buffers outside its rings.
     pub fn renew_beside(&self, other: &PortMem) {
         let num = self.region.layout.sizes.bufs.num;
         let sides = |mem: &PortMem| -> Vec<RingSide> { mem.tx.iter().chain(&mem.rx).cloned().collect() };
@@ -77,17 +77,17 @@ impl PortMem {
             let rx = k >= self.tx.len();
             let (index, tail) = if rx { (k - self.tx.len(), 0) } else { (k, side.ring.num_slots() - 1) };
             side.ring.init_header(index as u16, rx, tail);
-            // Buffer 0 if none is left: the buffers suffice for the slots, unless extra buffers were swapped in and
-            // lost.
+            // Buffer 0 if none is left: there are enough buffers for the slots, unless extra buffers were swapped in
+            // and lost.
             (0..side.ring.num_slots()).for_each(|i| side.ring.set_slot_word(i, bufs.next().unwrap_or(0), 0, 0));
             side.csb.reset(tail);
         }
     }
 
-    /// Renews these rings, which have no buffers, and gives each slot one.
+    /// Renews rings without buffers, and gives each of their slots a buffer.
     ///
     /// # Errors
-    /// [`RegionError::Exhausted`] if the region has too few.
+    /// [`RegionError::Exhausted`] if the region has too few buffers.
     pub fn furnish(self: &Arc<Self>, rings: RingRanges) -> Result<FurnishedRings, RegionError> {
         let mem = Arc::clone(self);
         self.region.touch(move || mem.furnish_here(rings))?
@@ -108,7 +108,7 @@ impl PortMem {
     /// Renews a tx ring that has buffers.
     ///
     /// # Errors
-    /// [`RegionError::Slow`] if the memory holds up the thread that touches it.
+    /// [`RegionError::Slow`] if touching the memory takes too long.
     pub fn renew_tx(&self, i: u32) -> Result<(), RegionError> {
         let Some(side) = self.tx.get(i as usize).cloned() else { return Ok(()) };
         self.region.touch(move || {
@@ -118,11 +118,11 @@ impl PortMem {
         })
     }
 
-    /// Creates a `netmap_if` through which one application reaches the rings in `tx` and `rx` (others read as offset
-    /// 0), with up to `extra` extra buffers.
+    /// Creates a `netmap_if` with the offsets of the rings in `tx` and `rx` for one application, and up to `extra`
+    /// extra buffers. Other rings have offset 0.
     ///
     /// # Errors
-    /// [`RegionError::Exhausted`] if the region has no `netmap_if` left, or none large enough.
+    /// [`RegionError::Exhausted`] if the region has no free `netmap_if`, or its `netmap_if`s are too small.
     pub fn bind(
         self: &Arc<Self>,
         name: &str,
@@ -153,7 +153,7 @@ impl PortMem {
         field(offset_of!(NetmapIf, ni_tx_rings), self.shape.tx_rings - self.host.0);
         field(offset_of!(NetmapIf, ni_rx_rings), self.shape.rx_rings - self.host.1);
         field(offset_of!(NetmapIf, ni_bufs_head), head);
-        // netmap reports at least one host ring each way; a missing one has offset 0: not bound.
+        // netmap reports at least one host ring in each direction; one that does not exist has offset 0, "not bound".
         field(offset_of!(NetmapIf, ni_host_tx_rings), self.host.0.max(1));
         field(offset_of!(NetmapIf, ni_host_rx_rings), self.host.1.max(1));
         let missing = |host: u32| if host == 0 { Some(0) } else { None };
@@ -187,7 +187,7 @@ impl PortMem {
     }
 }
 
-/// Rings of a port with buffers, which go back to the region when this is dropped.
+/// Rings of a port with buffers. Dropping this returns the buffers to the region.
 #[derive(Debug)]
 pub struct FurnishedRings {
     mem: Arc<PortMem>,
@@ -220,7 +220,8 @@ impl Drop for FurnishedRings {
     }
 }
 
-/// Returns a ring's buffers. The application can write the slots: buffers that it swapped in are returned, each once.
+/// Returns the buffers in a ring's slots to the region. The application can write the slots: the pool accepts each used
+/// buffer once.
 fn give_back(region: &Region, side: &RingSide) {
     let bufs: Vec<_> = (0..side.ring.num_slots()).map(|i| side.ring.slot_word(i).buf_idx).collect();
     region.give_bufs(bufs);
@@ -256,12 +257,12 @@ impl Binding {
         self.nifp
     }
 
-    /// Its number in the region.
+    /// Index of the `netmap_if` in the region's pool.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Number of extra buffers it got.
+    /// Number of extra buffers granted to the application.
     pub fn extra_bufs(&self) -> u32 {
         self.extra_bufs
     }

@@ -12,7 +12,7 @@ fn region() -> Arc<Region> {
     Region::private(RegionSizes::for_port(3, 8, 128, 1, 6)).unwrap()
 }
 
-/// Objective: a port's objects come from the pools, and all return on drop.
+/// Objective: a port's objects come from the pools, and all go back when the port is dropped.
 #[test]
 fn ports_come_and_go() {
     let r = region();
@@ -31,8 +31,8 @@ fn ports_come_and_go() {
     }
 }
 
-/// Objective: an application that scribbles over slots and the extra list cannot free foreign buffers or any buffer
-/// twice, nor loop the host; the region still works afterwards.
+/// Objective: an application that overwrites its slots and its list of extra buffers cannot free buffers of others or a
+/// buffer twice, or keep the host in a loop; the region still works afterwards.
 #[test]
 fn scribbled_indices_free_no_foreign_buffers() {
     let r = region();
@@ -50,7 +50,8 @@ fn scribbled_indices_free_no_foreign_buffers() {
     assert!(r.pools().bufs.take().is_some());
 }
 
-/// Objective: requests that exceed the region are refused by name, without leaks.
+/// Objective: a request that exceeds the region is refused with the pool or the limit that it exceeds, and nothing
+/// leaks.
 #[test]
 fn exhaustion_is_named() {
     let r = region();
@@ -62,8 +63,8 @@ fn exhaustion_is_named() {
     assert_eq!(r.free(), free);
 }
 
-/// Objective: an application whose rings are renewed while another continues gets a buffer for each slot, none of them
-/// the other's, whatever both swapped or wrote into their slots.
+/// Objective: an application whose rings are renewed while another continues gets a buffer for each slot, and none of
+/// the other's buffers, whatever both swapped or wrote into their slots.
 #[test]
 fn renewed_rings_get_no_buffer_of_another() {
     let r = region();
@@ -85,5 +86,5 @@ fn renewed_rings_get_no_buffer_of_another() {
     assert_eq!(all.len(), 20 + 16, "each buffer once");
     assert!(all.iter().all(|&buf| (2..ours.tx[0].ring.num_bufs()).contains(&buf)));
     assert_eq!((ours.tx[0].csb.head(), ours.tx[0].csb.hwtail(), ours.rx[0].csb.hwtail()), (0, 7, 0));
-    assert_eq!(named(&other)[8], swapped, "the other one's are as they were");
+    assert_eq!(named(&other)[8], swapped, "the other port's buffers stay unchanged");
 }

@@ -1,30 +1,30 @@
-//! Leases of small rings by exhaustion: every sequence of producer and receiver steps, with every `head` that a
+//! Exhaustive test of leases of small rings: every sequence of producer and receiver steps, with every `head` that a
 //! receiver can write.
 #![cfg(all(not(loom), not(miri)))]
 
 use netvale_mem::lease::{BadHead, Lease, Leases};
 
-/// Steps of a sequence.
+/// Number of steps in a sequence.
 const DEPTH: usize = 6;
 
-/// One step.
+/// One step of a sequence.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A producer wants this many slots, with the receiver's head at the second number.
+    /// Reserves this many slots, with the receiver's `head` at the second number.
     Reserve(u32, u32),
-    /// Completes the lease of this age.
+    /// Completes the open lease with this index, from the oldest.
     Complete(usize),
-    /// Gives back all but the first this many slots of the lease of this age.
+    /// Gives back slots of the open lease with this index, from the oldest, and keeps the first this many.
     GiveBack(usize, u32),
 }
 
-/// The same in plain numbers, which count slots from the start and never wrap.
+/// The model: positions as plain numbers, which count slots from the start and never wrap.
 #[derive(Default)]
 struct Model {
     consumed: u64,
     published: u64,
     reserved: u64,
-    /// Leases that are not published, oldest first, and whether each is completed.
+    /// Leases that are not published, oldest first: number of slots, and whether the lease is completed.
     open: Vec<(u64, bool)>,
 }
 
@@ -44,7 +44,7 @@ impl Model {
         Ok(count)
     }
 
-    /// Returns how many slots are left; all of them if a lease follows.
+    /// Returns how many slots of the lease remain; all of them if another lease follows.
     fn give_back(&mut self, which: usize, used: u64) -> u64 {
         let (count, _) = self.open[which];
         if which + 1 < self.open.len() || used >= count {
@@ -67,7 +67,7 @@ impl Model {
     }
 }
 
-/// Runs a sequence in both. Returns whether all of it was possible.
+/// Runs a sequence of steps on leases and the model. Returns whether all steps were possible.
 fn run(n: u32, steps: &[Step]) -> bool {
     let leases = Leases::new(n);
     let mut model = Model::default();
@@ -101,8 +101,8 @@ fn run(n: u32, steps: &[Step]) -> bool {
     true
 }
 
-/// Objective: in rings of two to four slots, producers get all free slots that they ask for and no more, with any head
-/// of the receiver and any order of completion; a head is bad exactly if it is outside the receiver's slots.
+/// Objective: in rings of two to four slots, producers get all free slots that they request and no more, with any
+/// `head` of the receiver and any order of completion; a `head` is bad exactly if it is outside the receiver's slots.
 #[test]
 fn producers_get_all_free_slots_and_no_more() {
     let mut ran = 0u64;

@@ -1,4 +1,4 @@
-//! Every interleaving of the notification discipline and of the leases, by loom:
+//! Every interleaving of the notification protocol and of the leases, with loom:
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p netvale-mem --test it loom::`.
 #![cfg(loom)]
 
@@ -8,10 +8,10 @@ use loom::thread;
 use netvale_mem::lease::Leases;
 use netvale_mem::notify::{arm, disarm, wanted};
 
-/// Objective: a sleeper that armed and found no news is always woken for later news: no lost wake-up.
+/// Objective: a sleeper that armed and found no news is always woken for later news.
 ///
-/// Steps: one thread publishes, checks `need_kick`, rings; the other arms, re-checks, and would sleep. A sleeper that
-/// at the end has neither news nor a ring has lost a wake-up.
+/// Steps: one thread publishes, checks `need_kick` and rings; the other arms, re-checks, and would sleep. If the
+/// sleeper has neither news nor a ring at the end, a wake-up was lost.
 #[test]
 fn no_lost_wake_up() {
     loom::model(|| {
@@ -39,7 +39,7 @@ fn no_lost_wake_up() {
     });
 }
 
-/// Objective: the same over two publications and one wake-up in between, as in a loop.
+/// Objective: no wake-up is lost with two publications and one wake-up in between, as in a loop.
 #[test]
 fn no_lost_wake_up_twice() {
     loom::model(|| {
@@ -59,7 +59,7 @@ fn no_lost_wake_up_twice() {
                 }
             })
         };
-        // First look, awake; then sleeps for newer values.
+        // The sleeper looks once while awake, then sleeps until there is a newer value.
         let seen = news.load(Ordering::Acquire);
         arm(&need_kick);
         let asleep = news.load(Ordering::Acquire) == seen;
@@ -69,8 +69,8 @@ fn no_lost_wake_up_twice() {
     });
 }
 
-/// Objective: draining a doorbell loses no news: a sleeper that wakes, disarms, drains its doorbell, looks, and sleeps
-/// again has seen all news by then, or is woken.
+/// Objective: no news is lost when a doorbell is drained: a sleeper that wakes, disarms, drains its doorbell, looks,
+/// and sleeps again has seen all news, or is woken.
 #[test]
 fn nothing_is_drained_away() {
     loom::model(|| {
@@ -103,8 +103,8 @@ fn nothing_is_drained_away() {
 /// Objective: with two producers, all completed slots become visible, positions only grow, and no two publications
 /// overlap.
 ///
-/// Steps: two threads each lease one slot and complete it; afterwards both slots are visible, as the last publication
-/// says.
+/// Steps: two threads each lease one slot and complete it; afterwards both slots are visible, and the last publication
+/// covers both.
 #[test]
 fn leases_publish_everything_in_order() {
     loom::model(|| {
@@ -130,10 +130,11 @@ fn leases_publish_everything_in_order() {
     });
 }
 
-/// Objective: a worker that waits for room and asked for a wake-up gets one: it never sleeps on while there is room.
+/// Objective: a worker that waits for room and requested a kick gets one: it never continues to sleep while there is
+/// room.
 ///
-/// Steps: the ring is full; the receiver releases a slot and rings if asked; the worker asks, tries once more, and
-/// would sleep.
+/// Steps: the ring is full; the receiver releases a slot and rings if a kick is requested; the worker requests a kick,
+/// tries once more, and would sleep.
 #[test]
 fn a_worker_that_waits_for_room_is_told() {
     loom::model(|| {
@@ -165,11 +166,11 @@ fn a_worker_that_waits_for_room_is_told() {
     });
 }
 
-/// Objective: the same if one producer takes each step for two rings, holding both, and the other completes leases in
-/// them one by one in the other order.
+/// Objective: all completed slots become visible if one producer takes each step for two rings together, and the other
+/// completes its leases one by one, in the opposite order of rings.
 ///
-/// Steps: both lease a slot in each of two rings; one stages, the other completes; afterwards both slots of both rings
-/// are visible.
+/// Steps: both producers lease a slot in each of two rings; one takes the steps, the other completes; afterwards both
+/// slots of both rings are visible.
 #[test]
 fn staged_completion_publishes_everything() {
     loom::model(|| {

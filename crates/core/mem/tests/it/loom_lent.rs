@@ -1,7 +1,7 @@
-//! Every interleaving of workers and the control thread at a lent queue, by loom:
+//! Every interleaving of workers and the control thread at a lent queue, with loom:
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p netvale-mem --test it loom_lent`.
 //!
-//! The contents are loom's cells: loom reports two threads that use one without an order between them.
+//! The contents are loom's cells: loom reports two threads that use a cell without synchronisation.
 #![cfg(loom)]
 #![allow(unsafe_code)]
 
@@ -20,7 +20,7 @@ struct Queue {
     dropped: Arc<AtomicU32>,
 }
 
-// SAFETY: the models test exclusion at the cell; loom reports two users.
+// SAFETY: the models test the exclusion of concurrent uses, and loom reports any.
 unsafe impl Sync for Queue {}
 
 impl Queue {
@@ -29,14 +29,14 @@ impl Queue {
     }
 
     fn change(&self) {
-        // SAFETY: loom checks that no other thread uses it.
+        // SAFETY: loom checks that no other thread uses the cell meanwhile.
         self.work.with_mut(|n| unsafe { *n += 1 });
         self.steps.store(1, Ordering::Relaxed);
         self.steps.store(2, Ordering::Relaxed);
     }
 
     fn look(&self) -> u32 {
-        // SAFETY: loom checks that no thread changes it meanwhile.
+        // SAFETY: loom checks that no other thread changes the cell meanwhile.
         let work = self.work.with(|n| unsafe { *n });
         self.steps.store(3, Ordering::Relaxed);
         work
@@ -50,7 +50,8 @@ impl Drop for Queue {
     }
 }
 
-/// Outcomes of a model's control thread: a model in which it never waits too long proves nothing.
+/// Outcomes of a model's control thread. A model in which the control thread always succeeds, or always fails, proves
+/// nothing.
 #[derive(Default)]
 struct Outcomes {
     got_in: StdAtomicU32,
@@ -73,7 +74,7 @@ impl Drop for Outcomes {
 
 type Cell<M> = std::sync::Arc<Lent<Queue, M>>;
 
-/// A cell with a queue inside, and a count of queues dropped.
+/// Returns a cell with a queue, and the number of queues dropped.
 fn lent<M>() -> (Cell<M>, Arc<AtomicU32>)
 where
     M: netvale_mem::lent::LentMode,
@@ -82,7 +83,7 @@ where
     (std::sync::Arc::new(Lent::with(Queue::new(&dropped))), dropped)
 }
 
-/// Objective: two workers in mode `OneWorker` never use the queue together, whether they stay or visit.
+/// Objective: two workers in mode `OneWorker` never use the queue together, whether they stay inside or visit.
 #[test]
 fn one_worker_at_a_time() {
     loom::model(|| {
@@ -101,8 +102,8 @@ fn one_worker_at_a_time() {
     });
 }
 
-/// Objective: the control thread takes the queue out and puts another one in while a worker stays inside across calls:
-/// the two never use it together, and see each other's work.
+/// Objective: if the control thread takes the queue out and puts another one in while a worker stays inside across
+/// calls, the two threads never use the queue together, and see each other's work.
 #[test]
 fn control_and_worker_never_use_the_queue_together() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -155,7 +156,7 @@ fn retired_while_a_worker_is_inside() {
         outcomes.note(&taken);
         if taken.is_err() {
             let late = lent.enter().map(|_| ()).err();
-            assert_eq!(late, Some(EntryError::Empty), "used after it was given up");
+            assert_eq!(late, Some(EntryError::Empty), "used after it was retired");
         }
         let mut worker = worker.join().unwrap();
         assert_eq!(worker.enter().err(), Some(EntryError::Empty));
@@ -166,7 +167,7 @@ fn retired_while_a_worker_is_inside() {
 }
 
 /// Objective: in mode `ManyWorkers` two workers use the queue together, and the control thread changes it only after
-/// both left.
+/// both have left.
 #[test]
 fn control_changes_the_queue_after_all_workers_left() {
     loom::model(|| {
@@ -187,8 +188,8 @@ fn control_changes_the_queue_after_all_workers_left() {
     });
 }
 
-/// Objective: two workers that find a retired queue in mode `ManyWorkers` drop it once, and not while the other, or the
-/// late one, uses it.
+/// Objective: of two workers that find a retired queue in mode `ManyWorkers`, only one drops it, and not while a worker
+/// uses it.
 #[test]
 fn two_workers_drop_a_retired_queue_once() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -203,7 +204,7 @@ fn two_workers_drop_a_retired_queue_once() {
         };
         let taken = lent.take().map(drop);
         outcomes.note(&taken);
-        assert!(lent.enter().is_err(), "used after it was given up");
+        assert!(lent.enter().is_err(), "used after it was retired");
         other.join().unwrap();
         assert!(taken.is_ok() || dropped.load(Ordering::Relaxed) <= 1);
         assert_eq!(lent.take().map(|queue| queue.is_none()), Ok(true));
@@ -211,8 +212,9 @@ fn two_workers_drop_a_retired_queue_once() {
     });
 }
 
-/// Objective: a visiting worker, as one that arms a queue before it sleeps, never uses it together with the control
-/// thread that takes it out: it visits before, or not at all. A queue that it leaves too late is dropped once.
+/// Objective: a worker that visits a queue, for example to arm it before sleeping, never uses the queue together with
+/// the control thread that takes it out: it visits before, or not at all. A queue that the worker leaves too late is
+/// dropped once.
 #[test]
 fn a_visitor_never_uses_a_queue_taken_out() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -250,7 +252,7 @@ fn two_control_threads_never_change_it_together() {
     });
 }
 
-/// Objective: a worker that turns its stay into a loan is inside until that is dropped, and leaves once.
+/// Objective: a worker that turns its guard into a loan is inside until the loan is dropped, and leaves once.
 #[test]
 fn a_worker_on_loan_is_inside_until_it_ends() {
     let outcomes = std::sync::Arc::new(Outcomes::default());

@@ -1,4 +1,4 @@
-//! Memory that others can write, and the wake-ups between its users.
+//! Tests of memory that others can write, and of the wake-ups between its users.
 
 mod exhaustive;
 mod loom;

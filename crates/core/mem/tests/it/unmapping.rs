@@ -1,4 +1,4 @@
-//! Large mappings are unmapped by a thread of their own, which the test recognises by the unmapping.
+//! A separate thread unmaps large mappings. The test observes that they are unmapped in the end.
 #![cfg(not(loom))]
 
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ fn is_mapped(name: &str) -> bool {
     std::fs::read_to_string("/proc/self/maps").unwrap().contains(name)
 }
 
-/// Objective: a dropped mapping is unmapped, by whichever thread; a small one immediately.
+/// Objective: every dropped mapping is unmapped in the end, a small one immediately.
 #[test]
 #[cfg_attr(miri, ignore = "system calls")]
 fn all_is_unmapped() {

@@ -1,5 +1,4 @@
-//! Accesses to memory that was taken away, in watched and other mappings. A separate program, as a signal handler
-//! belongs to the whole process.
+//! Accesses to memory that was taken away, in watched and unwatched mappings.
 #![cfg(all(not(loom), not(miri)))]
 #![allow(unsafe_code)]
 
@@ -14,7 +13,7 @@ use netvale_mem::watch::losses;
 use rustix::fs::FallocateFlags;
 
 const PAGE: usize = 4096;
-/// More than the first blocks of the list hold.
+/// Number of mappings: more than the first blocks of the list hold.
 const MANY: usize = 3000;
 /// Mappings whose files are truncated: at the ends of blocks, and in the middle.
 const CUT: [usize; 6] = [0, 255, 256, 1023, 1024, MANY - 1];
@@ -26,7 +25,7 @@ fn file(pages: usize) -> OwnedFd {
 }
 
 fn peek(map: &Mapping) -> u64 {
-    // SAFETY: inside the mapping, whose memory may be gone: the object of the test.
+    // SAFETY: the address is inside the mapping. Its memory may be gone, which is the object of the test.
     unsafe { map.start().cast::<u64>().as_ptr().read_volatile() }
 }
 
@@ -37,12 +36,12 @@ fn readable(fault: &Fault) -> bool {
 
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
 
-/// The earlier handler: it repairs the page in its own way.
+/// The previous handler, which maps a new page.
 ///
 /// # Safety
 /// Called only by the kernel, for a fault of this test.
 unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel's structure; the page that the test reads.
+    // SAFETY: `info` points to the kernel's structure, and the page is the one that the test reads.
     unsafe {
         let page = ((*info).si_addr() as usize & !(PAGE - 1)) as *mut libc::c_void;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -51,7 +50,7 @@ unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
     BEFORE.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Installs it before any watch, whichever test comes first.
+/// Installs the previous handler before any watch exists, whichever test runs first.
 fn be_first() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -66,7 +65,7 @@ fn be_first() {
 }
 
 /// Objective: thousands of mappings are watched independently: a truncated one reads as zeros, is damaged, and is
-/// blamed on its peer; the others are not. A loss elsewhere goes to the earlier handler.
+/// blamed on its peer, and the others are not. A fault in an unwatched mapping goes to the previous handler.
 #[test]
 fn many_mappings_and_the_handler_before() {
     be_first();
@@ -100,7 +99,8 @@ fn many_mappings_and_the_handler_before() {
     assert_eq!((peek(&unwatched), BEFORE.load(Ordering::Relaxed)), (0, 1));
 }
 
-/// Objective: a part that begins and ends within pages is mapped with them, and has the bytes of the file.
+/// Objective: a part of a file that begins and ends within pages is mapped with the whole pages, and has the bytes of
+/// the file.
 #[test]
 fn a_part_within_pages_has_the_files_bytes() {
     be_first();
@@ -115,7 +115,7 @@ fn a_part_within_pages_has_the_files_bytes() {
     assert!(Mapping::of_peer(fd.as_fd(), u64::MAX, 5).is_err());
 }
 
-/// Bytes of a huge page, and the number of free ones.
+/// Size of a huge page, bytes.
 const HUGE: u64 = 2 << 20;
 fn free_huge_pages() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();
@@ -123,8 +123,8 @@ fn free_huge_pages() -> u64 {
     line.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Objective: a hole punched into sealed memory of huge pages, with no free one left, costs the peer its memory and
-/// this process nothing.
+/// Objective: if a peer punches a hole in sealed memory of huge pages, and no huge page is free, the peer is blamed for
+/// the loss, and this process survives.
 #[test]
 fn huge_pages_given_back() {
     be_first();
@@ -136,7 +136,7 @@ fn huge_pages_given_back() {
     let map = map.watched();
     let fault = Fault::new().unwrap();
     map.blame(&fault);
-    // It stays reserved for this file until it is used.
+    // The huge page is reserved for this file until the hole is punched.
     assert_eq!((peek(&map), map.is_damaged()), (0, false));
     rustix::fs::fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, HUGE).unwrap();
     let _others = sealed_memfd("netvale-test", free_huge_pages() * HUGE, PageKind::PreferHuge).unwrap();

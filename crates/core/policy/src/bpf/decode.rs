@@ -1,44 +1,44 @@
-//! Decodes instructions one by one: the meaning of each, and the reasons to refuse it.
+//! Decodes instructions one by one, and refuses invalid ones.
 
 use super::{CELLS, Insn};
 
-/// From here on, offsets of loads stand for metadata of Linux's kernel instead of bytes: `SKF_AD_OFF`.
+/// First offset at which loads read metadata of the Linux kernel instead of a frame's bytes: `SKF_AD_OFF`.
 const ANCILLARY: u32 = 0xffff_f000;
 
-/// Why a program is refused. Instructions are counted from 0, as `tcpdump -d` counts them.
+/// The reason why a program is refused. Instructions are numbered from 0, as in `tcpdump -d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerificationError {
     /// The program has no instructions.
-    #[error("a filter has at least one instruction")]
+    #[error("the filter is empty: expected at least one instruction")]
     Empty,
-    /// More instructions than [`super::MAX_INSNS`].
-    #[error("a filter has at most {} instructions, and this one has {len}", super::MAX_INSNS)]
+    /// The program has more instructions than [`super::MAX_INSNS`].
+    #[error("the filter has {len} instructions: expected at most {}", super::MAX_INSNS)]
     TooLong {
         /// Number of instructions.
         len: usize,
     },
     /// An unknown code.
-    #[error("instruction {at}: no instruction has the code {code:#x}")]
+    #[error("instruction {at} has the unknown code {code:#x}")]
     UnknownCode {
         /// The instruction's number.
         at: usize,
-        /// Its code.
+        /// The instruction's code.
         code: u16,
     },
-    /// A jump past the last instruction, or back.
-    #[error("instruction {at} jumps past the end of the filter, or back; jumps lead forward to an instruction")]
+    /// A jump past the last instruction, or backwards.
+    #[error("instruction {at} jumps past the end of the filter, or backwards: expected a jump forward")]
     JumpOut {
         /// The instruction's number.
         at: usize,
     },
-    /// Division by the constant zero, or its remainder.
+    /// A division, or a remainder, by the constant zero.
     #[error("instruction {at} divides by zero")]
     DivisionByZero {
         /// The instruction's number.
         at: usize,
     },
-    /// A shift by a constant of the word's size or more.
-    #[error("instruction {at} shifts a word of 32 bits by {by} bits")]
+    /// A shift by a constant of 32 bits or more.
+    #[error("instruction {at} shifts a word of 32 bits by {by} bits: expected 0 to 31")]
     ShiftTooFar {
         /// The instruction's number.
         at: usize,
@@ -46,7 +46,7 @@ pub enum VerificationError {
         by: u32,
     },
     /// A cell that the scratch memory does not have.
-    #[error("instruction {at} uses cell {cell} of the scratch memory, which has {CELLS} cells")]
+    #[error("instruction {at} uses cell {cell} of the scratch memory, which has only {CELLS} cells")]
     NoSuchCell {
         /// The instruction's number.
         at: usize,
@@ -54,7 +54,7 @@ pub enum VerificationError {
         cell: u32,
     },
     /// A load from a cell that is not written on every path to the load.
-    #[error("instruction {at} reads cell {cell} of the scratch memory, which may not have been written by then")]
+    #[error("instruction {at} reads cell {cell} of the scratch memory, which may not have been written before")]
     UnwrittenCell {
         /// The instruction's number.
         at: usize,
@@ -62,22 +62,22 @@ pub enum VerificationError {
         cell: u8,
     },
     /// A load of kernel metadata, an extension of Linux.
-    #[error("instruction {at} loads {} (at {offset:#x}), which is no part of a frame", ancillary_name(*offset))]
+    #[error("instruction {at} loads {} (at {offset:#x}), which is not part of a frame", ancillary_name(*offset))]
     Ancillary {
         /// The instruction's number.
         at: usize,
-        /// The load's offset, `SKF_AD_OFF` and more.
+        /// The load's offset: `SKF_AD_OFF` or above.
         offset: u32,
     },
     /// The last instruction does not end the program.
-    #[error("instruction {at} is the last one and is no return")]
+    #[error("instruction {at} is the last one: expected a return")]
     NoReturn {
         /// The instruction's number.
         at: usize,
     },
 }
 
-/// The meaning of a load at `offset`, by the names of `SKF_AD_*` in linux/filter.h.
+/// Returns the metadata that a load at `offset` reads, by the names of `SKF_AD_*` in linux/filter.h.
 fn ancillary_name(offset: u32) -> &'static str {
     match offset.wrapping_sub(ANCILLARY) {
         0 => "the protocol",
@@ -90,24 +90,24 @@ fn ancillary_name(offset: u32) -> &'static str {
         32 => "the hash",
         36 => "the CPU",
         40 => "an exclusive or",
-        44 => "the VLAN tag taken off the frame",
-        48 => "whether a VLAN tag was taken off the frame",
+        44 => "the removed VLAN tag",
+        48 => "whether a VLAN tag was removed",
         52 => "the payload's offset",
         56 => "a random number",
-        60 => "the protocol of the VLAN tag taken off the frame",
+        60 => "the protocol of the removed VLAN tag",
         _ => "an unknown item",
     }
 }
 
-/// A decoded instruction. Words, halfwords and bytes are big-endian, as on the wire. Jump targets are numbers of
-/// existing instructions, and cells exist.
+/// A decoded instruction. Words and halfwords are big-endian, as on the wire. Jump targets are indices of existing
+/// instructions, and cells are within the scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
-    /// A = four bytes of the frame at a fixed place.
+    /// A = four bytes of the frame at a fixed offset.
     Word(u32),
-    /// A = two bytes at a fixed place.
+    /// A = two bytes at a fixed offset.
     Half(u32),
-    /// A = one byte at a fixed place.
+    /// A = one byte at a fixed offset.
     Byte(u32),
     /// A = four bytes at X plus a constant.
     WordX(u32),
@@ -115,7 +115,7 @@ pub(super) enum Op {
     HalfX(u32),
     /// A = one byte at X plus a constant.
     ByteX(u32),
-    /// X = the length of the IPv4 header whose first byte is at this place: four times the byte's low four bits.
+    /// X = the length of the IPv4 header whose first byte is at this offset: four times the byte's low four bits.
     HeaderLen(u32),
     /// A = the frame's length.
     Len,
@@ -133,9 +133,9 @@ pub(super) enum Op {
     Store(u8),
     /// A cell = X.
     StoreX(u8),
-    /// A = A and a constant, combined.
+    /// A = the result of an operation on A and a constant.
     Alu(Alu, u32),
-    /// A = A and X, combined.
+    /// A = the result of an operation on A and X.
     AluX(Alu),
     /// A = −A.
     Neg,
@@ -149,9 +149,9 @@ pub(super) enum Op {
     If { test: Comparison, k: u32, yes: u16, no: u16 },
     /// Compares A with X and jumps accordingly.
     IfX { test: Comparison, yes: u16, no: u16 },
-    /// Ends with a constant.
+    /// Ends the program with a constant.
     Return(u32),
-    /// Ends with A.
+    /// Ends the program with A.
     ReturnA,
     /// `Word`, then `If` of equality, in one step.
     WordIfEq { place: u16, k: u32, yes: u16, no: u16 },
@@ -161,7 +161,7 @@ pub(super) enum Op {
     ByteIfEq { place: u16, k: u8, yes: u16, no: u16 },
 }
 
-// A program of ten instructions lies in two cache lines.
+// A program of ten instructions takes two cache lines.
 const _: () = assert!(size_of::<Op>() == 12);
 
 /// Operations on two words.
@@ -188,11 +188,11 @@ pub(super) enum Comparison {
     Gt,
     /// The first is not less.
     Ge,
-    /// They have a bit in common.
+    /// Both have a bit in common.
     Set,
 }
 
-/// Decodes all instructions of a program; each by itself is then valid, and the last one is a return.
+/// Decodes all instructions of a program. Checks each of them, and that the last one is a return.
 pub(super) fn decode(insns: &[Insn]) -> Result<Vec<Op>, VerificationError> {
     let ops: Vec<Op> =
         insns.iter().enumerate().map(|(at, insn)| decode_one(at, insn, insns.len())).collect::<Result<_, _>>()?;
@@ -202,7 +202,7 @@ pub(super) fn decode(insns: &[Insn]) -> Result<Vec<Op>, VerificationError> {
     }
 }
 
-/// Codes as in linux/bpf_common.h: the low three bits are the class.
+/// Decodes an instruction. Its code is that of linux/bpf_common.h, with the class in the low three bits.
 fn decode_one(at: usize, insn: &Insn, len: usize) -> Result<Op, VerificationError> {
     let k = insn.k;
     Ok(match insn.code {
@@ -233,7 +233,7 @@ fn decode_one(at: usize, insn: &Insn, len: usize) -> Result<Op, VerificationErro
     })
 }
 
-/// Flag of arithmetic and jumps that take X instead of the constant.
+/// Flag of arithmetic and jumps: the second operand is X instead of the constant.
 const WITH_X: u16 = 8;
 
 fn arithmetic(at: usize, code: u16, k: u32) -> Result<Op, VerificationError> {
@@ -271,7 +271,7 @@ fn conditional(at: usize, insn: &Insn, len: usize) -> Result<Op, VerificationErr
     Ok(if insn.code & WITH_X != 0 { Op::IfX { test, yes, no } } else { Op::If { test, k: insn.k, yes, no } })
 }
 
-/// The target of a jump over `over` instructions, in a program of `len`.
+/// Returns the target of a jump over `over` instructions, in a program of `len` instructions.
 fn target(at: usize, over: u32, len: usize) -> Result<u16, VerificationError> {
     let target = usize::try_from(over).ok().and_then(|over| over.checked_add(at + 1)).filter(|&target| target < len);
     target.and_then(|target| u16::try_from(target).ok()).ok_or(VerificationError::JumpOut { at })
@@ -282,8 +282,8 @@ fn cell(at: usize, k: u32) -> Result<u8, VerificationError> {
     cell.ok_or(VerificationError::NoSuchCell { at, cell: k })
 }
 
-/// A fixed offset in the frame. No frame has a byte at so high an offset; but the kernel would load metadata there, and
-/// a program written for it would silently mean something else here.
+/// Checks a fixed offset in the frame. No frame is long enough for the refused offsets, where the kernel loads
+/// metadata: a program written for the kernel would silently have another meaning.
 fn place(at: usize, k: u32) -> Result<u32, VerificationError> {
     if k < ANCILLARY { Ok(k) } else { Err(VerificationError::Ancillary { at, offset: k }) }
 }

@@ -1,15 +1,15 @@
-//! How far into a frame a program can look.
+//! Computes how far into a frame a program can read.
 //!
-//! One pass over the instructions follows each path with the maximum of each register. libpcap's programs read at fixed
-//! offsets, and past an IPv4 header of at most 60 bytes: nearly all of them have a limit, and it is low.
+//! One pass over the instructions tracks the maximum of each register on all paths. libpcap's programs read at fixed
+//! offsets, and behind an IPv4 header of at most 60 bytes: nearly all of them have a limit, which is low.
 
 use super::CELLS;
 use super::decode::{Alu, Op};
 
-/// The maximum of a register or cell. `u32::MAX`: unknown.
+/// The maximum of a register or cell; `u32::MAX` if it is unknown.
 type MaxValue = u32;
 
-/// Knowledge on arrival at an instruction.
+/// The maximums of the registers and cells on arrival at an instruction.
 #[derive(Clone, Copy, Default)]
 struct ArrivalState {
     a: MaxValue,
@@ -17,9 +17,10 @@ struct ArrivalState {
     cells: [MaxValue; CELLS],
 }
 
-/// The number of a frame's first bytes that contains all loads within the frame, or `None` if any byte may be loaded.
+/// Returns the number of a frame's first bytes that a program can load, or `None` if it can load any byte.
 pub(super) fn reach(ops: &[Op]) -> Option<u32> {
-    // None: no path seen leads there. All paths to an instruction have been seen before its turn.
+    // `None` if no path leads to the instruction. Jumps go forward, so all paths to an instruction are known before its
+    // turn.
     let mut known: Vec<Option<ArrivalState>> = vec![None; ops.len()];
     arrive(&mut known, 0, ArrivalState::default());
     let mut reach = 0;
@@ -42,17 +43,17 @@ pub(super) fn reach(ops: &[Op]) -> Option<u32> {
     Some(reach)
 }
 
-/// Merges the knowledge on one path to an instruction with that of the others.
+/// Merges the state on a path to instruction `at` with that of the other paths.
 fn arrive(known: &mut [Option<ArrivalState>], at: usize, here: ArrivalState) {
     if let Some(there) = known.get_mut(at) {
         *there = Some(there.map_or(here, |there| there.or(here)));
     }
 }
 
-/// End of the load that `op` makes, 0 without one; `None` if it can be anywhere.
+/// Returns the end of the load in `op`, 0 if it has none; `None` if the load can be anywhere.
 fn end_of_load(op: &Op, x: MaxValue) -> Option<u32> {
     match *op {
-        // No frame is so long that a load past the last number lies in it: such loads end the program.
+        // No frame is longer than the largest number: a load past it ends the program.
         Op::Word(k) => Some(k.saturating_add(4)),
         Op::Half(k) => Some(k.saturating_add(2)),
         Op::Byte(k) | Op::HeaderLen(k) => Some(k.saturating_add(1)),
@@ -64,7 +65,7 @@ fn end_of_load(op: &Op, x: MaxValue) -> Option<u32> {
 }
 
 impl ArrivalState {
-    /// Merges the knowledge of two paths.
+    /// Merges the states of two paths.
     fn or(mut self, other: ArrivalState) -> ArrivalState {
         self.a = self.a.max(other.a);
         self.x = self.x.max(other.x);
@@ -74,7 +75,7 @@ impl ArrivalState {
         self
     }
 
-    /// Updates the knowledge by an instruction other than a jump.
+    /// Updates the state by an instruction other than a jump.
     fn step(&mut self, op: &Op) {
         match *op {
             Op::Half(_) | Op::HalfX(_) => self.a = u16::MAX.into(),
@@ -102,7 +103,7 @@ impl ArrivalState {
     }
 }
 
-/// The maximum result for a number of at most `a` and the constant `k`.
+/// Returns the maximum result for a number of at most `a` and the constant `k`.
 fn combine_constant(alu: Alu, a: MaxValue, k: u32) -> MaxValue {
     match alu {
         Alu::Div => a.checked_div(k).unwrap_or(a),
@@ -113,7 +114,7 @@ fn combine_constant(alu: Alu, a: MaxValue, k: u32) -> MaxValue {
     }
 }
 
-/// The maximum result for two numbers of at most `a` and `b`: unknown if a sum or product may overflow.
+/// Returns the maximum result for two numbers of at most `a` and `b`; unknown if a sum or product may overflow.
 fn combine(alu: Alu, a: MaxValue, b: MaxValue) -> MaxValue {
     match alu {
         Alu::Add => a.saturating_add(b),
@@ -134,7 +135,7 @@ mod tests {
     const ALL: [Alu; 10] =
         [Alu::Add, Alu::Sub, Alu::Mul, Alu::Div, Alu::Rem, Alu::And, Alu::Or, Alu::Xor, Alu::Shl, Alu::Shr];
 
-    /// A limit, and a number within it; small and large ones are equally likely.
+    /// Generates a limit, and a number within it. Small and large ones are equally likely.
     fn limited() -> impl Strategy<Value = (MaxValue, u32)> {
         (any::<u32>(), any::<u32>(), 0..32_u32).prop_map(|(most, value, less)| {
             let most = most >> less;

@@ -5,28 +5,28 @@ use super::{BeyondReach, CELLS};
 
 /// The reason why a program stops early.
 pub(super) enum RunOutcome {
-    /// Ends with 0: a load past the frame's end, a division by zero.
+    /// The program ends with 0: a load past the frame's end, or a division by zero.
     Zero,
-    /// The load lies in the frame, but in a part that was not passed.
+    /// The load is in a part of the frame that was not passed.
     Beyond,
 }
 
 /// The frame as a program reads it.
 trait ProgramFrame: Copy {
-    /// `N` bytes at an offset.
+    /// Loads `N` bytes at an offset.
     fn load<const N: usize>(self, at: u32) -> Result<[u8; N], RunOutcome>;
 
     /// Length of the whole frame in bytes.
     fn len(self) -> u32;
 
-    /// `N` bytes at the sum of two numbers; a sum of more than 32 bits is past any frame's end.
+    /// Loads `N` bytes at the sum of two numbers. A sum of more than 32 bits is past the end of any frame.
     #[inline(always)]
     fn load_at_sum<const N: usize>(self, x: u32, k: u32) -> Result<[u8; N], RunOutcome> {
         x.checked_add(k).ok_or(RunOutcome::Zero).and_then(|at| self.load(at))
     }
 }
 
-/// A frame with known first bytes.
+/// A frame of which the first bytes are known.
 #[derive(Clone, Copy)]
 struct FrameStart<'a> {
     head: &'a [u8],
@@ -36,7 +36,9 @@ struct FrameStart<'a> {
 impl ProgramFrame for FrameStart<'_> {
     #[inline(always)]
     fn load<const N: usize>(self, at: u32) -> Result<[u8; N], RunOutcome> {
-        let bytes = self.head.get(at as usize..).and_then(<[u8]>::first_chunk::<N>);
+        let start = at as usize;
+        // One comparison: the compiler knows that the end does not overflow.
+        let bytes = self.head.get(start..start.saturating_add(N)).and_then(<[u8]>::first_chunk::<N>);
         bytes.copied().ok_or_else(|| self.missing(u64::from(at) + N as u64))
     }
 
@@ -67,7 +69,7 @@ impl ProgramFrame for TwoParts<'_> {
 }
 
 impl FrameStart<'_> {
-    /// The reason why a load that ends at `end` fails.
+    /// Returns the reason why a load that ends at `end` fails.
     #[cold]
     fn missing(self, end: u64) -> RunOutcome {
         if end > u64::from(self.len) { RunOutcome::Zero } else { RunOutcome::Beyond }
@@ -85,9 +87,9 @@ pub(super) fn run(ops: &[Op], head: &[u8], len: u32) -> Result<u32, BeyondReach>
     }
 }
 
-/// The same for a frame in two parts.
+/// Runs a decoded program on a frame in two parts.
 pub(super) fn run_parts(ops: &[Op], first: &[u8], second: &[u8]) -> u32 {
-    // Both parts are complete: nothing lies beyond.
+    // Both parts are complete, so no load is beyond them.
     steps(ops, TwoParts(first, second)).unwrap_or(0)
 }
 
@@ -144,10 +146,10 @@ fn steps(ops: &[Op], frame: impl ProgramFrame) -> Result<u32, RunOutcome> {
     Ok(0)
 }
 
-/// The target of a comparison.
+/// Returns the target of a comparison.
 ///
-/// Neither branch is cold; but if the compiler takes both for likely, it selects the target without a branch, and then
-/// each instruction waits for the bytes that the one before it loads. A branch is predicted instead.
+/// Neither branch is cold. But if the compiler considers both as likely, it selects the target without a branch, and
+/// each instruction then waits for the bytes that the previous one loads. The processor predicts a branch instead.
 #[inline(always)]
 fn way(holds: bool, yes: u16, no: u16) -> usize {
     if holds {
@@ -188,8 +190,8 @@ impl Alu {
     }
 }
 
-/// Fuses a load and the comparison after it, the bulk of most filters, into one step. The comparison also stays in
-/// place, for jumps to it.
+/// Fuses each load and the comparison behind it, which make up most of a typical filter, into one step. The comparison
+/// also stays in place, for jumps to it.
 pub(super) fn fuse(ops: &mut [Op]) {
     for at in 1..ops.len() {
         if let Some([load, test]) = ops.get_mut(at - 1..=at).and_then(|pair| <&mut [Op; 2]>::try_from(pair).ok()) {

@@ -6,9 +6,9 @@ use super::decode::Op;
 /// A set of cells, one bit each.
 type CellSet = u16;
 
-/// Refuses a program in which an instruction reads a cell that some path to it leaves unwritten.
+/// Refuses a program in which an instruction reads a cell that is unwritten on a path to it.
 ///
-/// All jumps lead forward: one pass over the instructions sees every path to an instruction before the instruction
+/// All jumps go forward, so one pass over the instructions sees every path to an instruction before the instruction
 /// itself.
 pub(super) fn check(ops: &[Op]) -> Result<(), VerificationError> {
     // For each instruction, the cells written on every jump to it.
@@ -23,15 +23,15 @@ pub(super) fn check(ops: &[Op]) -> Result<(), VerificationError> {
             }
             Op::Jump(to) => leave(&mut jumped, &mut written, [to, to]),
             Op::If { yes, no, .. } | Op::IfX { yes, no, .. } => leave(&mut jumped, &mut written, [yes, no]),
-            // The kernel treats the instruction after a return as reachable, and so refuses a few programs more.
-            // Programs accepted here must be accepted there, too.
+            // A return is like any other instruction: the kernel treats the one behind it as reachable, and every
+            // program accepted here must be accepted there.
             _ => {}
         }
     }
     Ok(())
 }
 
-/// A jump passes the written cells to both of its targets, and nothing to the next instruction.
+/// Passes the written cells to both targets of a jump. The next instruction is then reached only by jumps.
 fn leave(jumped: &mut [CellSet], written: &mut CellSet, targets: [u16; 2]) {
     for target in targets {
         if let Some(cells) = jumped.get_mut(usize::from(target)) {

@@ -1,10 +1,10 @@
 use super::{BeyondReach, BpfTextError, FilterProgram, Insn, MAX_INSNS, VerificationError};
 
-/// Returns the whole frame.
+/// An instruction that returns the whole frame.
 const RETURN: Insn = insn(0x06, 0, 0, u32::MAX);
-/// Returns A.
+/// An instruction that returns A.
 const RETURN_A: Insn = insn(0x16, 0, 0, 0);
-/// `ip`, as libpcap compiles it.
+/// The expression `ip`, as libpcap compiles it.
 const IP: &str = "4,40 0 0 12,21 0 1 2048,6 0 0 262144,6 0 0 0";
 
 const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> Insn {
@@ -15,13 +15,13 @@ fn refusal(insns: &[Insn]) -> VerificationError {
     FilterProgram::verify(insns).expect_err("has to be refused")
 }
 
-/// The value of A after these instructions.
+/// Returns the value of A after the instructions.
 fn result(insns: &[Insn], frame: &[u8]) -> u32 {
     let insns = [insns, &[RETURN_A]].concat();
     FilterProgram::verify(&insns).unwrap().run(frame, frame.len() as u32).unwrap()
 }
 
-/// Objective: everything that bpf_check_classic of Linux's kernel lists is refused, each with its own reason.
+/// Objective: everything that bpf_check_classic of the Linux kernel refuses is refused, each with its own reason.
 #[test]
 fn each_refusal_has_its_reason() {
     let many = vec![RETURN; MAX_INSNS + 1];
@@ -56,18 +56,15 @@ fn each_refusal_has_its_reason() {
 #[test]
 fn refusals_are_sentences() {
     let vlan = refusal(&[RETURN, insn(0x30, 0, 0, 0xffff_f02c), RETURN]).to_string();
-    assert_eq!(
-        vlan,
-        "instruction 1 loads the VLAN tag taken off the frame (at 0xfffff02c), which is no part of a frame"
-    );
+    assert_eq!(vlan, "instruction 1 loads the removed VLAN tag (at 0xfffff02c), which is not part of a frame");
     let cell = refusal(&[insn(0x60, 0, 0, 3), RETURN]).to_string();
-    assert_eq!(cell, "instruction 0 reads cell 3 of the scratch memory, which may not have been written by then");
+    assert_eq!(cell, "instruction 0 reads cell 3 of the scratch memory, which may not have been written before");
 }
 
 /// Objective: a cell must be written on every path to its load.
 ///
-/// Steps: a jump around the store; a store on both paths; a return before the load, which the kernel takes for a path
-/// to it.
+/// Steps: a jump around the store; a store on both paths; a return before the load, which the kernel counts as a path
+/// to the load.
 #[test]
 fn cells_are_written_on_each_way_to_where_they_are_read() {
     let store = insn(0x02, 0, 0, 7);
@@ -81,7 +78,7 @@ fn cells_are_written_on_each_way_to_where_they_are_read() {
     assert!(FilterProgram::verify(&[insn(0x05, 0, 0, 1), load, RETURN]).is_ok(), "nothing leads to the load");
 }
 
-/// Objective: arithmetic uses 32-bit words and never fails: it wraps, shifts away, or ends the program.
+/// Objective: arithmetic uses 32-bit words and never fails: results wrap, bits are shifted out, or the program ends.
 #[test]
 fn arithmetic_wraps_or_ends() {
     let constants = |a, x| [insn(0x00, 0, 0, a), insn(0x01, 0, 0, x)];
@@ -104,11 +101,11 @@ fn arithmetic_wraps_or_ends() {
     }
     assert_eq!(result(&[insn(0x00, 0, 0, 1), insn(0x84, 0, 0, 0)], &[]), u32::MAX);
     let ends = [&constants(7, 0)[..], &[insn(0x3c, 0, 0, 0), insn(0x00, 0, 0, 5)]].concat();
-    assert_eq!(result(&ends, &[]), 0, "nothing is done after a division by zero");
+    assert_eq!(result(&ends, &[]), 0, "the program ends at a division by zero");
 }
 
-/// Objective: a load in the frame but behind its head asks for more; a load past the frame's end ends the program with
-/// 0.
+/// Objective: a load that is in the frame but behind the passed bytes requests the whole frame; a load past the frame's
+/// end ends the program with 0.
 #[test]
 fn loads_ask_for_more_only_within_the_frame() {
     let word_at = |k| FilterProgram::verify(&[insn(0x20, 0, 0, k), RETURN]).unwrap();
@@ -118,7 +115,7 @@ fn loads_ask_for_more_only_within_the_frame() {
     assert_eq!(word_at(8).run(&head, 12), Err(BeyondReach));
     assert_eq!(word_at(9).run(&head, 12), Ok(0));
     assert_eq!(word_at(0xfff0_0000).run(&head, 12), Ok(0));
-    assert_eq!(word_at(4).run(&head, 7), Ok(0), "what is behind the frame's end is not looked at");
+    assert_eq!(word_at(4).run(&head, 7), Ok(0), "bytes behind the frame's end are not read");
     let overflow = [insn(0x01, 0, 0, u32::MAX), insn(0x50, 0, 0, 1), RETURN];
     assert_eq!(
         FilterProgram::verify(&overflow).unwrap().run(&head, u32::MAX),
@@ -152,7 +149,7 @@ fn parts_are_as_the_whole() {
     }
 }
 
-/// Objective: a load and a comparison give the same in one step as in two, also for a jump between them.
+/// Objective: a load and a comparison have the same result in one step as in two, also if a jump leads between them.
 #[test]
 fn a_jump_may_lead_between_a_load_and_its_comparison() {
     let insns = [
@@ -170,7 +167,7 @@ fn a_jump_may_lead_between_a_load_and_its_comparison() {
     assert_eq!(program.run(&[2, 0, 8, 0], 4), Ok(9));
 }
 
-/// Objective: the reach is that of the possible loads, and given only if the program limits it.
+/// Objective: the reach is that of all possible loads, and returned only if the program limits it.
 #[test]
 fn the_reach_covers_fixed_places_and_ip_headers() {
     let reach = |insns: &[Insn]| FilterProgram::verify(&[insns, &[RETURN]].concat()).unwrap().reach();
@@ -186,7 +183,7 @@ fn the_reach_covers_fixed_places_and_ip_headers() {
     let byte_as_index = [insn(0x30, 0, 0, 0), insn(0x54, 0, 0, 0xf0), insn(0x74, 0, 0, 2), insn(0x07, 0, 0, 0)];
     assert_eq!(reach(&[&byte_as_index[..], &[port]].concat()), Some(60 + 18), "the same length, computed");
     let two_ways = [insn(0x15, 0, 1, 0), header, port];
-    assert_eq!(reach(&two_ways), Some(60 + 18), "the greater of two ways counts");
+    assert_eq!(reach(&two_ways), Some(60 + 18), "the greater of two paths counts");
 }
 
 /// Objective: a printed program reads back as the same program; line ends and commas are equivalent.
@@ -202,7 +199,7 @@ fn text_goes_both_ways() {
     }
 }
 
-/// Objective: an error in a text is named.
+/// Objective: each error in a text has its own reason.
 #[test]
 fn wrong_text_is_named() {
     let no_number = |word: &str| BpfTextError::NoNumber { word: word.into() };

@@ -1,44 +1,44 @@
-//! Programs as text: `tcpdump -ddd` prints the number of instructions and then four numbers for each, one per line;
-//! `tc` takes the same with commas for line ends (tc-bpf(8), `bytecode`).
+//! Programs as text. `tcpdump -ddd` prints the number of instructions, then each instruction as a line of four numbers;
+//! `tc` reads the same with commas instead of line ends (tc-bpf(8), `bytecode`).
 
 use core::fmt;
 use core::str::FromStr;
 
 use super::{FilterProgram, Insn, VerificationError};
 
-/// Why a text is not a program.
+/// The reason why a text is not a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BpfTextError {
     /// The text is empty.
-    #[error("a filter is the number of its instructions and then each of them, as `tcpdump -ddd` prints it")]
+    #[error("the filter is empty: expected the number of instructions and the instructions, as in `tcpdump -ddd`")]
     Empty,
     /// A word that is not a number, or is too large for its field.
-    #[error("{word:?} is no number, or one that is too large where it stands")]
+    #[error("invalid number {word:?} in the filter: expected a decimal number that fits its field")]
     NoNumber {
         /// The word.
         word: String,
     },
     /// An incomplete instruction.
-    #[error("instruction {at} has fewer than four numbers: code, jt, jf and k")]
+    #[error("instruction {at} is incomplete: expected four numbers, code, jt, jf and k")]
     Unfinished {
         /// The instruction's number, counted from 0.
         at: usize,
     },
     /// The number of instructions differs from the announced one.
-    #[error("the filter says that it has {announced} instructions, and it has {found}")]
+    #[error("the filter has {found} instructions: expected {announced}, the number at its start")]
     Count {
         /// The announced number.
         announced: usize,
         /// The number of instructions.
         found: usize,
     },
-    /// A valid text of an invalid program.
+    /// An invalid program in a valid text.
     #[error(transparent)]
     Unverified(#[from] VerificationError),
 }
 
 impl FilterProgram {
-    /// Reads a program from decimal numbers separated by commas or blanks, including line ends.
+    /// Reads a program from decimal numbers separated by commas or white space.
     ///
     /// # Errors
     /// [`BpfTextError`] if the text is not a program, or [`FilterProgram::verify`] refuses it.
@@ -56,7 +56,7 @@ impl FilterProgram {
     }
 }
 
-/// The instruction with the given `code`, completed by the next three words.
+/// Reads the instruction with the given `code` from the next three words.
 fn insn<'a>(at: usize, code: &str, words: &mut impl Iterator<Item = &'a str>) -> Result<Insn, BpfTextError> {
     let mut next = || words.next().ok_or(BpfTextError::Unfinished { at });
     Ok(Insn { code: number(code)?, jt: number(next()?)?, jf: number(next()?)?, k: number(next()?)? })
@@ -74,7 +74,7 @@ impl FromStr for FilterProgram {
     }
 }
 
-/// One line in the format of `tc`, which [`FilterProgram::parse`] reads.
+/// Prints one line in the format of `tc`, which [`FilterProgram::parse`] reads.
 impl fmt::Display for FilterProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.insns.len())?;

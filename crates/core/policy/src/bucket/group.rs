@@ -1,7 +1,7 @@
-//! A rate shared by several senders, fairly among those that wait.
+//! Groups: a rate that several senders share, fairly among those that wait.
 //!
-//! Each member has its own count of bytes served. A sender may be ahead of the waiting member with the least service by
-//! at most [`AHEAD`] bytes. A share that its member does not use goes to the others.
+//! Each member has a count of the bytes that it has sent. A member may be ahead of the waiting member with the smallest
+//! count by at most [`AHEAD`] bytes. The other members get the share that a member does not use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,29 +10,29 @@ use super::{Bucket, PARTS, RateLimit, Weight};
 
 /// Maximum number of members of a group.
 pub const MEMBERS: usize = 256;
-/// Bytes by which a member may be ahead: two of the longest frames.
+/// Number of bytes by which a member may be ahead: two of the longest frames.
 const AHEAD: u64 = 128 << 10;
-/// Time in nanoseconds, at the group's rate, for which a member keeps an unused share: a sender whose queue is empty
-/// until the next answers arrive has not given it up.
+/// Time in nanoseconds, at the group's rate, for which a member keeps an unused share: the queue of a sender may be
+/// empty only until the next acknowledgements arrive.
 const CREDIT: f64 = 1e8;
-/// A member that does not ask again within this time, in nanoseconds, no longer waits.
+/// Time in nanoseconds after which a member that has not tried to send again no longer counts as waiting.
 const PATIENCE: u64 = 50_000_000;
-/// Wait of a member that is too far ahead, in nanoseconds.
+/// Time in nanoseconds for which a member that is too far ahead must wait.
 const PAUSE: u64 = 100_000;
 
 #[derive(Debug, Default)]
 struct BucketMember {
     is_there: AtomicBool,
     served: AtomicU64,
-    /// End of its wait; 0: it does not wait.
+    /// Time until which the member counts as waiting; 0 if it does not wait.
     waits_until: AtomicU64,
 }
 
-/// A group.
+/// A group of senders with a common rate.
 #[derive(Debug)]
 pub struct Group {
     limit: RateLimit,
-    /// Bytes by which a returning member may be behind.
+    /// Number of bytes by which a returning member may be behind.
     credit: u64,
     bucket: Bucket,
     members: Box<[BucketMember]>,
@@ -62,7 +62,7 @@ impl Group {
         Arc::new(Group { limit, credit, bucket: Bucket::default(), members })
     }
 
-    /// Adds a member; `None` if there are already [`MEMBERS`].
+    /// Adds a member; `None` if the group already has [`MEMBERS`].
     #[must_use]
     pub fn join(self: &Arc<Group>) -> Option<GroupShare> {
         let is_free = |member: &BucketMember| !member.is_there.swap(true, Ordering::Acquire);
@@ -70,7 +70,7 @@ impl Group {
         Some(GroupShare { group: Arc::clone(self), number })
     }
 
-    /// The least service of the members that wait at `now`, except `besides`.
+    /// Returns the smallest byte count of the members that wait at `now`, without member `besides`.
     fn least(&self, now: u64, besides: usize) -> Option<u64> {
         let others = self.members.iter().enumerate().filter(|(number, _)| *number != besides);
         let waiting = others.filter(|(_, member)| member.waits_until.load(Ordering::Relaxed) > now);
@@ -83,15 +83,15 @@ impl GroupShare {
         &self.group.members[self.number]
     }
 
-    /// Number of frames of these weights, in order, that may pass at `now` (nanoseconds). If not all may, this member
-    /// waits.
+    /// Returns how many of the frames with these weights, in order, may pass at time `now` (nanoseconds). If not all
+    /// may pass, this member counts as waiting.
     pub fn may(&self, now: u64, weights: impl Iterator<Item = Weight> + Clone) -> usize {
         let group = &*self.group;
         let me = self.me();
         let wanted = weights.clone().count();
         let mut may = group.bucket.may(&group.limit, now, weights.clone());
         if let Some(least) = group.least(now, self.number) {
-            // A long time without frames gives no further credit.
+            // A member that sent nothing for a long time gets no more than the credit.
             let served = me.served.load(Ordering::Relaxed).max(least.saturating_sub(group.credit));
             me.served.store(served, Ordering::Relaxed);
             may = may.min(within(weights, (least + AHEAD).saturating_sub(served)));
@@ -117,7 +117,7 @@ impl GroupShare {
     }
 }
 
-/// Number of frames that begin within `bytes` bytes.
+/// Returns the number of frames that begin within `bytes` bytes.
 fn within(weights: impl Iterator<Item = Weight>, bytes: u64) -> usize {
     let mut sum = 0;
     let begins = |weight: &Weight| {
@@ -134,8 +134,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Runs members that always want to send frames of these lengths, asked in an order that favours the first, for ten
-    /// seconds; returns the bytes of each.
+    /// Runs members that always have frames of these lengths to send, in an order that favours the first member, for
+    /// ten seconds. Returns the number of bytes of each member.
     fn compete(lens: &[usize], rate: u64) -> Vec<u64> {
         let group = Group::new(RateLimit::bits(rate, 128 << 10));
         let shares: Vec<_> = lens.iter().map(|_| group.join().unwrap()).collect();
@@ -153,8 +153,8 @@ mod tests {
         got
     }
 
-    /// Objective: members that always want to send get equal shares, within 5 %, whatever their frames' lengths and
-    /// their turn, and together the rate.
+    /// Objective: members that always have frames to send get equal shares within 5 %, whatever the lengths of their
+    /// frames and their order, and together the group's rate.
     #[test]
     fn greedy_members_get_equal_shares() {
         for (lens, rate) in
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Objective: a member with nothing to send leaves its share to the others; one that starts later gets an equal
+    /// Objective: a member without frames leaves its share to the others; a member that starts later gets an equal
     /// share from then on, and nothing for the time before.
     #[test]
     fn parts_that_nobody_wants() {
@@ -192,7 +192,7 @@ mod tests {
         assert!(got[0].abs_diff(30_000_000) < 1_500_000 && got[1].abs_diff(10_000_000) < 1_000_000, "{got:?}");
     }
 
-    /// Objective: a member that leaves makes room for another one, and no member waits for it.
+    /// Objective: a member that leaves makes room for another member, and no longer counts as waiting.
     #[test]
     fn members_come_and_go() {
         let group = Group::new(RateLimit::bits(1_000_000, 1000));

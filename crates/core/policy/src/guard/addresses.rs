@@ -1,5 +1,5 @@
-//! The addresses that a port may use, as an administrator writes them; a prefix covers all addresses that begin with
-//! it.
+//! The addresses that a port may use, as an administrator writes them. A prefix stands for all addresses that begin
+//! with it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,48 +7,45 @@ use std::str::FromStr;
 
 use netvale_wire::MacAddr;
 
-/// IP addresses that start with the same bits; a single address is a prefix of full length.
+/// An IP prefix: all addresses that start with the same bits. A single address is a prefix of full length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IpPrefix {
     addr: IpAddr,
     len: u8,
 }
 
-/// Why a text or values are not addresses of a port.
+/// The reason why a text or values are not addresses of a port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddresses {
-    /// Neither a MAC nor an IP address.
-    #[error("`{0}` is no address: write a MAC address, an IP address or a prefix such as 10.1.0.0/24")]
+    /// The text is neither a MAC address nor an IP address or prefix.
+    #[error("invalid address `{0}`: expected a MAC address, an IP address or a prefix such as 10.1.0.0/24")]
     NotAnAddress(String),
-    /// A group's MAC address, or zero.
-    #[error("no station sends from the MAC address {0}: give an address of one station")]
+    /// The MAC address is a multicast address, or zero.
+    #[error("invalid MAC address {0}: expected a unicast address")]
     NotAStation(MacAddr),
-    /// A group's IP address.
-    #[error("no host sends from the group address {0}: give an address of one host")]
+    /// The IP address is a multicast address.
+    #[error("invalid IP address {0}: expected a unicast address, not multicast")]
     NotAHost(IpAddr),
-    /// A prefix with bits set beyond its length. If meant as an address, it would allow a whole network.
-    #[error("{addr}/{len} is an address within a prefix: write {addr} for the address or {prefix} for the prefix")]
+    /// The prefix has bits set beyond its length: the user may mean a single address, not the whole network.
+    #[error("invalid prefix {addr}/{len}: write {addr} for the address or {prefix} for the prefix")]
     HostBits {
         /// The given address.
         addr: IpAddr,
-        /// The given length, in bits.
+        /// The given prefix length, in bits.
         len: u8,
-        /// The prefix that contains it.
+        /// The prefix that contains the address.
         prefix: IpPrefix,
     },
-    /// More than [`AllowedAddresses::MAX_MACS`] MAC addresses.
-    #[error("a port can have no more than {} MAC addresses: list fewer", AllowedAddresses::MAX_MACS)]
+    /// There are more than [`AllowedAddresses::MAX_MACS`] MAC addresses.
+    #[error("too many MAC addresses: list at most {}", AllowedAddresses::MAX_MACS)]
     TooManyMacs,
-    /// More than [`AllowedAddresses::MAX_PREFIXES`] IP addresses and prefixes.
-    #[error(
-        "a port can have no more than {} IP addresses and prefixes: list fewer, or shorter prefixes",
-        AllowedAddresses::MAX_PREFIXES
-    )]
+    /// There are more than [`AllowedAddresses::MAX_PREFIXES`] IP addresses and prefixes.
+    #[error("too many IP addresses and prefixes: list at most {}, or shorter prefixes", AllowedAddresses::MAX_PREFIXES)]
     TooManyPrefixes,
 }
 
 impl IpPrefix {
-    /// The addresses that share the first `len` bits of `addr`; its other bits must be zero.
+    /// Creates the prefix of the first `len` bits of `addr`, whose other bits must be zero.
     pub fn new(addr: IpAddr, len: u8) -> Result<Self, BadAddresses> {
         let bits = if addr.is_ipv4() { 32 } else { 128 };
         if len > bits {
@@ -65,24 +62,24 @@ impl IpPrefix {
         if first == addr { Ok(prefix) } else { Err(BadAddresses::HostBits { addr, len, prefix }) }
     }
 
-    /// The first address.
+    /// The first address of the prefix.
     pub fn addr(&self) -> IpAddr {
         self.addr
     }
 
-    /// The length, in bits: 0 to 32, or to 128.
+    /// The length in bits: 0 to 32 for IPv4, 0 to 128 for IPv6.
     #[allow(clippy::len_without_is_empty, reason = "a prefix is never empty")]
     pub fn len(&self) -> u8 {
         self.len
     }
 }
 
-/// The bits that a prefix of `len` bits fixes in an IPv4 address.
+/// Returns the mask of an IPv4 prefix of `len` bits.
 pub(super) fn mask32(len: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0)
 }
 
-/// The same in an IPv6 address.
+/// Returns the mask of an IPv6 prefix of `len` bits.
 pub(super) fn mask128(len: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)
 }
@@ -132,12 +129,12 @@ impl AllowedAddresses {
     /// Maximum number of IP addresses and prefixes, of both versions together.
     pub const MAX_PREFIXES: usize = 64;
 
-    /// No addresses.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a MAC address. Duplicates are ignored.
+    /// Adds a MAC address, unless it is in the list.
     pub fn add_mac(&mut self, mac: MacAddr) -> Result<(), BadAddresses> {
         if mac.is_multicast() || mac.is_zero() {
             return Err(BadAddresses::NotAStation(mac));
@@ -145,7 +142,7 @@ impl AllowedAddresses {
         add(&mut self.macs, mac, Self::MAX_MACS).ok_or(BadAddresses::TooManyMacs)
     }
 
-    /// Adds IP addresses. Duplicate prefixes are ignored.
+    /// Adds a prefix of IP addresses, unless it is in the list.
     pub fn add_prefix(&mut self, prefix: IpPrefix) -> Result<(), BadAddresses> {
         add(&mut self.prefixes, prefix, Self::MAX_PREFIXES).ok_or(BadAddresses::TooManyPrefixes)
     }
@@ -155,7 +152,7 @@ impl AllowedAddresses {
         &self.macs
     }
 
-    /// The IP addresses, in the order of their addition.
+    /// The IP addresses and prefixes, in the order of their addition.
     pub fn prefixes(&self) -> &[IpPrefix] {
         &self.prefixes
     }
@@ -168,7 +165,7 @@ fn add<T: PartialEq>(list: &mut Vec<T>, item: T, max: usize) -> Option<()> {
     Some(())
 }
 
-/// The words of `text`, separated by commas or blanks.
+/// Returns the words of `text`, which are separated by commas or white space.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty())
 }
@@ -176,8 +173,8 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
 impl FromStr for AllowedAddresses {
     type Err = BadAddresses;
 
-    /// Reads MAC addresses, IP addresses and prefixes in any order, separated by commas or blanks. No text fits both
-    /// kinds: an IPv6 address has seven colons, or two in a row.
+    /// Reads MAC addresses, IP addresses and prefixes in any order, separated by commas or white space. No text is both
+    /// a MAC and an IP address: an IPv6 address has seven colons, or two in a row.
     fn from_str(text: &str) -> Result<Self, BadAddresses> {
         let mut addresses = Self::new();
         for word in words(text) {
@@ -191,7 +188,7 @@ impl FromStr for AllowedAddresses {
 }
 
 impl fmt::Display for AllowedAddresses {
-    /// MAC addresses, then IP addresses, separated by `, `.
+    /// Prints the MAC addresses, then the IP addresses and prefixes, separated by `, `.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
         for mac in &self.macs {

@@ -1,4 +1,4 @@
-//! A port's addresses in the form for comparison.
+//! A port's addresses, in a form for fast comparison.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,7 +6,7 @@ use netvale_wire::MacAddr;
 
 use super::addresses::{AllowedAddresses, mask32, mask128};
 
-/// Addresses, and the rules for comparing them.
+/// A set of addresses, with the rules by which checks compare addresses with it.
 #[derive(Clone, Debug)]
 pub(super) struct AddressSet {
     macs: Box<[u64]>,
@@ -47,18 +47,18 @@ impl AddressSet {
         self.v6.iter().any(|&(first, mask)| addr.to_bits() & mask == first)
     }
 
-    /// Whether `mac` is listed; without any listed MAC address, whether it equals `otherwise`.
+    /// Whether `mac` is listed; if no MAC address is listed, whether `mac` equals `otherwise`.
     pub fn mac_if_any(&self, mac: MacAddr, otherwise: MacAddr) -> bool {
         if self.macs.is_empty() { mac == otherwise } else { self.mac(mac) }
     }
 
-    /// Whether `addr` is listed, or no IP address is. Addresses of the other version count: a port with only IPv6
-    /// addresses listed has no IPv4 address.
+    /// Whether `addr` is listed, or no IP address of either version is listed: a port that lists only IPv6 addresses
+    /// has no IPv4 address.
     pub fn v4_if_any(&self, addr: Ipv4Addr) -> bool {
         self.no_ip() || self.v4(addr)
     }
 
-    /// The same for IPv6.
+    /// Like [`AddressSet::v4_if_any`], for IPv6.
     pub fn v6_if_any(&self, addr: Ipv6Addr) -> bool {
         self.no_ip() || self.v6(addr)
     }

@@ -1,24 +1,24 @@
-//! A guard's checks, and their words.
+//! A guard's checks, and their names.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::Violation;
 
-/// One check.
+/// A check of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Check {
     /// Ethernet sources.
     Mac,
     /// IPv4 and IPv6 sources.
     Ip,
-    /// Senders of ARP and RARP.
+    /// Senders of ARP and RARP messages.
     Arp,
-    /// Senders of neighbour discovery, and their claims.
+    /// Senders of neighbour discovery messages, and the addresses that they claim.
     Nd,
-    /// No DHCP server.
+    /// Refuses messages of DHCP servers.
     Dhcp,
-    /// No IPv6 router.
+    /// Refuses messages of IPv6 routers.
     Ra,
 }
 
@@ -26,7 +26,7 @@ impl Check {
     /// All checks, in the order in which they are printed.
     pub const ALL: [Self; 6] = [Self::Mac, Self::Ip, Self::Arp, Self::Nd, Self::Dhcp, Self::Ra];
 
-    /// Its word.
+    /// The name of the check in options.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mac => "mac",
@@ -38,7 +38,7 @@ impl Check {
         }
     }
 
-    /// The violation that it reports.
+    /// The violation that the check reports.
     pub const fn violation(self) -> Violation {
         match self {
             Self::Mac => Violation::SpoofedMac,
@@ -59,14 +59,14 @@ impl Check {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Checks(u8);
 
-/// Why a text is not a set of checks.
+/// The reason why a text is not a set of checks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadChecks {
     /// The text has no words.
-    #[error("no check is named: write `all`, or some of `mac`, `ip`, `arp`, `nd`, `dhcp` and `ra`")]
+    #[error("the list of checks is empty: expected `all`, or some of `mac`, `ip`, `arp`, `nd`, `dhcp` and `ra`")]
     Empty,
     /// An unknown word.
-    #[error("`{0}` is no check: write `all`, or some of `mac`, `ip`, `arp`, `nd`, `dhcp` and `ra`")]
+    #[error("invalid check `{0}`: expected `all`, or some of `mac`, `ip`, `arp`, `nd`, `dhcp` and `ra`")]
     Unknown(String),
 }
 
@@ -74,7 +74,7 @@ impl Checks {
     /// All checks.
     pub const ALL: Self = Self((1 << Check::ALL.len()) - 1);
 
-    /// The set with `check` added.
+    /// Returns the set with `check` added.
     #[must_use]
     pub const fn with(self, check: Check) -> Self {
         Self(self.0 | check.bit())
@@ -102,7 +102,7 @@ impl From<Check> for Checks {
 impl FromStr for Checks {
     type Err = BadChecks;
 
-    /// Reads words separated by commas or blanks.
+    /// Reads names of checks, separated by commas or white space.
     fn from_str(text: &str) -> Result<Self, BadChecks> {
         let mut bits = 0;
         for word in super::addresses::words(text) {
@@ -119,7 +119,7 @@ impl FromStr for Checks {
 }
 
 impl fmt::Display for Checks {
-    /// `all`, or the words in the order of [`Check::ALL`], separated by commas.
+    /// Prints `all`, or the names in the order of [`Check::ALL`], separated by commas.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::ALL {
             return out.write_str("all");
@@ -137,7 +137,7 @@ impl fmt::Display for Checks {
 mod tests {
     use super::*;
 
-    /// Objective: words in any order, with commas or blanks, are read and printed in one order.
+    /// Objective: words in any order, with commas or white space, are read and printed in one order.
     #[test]
     fn words_are_read_and_printed_in_one_way() {
         for (text, canonical) in [
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(" , ".parse::<Checks>(), Err(BadChecks::Empty));
         let error = "mac,arps".parse::<Checks>().unwrap_err();
         assert_eq!(error, BadChecks::Unknown("arps".into()));
-        assert!(error.to_string().starts_with("`arps` is no check"));
+        assert!(error.to_string().starts_with("invalid check `arps`"));
     }
 
     /// Objective: every subset of the checks reads back as it prints.

@@ -1,4 +1,4 @@
-//! IPv6 neighbour discovery (RFC 4861): claims of addresses.
+//! IPv6 neighbour discovery (RFC 4861): the addresses that a message claims.
 
 use std::net::Ipv6Addr;
 
@@ -20,11 +20,11 @@ const MLD: [u8; 3] = [131, 132, 143];
 const SOURCE_LINK_LAYER: u8 = 1;
 const TARGET_LINK_LAYER: u8 = 2;
 
-/// Bytes of a neighbour message that hold the target address.
+/// Position of the target address in a neighbour solicitation or advertisement.
 const TARGET: std::ops::Range<usize> = 8..24;
 
-/// The type of the ICMPv6 message that `upper` starts with: `None` if it is not one, `Some(None)` if its type is not
-/// visible.
+/// Returns the type of the ICMPv6 message at the start of `upper`: `None` if there is none, `Some(None)` if its type is
+/// not visible.
 fn icmp_type(upper: &UpperPayload<'_>) -> Option<Option<u8>> {
     match upper {
         UpperPayload::Start { protocol: ICMPV6, bytes, .. } => Some(bytes.first().copied()),
@@ -32,8 +32,8 @@ fn icmp_type(upper: &UpperPayload<'_>) -> Option<Option<u8>> {
     }
 }
 
-/// Whether a message may come from the address `::`: of a host that is about to take an address (RFC 4862 §5.4.2, RFC
-/// 3590 §4) or that has none and looks for a router (RFC 4861 §4.1).
+/// Whether a message may have the source address `::`: that of a host which is about to use an address (RFC 4862
+/// §5.4.2, RFC 3590 §4), or which has none and looks for a router (RFC 4861 §4.1).
 pub(super) fn may_be_from_nowhere(upper: &UpperPayload<'_>) -> bool {
     let UpperPayload::Start { fragment: false, .. } = upper else {
         return false;
@@ -49,7 +49,7 @@ pub(super) fn may_be_a_routers(upper: &UpperPayload<'_>) -> bool {
     matches!(icmp_type(upper), Some(None | Some(ROUTER_ADVERTISEMENT | REDIRECT)))
 }
 
-/// Whether a packet from the Ethernet address `source` is not neighbour discovery, or claims only allowed addresses.
+/// Whether a packet from the Ethernet address `source` claims only allowed addresses, or is not neighbour discovery.
 pub(super) fn is_honest(packet: &Ipv6Packet<'_>, source: Option<MacAddr>, allowed: &AddressSet) -> bool {
     let kind = match icmp_type(&packet.upper) {
         None => return true,
@@ -59,7 +59,7 @@ pub(super) fn is_honest(packet: &Ipv6Packet<'_>, source: Option<MacAddr>, allowe
     let Some(fixed) = fixed_len(kind) else {
         return true;
     };
-    // RFC 6980 §5: neighbour discovery is never fragmented. Bytes beyond those given may be a false option.
+    // RFC 6980 §5: neighbour discovery is never fragmented. Bytes beyond the given ones may contain a forged option.
     let UpperPayload::Start { bytes, whole: true, fragment: false, .. } = packet.upper else {
         return false;
     };
@@ -72,7 +72,7 @@ pub(super) fn is_honest(packet: &Ipv6Packet<'_>, source: Option<MacAddr>, allowe
         && are_options_honest(options, source, allowed)
 }
 
-/// Bytes of a message of this type before its options, if it is neighbour discovery.
+/// Returns the number of bytes before the options of a neighbour discovery message; `None` for other types.
 fn fixed_len(kind: u8) -> Option<usize> {
     match kind {
         ROUTER_SOLICITATION => Some(8),
@@ -83,7 +83,8 @@ fn fixed_len(kind: u8) -> Option<usize> {
     }
 }
 
-/// Receivers note the sender's address (RFC 4861 §6.2.6, §7.2.3). A sender without an address must not state one.
+/// Whether the sender's address, which receivers learn (RFC 4861 §6.2.6, §7.2.3), is allowed. A sender without an IP
+/// address must not give its MAC address.
 fn is_sender_honest(src: Ipv6Addr, kind: u8, mut options: &[u8], allowed: &AddressSet) -> bool {
     if !src.is_unspecified() {
         return allowed.v6_if_any(src);
@@ -97,7 +98,7 @@ fn is_target_allowed(bytes: &[u8], allowed: &AddressSet) -> bool {
     target.is_some_and(|&target| allowed.v6_if_any(target.into()))
 }
 
-/// Whether the options are readable to their end and name only the port's MAC addresses.
+/// Whether all options are readable and contain no MAC addresses but the port's.
 fn are_options_honest(mut options: &[u8], source: MacAddr, allowed: &AddressSet) -> bool {
     while !options.is_empty() {
         let Some(option) = next_option(&mut options) else {
@@ -116,14 +117,14 @@ fn are_options_honest(mut options: &[u8], source: MacAddr, allowed: &AddressSet)
     true
 }
 
-/// An option without its type and length.
+/// An option: its type, and its body without type and length.
 struct NdOption<'a> {
     kind: u8,
     body: &'a [u8],
 }
 
-/// Takes the first option off `options`; `None` if none is left or it is unreadable. Its length is in units of 8 bytes
-/// and not zero (RFC 4861 §4.6).
+/// Takes the first option off `options`; `None` if none is left or it is unreadable. An option's length is in units of
+/// 8 bytes and not zero (RFC 4861 §4.6).
 fn next_option<'a>(options: &mut &'a [u8]) -> Option<NdOption<'a>> {
     let [kind, units, ..] = **options else {
         return None;

@@ -1,34 +1,35 @@
-//! Finds the fields for the checks, in bytes that may be cut anywhere and were chosen to mislead.
+//! Finds the fields that checks read, in bytes that may be truncated anywhere and forged by an attacker.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use netvale_wire::{MacAddr, ethernet, ipv4, ipv6, layers};
 
-/// EtherTypes start here; smaller values are the length of an 802.3 frame (IEEE 802.3 §3.2.6).
+/// The smallest EtherType; smaller values are the length of an 802.3 frame (IEEE 802.3 §3.2.6).
 const MIN_ETHERTYPE: u16 = 0x0600;
-/// An LLC/SNAP header up to its organisation code (IEEE 802 §9.5): both access points, "unnumbered information".
+/// The start of an LLC/SNAP header, before the organisation code (IEEE 802 §9.5): both access points, and "unnumbered
+/// information".
 const SNAP: [u8; 3] = [0xaa, 0xaa, 0x03];
-/// Organisation codes after which an EtherType follows: RFC 1042 and the bridge tunnel of IEEE 802.1H.
+/// Organisation codes behind which an EtherType follows: those of RFC 1042 and of the bridge tunnel of IEEE 802.1H.
 const SNAP_CODES: [[u8; 3]; 2] = [[0, 0, 0], [0, 0, 0xf8]];
 
 /// Protocol number of ICMPv6.
 pub(super) const ICMPV6: u8 = 58;
-/// The IPv6 fragment header.
+/// Protocol number of the IPv6 fragment header.
 const FRAGMENT: u8 = 44;
-/// The authentication header, whose length has its own unit.
+/// Protocol number of the authentication header, whose length has its own unit.
 const AUTHENTICATION: u8 = 51;
 /// Bits of the fragment fields with the payload's offset: IPv4 in units of 8 bytes, IPv6 in bytes.
 const V4_FRAGMENT_OFFSET: u16 = 0x1fff;
 const V6_FRAGMENT_OFFSET: u16 = 0xfff8;
 
-/// The Ethernet source of a frame.
+/// Returns the Ethernet source of a frame.
 #[inline]
 pub(super) fn source(head: &[u8]) -> Option<MacAddr> {
     ethernet::Header::parse(head).ok().map(|header| header.src())
 }
 
-/// The network protocol and the offset of its header, past two tags and an LLC/SNAP header. `None` if something unseen
-/// may hide there.
+/// Returns the network protocol and the offset of its header, behind up to two tags and an LLC/SNAP header. `None` if
+/// they cannot be determined.
 pub(super) fn network(head: &[u8]) -> Option<(u16, usize)> {
     let (ethertype, l3) = ethernet::network(head).ok()?;
     let (ethertype, l3) =
@@ -36,8 +37,8 @@ pub(super) fn network(head: &[u8]) -> Option<(u16, usize)> {
     (ethertype != ethernet::VLAN && ethertype != ethernet::SERVICE_VLAN).then_some((ethertype, l3))
 }
 
-/// The EtherType in a SNAP header at the start of `llc`, or `length` for another header. The lowest bits of the access
-/// points do not affect which header it is.
+/// Returns the EtherType in a SNAP header at the start of `llc` and the offset behind it, or `length` and `l3` for
+/// another header. Ignores the lowest bits of the access points, which do not identify the header.
 fn past_snap(llc: &[u8], length: u16, l3: usize) -> Option<(u16, usize)> {
     let other = (length, l3);
     let Some(&[dsap, ssap, control, a, b, c, high, low]) = llc.first_chunk() else {
@@ -54,32 +55,33 @@ pub(super) enum UpperPayload<'a> {
     /// The start of an upper layer's message.
     Start {
         protocol: u8,
-        /// Its known bytes.
+        /// The known bytes of the message.
         bytes: &'a [u8],
-        /// Whether these are all of its bytes in this packet.
+        /// Whether these are all bytes of the message in this packet.
         whole: bool,
-        /// Whether there is a fragment header (IPv6).
+        /// Whether the packet has a fragment header (IPv6).
         fragment: bool,
     },
-    /// A fragment other than the first. The first decides for its datagram: without that, it is never reassembled.
+    /// A fragment other than the first. The check of the first fragment suffices: without it, no host reassembles the
+    /// datagram.
     Rest,
-    /// Unknown.
+    /// Unreadable.
     Hidden,
 }
 
-/// The ports of a packet.
+/// The UDP ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketPorts {
     /// Source and destination.
     Are(u16, u16),
-    /// UDP, or possibly UDP, but its ports are not visible.
+    /// UDP or possibly UDP, with unreadable ports.
     Hidden,
-    /// Not UDP, or a later fragment, which the first decided.
+    /// Not UDP, or a fragment other than the first.
     None,
 }
 
 impl UpperPayload<'_> {
-    /// The ports of UDP.
+    /// Returns the UDP ports.
     pub fn ports(&self) -> PacketPorts {
         match *self {
             Self::Start { protocol: layers::UDP, bytes, .. } => match bytes.first_chunk() {
@@ -99,14 +101,14 @@ pub(super) struct Ipv4Packet<'a> {
 }
 
 impl<'a> Ipv4Packet<'a> {
-    /// Reads the packet that `bytes` starts with, unless its header is unreadable.
+    /// Reads the packet at the start of `bytes`; `None` if its header is unreadable.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let header = ipv4::Header::parse(bytes).ok()?;
         let fragment = u16::from_be_bytes([*bytes.get(6)?, *bytes.get(7)?]);
         let upper = if fragment & V4_FRAGMENT_OFFSET != 0 {
             UpperPayload::Rest
         } else {
-            // Bytes behind the packet are padding, which must not pass for the ports of a short fragment.
+            // Bytes behind the packet are padding, which must not be taken for the ports of a short fragment.
             let total = usize::from(header.total_len());
             let payload = bytes.get(header.header_len()..total.min(bytes.len())).unwrap_or_default();
             UpperPayload::Start {
@@ -127,11 +129,12 @@ pub(super) struct Ipv6Packet<'a> {
 }
 
 impl<'a> Ipv6Packet<'a> {
-    /// Reads the packet that `bytes` starts with, of which the frame has `len` bytes, unless its header is unreadable.
+    /// Reads the packet at the start of `bytes`, of which the frame contains `len` bytes; `None` if its header is
+    /// unreadable.
     pub fn parse(bytes: &'a [u8], len: usize) -> Option<Self> {
         let header = ipv6::Header::parse(bytes).ok()?;
         let end = match usize::from(header.payload_len()) {
-            // A jumbogram (RFC 2675 §3), which ends with the frame; a host drops packets that claim so wrongly.
+            // A jumbogram (RFC 2675 §3), which ends with the frame; a host drops other packets with this length.
             0 => len,
             payload => ipv6::HEADER_LEN + payload,
         };
@@ -141,7 +144,8 @@ impl<'a> Ipv6Packet<'a> {
     }
 }
 
-/// Walks the extension headers. Unlike [`ipv6::upper`] this stops at a later fragment, which continues with payload.
+/// Walks the extension headers. Unlike [`ipv6::upper`] this stops at a fragment other than the first, which continues
+/// with payload.
 fn walk(packet: &[u8], mut next: u8, whole: bool) -> UpperPayload<'_> {
     let mut rest = packet.get(ipv6::HEADER_LEN..).unwrap_or_default();
     let mut fragment = false;
@@ -170,13 +174,13 @@ fn walk(packet: &[u8], mut next: u8, whole: bool) -> UpperPayload<'_> {
     UpperPayload::Hidden
 }
 
-/// Whether an extension header has a next header (RFC 7045 §4 without ESP, which hides the rest from all but its
-/// receiver).
+/// Whether `next` is an extension header with a readable next header (RFC 7045 §4 without ESP, which encrypts it).
 fn is_extension(next: u8) -> bool {
     matches!(next, 0 | 43 | FRAGMENT | AUTHENTICATION | 60 | 135 | 139 | 140)
 }
 
-/// Length in bytes of an extension header of kind `next`, given as `units` (RFC 8200 §4, RFC 4302 §2.2).
+/// Returns the length in bytes of an extension header of kind `next` with the length field `units` (RFC 8200 §4, RFC
+/// 4302 §2.2).
 fn extension_len(next: u8, units: u8) -> usize {
     match next {
         FRAGMENT => 8,

@@ -1,4 +1,4 @@
-//! Transmission times of frames, and their waits.
+//! Transmission times of frames on a link with a rate, and the link's queue.
 
 use super::spec;
 
@@ -12,16 +12,16 @@ pub(super) struct LinkModel {
     overhead: i32,
     cell: u32,
     cell_overhead: i32,
-    /// Limit of a frame's wait in nanoseconds: the transmission time of the queue's bytes.
+    /// Maximum wait of a frame, nanoseconds: the transmission time of a full queue.
     queue: Option<u64>,
-    /// When the last frame has been sent.
+    /// Time at which the last frame has been sent, nanoseconds.
     free: u64,
-    /// Remainder of the last frame's time, in 1 / `rate` nanoseconds.
+    /// Remainder of the last frame's transmission time, in 1 / `rate` nanoseconds.
     rest: u64,
 }
 
 impl LinkModel {
-    /// An idle link.
+    /// Creates an idle link.
     pub fn new(spec: spec::LinkSpec) -> Self {
         let rate = spec.rate.bits().max(1);
         let queue = spec.queue.map(|queue| {
@@ -32,13 +32,14 @@ impl LinkModel {
         Self { rate, overhead, cell, cell_overhead, queue, free: 0, rest: 0 }
     }
 
-    /// Whether more bytes wait than the queue holds. A queue may overflow by one frame, so one of no bytes works.
+    /// Whether more bytes wait than the queue holds. A queue may exceed its size by one frame, so a size of 0 bytes
+    /// works.
     #[inline]
     pub fn is_full(&self, now: u64) -> bool {
         self.queue.is_some_and(|queue| self.free.saturating_sub(now) > queue)
     }
 
-    /// Takes a frame of `len` bytes. Returns its transmission time, and when it has been sent.
+    /// Sends a frame of `len` bytes. Returns its transmission time and the time at which it has been sent, nanoseconds.
     #[inline]
     pub fn send(&mut self, now: u64, len: u32) -> (u64, u64) {
         let time = self.time(self.bytes(len));
@@ -46,7 +47,7 @@ impl LinkModel {
         (time, self.free)
     }
 
-    /// Bytes on the link of a frame of `len` bytes.
+    /// Returns the number of bytes that a frame of `len` bytes occupies on the link.
     #[inline]
     fn bytes(&self, len: u32) -> u64 {
         let bytes = u64::from(len).saturating_add_signed(i64::from(self.overhead));
@@ -57,7 +58,7 @@ impl LinkModel {
         bytes.div_ceil(u64::from(self.cell)).saturating_mul(cell)
     }
 
-    /// Transmission time of `bytes`, in nanoseconds. The remainder counts towards the next frame's time.
+    /// Returns the transmission time of `bytes`, nanoseconds. The remainder counts towards the next frame's time.
     #[inline]
     fn time(&mut self, bytes: u64) -> u64 {
         let parts = bytes.checked_mul(8 * NANOS).and_then(|parts| parts.checked_add(self.rest));
@@ -66,7 +67,7 @@ impl LinkModel {
         parts / self.rate
     }
 
-    /// The same for times beyond 64 bits of intermediate results.
+    /// Like [`LinkModel::time`], for numbers whose intermediate results exceed 64 bits.
     #[cold]
     fn long_time(&mut self, bytes: u64) -> u64 {
         let rate = u128::from(self.rate);
@@ -85,7 +86,7 @@ mod tests {
         LinkModel::new(spec::LinkSpec { rate: Rate::from_bits(rate), overhead, cell, cell_overhead, queue: None })
     }
 
-    /// Objective: overheads and cells count as in netem, for ATM as in tc-netem(8): 53 bytes for each 48.
+    /// Objective: overheads and cells count as in netem; ATM takes 53 bytes for each 48, as in tc-netem(8).
     #[test]
     fn bytes_on_the_link() {
         assert_eq!(link(1, 0, 0, 0).bytes(1500), 1500);
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(fast.send(0, u32::MAX).0, 2);
     }
 
-    /// Objective: a queue refuses frames that would wait longer than its bytes take.
+    /// Objective: a queue refuses frames that would wait longer than the transmission time of a full queue.
     #[test]
     fn a_full_queue_refuses_frames() {
         let queue = Some(Size::from_bytes(3000));

@@ -1,4 +1,4 @@
-//! Chooses the frames that are lost.
+//! Models of frame loss.
 //!
 //! The models of bursts are those of S. Salsano, F. Ludovici and A. Ordine, "Definition of a general and intuitive loss
 //! model for packet networks and its implementation in the Netem module in the Linux kernel".
@@ -9,7 +9,7 @@ use rand_pcg::rand_core::Rng;
 use super::chance::{self, ChanceEvent};
 use super::spec;
 
-/// A loss model, and its state.
+/// A loss model with its state.
 #[derive(Clone, Debug)]
 pub(super) enum LossModel {
     Random(ChanceEvent),
@@ -19,7 +19,7 @@ pub(super) enum LossModel {
 }
 
 impl LossModel {
-    /// The model of `spec`, in its first state.
+    /// Creates the model of `spec`, in its first state.
     pub fn new(spec: spec::Loss, rng: &mut Pcg32) -> Self {
         match spec {
             spec::Loss::Random(chance) => Self::Random(ChanceEvent::new(chance, rng)),
@@ -29,7 +29,7 @@ impl LossModel {
         }
     }
 
-    /// Whether the next frame, of `len` bytes, is lost.
+    /// Decides whether the next frame, of `len` bytes, is lost.
     #[inline]
     pub fn takes(&mut self, len: u32, rng: &mut Pcg32) -> bool {
         match self {
@@ -41,7 +41,7 @@ impl LossModel {
     }
 }
 
-/// A state of the chain, named by the fate of its frames.
+/// A state of the Markov chain, named after the fate of its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChainState {
     /// 1: frames arrive.
@@ -62,9 +62,9 @@ pub(super) struct FourStateModel {
 }
 
 impl FourStateModel {
-    /// Moves to the next state by the random number `drawn`. Returns whether a frame is lost there.
+    /// Moves to the next state by the random number `drawn`. Returns whether frames are lost in that state.
     fn takes(&mut self, drawn: u32) -> bool {
-        // If the chances of two exits of a state sum up to more than 1, the second gets less.
+        // If the chances of a state's two transitions add up to more than 1, the second one is reduced.
         let below =
             |first: crate::units::Share, second: crate::units::Share| drawn < first.raw().saturating_add(second.raw());
         let none = crate::units::Share::NONE;
@@ -100,15 +100,15 @@ impl ElliottModel {
     }
 }
 
-/// Bit errors, any of which loses its frame.
+/// Bit errors, each of which loses its frame.
 ///
-/// The number of correct bits until the next error is drawn: a frame that arrives then costs a subtraction, whatever
-/// its length.
+/// The model draws the number of correct bits until the next error, so that a frame without errors costs a subtraction,
+/// whatever its length.
 #[derive(Clone, Debug)]
 pub(super) struct BitErrorModel {
-    /// Correct bits before the next error.
+    /// Number of correct bits before the next error.
     right: u64,
-    /// 1 / ln(1 - share of wrong bits), or `None` without bit errors.
+    /// 1 / ln(1 - share of wrong bits); `None` if there are no bit errors.
     scale: Option<f64>,
 }
 
@@ -124,7 +124,7 @@ impl BitErrorModel {
         let bits = u64::from(len) * 8;
         let lost = self.scale.is_some() && self.right < bits;
         if lost {
-            // Errors are independent: the bits after the frame start afresh.
+            // Errors are independent, so the number is drawn again for the bits after the frame.
             self.draw(rng);
         } else {
             self.right = self.right.saturating_sub(bits);
@@ -132,10 +132,10 @@ impl BitErrorModel {
         lost
     }
 
-    /// Draws the number of correct bits, from the geometric distribution, by inversion.
+    /// Draws the number of correct bits before the next error from the geometric distribution, by inversion.
     fn draw(&mut self, rng: &mut Pcg32) {
         if let Some(scale) = self.scale {
-            // Above 0 and at most 1; its 53 bits are exact.
+            // Above 0 and at most 1, with 53 bits, which are exact.
             let uniform = ((rng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
             self.right = (libm::log(uniform) * scale) as u64;
         }

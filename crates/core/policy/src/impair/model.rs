@@ -1,4 +1,4 @@
-//! The model of a bad link, which decides the fate of each frame: lost, or sent at a time.
+//! The model of an impaired link, which decides the fate of each frame: lost, or due at some time.
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -13,24 +13,24 @@ use super::spec;
 /// The fate of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It does not arrive.
+    /// The frame does not arrive.
     Lost,
-    /// It arrives.
+    /// The frame arrives.
     Sent {
-        /// Its arrival time, by the model's clock. Never before the frame entered, but possibly before earlier frames
-        /// arrive.
+        /// The frame's arrival time by the caller's clock, nanoseconds: never before the frame was sent, but possibly
+        /// before the arrival of earlier frames.
         due_ns: u64,
-        /// Whether it arrives twice: [`Model::copy`] decides the fate of the second one.
+        /// Whether the frame is duplicated. [`Model::copy`] decides the fate of the copy.
         again: bool,
-        /// The bit that arrives inverted, if any. Bit 0 is the lowest one of the first byte.
+        /// The bit that arrives inverted, if any. Bit 0 is the lowest bit of the first byte.
         flip: Option<u32>,
     },
 }
 
-/// Decides about frames by a [`Spec`].
+/// The model of an impaired link with the settings of a [`Spec`].
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// The delay of each frame, if that is the only setting: such a frame needs no random number.
+    /// The delay of each frame, if a fixed delay is the only setting: such a model needs no random numbers.
     plain: Option<u64>,
     rng: Pcg32,
     duplicate: Option<ChanceEvent>,
@@ -38,18 +38,18 @@ pub struct Model {
     corrupt: Option<ChanceEvent>,
     reorder: Option<ReorderModel>,
     delay: DelayModel,
-    /// Whether frames wait for earlier ones.
+    /// Whether frames never overtake earlier ones.
     ordered: bool,
     link: Option<LinkModel>,
-    /// Arrival time of the last frame so far.
+    /// The latest arrival time so far, nanoseconds.
     last: u64,
 }
 
 impl Model {
-    /// Creates the model of `spec`. `seed` starts the random sequence unless `spec` does: the same seed gives the same
-    /// fates on any machine.
+    /// Creates the model of `spec`. `seed` starts the random sequence unless `spec` has a seed. The same seed yields
+    /// the same fates on any machine.
     ///
-    /// The first model of a `distribution` makes its table, which takes about a millisecond.
+    /// The first model with a `distribution` computes its table, which takes about a millisecond.
     pub fn new(spec: &Spec, seed: u64) -> Self {
         let mut rng = Pcg32::seed_from_u64(spec.seed.unwrap_or(seed));
         let delay = spec.delay.unwrap_or_default();
@@ -67,10 +67,11 @@ impl Model {
         }
     }
 
-    /// Decides the fate of a frame of `len` bytes that arrives at `now_ns`.
+    /// Decides the fate of a frame of `len` bytes that is sent at `now_ns`.
     ///
-    /// Call it once for each frame, in order, and only for frames with room: each call takes the frame's time on the
-    /// link. The clock may start anywhere. If it goes back, frames that follow others, on a link or in order, still do.
+    /// The caller must call this once for each frame, in order, and only for frames that its limits allow: each call
+    /// takes the frame's transmission time on the link. The clock may start at any value. If it moves backwards, frames
+    /// of a link with a rate, or in order, keep their order.
     #[inline]
     pub fn decide(&mut self, now_ns: u64, len: u32) -> Fate {
         match self.plain {
@@ -81,15 +82,15 @@ impl Model {
 
     /// Decides the fate of a frame's copy, after [`decide`](Self::decide) returned `again`.
     ///
-    /// As in the kernel, a copy is a frame of its own, which may be lost or damaged and takes its own time, but is
-    /// never duplicated.
+    /// As in the kernel, a copy is a frame of its own: it may be lost or corrupted and takes its own transmission time,
+    /// but is never duplicated.
     pub fn copy(&mut self, now_ns: u64, len: u32) -> Fate {
         if self.is_lost(len) { Fate::Lost } else { self.send(now_ns, len, false) }
     }
 
     fn chances(&mut self, now: u64, len: u32) -> Fate {
         let again = self.duplicate.as_mut().is_some_and(|event| event.happens(&mut self.rng));
-        // Of a frame that is both duplicated and lost, one is left.
+        // Of a frame that is both duplicated and lost, one copy remains.
         match (self.is_lost(len), again) {
             (true, false) => Fate::Lost,
             (true, true) => self.send(now, len, false),
@@ -112,14 +113,14 @@ impl Model {
         Fate::Sent { due_ns: self.due(now, len), again, flip }
     }
 
-    /// A random bit of a frame of `len` bytes.
+    /// Draws a bit of a frame of `len` bytes; `None` if the frame is empty.
     fn bit(&mut self, len: u32) -> Option<u32> {
         let bits = len.saturating_mul(8);
         let drawn = (u64::from(self.rng.next_u32()) * u64::from(bits)) >> 32;
         (bits > 0).then_some(drawn as u32)
     }
 
-    /// The frame's arrival time.
+    /// Draws the arrival time of a frame that is sent at `now`.
     #[inline]
     fn due(&mut self, now: u64, len: u32) -> u64 {
         if self.reorder.as_mut().is_some_and(|reorder| reorder.overtakes(&mut self.rng)) {
@@ -139,7 +140,7 @@ impl Model {
     }
 }
 
-/// The delay of each frame, if `spec` has no other setting.
+/// Returns the delay of each frame in nanoseconds, if a fixed delay is the only setting of `spec`.
 fn plain(spec: &Spec) -> Option<u64> {
     let delay = spec.delay.unwrap_or_default();
     let chances = spec.loss.is_some() || spec.duplicate.is_some() || spec.corrupt.is_some() || spec.reorder.is_some();
@@ -147,25 +148,25 @@ fn plain(spec: &Spec) -> Option<u64> {
     (same && !chances && spec.link.is_none()).then_some(delay.mean.nanos())
 }
 
-/// Arrival time of a frame with transmission time `time`, as in netem: the delay runs while the frames before it, the
-/// last of which is due at `last`, are sent.
+/// Returns the arrival time of a frame with transmission time `time`, as in netem: its delay passes while the frames
+/// before it are sent, the last of which is due at `last`.
 #[inline]
 fn behind(now: u64, delay: i64, time: u64, last: u64) -> u64 {
     let start = now.saturating_add_signed(delay);
-    // With frames before it, a frame whose delay is over waits for the last of them. The delay may be below 0; only
-    // without frames before it does that offset the transmission time.
+    // If frames are before it, a frame whose delay is over waits for the last of them. A negative delay reduces the
+    // transmission time only if no frames are before it.
     let start = if last > now { start.max(last) } else { start };
     start.saturating_add(time).max(now)
 }
 
-/// Arrival time of a frame `sent` after `time`, as in tlem: the delay runs from then on, and the frame keeps its
-/// distance from the one before.
+/// Returns the arrival time of a frame with transmission time `time` that has been sent at `sent`, as in tlem: the
+/// delay begins at `sent`, and the frame arrives at least `time` after the frame before it.
 #[inline]
 fn in_order(sent: u64, delay: i64, time: u64, last: u64) -> u64 {
     sent.saturating_add_signed(delay.max(0)).max(last.saturating_add(time))
 }
 
-/// Draws delays.
+/// The random delays of frames, in nanoseconds.
 #[derive(Clone, Debug)]
 struct DelayModel {
     mean: i64,
@@ -176,7 +177,7 @@ struct DelayModel {
 
 impl DelayModel {
     fn new(spec: spec::DelaySpec, rng: &mut Pcg32) -> Self {
-        // Far beyond any clock, and twice the jitter still fits.
+        // The limit is far beyond any clock, and twice the jitter still fits.
         let nanos = |time: crate::units::Time| i64::try_from(time.nanos()).unwrap_or(i64::MAX).min(i64::MAX / 2);
         Self {
             mean: nanos(spec.mean),
@@ -186,7 +187,7 @@ impl DelayModel {
         }
     }
 
-    /// The next delay, in nanoseconds. Below 0 if the jitter exceeds the mean.
+    /// Draws the next delay in nanoseconds. It may be negative if the jitter exceeds the mean.
     #[inline]
     fn draw(&mut self, rng: &mut Pcg32) -> i64 {
         if self.jitter == 0 {
@@ -197,7 +198,7 @@ impl DelayModel {
             let range = u128::from(drawn) * (self.jitter as u128 * 2);
             return self.mean - self.jitter + (range >> 32) as i64;
         };
-        // In two parts, as the product may overflow.
+        // The product is computed in two parts, as it may overflow.
         let entry = curve::pick(table, drawn);
         let high = (self.jitter / curve::SCALE).saturating_mul(entry);
         let low = (self.jitter % curve::SCALE * entry + curve::SCALE / 2).div_euclid(curve::SCALE);
@@ -205,12 +206,12 @@ impl DelayModel {
     }
 }
 
-/// Picks frames that overtake others.
+/// The random choice of frames that overtake others.
 #[derive(Clone, Debug)]
 struct ReorderModel {
     event: ChanceEvent,
     gap: u32,
-    /// Frames since the last overtaking.
+    /// Number of frames since the last one that overtook others.
     behind: u32,
 }
 
@@ -219,7 +220,7 @@ impl ReorderModel {
         Self { event: ChanceEvent::new(spec.chance, rng), gap: spec.gap, behind: 0 }
     }
 
-    /// Whether the next frame skips the delay. At least `gap` - 1 frames before it did not.
+    /// Draws whether the next frame skips the delay. At least `gap` - 1 frames between two such frames do not.
     #[inline]
     fn overtakes(&mut self, rng: &mut Pcg32) -> bool {
         let overtakes = self.behind >= self.gap.saturating_sub(1) && self.event.happens(rng);

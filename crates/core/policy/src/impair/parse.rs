@@ -1,4 +1,4 @@
-//! Reads the words of a [`Spec`].
+//! Reads a [`Spec`] from text.
 
 use core::iter::Peekable;
 use core::str::{FromStr, SplitWhitespace};
@@ -7,38 +7,38 @@ use super::Spec;
 use super::spec::{BitErrors, Chance, DelayShape, DelaySpec, Elliott, FourStates, LinkSpec, Loss, Reorder};
 use crate::units::{self, Decimal, Rate, Share, Size, Time};
 
-/// Why words are not a valid specification.
+/// The reason why a text is not a valid specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetemError {
     /// An unknown word.
     #[error(
-        "{0:?} is no word of a link: there are delay, distribution, ordered, loss, duplicate, corrupt, reorder, gap, \
-         rate, queue, limit, bytes and seed"
+        "unknown word {0:?}: expected delay, distribution, ordered, loss, duplicate, corrupt, reorder, gap, rate, \
+         queue, limit, bytes or seed"
     )]
     Unknown(String),
-    /// A word of netem's that is not supported here.
-    #[error("{0:?} is a word of netem's that netvale does not have")]
+    /// A word of netem that netvale does not support.
+    #[error("{0:?} of netem is not supported")]
     Unsupported(String),
     /// A repeated word.
-    #[error("{0} is there twice")]
+    #[error("{0} is given twice")]
     Twice(&'static str),
     /// A word without its value.
-    #[error("{0} lacks its value")]
+    #[error("{0} has no value")]
     Missing(&'static str),
     /// A word with an invalid value.
     #[error("{word}: {reason}")]
     Value {
         /// The word.
         word: &'static str,
-        /// The fault of its value.
+        /// What is wrong with the value.
         reason: units::QuantityError,
     },
-    /// A word without meaning unless another is present.
-    #[error("{word} needs {other}")]
+    /// A word that requires another setting.
+    #[error("{word} requires {other}")]
     Needs {
         /// The word.
         word: &'static str,
-        /// The other word.
+        /// The other setting.
         other: &'static str,
     },
     /// A word that contradicts another.
@@ -46,11 +46,11 @@ pub enum NetemError {
     Contradicts {
         /// The word.
         word: &'static str,
-        /// The other one.
+        /// The other word.
         other: &'static str,
     },
-    /// A word with a value of 0, which would let nothing through.
-    #[error("{0} of 0 lets nothing through")]
+    /// A word with a value of 0, which would pass no frames.
+    #[error("invalid {0} 0: it would pass no frames")]
     Zero(&'static str),
 }
 
@@ -67,11 +67,11 @@ impl FromStr for Spec {
     }
 }
 
-/// The words yet to be read.
+/// The words that are not read yet.
 struct SpecWords<'a>(Peekable<SplitWhitespace<'a>>);
 
 impl SpecWords<'_> {
-    /// The value of `word`.
+    /// Reads the value of `word`.
     fn value<T: FromStr<Err = units::QuantityError>>(&mut self, word: &'static str) -> Result<T, NetemError> {
         let text = self.0.next().ok_or(NetemError::Missing(word))?;
         text.parse().map_err(|reason| NetemError::Value { word, reason })
@@ -83,7 +83,7 @@ impl SpecWords<'_> {
         self.0.peek().is_some_and(is_number)
     }
 
-    /// A further value of `word`, or `default`.
+    /// Reads a further value of `word`; returns `default` if there is none.
     fn further<T: FromStr<Err = units::QuantityError>>(
         &mut self,
         word: &'static str,
@@ -155,7 +155,7 @@ impl SpecWords<'_> {
     }
 }
 
-/// The words read so far. Words come in any order, so their dependencies are checked at the end.
+/// The settings read so far. Words may be in any order, so their dependencies are checked at the end.
 #[derive(Default)]
 struct Draft {
     delay: Option<DelaySpec>,
@@ -211,7 +211,7 @@ impl Draft {
         .and_then(Spec::with_room)
     }
 
-    /// The delay with its shape; a shape alone is refused.
+    /// Returns the delay with its distribution. Refuses `distribution` and `ordered` without a suitable delay.
     fn delay(&self) -> Result<Option<DelaySpec>, NetemError> {
         let Some(delay) = self.delay else {
             return match (self.shape, self.ordered) {
@@ -227,7 +227,7 @@ impl Draft {
         Ok(Some(DelaySpec { shape: self.shape.unwrap_or_default(), ordered: self.ordered.is_some(), ..delay }))
     }
 
-    /// The overtaking frames; requires a delay for the others.
+    /// Returns the reordering, which requires a delay.
     fn reorder(&self) -> Result<Option<Reorder>, NetemError> {
         let Some(chance) = self.reorder else {
             return match self.gap {
@@ -253,7 +253,7 @@ impl Draft {
 }
 
 impl Spec {
-    /// Returns this unless it has no room for frames.
+    /// Refuses a specification whose limits allow no frames.
     fn with_room(self) -> Result<Self, NetemError> {
         match (self.limit, self.bytes.bytes()) {
             (0, _) => Err(NetemError::Zero("limit")),
@@ -263,7 +263,7 @@ impl Spec {
     }
 }
 
-/// Sets the value of `word`, unless already set.
+/// Sets the value of `word`. Refuses a second value.
 fn once<T>(place: &mut Option<T>, word: &'static str, value: T) -> Result<(), NetemError> {
     match place.replace(value) {
         None => Ok(()),
@@ -321,7 +321,7 @@ mod tests {
         text.parse::<Spec>().unwrap_err().to_string()
     }
 
-    /// Objective: words in any order and case are shown in one form.
+    /// Objective: settings are printed in one form, whatever their order and units.
     #[test]
     fn words_are_shown_in_one_form() {
         for (text, words) in [
@@ -354,16 +354,16 @@ mod tests {
         }
     }
 
-    /// Objective: unsupported requests are refused by the name of the word at fault.
+    /// Objective: an invalid setting is refused with the name of the word at fault.
     #[test]
     fn unsupported_requests_are_refused_by_name() {
         for (text, sentence) in [
-            ("delay 1ms slot 1ms", "\"slot\" is a word of netem's that netvale does not have"),
-            ("loss 1% ecn", "\"ecn\" is a word of netem's that netvale does not have"),
-            ("delay 1ms delay 2ms", "delay is there twice"),
-            ("loss 1% loss state 1%", "loss is there twice"),
-            ("delay", "delay lacks its value"),
-            ("loss gemodel", "loss lacks its value"),
+            ("delay 1ms slot 1ms", "\"slot\" of netem is not supported"),
+            ("loss 1% ecn", "\"ecn\" of netem is not supported"),
+            ("delay 1ms delay 2ms", "delay is given twice"),
+            ("loss 1% loss state 1%", "loss is given twice"),
+            ("delay", "delay has no value"),
+            ("loss gemodel", "loss has no value"),
             ("delay fast", "delay: expected a time such as 70ms, not \"fast\""),
             ("duplicate 101%", "duplicate: \"101%\" is more than 100%"),
             ("loss ber 1.1", "loss: \"1.1\" is more than 1"),
@@ -372,21 +372,21 @@ mod tests {
                 "loss: expected a percentage such as 0.1%, or one of random, state, gemodel and ber, not \"often\"",
             ),
             ("limit -1", "limit: expected a whole number that is not too large, not \"-1\""),
-            ("reorder 1%", "reorder needs a delay"),
-            ("delay 0ms 1ms reorder 1%", "reorder needs a delay"),
-            ("delay 1ms gap 5", "gap needs reorder"),
+            ("reorder 1%", "reorder requires a delay"),
+            ("delay 0ms 1ms reorder 1%", "reorder requires a delay"),
+            ("delay 1ms gap 5", "gap requires reorder"),
             ("delay 1ms ordered reorder 1%", "reorder contradicts ordered"),
-            ("distribution normal", "distribution needs a delay with jitter"),
-            ("delay 1ms distribution normal", "distribution needs a delay with jitter"),
-            ("ordered", "ordered needs a delay"),
-            ("queue 10kb", "queue needs a rate"),
-            ("rate 0", "rate of 0 lets nothing through"),
-            ("limit 0", "limit of 0 lets nothing through"),
-            ("bytes 0", "bytes of 0 lets nothing through"),
+            ("distribution normal", "distribution requires a delay with jitter"),
+            ("delay 1ms distribution normal", "distribution requires a delay with jitter"),
+            ("ordered", "ordered requires a delay"),
+            ("queue 10kb", "queue requires a rate"),
+            ("rate 0", "invalid rate 0: it would pass no frames"),
+            ("limit 0", "invalid limit 0: it would pass no frames"),
+            ("bytes 0", "invalid bytes 0: it would pass no frames"),
         ] {
             assert_eq!(refused(text), sentence, "{text}");
         }
-        assert!(refused("delay 1ms jitter 1ms").starts_with("\"jitter\" is no word of a link: there are delay,"));
+        assert!(refused("delay 1ms jitter 1ms").starts_with("unknown word \"jitter\": expected delay,"));
         assert!(refused("delay 1ms 1ms distribution odd").contains("expected a uniform, normal,"));
     }
 }

@@ -1,20 +1,19 @@
-//! The settings of a link, as data and as canonical words.
+//! The settings of an impaired link, and their canonical text.
 
 use core::fmt;
 
 use crate::units::{Rate, Share, Size, Time};
 
-/// Frames in flight without a `limit`. netem's 1000 would lose frames of a 50 ms delay from 240 Mbit/s on; bytes in
-/// flight are bounded here, too.
+/// Default limit of frames in flight. netem's default of 1000 would lose frames with a delay of 50 ms from 240 Mbit/s
+/// on; bytes in flight are limited here, too.
 pub const DEFAULT_LIMIT: u32 = 100_000;
 
-/// Bytes in flight without `bytes`: enough for 50 ms at 10 Gbit/s.
+/// Default limit of bytes in flight: enough for 50 ms at 10 Gbit/s.
 pub const DEFAULT_BYTES: Size = Size::from_bytes(64 << 20);
 
-/// The settings of a link.
+/// The settings of an impaired link; none by default.
 ///
-/// Read from words such as `delay 70ms 10ms loss 1%` (see [the module](super)), shown in the same words; empty by
-/// default.
+/// Read from text such as `delay 70ms 10ms loss 1%` (see [the module](super)), and printed as such.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     pub(super) delay: Option<DelaySpec>,
@@ -28,7 +27,7 @@ pub struct Spec {
     pub(super) seed: Option<u64>,
 }
 
-/// `delay`, `distribution` and `ordered`.
+/// The settings `delay`, `distribution` and `ordered`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DelaySpec {
     pub mean: Time,
@@ -38,24 +37,24 @@ pub(super) struct DelaySpec {
     pub ordered: bool,
 }
 
-/// The spread of delays around their mean.
+/// The distribution of delays around their mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum DelayShape {
-    /// Evenly spread, from mean - jitter to mean + jitter.
+    /// Uniform from mean - jitter to mean + jitter.
     #[default]
     Uniform,
-    /// A bell curve, with the jitter as its standard deviation.
+    /// Normal, with the jitter as its standard deviation.
     Normal,
-    /// With a long tail.
+    /// Pareto, with a long tail.
     Pareto,
-    /// A quarter normal, three quarters Pareto.
+    /// The weighted mean of a quarter normal and three quarters Pareto.
     ParetoNormal,
-    /// From mean - jitter on, with exponentially falling probability. The jitter is the standard deviation.
+    /// Exponential, from mean - jitter on. The jitter is the standard deviation.
     Exponential,
 }
 
 impl DelayShape {
-    /// All shapes and their names.
+    /// All distributions with their names.
     pub const NAMES: [(&'static str, Self); 5] = [
         ("uniform", Self::Uniform),
         ("normal", Self::Normal),
@@ -76,7 +75,7 @@ pub(super) struct Chance {
     pub correlation: Share,
 }
 
-/// `loss`, by its model.
+/// The setting `loss`: a loss model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
     Random(Chance),
@@ -85,8 +84,8 @@ pub(super) enum Loss {
     Bits(BitErrors),
 }
 
-/// Transition chances. 1: frames arrive, 2: frames arrive within a burst of losses, 3: frames are lost in a burst, 4: a
-/// frame is lost alone, after which 1 follows.
+/// Chances of the transitions between four states. 1: frames arrive; 2: frames arrive within a burst of losses; 3:
+/// frames are lost in a burst; 4: a single frame is lost, then state 1 follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FourStates {
     pub p13: Share,
@@ -97,7 +96,7 @@ pub(super) struct FourStates {
 }
 
 impl FourStates {
-    /// Uses tc's defaults, with which each frame has the same chance of loss.
+    /// Creates the model with tc's defaults, with which each frame has the same chance of loss.
     pub fn new(p13: Share) -> Self {
         Self { p13, p31: p13.rest(), p32: Share::NONE, p23: Share::ALL, p14: Share::NONE }
     }
@@ -106,51 +105,51 @@ impl FourStates {
 /// Chances of the model of Gilbert and Elliott.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Elliott {
-    /// From good to bad.
+    /// Chance of the transition from the good to the bad state.
     pub p: Share,
-    /// From bad to good.
+    /// Chance of the transition from the bad to the good state.
     pub r: Share,
-    /// Loss of a frame while bad, 1-h in the paper.
+    /// Chance that a frame is lost in the bad state, 1-h in the paper.
     pub bad: Share,
-    /// Loss of a frame while good, 1-k in the paper.
+    /// Chance that a frame is lost in the good state, 1-k in the paper.
     pub good: Share,
 }
 
 impl Elliott {
-    /// Uses tc's defaults, with which each frame has the same chance of loss.
+    /// Creates the model with tc's defaults, with which each frame has the same chance of loss.
     pub fn new(p: Share) -> Self {
         Self { p, r: p.rest(), bad: Share::ALL, good: Share::NONE }
     }
 }
 
-/// Wrong bits in 10^18.
+/// A rate of bit errors: the number of wrong bits in 10^18.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BitErrors(pub u64);
 
 impl BitErrors {
-    /// All bits are wrong.
+    /// The rate at which all bits are wrong.
     pub const ALL: u64 = 1_000_000_000_000_000_000;
 }
 
-/// `reorder` and `gap`.
+/// The settings `reorder` and `gap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reorder {
     pub chance: Chance,
-    /// At most each `gap`-th frame overtakes others.
+    /// At most one frame in `gap` overtakes others.
     pub gap: u32,
 }
 
-/// `rate` and `queue`.
+/// The settings `rate` and `queue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinkSpec {
     pub rate: Rate,
-    /// Bytes added to each frame, or (below 0) subtracted.
+    /// Number of bytes added to each frame; subtracted if negative.
     pub overhead: i32,
-    /// Bytes of the cells that frames are cut into, or 0 for none.
+    /// Size of the cells into which frames are cut, bytes; 0 for no cells.
     pub cell: u32,
-    /// Bytes added to each cell, or subtracted.
+    /// Number of bytes added to each cell; subtracted if negative.
     pub cell_overhead: i32,
-    /// Limit of waiting bytes, if any.
+    /// Limit of the bytes that wait for the rate, if any.
     pub queue: Option<Size>,
 }
 
@@ -171,12 +170,12 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// Limit of frames in flight, for the owner of the frames: a [`Model`](super::Model) does not count them.
+    /// Limit of frames in flight, which the caller of [`Model`](super::Model) must enforce.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Limit of bytes in flight, for the owner of the frames, like [`limit`](Self::limit).
+    /// Limit of bytes in flight, which the caller of [`Model`](super::Model) must enforce.
     pub fn bytes(&self) -> Size {
         self.bytes
     }
@@ -188,7 +187,7 @@ impl Spec {
 }
 
 impl fmt::Display for Spec {
-    /// Shows the canonical words, which read back as this value.
+    /// Prints the canonical text, which reads back as this value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = WordWriter { f, started: false };
         if self.limit != DEFAULT_LIMIT {
@@ -207,7 +206,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// Separates parts by spaces.
+/// A writer that separates parts by spaces.
 struct WordWriter<'a, 'f> {
     f: &'a mut fmt::Formatter<'f>,
     started: bool,
@@ -269,7 +268,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Shows shares up to the last one that differs from its default.
+/// Prints shares up to the last one that differs from its default.
 fn further_shares(f: &mut fmt::Formatter<'_>, shares: &[(Share, Share)]) -> fmt::Result {
     let shown = shares.iter().rposition(|(share, default)| share != default).map_or(0, |last| last + 1);
     shares[..shown].iter().try_for_each(|(share, _)| write!(f, " {share}"))

@@ -1,6 +1,6 @@
 //! The options of netmap's link emulator, tlem.
 //!
-//! Reads the values of `-D`, `-B`, `-L` and `-Q` of `apps/tlem/tlem.c`, as tlem documents them, into a [`Spec`]:
+//! Reads the values of the options `-D`, `-B`, `-L` and `-Q`, as `apps/tlem/tlem.c` documents them, into a [`Spec`]:
 //!
 //! | option | values | unit | equivalent |
 //! |---|---|---|---|
@@ -8,44 +8,44 @@
 //! | | `uniform,MIN,MAX` | | `delay MEAN JITTER ordered` |
 //! | | `exp,AVG,MIN` | | `delay AVG JITTER distribution exponential ordered` |
 //! | `-B` | `[constant,]RATE` | bits per second | `rate RATE` |
-//! | | `ether,RATE` | | `rate RATE 24`: adds framing and checksum to each frame |
+//! | | `ether,RATE` | | `rate RATE 24`: adds framing and frame check sequence |
 //! | `-L` | `[plr,]PART` | share of frames, up to 1 | `loss PERCENT` |
 //! | | `ber,PART` | share of bits, up to 1 | `loss ber PART` |
 //! | `-Q` | `SIZE` | bytes, 50000 by default | `queue SIZE`, with a rate |
 //!
-//! An option given once applies to both directions; given twice, the second applies to the way back. tlem limits bytes
-//! but not frames, and so do these specs.
+//! An option that is given once applies to both directions; if it is given twice, the second value applies to the
+//! opposite direction. Like tlem, these specifications limit bytes in flight but not frames.
 
 use super::Spec;
 use super::spec::{BitErrors, Chance, DEFAULT_BYTES, DelayShape, DelaySpec, LinkSpec, Loss};
 use crate::units::{self, Decimal, Rate, Share, Size, Time};
 
-/// Bytes that Ethernet adds to a frame: preamble and gap (20 bytes), and the checksum.
+/// Number of bytes that Ethernet adds to a frame: preamble and gap (20 bytes), and the frame check sequence.
 const FRAMING: i32 = 24;
 
-/// Bytes that wait for the rate unless `-Q` says otherwise.
+/// Default limit of the bytes that wait for the rate.
 const DEFAULT_QUEUE: Size = Size::from_bytes(50_000);
 
-/// Why options are not a valid specification.
+/// The reason why options are not a valid specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlemError {
     /// An option that does not concern the link, or an unknown one.
-    #[error("{0:?} is no option of a link: there are -D, -B, -L and -Q")]
+    #[error("unknown option {0:?}: expected -D, -B, -L or -Q")]
     Unknown(String),
     /// An option without its value.
-    #[error("{0} lacks its value")]
+    #[error("{0} has no value")]
     Missing(String),
     /// An option given for more than two directions.
-    #[error("{0} is there more than twice")]
+    #[error("{0} is given more than twice")]
     TooOften(&'static str),
     /// An option with an invalid value.
     #[error("{option} {value}: expected {expected}")]
     Value {
         /// The option.
         option: &'static str,
-        /// Its value.
+        /// The given value.
         value: String,
-        /// The expected value.
+        /// The expected form.
         expected: &'static str,
     },
 }
@@ -63,10 +63,10 @@ pub struct TlemOptions<'a> {
     pub queue: Option<&'a str>,
 }
 
-/// Accessor of one option's value.
+/// A function that returns the place of one option's value.
 type OptionAccessor<'a> = for<'o> fn(&'o mut TlemOptions<'a>) -> &'o mut Option<&'a str>;
 
-/// Reads the words of a command line, such as `-D 20ms -B 10m -B 1m`. Returns the settings of both directions.
+/// Reads the options of a command line, such as `-D 20ms -B 10m -B 1m`. Returns the settings of both directions.
 pub fn directions<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<[Spec; 2], TlemError> {
     let mut both = [TlemOptions::default(); 2];
     let mut words = words.into_iter();
@@ -90,7 +90,7 @@ pub fn directions<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<[Spec;
 }
 
 impl TlemOptions<'_> {
-    /// These options, completed by `others`.
+    /// Returns these options, with those of `others` where they are not set.
     fn or(self, others: Self) -> Self {
         Self {
             delay: self.delay.or(others.delay),
@@ -100,7 +100,7 @@ impl TlemOptions<'_> {
         }
     }
 
-    /// The specification of these options.
+    /// Returns the specification of these options.
     pub fn spec(self) -> Result<Spec, TlemError> {
         let delay = self.delay.map(delay).transpose()?;
         let queue = self.queue.map(queue).transpose()?.filter(|queue| queue.bytes() != 0).unwrap_or(DEFAULT_QUEUE);
@@ -112,9 +112,9 @@ impl TlemOptions<'_> {
     }
 }
 
-/// Bytes in flight. With a rate, the maximum possible, as tlem computes it: the bytes at that rate within the longest
-/// delay plus a millisecond, and the queue. At least the default, and exactly that without a rate, for which tlem
-/// reserves memory for 200 Gbit/s.
+/// Returns the limit of bytes in flight. With a rate, it is the maximum that tlem computes: the bytes at that rate
+/// within the longest delay plus a millisecond, and the queue; at least the default. Without a rate, for which tlem
+/// reserves memory for 200 Gbit/s, it is the default.
 fn room(delay: DelaySpec, link: Option<LinkSpec>) -> Size {
     let spread = if delay.shape == DelayShape::Exponential { 3 } else { 1 };
     let longest = delay.mean.nanos().saturating_add(delay.jitter.nanos().saturating_mul(spread));
@@ -187,18 +187,18 @@ fn queue(value: &str) -> Result<Size, TlemError> {
     number(value, &SIZES).map(Size::from_bytes).ok_or_else(wrong)
 }
 
-/// The parts of a value, as tlem splits it.
+/// Splits a value into its parts, as tlem does.
 fn split(value: &str) -> Vec<&str> {
     value.split([' ', '\t', '\r', '\n', ',']).filter(|part| !part.is_empty()).collect()
 }
 
-/// The possible suffixes of a number: a unit, and then a tail without meaning.
+/// The possible suffixes of a number: a unit, then a tail without meaning.
 struct NumberSuffixes {
     units: [(&'static str, u64); 4],
     tails: &'static [&'static str],
 }
 
-/// Times, in nanoseconds. A number alone is in seconds.
+/// Times, in nanoseconds. A number without a unit is in seconds.
 const TIMES: NumberSuffixes =
     NumberSuffixes { units: [("", 1_000_000_000), ("m", 1_000_000), ("u", 1_000), ("n", 1)], tails: &["", "s"] };
 /// Rates, in bits per second.
@@ -223,7 +223,7 @@ fn number(text: &str, kind: &NumberSuffixes) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The specification of the first direction of `words`, without the limit that tlem lacks.
+    /// Returns the specification of the first direction of `words`, without the limit of frames.
     fn said(words: &str) -> String {
         let [there, _] = directions(words.split(' ')).unwrap();
         assert_eq!(there.to_string().parse(), Ok(there.clone()));
@@ -234,7 +234,7 @@ mod tests {
         directions(words.split(' ')).unwrap_err().to_string()
     }
 
-    /// Objective: each kind of each option has tlem's meaning.
+    /// Objective: each kind of value of each option has tlem's meaning.
     #[test]
     fn each_option_has_the_meaning_of_tlem() {
         for (options, words) in [
@@ -256,14 +256,14 @@ mod tests {
         }
     }
 
-    /// Objective: a rate and a delay leave room for the bytes in flight between them.
+    /// Objective: the limit of bytes in flight suffices for a rate and a delay.
     #[test]
     fn room_for_rate_and_delay() {
         assert_eq!(said("-D 1 -B 10g"), "bytes 1251300000b delay 1s rate 10gbit queue 50000b");
         assert_eq!(said("-D 1"), "delay 1s");
     }
 
-    /// Objective: an option applies to both directions unless given for each.
+    /// Objective: an option applies to both directions unless it is given twice.
     #[test]
     fn an_option_applies_to_both_directions_unless_given() {
         let both = directions("-D 20ms -B 10m -B 1m -Q 9k".split(' ')).unwrap().map(|spec| spec.to_string());
@@ -272,13 +272,13 @@ mod tests {
         assert!(back.ends_with("delay 20ms rate 1mbit queue 9kb"), "{back}");
     }
 
-    /// Objective: values unknown to tlem are refused by name, with the known ones.
+    /// Objective: options and values that tlem does not have are refused with the expected ones.
     #[test]
     fn unknown_values_are_refused_by_name() {
-        assert_eq!(refused("-i eth0"), "\"-i\" is no option of a link: there are -D, -B, -L and -Q");
-        assert_eq!(refused("é"), "\"é\" is no option of a link: there are -D, -B, -L and -Q");
-        assert_eq!(refused("-D"), "-D lacks its value");
-        assert_eq!(refused("-D 1 -D 2 -D 3"), "-D is there more than twice");
+        assert_eq!(refused("-i eth0"), "unknown option \"-i\": expected -D, -B, -L or -Q");
+        assert_eq!(refused("é"), "unknown option \"é\": expected -D, -B, -L or -Q");
+        assert_eq!(refused("-D"), "-D has no value");
+        assert_eq!(refused("-D 1 -D 2 -D 3"), "-D is given more than twice");
         for options in ["-D uniform,2ms,1ms", "-D exp,1ms,2ms", "-D 5x", "-D constant,1,2", "-D 1e99"] {
             assert!(refused(options).contains("expected constant,T or uniform,MIN,MAX"), "{options}");
         }

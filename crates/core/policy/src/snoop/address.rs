@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use netvale_wire::MacAddr;
 
-/// IGMP's groups or MLD's.
+/// The family of a group, which determines its protocol: IGMP or MLD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GroupFamily {
     /// IPv4.
@@ -14,12 +14,12 @@ pub enum GroupFamily {
 }
 
 impl GroupFamily {
-    /// The family of an IP address.
+    /// Returns the family of an IP address.
     pub fn of(addr: IpAddr) -> Self {
         if addr.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// The family whose groups use MAC addresses like `mac`.
+    /// Returns the family whose groups use MAC addresses like `mac`; `None` for other addresses.
     #[inline]
     pub fn of_mac(mac: MacAddr) -> Option<Self> {
         match mac.0 {
@@ -30,7 +30,7 @@ impl GroupFamily {
     }
 }
 
-/// The MAC address of frames for `group`.
+/// Returns the MAC address of frames to `group`.
 pub(super) fn mac_of(group: IpAddr) -> MacAddr {
     match group {
         IpAddr::V4(group) => {
@@ -44,14 +44,15 @@ pub(super) fn mac_of(group: IpAddr) -> MacAddr {
     }
 }
 
-/// Whether a frame to `mac` goes to all ports, joined or not: 224.0.0.x and ff02::1, which need no join, and groups
-/// that share their addresses.
+/// Whether a frame to `mac` goes to all ports, whether members or not: 224.0.0.x and ff02::1, which hosts need not
+/// join, and groups with the same MAC addresses.
 #[inline]
 pub(super) fn is_flooded(mac: MacAddr) -> bool {
     matches!(mac.0, [0x01, 0x00, 0x5e, 0, 0, _] | [0x33, 0x33, 0, 0, 0, 1])
 }
 
-/// Whether joins of `group` are recorded: not if its frames go everywhere, or (IPv6) never leave the host.
+/// Whether joins of `group` are recorded. Those of groups whose frames go to all ports, or (IPv6) never leave the host,
+/// are not.
 pub(super) fn is_snooped(group: IpAddr) -> bool {
     let scope = match group {
         IpAddr::V4(_) => None,
@@ -60,7 +61,7 @@ pub(super) fn is_snooped(group: IpAddr) -> bool {
     group.is_multicast() && !is_flooded(mac_of(group)) && !matches!(scope, Some(0 | 1))
 }
 
-/// The link-local address of the station `mac` (RFC 4291 appendix A).
+/// Returns the link-local address of the station with address `mac` (RFC 4291 appendix A).
 pub(super) fn link_local(mac: MacAddr) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
@@ -74,7 +75,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Objective: groups have the MAC addresses that the RFCs give, and these are recognised.
+    /// Objective: groups have the MAC addresses of the RFCs, and such addresses are recognised.
     #[test]
     fn groups_have_mac_addresses() {
         for (group, mac, family) in [
@@ -106,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Objective: the link-local address is the modified EUI-64 of RFC 4291's example form.
+    /// Objective: link-local addresses contain the modified EUI-64 of RFC 4291.
     #[test]
     fn link_local_addresses_come_of_mac_addresses() {
         assert_eq!(link_local(MacAddr([2, 0, 0, 0, 0, 1])), "fe80::ff:fe00:1".parse::<Ipv6Addr>().unwrap());

@@ -1,4 +1,4 @@
-//! One family in one VLAN: its querier and its routers.
+//! The state of one family in one VLAN: its querier and its routers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,7 +7,7 @@ use super::message::HeardQuery;
 use super::settings::SnoopSettings;
 use super::timers::Timers;
 
-/// Queriers and routers of a family in a VLAN.
+/// The querier and the routers of a family in a VLAN.
 #[derive(Debug)]
 pub(super) struct Domain {
     /// The source address of this switch's queries.
@@ -16,12 +16,12 @@ pub(super) struct Domain {
     own: Option<OwnQuerier>,
     /// The other querier, if one has taken over.
     other: Option<OtherQuerier>,
-    /// When hosts have had the time to answer.
+    /// Time in ns at which hosts have had enough time to answer the first query.
     settled_at: u64,
     active: bool,
-    /// Ports behind which routers were heard.
+    /// Ports at which messages of routers have arrived.
     pub routers: Timers,
-    /// Ports with more groups than are recorded.
+    /// Ports with refused joins, whose groups are not all recorded.
     pub overflowing: Timers,
 }
 
@@ -45,8 +45,8 @@ struct OtherQuerier {
 }
 
 impl Domain {
-    /// A domain without any knowledge. Like Linux, it waits for the answers to the first query before groups are
-    /// forwarded separately.
+    /// Creates an empty domain. As in Linux, groups are forwarded separately only once hosts had the time to answer the
+    /// first query.
     pub fn start(now_ns: u64, family: GroupFamily, settings: &SnoopSettings) -> Self {
         let own_addr = match family {
             GroupFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -73,13 +73,13 @@ impl Domain {
         self.own.is_some() && self.other.is_none()
     }
 
-    /// The querier, if it is another.
+    /// The address of the querier, if it is not this switch.
     pub fn querier(&self) -> Option<IpAddr> {
         self.other.as_ref().map(|other| other.addr)
     }
 
-    /// Handles a general query. The lowest address wins (RFC 2236 §3, RFC 3810 §7.6.2); a querier without an address
-    /// loses to all others, and replaces another without one.
+    /// Handles a general query of another querier. The querier with the lowest address is elected (RFC 2236 §3, RFC
+    /// 3810 §7.6.2); one without an address yields to all others, and replaces another one without an address.
     pub fn elect(&mut self, now_ns: u64, query: &HeardQuery, settings: &SnoopSettings) {
         let holder = match &self.other {
             Some(other) => Some(other.addr),
@@ -97,7 +97,7 @@ impl Domain {
         self.other = Some(OtherQuerier { addr: query.source, until });
     }
 
-    /// Whether a general query is due; counts it as sent.
+    /// Returns whether a general query is due, and counts it as sent.
     pub fn take_general_query(&mut self, now_ns: u64, settings: &SnoopSettings) -> bool {
         let asking = self.is_asking();
         let Some(own) = self.own.as_mut().filter(|own| asking && own.next <= now_ns) else {
@@ -110,7 +110,7 @@ impl Domain {
         true
     }
 
-    /// Ends what has expired. Returns whether frames have other destinations now.
+    /// Ends an expired querier, expired routers and overflows. Returns whether destinations of frames have changed.
     pub fn expire(&mut self, now_ns: u64, settings: &SnoopSettings) -> bool {
         if self.other.as_ref().is_some_and(|other| other.until <= now_ns) {
             self.other = None;
@@ -122,7 +122,7 @@ impl Domain {
         turned | ports
     }
 
-    /// When there is next work.
+    /// Time in ns at which [`Domain::expire`] or a query is due next; `u64::MAX` if never.
     pub fn next(&self) -> u64 {
         let query = self.own.as_ref().filter(|_| self.is_asking()).map(|own| own.next);
         let other = self.other.as_ref().map(|other| other.until);
@@ -133,7 +133,7 @@ impl Domain {
     }
 }
 
-/// The order in which addresses win.
+/// Returns the rank of a querier's address in elections; the lowest is elected.
 fn rank(addr: IpAddr) -> (bool, IpAddr) {
     (addr.is_unspecified(), addr)
 }

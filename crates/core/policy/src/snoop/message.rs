@@ -11,7 +11,7 @@ use super::address::GroupFamily;
 pub(super) const IGMP: u8 = 2;
 pub(super) const ICMPV6: u8 = 58;
 const PIM: u8 = 103;
-/// The IPv6 hop-by-hop header, present in all of MLD for its router alert.
+/// The IPv6 hop-by-hop header, which every MLD message has for its router alert.
 const HOP_BY_HOP: u8 = 0;
 
 /// Types of IGMP (RFC 1112, RFC 2236, RFC 3376 §4) and of multicast router discovery (RFC 4286 §3.1).
@@ -24,7 +24,7 @@ mod igmp {
     pub const ROUTER: u8 = 0x30;
 }
 
-/// The same of ICMPv6 (RFC 2710 §3, RFC 3810 §5.2, RFC 4286 §3.1).
+/// Types of MLD (RFC 2710 §3, RFC 3810 §5.2) and of multicast router discovery (RFC 4286 §3.1).
 mod mld {
     pub const QUERY: u8 = 130;
     pub const REPORT_V1: u8 = 131;
@@ -33,18 +33,18 @@ mod mld {
     pub const ROUTER: u8 = 151;
 }
 
-/// Version 2, type "hello" (RFC 7761 §4.9).
+/// First byte of a PIM hello: version 2, type "hello" (RFC 7761 §4.9).
 const PIM_HELLO: u8 = 0x20;
-/// "Do not lower timers", among the flags of a query (RFC 3376 §4.1.5).
+/// Flag of a query: routers do not lower their timers (RFC 3376 §4.1.5).
 const SUPPRESS: u8 = 8;
-/// The response time of an IGMPv1 query, which has no such field (RFC 2236 §4).
+/// The maximum response time of an IGMPv1 query, which has no field for it (RFC 2236 §4), in ns.
 const V1_RESPONSE_NS: u64 = 10_000_000_000;
 
-/// Whether the frame that starts with `head` may be a message for [`super::Snoop::observe`]: IGMP, MLD or a hello of
-/// PIM, to a group. A cheap test for each frame: it reads at most the first 86 bytes and has false positives.
+/// Whether the frame that starts with `head` may be a message for [`super::Snoop::observe`]: IGMP, MLD or PIM, to a
+/// group. This is a cheap test for each frame, which reads at most the first 86 bytes and has false positives.
 #[inline]
 pub fn is_control(head: &[u8]) -> bool {
-    // A message to one host tells the switch nothing.
+    // A message to a single host does not concern the switch.
     if head.first().is_none_or(|byte| byte & 1 == 0) {
         return false;
     }
@@ -67,7 +67,7 @@ fn is_control_v6(packet: &[u8]) -> bool {
     }
 }
 
-/// A message.
+/// A control message.
 pub(super) enum ControlMessage<'a> {
     Query(HeardQuery),
     Report(HostReport<'a>),
@@ -76,26 +76,26 @@ pub(super) enum ControlMessage<'a> {
     Other,
 }
 
-/// A query.
+/// A received query.
 pub(super) struct HeardQuery {
     pub source: IpAddr,
-    /// The queried group, or all.
+    /// The queried group; `None` for all groups.
     pub group: Option<IpAddr>,
     pub max_response_ns: u64,
-    /// Whether members expire without an answer.
+    /// Whether memberships expire soon without an answer.
     pub lowers_timers: bool,
 }
 
-/// A host's message about a group.
+/// A host's request concerning a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupChange {
     Join(IpAddr),
     Leave(IpAddr),
-    /// It wants fewer sources, perhaps none.
+    /// The host blocks sources, and may want none.
     Ask(IpAddr),
 }
 
-/// A host's report, group by group.
+/// A host's report, as an iterator over its groups.
 pub(super) enum HostReport<'a> {
     One(Option<GroupChange>),
     Records(ReportRecords<'a>),
@@ -112,7 +112,8 @@ impl Iterator for HostReport<'_> {
     }
 }
 
-/// Reads the frame. A message that is truncated, has a wrong checksum or an impossible value is malformed.
+/// Reads the message of a frame. A message that is truncated, or has a wrong checksum or an invalid value, is
+/// malformed.
 pub(super) fn parse(frame: &[u8]) -> Result<ControlMessage<'_>, MalformedPacket> {
     let layers = Layers::parse(frame)?;
     let Some(ip) = layers.ip else {
@@ -123,7 +124,7 @@ pub(super) fn parse(frame: &[u8]) -> Result<ControlMessage<'_>, MalformedPacket>
     }
     let end = layers.l3 + packet_len(frame.get(layers.l3..).unwrap_or_default(), ip.src)?;
     let message = frame.get(ip.l4..end).ok_or(MalformedPacket::Truncated)?;
-    // No message is long enough for fragments, and a switch does not reassemble them.
+    // No message is long enough to be fragmented, and a switch does not reassemble fragments.
     if ip.fragment || !ip.dst.is_multicast() {
         return Err(MalformedPacket::BadField);
     }
@@ -135,7 +136,7 @@ pub(super) fn parse(frame: &[u8]) -> Result<ControlMessage<'_>, MalformedPacket>
     }
 }
 
-/// Length in bytes of the packet that starts with a valid IP header.
+/// Returns the length in bytes of a packet with a valid IP header.
 fn packet_len(packet: &[u8], src: IpAddr) -> Result<usize, MalformedPacket> {
     if src.is_ipv6() {
         return Ok(ipv6::HEADER_LEN + usize::from(ipv6::Header::parse(packet)?.payload_len()));
@@ -145,7 +146,7 @@ fn packet_len(packet: &[u8], src: IpAddr) -> Result<usize, MalformedPacket> {
     (sum.fold() == 0xffff).then_some(header.total_len().into()).ok_or(MalformedPacket::BadField)
 }
 
-/// Checks the sum of `message`, including a pseudo header with IPv6.
+/// Checks the checksum of `message`, which for IPv6 covers a pseudo header.
 fn check_sum(message: &[u8], ip: &IpLayer) -> Result<(), MalformedPacket> {
     let before = match (ip.src, ip.dst) {
         (IpAddr::V6(src), IpAddr::V6(dst)) => checksum::pseudo_v6(src, dst, ip.protocol, message.len() as u32),
@@ -164,7 +165,7 @@ fn pim<'a>(message: &[u8], ip: &IpLayer) -> Result<ControlMessage<'a>, Malformed
 
 fn igmp<'a>(message: &'a [u8], ip: &IpLayer) -> Result<ControlMessage<'a>, MalformedPacket> {
     check_sum(message, ip)?;
-    // The shortest messages of all types have 8 bytes (RFC 2236 §2), also those of router discovery.
+    // Messages of all types have at least 8 bytes (RFC 2236 §2), also those of router discovery.
     let &[kind, _, _, _, a, b, c, d] = message.first_chunk().ok_or(MalformedPacket::Truncated)?;
     let group = Ipv4Addr::from([a, b, c, d]);
     let one = |change: fn(IpAddr) -> GroupChange| match group.is_multicast() {
@@ -182,7 +183,7 @@ fn igmp<'a>(message: &'a [u8], ip: &IpLayer) -> Result<ControlMessage<'a>, Malfo
     }
 }
 
-/// A query of version 1 or 2 has 8 bytes, one of version 3 has 12 or more (RFC 3376 §7.1).
+/// Reads an IGMP query. A query of version 1 or 2 has 8 bytes, one of version 3 has 12 or more (RFC 3376 §7.1).
 fn igmp_query<'a>(message: &[u8], group: Ipv4Addr, ip: &IpLayer) -> Result<ControlMessage<'a>, MalformedPacket> {
     let code = message.get(1).copied().unwrap_or_default();
     let (tenths, flags, sources) = match *message {
@@ -216,8 +217,8 @@ fn mld<'a>(message: &'a [u8], ip: &IpLayer) -> Result<ControlMessage<'a>, Malfor
     }
 }
 
-/// A query of version 1 has 24 bytes, one of version 2 has 28 or more (RFC 3810 §8.1); both come from link-local
-/// addresses.
+/// Reads an MLD query. A query of version 1 has 24 bytes, one of version 2 has 28 or more (RFC 3810 §8.1); both come
+/// from link-local addresses.
 fn mld_query<'a>(message: &[u8], group: Ipv6Addr, ip: &IpLayer) -> Result<ControlMessage<'a>, MalformedPacket> {
     let local = matches!(ip.src, IpAddr::V6(src) if src.is_unicast_link_local());
     let code = match *message {
@@ -232,7 +233,8 @@ fn mld_query<'a>(message: &[u8], group: Ipv6Addr, ip: &IpLayer) -> Result<Contro
     query(ip, group.into(), u64::from(milliseconds) * 1_000_000, flags, sources)
 }
 
-/// A query for all groups must go to all hosts; a query that only some hear could keep others from sending theirs.
+/// Checks a query. A query for all groups must be addressed to all hosts: one that only some hosts receive could
+/// silence the querier without reports from the others.
 fn query<'a>(
     ip: &IpLayer,
     group: IpAddr,
@@ -253,19 +255,19 @@ fn query<'a>(
     Ok(ControlMessage::Query(HeardQuery { source: ip.src, group, max_response_ns: response, lowers_timers }))
 }
 
-/// The number in a byte (RFC 3376 §4.1.1): the inverse of what queries encode.
+/// Decodes a number in a byte of a query (RFC 3376 §4.1.1).
 pub(super) fn decode8(code: u8) -> u32 {
     let code = u32::from(code);
     if code < 0x80 { code } else { (code & 0xf | 0x10) << ((code >> 4 & 7) + 3) }
 }
 
-/// The number in 16 bits (RFC 3810 §5.1.3).
+/// Decodes a number in 16 bits of a query (RFC 3810 §5.1.3).
 pub(super) fn decode16(code: u16) -> u32 {
     let code = u32::from(code);
     if code < 0x8000 { code } else { (code & 0xfff | 0x1000) << ((code >> 12 & 7) + 3) }
 }
 
-/// The records of a report of IGMPv3 or MLDv2 (RFC 3376 §4.2, RFC 3810 §5.2), all complete.
+/// The records of a report of IGMPv3 or MLDv2 (RFC 3376 §4.2, RFC 3810 §5.2), all of which are complete.
 #[derive(Clone)]
 pub(super) struct ReportRecords<'a> {
     rest: &'a [u8],
@@ -273,7 +275,7 @@ pub(super) struct ReportRecords<'a> {
     family: GroupFamily,
 }
 
-/// One of them.
+/// A record of a report.
 pub(super) struct ReportRecord {
     kind: u8,
     group: IpAddr,
@@ -281,7 +283,7 @@ pub(super) struct ReportRecord {
 }
 
 impl<'a> ReportRecords<'a> {
-    /// The records of `message`. A truncated record makes all of them malformed.
+    /// Reads the records of `message`. If one is truncated, the message is malformed.
     fn parse(message: &'a [u8], family: GroupFamily) -> Result<Self, MalformedPacket> {
         let &[_, _, _, _, _, _, high, low] = message.first_chunk().ok_or(MalformedPacket::Truncated)?;
         let left = u16::from_be_bytes([high, low]);
@@ -313,8 +315,8 @@ impl Iterator for ReportRecords<'_> {
 }
 
 impl ReportRecord {
-    /// Its meaning for the group as a whole. A host that names wanted sources wants the group; one that names none does
-    /// not. A host that blocks sources may have none left, or may still want all others.
+    /// Returns the meaning of the record for the group as a whole. A host that lists wanted sources wants the group;
+    /// one that lists none does not. A host that blocks sources may want no others, or all others.
     fn change(&self) -> Option<GroupChange> {
         match (self.kind, self.sources) {
             (1 | 3, 0) => Some(GroupChange::Leave(self.group)),

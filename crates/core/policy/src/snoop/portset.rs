@@ -12,7 +12,7 @@ impl PortSet {
     /// The empty set.
     pub const EMPTY: Self = Self([0; WORDS]);
 
-    /// Adds `port`, or removes it.
+    /// Adds `port` to the set (`member`), or removes it.
     pub fn set(&mut self, port: u8, member: bool) {
         let (word, bit) = place(port);
         if member {
@@ -29,13 +29,13 @@ impl PortSet {
         self.0[word] & bit != 0
     }
 
-    /// The ports in either set.
+    /// Returns the ports that are in at least one of the sets.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
-    /// The bitmap: port 0 is the lowest bit of the first word.
+    /// The bitmap. Port 0 is the lowest bit of the first word.
     #[inline]
     pub fn words(&self) -> &[u64; 4] {
         &self.0
@@ -59,7 +59,7 @@ impl PortSet {
     }
 }
 
-/// The word of `port`, which is below [`WORDS`], and its bit there.
+/// Returns the index of the word of `port`, which is below [`WORDS`], and the port's bit in it.
 #[inline]
 fn place(port: u8) -> (usize, u64) {
     (usize::from(port >> 6), 1 << (port & 63))
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Objective: the words have the layout that a switch reads, and a set prints its ports.
+    /// Objective: the words have the layout that the switch reads, and a set prints its ports.
     #[test]
     fn the_first_and_last_port_are_where_they_belong() {
         let set: PortSet = [0, 63, 64, 254].into_iter().collect();

@@ -11,26 +11,26 @@ use super::settings::{IgmpVersion, MldVersion, SnoopSettings};
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 
-/// The longest query: MLDv2 behind a hop-by-hop header.
+/// Length of the longest query in bytes: MLDv2 behind a hop-by-hop header.
 const MAX_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + HOP_BY_HOP.len() + 28;
-/// The option that makes routers examine the packet: of IPv4 (RFC 2113), and of IPv6 (RFC 2711) in a header in front of
-/// ICMPv6, padded.
+/// The router alert option: of IPv4 (RFC 2113), and of IPv6 (RFC 2711) in a padded hop-by-hop header in front of
+/// ICMPv6.
 const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 const HOP_BY_HOP: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
 /// Types of queries.
 const IGMP_QUERY: u8 = 0x11;
 const MLD_QUERY: u8 = 130;
-/// "Robustness": number of tolerated losses in a row (RFC 3376 §8.1), as in Linux.
+/// The "robustness variable", as in Linux: number of consecutive losses that are tolerated (RFC 3376 §8.1).
 const ROBUSTNESS: u8 = 2;
-/// "Internetwork control", which RFC 3376 §4 asks for.
+/// Type of service "internetwork control", as RFC 3376 §4 requires.
 const TOS: u8 = 0xc0;
 
 /// A query to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The VLAN to send it in; the frame has no tag.
+    /// The VLAN in which to send the query. The frame has no tag.
     pub vlan: u16,
-    /// The port to send it to; `None`: to all ports.
+    /// The port to which to send the query; `None` for all ports.
     pub port: Option<u8>,
     bytes: [u8; MAX_LEN],
     len: usize,
@@ -48,13 +48,13 @@ impl Query {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// A query for all groups.
+    /// Creates a query for all groups.
     pub(super) fn general(settings: &SnoopSettings, vlan: u16, family: GroupFamily) -> Self {
         let asked = QueryContents { group: None, response_ns: settings.query_response_interval_ns };
         Self::build(settings, vlan, None, family, &asked)
     }
 
-    /// A query whether any host behind `port` wants `group`.
+    /// Creates a query to the hosts behind `port` for `group`.
     pub(super) fn specific(settings: &SnoopSettings, vlan: u16, port: u8, group: IpAddr) -> Self {
         let asked = QueryContents { group: Some(group), response_ns: settings.last_member_interval_ns };
         Self::build(settings, vlan, Some(port), GroupFamily::of(group), &asked)
@@ -72,7 +72,7 @@ impl Query {
             GroupFamily::V4 => build_v4(&mut query.bytes, settings, asked),
             GroupFamily::V6 => build_v6(&mut query.bytes, settings, asked),
         };
-        // A frame is never too long for its array; a test builds every kind.
+        // The array is long enough for every kind of query; a test builds all of them.
         query.len = built.unwrap_or_default().max(ethernet::MIN_FRAME_LEN);
         query
     }
@@ -107,7 +107,7 @@ fn build_v4(
     Ok(ethernet::HEADER_LEN + HEADER_LEN + len)
 }
 
-/// The message and its length in bytes.
+/// Returns an IGMP message and its length in bytes.
 fn igmp(settings: &SnoopSettings, asked: &QueryContents, group: Ipv4Addr) -> ([u8; 12], usize) {
     let tenths = asked.response_ns / (100 * MILLISECOND);
     let [a, b, c, d] = group.octets();
@@ -149,7 +149,7 @@ fn build_v6(
     Ok(ethernet::HEADER_LEN + ipv6::HEADER_LEN + HOP_BY_HOP.len() + len)
 }
 
-/// The message without its checksum, and its length in bytes.
+/// Returns an MLD message without its checksum, and its length in bytes.
 fn mld(settings: &SnoopSettings, asked: &QueryContents, group: Ipv6Addr) -> ([u8; 28], usize) {
     let milliseconds = asked.response_ns / MILLISECOND;
     let (code, len) = match settings.mld {
@@ -184,7 +184,8 @@ fn store(bytes: &mut [u8], at: usize, part: &[u8]) -> Result<(), MalformedPacket
     Ok(())
 }
 
-/// Encodes a number as a byte: itself below 128, else a floating point number rounded down (RFC 3376 §4.1.1).
+/// Encodes a number as a byte: unchanged below 128, otherwise as a floating-point number, rounded down (RFC 3376
+/// §4.1.1).
 fn code8(value: u64) -> u8 {
     match value {
         0..128 => value as u8,
@@ -196,7 +197,8 @@ fn code8(value: u64) -> u8 {
     }
 }
 
-/// The same as 16 bits, below 32768 (RFC 3810 §5.1.3).
+/// Encodes a number as 16 bits: unchanged below 32768, otherwise as a floating-point number, rounded down (RFC 3810
+/// §5.1.3).
 fn code16(value: u64) -> u16 {
     match value {
         0..32768 => value as u16,
@@ -215,7 +217,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Objective: a number reads back with the precision of its encoding, and never larger.
+        /// Objective: a number is decoded with the precision of its encoding, and never as a larger number.
         #[test]
         fn numbers_are_encoded(value in 0u64..1 << 26) {
             let read = u64::from(decode8(code8(value)));
@@ -227,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Objective: the edges of the encodings.
+    /// Objective: numbers at the limits of the encodings have the right codes.
     #[test]
     fn the_edges_of_the_encodings_are_exact() {
         assert_eq!([0, 127, 128, 135, 136, 31744, u64::MAX].map(code8), [0, 127, 0x80, 0x80, 0x81, 0xff, 0xff]);

@@ -1,4 +1,5 @@
-//! Multicast settings of a switch and of its ports, such as a router behind one, and versions of queries.
+//! Multicast settings of a switch (such as the version of its queries, intervals and limits) and of its ports (such as
+//! a router behind one).
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +8,7 @@ use netvale_wire::MacAddr;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The IGMP version of a switch's queries. Reports of all versions are understood.
+/// The IGMP version of a switch's queries. The switch accepts reports of all versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IgmpVersion {
     /// RFC 2236.
@@ -17,7 +18,7 @@ pub enum IgmpVersion {
     V3,
 }
 
-/// The MLD version of a switch's queries. Reports of both are understood.
+/// The MLD version of a switch's queries. The switch accepts reports of both versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MldVersion {
     /// RFC 2710.
@@ -27,21 +28,21 @@ pub enum MldVersion {
     V2,
 }
 
-/// Whether a multicast router is behind a port, in the words of iproute2's `mcast_router`.
+/// Whether a multicast router is behind a port, with the values of iproute2's `mcast_router`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Router {
-    /// `0`: never. Queries from there are refused, too.
+    /// `0`: never. Queries from the port are refused.
     Never,
-    /// `1`: if one is heard.
+    /// `1`: if messages of a router arrive at the port.
     #[default]
     Learned,
     /// `2`: always.
     Always,
 }
 
-/// The text is not one of `mcast_router`'s words.
+/// The error for a text that is not a value of `mcast_router`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` does not say whether a router is there: write 0 for never, 1 for if one is heard or 2 for always")]
+#[error("invalid router setting `{0}`: expected 0 (never), 1 (if its messages arrive) or 2 (always)")]
 pub struct BadRouter(String);
 
 impl FromStr for Router {
@@ -70,24 +71,24 @@ impl fmt::Display for Router {
 /// A port's multicast settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Multicast {
-    /// Whether the port gets only groups with members behind it.
+    /// Whether the port gets only frames to groups with members behind it.
     pub snooping: bool,
     /// Whether the switch queries in the absence of another querier.
     pub querier: bool,
-    /// Whether a router is behind it.
+    /// Whether a router is behind the port.
     pub router: Router,
-    /// Whether a leave ends the membership without a query.
+    /// Whether a leave ends the port's membership without a query.
     pub fast_leave: bool,
 }
 
 impl Multicast {
-    /// Whether its switch must know the members of groups.
+    /// Whether the port's switch must record the members of groups.
     pub fn needs_groups(&self) -> bool {
         self.snooping || self.querier
     }
 }
 
-/// A switch's snooping settings. [`SnoopSettings::new`] has the Linux bridge's defaults; times are in ns.
+/// A switch's snooping settings. [`SnoopSettings::new`] returns the defaults of the Linux bridge. Times are in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnoopSettings {
     /// The source address of queries.
@@ -98,30 +99,30 @@ pub struct SnoopSettings {
     pub igmp: IgmpVersion,
     /// The MLD version of queries (`mcast_mld_version`).
     pub mld: MldVersion,
-    /// Interval of general queries (`mcast_query_interval`); at least one second.
+    /// Interval of general queries (`mcast_query_interval`), at least one second.
     pub query_interval_ns: u64,
-    /// Time for hosts to answer one (`mcast_query_response_interval`).
+    /// Time for hosts to answer a general query (`mcast_query_response_interval`).
     pub query_response_interval_ns: u64,
-    /// Interval of the first general queries (`mcast_startup_query_interval`); at least one second.
+    /// Interval of the first general queries (`mcast_startup_query_interval`), at least one second.
     pub startup_query_interval_ns: u64,
-    /// Number of these (`mcast_startup_query_count`).
+    /// Number of the first general queries (`mcast_startup_query_count`).
     pub startup_query_count: u8,
-    /// Interval of queries after a leave (`mcast_last_member_interval`); at least a tenth of a second.
+    /// Interval of queries after a leave (`mcast_last_member_interval`), at least a tenth of a second.
     pub last_member_interval_ns: u64,
     /// Number of queries after a leave (`mcast_last_member_count`).
     pub last_member_count: u8,
-    /// Time after which a silent member expires (`mcast_membership_interval`).
+    /// Time after which a membership without reports expires (`mcast_membership_interval`).
     pub membership_interval_ns: u64,
-    /// Time after which another querier, or a router, expires (`mcast_querier_interval`).
+    /// Time after which another querier, or a router, expires without messages (`mcast_querier_interval`).
     pub other_querier_interval_ns: u64,
-    /// Limit of groups in all VLANs (`mcast_hash_max`).
+    /// Maximum number of groups in all VLANs together (`mcast_hash_max`).
     pub max_groups: usize,
-    /// Limit of one port's groups, in all VLANs.
+    /// Maximum number of one port's groups in all VLANs together.
     pub per_port: usize,
 }
 
 impl SnoopSettings {
-    /// The defaults, for a switch whose queries come from `mac`.
+    /// Returns the defaults, for a switch whose queries have the source address `mac`.
     pub const fn new(mac: MacAddr) -> Self {
         Self {
             mac,
@@ -141,7 +142,7 @@ impl SnoopSettings {
         }
     }
 
-    /// The same with intervals long enough to avoid a flood of queries, clamped as in Linux.
+    /// Raises intervals that would cause a flood of queries to the minimums of Linux.
     pub(super) fn clamped(self) -> Self {
         Self {
             query_interval_ns: self.query_interval_ns.max(SECOND),
@@ -156,16 +157,17 @@ impl SnoopSettings {
 mod tests {
     use super::*;
 
-    /// Objective: the words of `mcast_router` read back as they print; Linux's temporary kind is not a setting here.
+    /// Objective: the values of `mcast_router` read back as they print; the value for Linux's temporary routers is
+    /// refused.
     #[test]
     fn words_of_mcast_router_read_back() {
         for router in [Router::Never, Router::Learned, Router::Always] {
             assert_eq!(router.to_string().parse(), Ok(router));
         }
-        assert!("3".parse::<Router>().unwrap_err().to_string().starts_with("`3` does not say"));
+        assert!("3".parse::<Router>().unwrap_err().to_string().starts_with("invalid router setting `3`"));
     }
 
-    /// Objective: intervals of zero do not make queries endless.
+    /// Objective: intervals of zero do not cause an endless series of queries.
     #[test]
     fn intervals_are_not_zero() {
         let zero =

@@ -1,4 +1,4 @@
-//! Memberships and their expiry.
+//! The memberships of ports in groups, and their expiry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::settings::SnoopSettings;
 use super::{Membership, PortSet};
 
-/// A VLAN and a group. Groups that share a MAC address are distinct here: leaving one is not leaving the other.
+/// A VLAN and a group. Groups with the same MAC address are distinct: a port may leave one and stay in the other.
 pub(super) type MemberKey = (u16, IpAddr);
 
 /// The outcome of a join.
@@ -14,19 +14,19 @@ pub(super) type MemberKey = (u16, IpAddr);
 pub(super) enum JoinResult {
     Anew,
     Again,
-    /// There are too many groups, or the port has too many.
+    /// The switch has too many groups, or the port has.
     Refused,
 }
 
-/// Members of groups, within limits.
+/// The members of groups, whose number is limited.
 #[derive(Debug)]
 pub(super) struct MemberTable {
     groups: BTreeMap<MemberKey, Vec<MemberEntry>>,
     /// Number of groups of each port.
     per_port: [usize; 256],
-    /// Queries to send, by time: one for each member that may have left.
+    /// The queries to send, by time: one for each member that may have left.
     questions: BTreeSet<(u64, MemberKey, u8)>,
-    /// No membership ends before this.
+    /// Time before which no membership ends.
     wake: u64,
     max_groups: usize,
     max_per_port: usize,
@@ -38,7 +38,7 @@ pub(super) struct MemberTable {
 struct MemberEntry {
     port: u8,
     expires: u64,
-    /// When to query next, if the member may have left, and how many times.
+    /// If the member may have left: the time of the next query, and the number of queries left.
     ask_at: u64,
     asks_left: u8,
 }
@@ -57,7 +57,7 @@ impl MemberTable {
         }
     }
 
-    /// Makes `port` a member until `expires`, or lets it stay one until then.
+    /// Makes `port` a member until `expires`, or extends its membership.
     pub fn join(&mut self, key: MemberKey, port: u8, expires: u64) -> JoinResult {
         if let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) {
             forget_question(&mut self.questions, key, member);
@@ -92,8 +92,8 @@ impl MemberTable {
         true
     }
 
-    /// Handles a leave that may not be the last member's: queries some times, and ends the membership if there is no
-    /// answer. Further leaves meanwhile change nothing.
+    /// Handles a leave of a host while other hosts behind the port may be members: schedules queries, and ends the
+    /// membership if no host answers. Further leaves meanwhile have no effect.
     pub fn question(&mut self, now_ns: u64, key: MemberKey, port: u8) {
         let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) else {
             return;
@@ -109,7 +109,7 @@ impl MemberTable {
         self.questions.insert((now_ns, key, port));
     }
 
-    /// Takes a query that is due.
+    /// Returns a query that is due, and schedules the next one.
     pub fn take_question(&mut self, now_ns: u64) -> Option<(MemberKey, u8)> {
         let &(at, key, port) = self.questions.first().filter(|question| question.0 <= now_ns)?;
         self.questions.remove(&(at, key, port));
@@ -123,7 +123,7 @@ impl MemberTable {
         Some((key, port))
     }
 
-    /// Ends all memberships of a group at `until` unless renewed.
+    /// Lets all memberships of a group end at `until` unless they are renewed.
     pub fn lower(&mut self, key: MemberKey, until: u64) {
         for member in self.groups.get_mut(&key).into_iter().flatten() {
             member.expires = member.expires.min(until);
@@ -166,7 +166,7 @@ impl MemberTable {
         ended
     }
 
-    /// When there is next work.
+    /// Time in ns at which a query or [`MemberTable::expire`] is due next.
     pub fn next(&self) -> u64 {
         self.questions.first().map_or(self.wake, |question| question.0.min(self.wake))
     }
@@ -176,7 +176,7 @@ impl MemberTable {
         self.groups.iter().map(|(key, members)| (key, members.iter().map(|member| member.port).collect()))
     }
 
-    /// Every membership, by VLAN, group and port.
+    /// All memberships, by VLAN, group and port.
     pub fn memberships(&self) -> impl Iterator<Item = Membership> {
         self.groups.iter().flat_map(|(&(vlan, group), members)| {
             let mut list: Vec<_> = members
@@ -193,7 +193,7 @@ fn find(members: &mut [MemberEntry], port: u8) -> Option<&mut MemberEntry> {
     members.iter_mut().find(|member| member.port == port)
 }
 
-/// Cancels the query about `member`: a member that comes and goes leaves no query behind.
+/// Cancels the queries for `member`.
 fn forget_question(questions: &mut BTreeSet<(u64, MemberKey, u8)>, key: MemberKey, member: &mut MemberEntry) {
     if member.asks_left > 0 {
         questions.remove(&(member.ask_at, key, member.port));

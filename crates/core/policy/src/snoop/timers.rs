@@ -1,15 +1,15 @@
-//! Ports with a property for a limited time.
+//! Sets of ports that have a property for a limited time.
 
 use super::PortSet;
 
-/// A set of ports, each with its end.
+/// A set of ports, each with the time at which it expires.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     ends: Vec<(u8, u64)>,
 }
 
 impl Timers {
-    /// Adds `port` until `end`, or extends it until then. Returns whether it is new.
+    /// Adds `port` until `end`, or sets the new end. Returns whether the port is new.
     pub fn set(&mut self, port: u8, end: u64) -> bool {
         match self.ends.iter_mut().find(|(other, _)| *other == port) {
             Some(entry) => {
@@ -23,7 +23,7 @@ impl Timers {
         }
     }
 
-    /// Removes `port`. Returns whether it was present.
+    /// Removes `port`. Returns whether the port was in the set.
     pub fn remove(&mut self, port: u8) -> bool {
         self.retain(|other, _| other != port)
     }
@@ -39,7 +39,7 @@ impl Timers {
         self.ends.len() != before
     }
 
-    /// When the first port expires.
+    /// Time at which the first port expires; `u64::MAX` if the set is empty.
     pub fn next(&self) -> u64 {
         self.ends.iter().map(|&(_, end)| end).min().unwrap_or(u64::MAX)
     }

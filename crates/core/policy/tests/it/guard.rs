@@ -1,4 +1,4 @@
-//! Frames that a guarded port may and may not send, check by check, also cut and wrapped.
+//! Frames that a guarded port may or may not send, for each check, also truncated and encapsulated.
 
 mod frames;
 
@@ -6,17 +6,17 @@ use frames::*;
 use netvale_policy::guard::{AllowedAddresses, BadGuard, Checks, Guard, Violation};
 use proptest::prelude::*;
 
-/// A guard of the port's addresses that makes the checks named.
+/// Returns a guard of the port's addresses with the given checks.
 fn guard(checks: &str) -> Guard {
     Guard::new(checks.parse().unwrap(), GUARDED.parse().unwrap()).unwrap()
 }
 
-/// The verdict of `guard` on a frame of which a switch copied the start.
+/// Returns the result of `guard` for a frame of which a switch copied the start.
 fn verdict(guard: &Guard, frame: &[u8]) -> Result<(), Violation> {
     guard.check(&frame[..frame.len().min(guard.head_len())], frame.len())
 }
 
-/// Checks each frame, by name, for its expected verdict: to pass, or the violation.
+/// Asserts the expected result for each named frame: it passes, or the violation.
 fn table(checks: &str, violation: Violation, rows: &[(&str, bool, Vec<u8>)]) {
     let guard = guard(checks);
     for (name, passes, frame) in rows {
@@ -25,7 +25,7 @@ fn table(checks: &str, violation: Violation, rows: &[(&str, bool, Vec<u8>)]) {
     }
 }
 
-/// Objective: contradictions are named when a guard is made; checks without addresses work without them.
+/// Objective: a guard whose checks lack addresses is refused with the reason; other checks need no addresses.
 #[test]
 fn checks_need_their_addresses() {
     let made = |checks: &str, addresses: &str| {
@@ -41,10 +41,10 @@ fn checks_need_their_addresses() {
         assert_eq!(made(checks, addresses), Ok(checks.parse().unwrap()));
     }
     let sentence = BadGuard::NoAddress("arp").to_string();
-    assert!(sentence.starts_with("the check `arp` has nothing to compare with"), "{sentence}");
+    assert!(sentence.starts_with("the check `arp` lacks the port's addresses"), "{sentence}");
 }
 
-/// Objective: violations have the names of counters, each unique.
+/// Objective: each violation has the name of its counter.
 #[test]
 fn violations_have_names() {
     let names = Violation::ALL.map(Violation::name);
@@ -52,7 +52,7 @@ fn violations_have_names() {
     assert_eq!(Violation::RogueRa.to_string(), "rogue-ra");
 }
 
-/// Objective: `mac` checks only the source, and needs only a header.
+/// Objective: `mac` checks only the Ethernet source, and needs only the Ethernet header.
 #[test]
 fn mac_is_the_source() {
     let guard = guard("mac");
@@ -93,7 +93,7 @@ fn arp_is_the_ports() {
     );
 }
 
-/// Objective: with addresses of one kind only, ARP is compared with these, and with the frame's own source.
+/// Objective: if only MAC or only IP addresses are listed, ARP is compared with these, and with the frame's source.
 #[test]
 fn arp_compares_what_is_listed() {
     let by = |addresses: &str, frame: Vec<u8>| {
@@ -106,7 +106,7 @@ fn arp_compares_what_is_listed() {
     assert!(!by("2001:db8::5", alien("10.0.0.5")), "a port with IPv6 addresses only");
 }
 
-/// Objective: IP sources are the port's, except for hosts without an address.
+/// Objective: IP sources must be addresses of the port, except for hosts without an address.
 #[test]
 fn ip_sources_are_the_ports() {
     let solicitation = neighbor(135, "2001:db8::5", &[]);
@@ -142,10 +142,14 @@ fn ip_sources_are_the_ports() {
         ],
     );
     let v4_only = Guard::new("ip".parse().unwrap(), "10.0.0.5".parse().unwrap()).unwrap();
-    assert_eq!(verdict(&v4_only, &udp6("fe80::1", 1, 2)), Err(Violation::SpoofedIp), "nothing is implied");
+    assert_eq!(
+        verdict(&v4_only, &udp6("fe80::1", 1, 2)),
+        Err(Violation::SpoofedIp),
+        "the link-local address is not listed"
+    );
 }
 
-/// Objective: messages of a DHCP server are refused, however its ports are wrapped.
+/// Objective: messages of a DHCP server are refused, whatever headers are in front of the ports.
 #[test]
 fn no_dhcp_server_is_there() {
     let server = udp(67, 68);
@@ -192,7 +196,7 @@ fn no_dhcp_server_is_there() {
     );
 }
 
-/// Objective: messages of a router are refused, whatever is put in front (RFC 6105, RFC 7113).
+/// Objective: messages of a router are refused, whatever headers are in front of them (RFC 6105, RFC 7113).
 #[test]
 fn no_router_is_there() {
     let advertisement = icmp6(134, &[0; 12]);
@@ -305,7 +309,7 @@ fn neighbours_are_the_ports() {
     assert_eq!(verdict(&by_mac, &from("::1", neighbor(136, "::2", &target))), Ok(()));
 }
 
-/// A frame for each violation, with its check.
+/// Returns a frame for each violation, with the check that refuses it.
 fn violations() -> Vec<(&'static str, Violation, Vec<u8>)> {
     vec![
         ("mac", Violation::SpoofedMac, ethernet(ALIEN, V4, &udp4("10.0.0.5", 1, 2)[14..])),
@@ -327,7 +331,7 @@ fn violations() -> Vec<(&'static str, Violation, Vec<u8>)> {
     ]
 }
 
-/// The same frames in wrappers that checks look past: one and two tags, and LLC/SNAP.
+/// Returns a frame in the encapsulations that checks skip: one and two tags, and LLC/SNAP.
 fn wrapped(frame: &[u8]) -> [Vec<u8>; 7] {
     [
         frame.to_vec(),
@@ -355,7 +359,7 @@ fn what_is_wrapped_is_found() {
     }
 }
 
-/// Objective: content behind a third tag is unknown, and therefore refused by any check but `mac`.
+/// Objective: every check but `mac` refuses a frame with a third tag, whose content is unknown.
 #[test]
 fn a_third_tag_is_refused() {
     let good = udp4("10.0.0.5", 68, 67);
@@ -377,10 +381,10 @@ fn other_802_3_frames_pass() {
     assert_eq!(verdict(&guard("all"), &bpdu[..16]), Ok(()));
     let appletalk = snapped(&ethernet(OWN, 0x809b, &[0; 40]), [8, 0, 7]);
     assert_eq!(verdict(&guard("all"), &appletalk), Ok(()));
-    assert!(verdict(&guard("all"), &appletalk[..19]).is_err(), "cut within what may be SNAP");
+    assert!(verdict(&guard("all"), &appletalk[..19]).is_err(), "truncated within a possible SNAP header");
 }
 
-/// Objective: a violation stays one wherever the frame, or the copy of its start, is cut.
+/// Objective: a violation is detected wherever the frame, or the copy of its start, is truncated.
 #[test]
 fn cutting_hides_nothing() {
     for (checks, violation, frame) in violations() {
@@ -395,7 +399,7 @@ fn cutting_hides_nothing() {
     }
 }
 
-/// Objective: the start of a long frame gets the same verdict as the whole.
+/// Objective: the start of a long frame yields the same result as the whole frame.
 #[test]
 fn starts_of_long_frames_are_enough() {
     let guard = guard("all");
@@ -416,14 +420,15 @@ fn any_checks() -> impl Strategy<Value = Checks> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Objective: any bytes get a verdict.
+    /// Objective: any bytes are passed or refused, without a panic.
     #[test]
     fn any_bytes_get_an_answer(checks in any_checks(), head in prop::collection::vec(any::<u8>(), 0..256), len: u16) {
         let guard = Guard::new(checks, GUARDED.parse().unwrap()).unwrap();
         let _ = guard.check(&head, len.into());
     }
 
-    /// Objective: damaged frames get a verdict, and a frame refused when cut is not passed because of another check.
+    /// Objective: damaged frames are passed or refused, and a frame that one check refuses is not passed with more
+    /// checks.
     #[test]
     fn damaged_frames_get_an_answer(
         which in 0usize..12, wrap in 0usize..7, damage in prop::collection::vec((0usize..120, any::<u8>()), 0..4),
@@ -438,11 +443,11 @@ proptest! {
         }
         let with = |checks| verdict(&Guard::new(checks, GUARDED.parse().unwrap()).unwrap(), &frame);
         if with(checks).is_err() {
-            prop_assert!(with(Checks::ALL).is_err(), "more checks refuse no less");
+            prop_assert!(with(Checks::ALL).is_err(), "more checks refuse at least the same frames");
         }
     }
 
-    /// Objective: IP sources are judged as by comparing bits one by one.
+    /// Objective: IP sources are matched as by a comparison bit by bit.
     #[test]
     fn sources_are_compared(first: u32, len in 0u8..=32, src: u32) {
         let prefix = format!("{}/{len}", std::net::Ipv4Addr::from(first));

@@ -1,11 +1,11 @@
-//! Fates of many frames against theory: ratios, bursts, spreads and times.
+//! Fates of many frames compared with theory: rates of losses, bursts, distributions and times.
 
 use netvale_policy::impair::{Fate, Model, Spec};
 use proptest::prelude::*;
 
 const FRAMES: usize = 1_000_000;
 
-/// Fates of [`FRAMES`] frames, each of 1500 bytes and all at time 0.
+/// Returns the fates of [`FRAMES`] frames of 1500 bytes each, all sent at time 0.
 fn fates(words: &str) -> impl Iterator<Item = Fate> {
     let mut model = Model::new(&words.parse::<Spec>().unwrap(), 1);
     (0..FRAMES).map(move |_| model.decide(0, 1500))
@@ -15,7 +15,7 @@ fn losses(words: &str) -> Vec<bool> {
     fates(words).map(|fate| fate == Fate::Lost).collect()
 }
 
-/// Arrival times of frames without loss.
+/// Returns the arrival times of frames on a link without losses.
 fn dues(words: &str) -> Vec<f64> {
     fates(words).map(due).map(|due| due as f64).collect()
 }
@@ -23,7 +23,7 @@ fn dues(words: &str) -> Vec<f64> {
 fn due(fate: Fate) -> u64 {
     match fate {
         Fate::Sent { due_ns, .. } => due_ns,
-        Fate::Lost => panic!("a link that loses nothing has lost a frame"),
+        Fate::Lost => panic!("a link without losses has lost a frame"),
     }
 }
 
@@ -40,7 +40,7 @@ fn deviation(values: &[f64]) -> f64 {
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
 }
 
-/// Correlation of each value with the one before, from -1 to 1.
+/// Returns the correlation of each value with the one before, from -1 to 1.
 fn autocorrelation(values: &[f64]) -> f64 {
     let mean = mean(values);
     let deviation = deviation(values);
@@ -48,8 +48,8 @@ fn autocorrelation(values: &[f64]) -> f64 {
     products / (values.len() - 1) as f64 / deviation.powi(2)
 }
 
-/// Asserts that `found` of the frames are within 3 standard deviations of the `expected` share. Correlated frames count
-/// for fewer: `alike` of them count as one.
+/// Asserts that `found` of the frames are within 3 standard deviations of the `expected` share. Of correlated frames,
+/// `alike` count as one.
 fn assert_share(found: usize, expected: f64, alike: f64) {
     let found = found as f64 / FRAMES as f64;
     let sigma = (expected * (1.0 - expected) * alike / FRAMES as f64).sqrt();
@@ -60,7 +60,7 @@ fn assert_near(value: f64, expected: f64, tolerance: f64) {
     assert!((value - expected).abs() <= tolerance * expected.abs(), "{value} for {expected}");
 }
 
-/// Average length of runs of losses.
+/// Returns the average length of runs of losses.
 fn burst(losses: &[bool]) -> f64 {
     let starts = losses.windows(2).filter(|pair| !pair[0] && pair[1]).count();
     count(losses) as f64 / starts as f64
@@ -78,7 +78,7 @@ fn random_losses_have_the_configured_rate() {
     assert_eq!(count(&losses("loss 100%")), FRAMES);
 }
 
-/// Objective: losses of the model of Gilbert and Elliott have the rate and the burst lengths of its theory.
+/// Objective: losses of the model of Gilbert and Elliott have the rate and the burst lengths of the theory.
 #[test]
 fn gemodel_losses_match_its_theory() {
     let p = 0.01;
@@ -90,7 +90,7 @@ fn gemodel_losses_match_its_theory() {
     let gilbert = losses("loss gemodel 1% 25%");
     assert_share(count(&gilbert), bad, alike);
     assert_near(burst(&gilbert), 1.0 / r, 0.03);
-    // With a single chance, frames are lost by it.
+    // With a single chance, that is the rate of losses.
     let alone = losses("loss gemodel 10%");
     assert_share(count(&alone), 0.1, 1.0);
     assert_near(burst(&alone), 1.0 / 0.9, 0.01);
@@ -99,7 +99,7 @@ fn gemodel_losses_match_its_theory() {
     assert_share(count(&both), bad * 0.7 + (1.0 - bad) * 0.005, alike);
 }
 
-/// Objective: losses of the chain of four states have the rate of its stationary state.
+/// Objective: losses of the Markov chain of four states have the rate of its stationary distribution.
 #[test]
 fn state_losses_have_the_stationary_rate() {
     let p13 = 0.01;
@@ -108,12 +108,12 @@ fn state_losses_have_the_stationary_rate() {
     let p23 = 0.4;
     let p14 = 0.02;
     let losses = losses("loss state 1% 30% 20% 40% 2%");
-    // The chain returns from 3 to 1 as often as it goes from 1 to 3, and likewise for 3 and 2, and for 1 and 4.
+    // The chain moves from 3 to 1 as often as from 1 to 3, and likewise for 3 and 2, and for 1 and 4.
     let three = p13 / p31;
     let two = three * p32 / p23;
     let four = p14;
     assert_share(count(&losses), (three + four) / (1.0 + two + three + four), 4.0);
-    // With a single chance, frames are lost by it.
+    // With a single chance, that is the rate of losses.
     let alone = self::losses("loss state 10%");
     assert_share(count(&alone), 0.1, 1.0);
     assert_near(burst(&alone), 1.0 / 0.9, 0.01);
@@ -147,11 +147,11 @@ fn delays_have_the_mean_and_deviation_configured() {
     assert!(dues("delay 100ms 10ms distribution exponential").iter().all(|delay| *delay >= 90e6));
 }
 
-/// Mean and deviation of a Pareto delay, in units of the jitter: of 4/3 (u^(-1/3) - 3/2) for u from 0 to 1, cut off at
-/// 4, its value at u = (2/9)^3.
+/// Returns the mean and the standard deviation of a Pareto delay, in units of the jitter: those of 4/3 (u^(-1/3) - 3/2)
+/// for u from 0 to 1, limited to 4, the value at u = (2/9)^3.
 fn pareto_moments() -> (f64, f64) {
     let cut = (2.0_f64 / 9.0).powi(3);
-    // Integrals of u^(-1/3) and of u^(-2/3) from the cut to 1.
+    // Integrals of u^(-1/3) and of u^(-2/3) from that u to 1.
     let first = 1.5 * (1.0 - cut.powf(2.0 / 3.0));
     let second = 3.0 * (1.0 - cut.cbrt());
     let mean = 4.0 / 3.0 * (first - 1.5 * (1.0 - cut)) + 4.0 * cut;
@@ -159,7 +159,8 @@ fn pareto_moments() -> (f64, f64) {
     (mean, (square - mean * mean).sqrt())
 }
 
-/// Objective: a Pareto-normal delay is a quarter normal and three quarters Pareto, for each random number.
+/// Objective: for each random number, a Pareto-normal delay is the weighted mean of a quarter normal and three quarters
+/// Pareto.
 #[test]
 fn paretonormal_is_a_mixture() {
     let of = |shape: &str| dues(&format!("delay 100ms 10ms distribution {shape}"));
@@ -179,14 +180,14 @@ fn consecutive_delays_are_correlated_as_configured() {
     assert!(same.iter().all(|delay| *delay == same[0]));
 }
 
-/// Objective: duplicates, and frames with a damaged bit anywhere, have the configured rates.
+/// Objective: duplicates, and frames with an inverted bit at any position, have the configured rates.
 #[test]
 fn duplicates_and_damage_have_the_configured_rates() {
     let mut twice = 0;
     let mut damaged = 0;
     let mut parts = [0_u32; 8];
     for fate in fates("duplicate 2% corrupt 5%") {
-        let Fate::Sent { again, flip, .. } = fate else { panic!("a link that loses nothing has lost a frame") };
+        let Fate::Sent { again, flip, .. } = fate else { panic!("a link without losses has lost a frame") };
         twice += usize::from(again);
         damaged += usize::from(flip.is_some());
         if let Some(bit) = flip {
@@ -211,18 +212,19 @@ fn a_lost_duplicate_arrives_once() {
     assert_share(copies.iter().filter(|fate| **fate == Fate::Lost).count(), 0.3, 1.0);
 }
 
-/// Objective: the configured share of frames skips the delay, at most each `gap`-th of them.
+/// Objective: the configured share of frames skips the delay, at most one frame in `gap`.
 #[test]
 fn reordered_frames_skip_the_delay() {
     let skipped = |words: &str| -> Vec<bool> { fates(words).map(|fate| due(fate) == 0).collect() };
     assert_share(count(&skipped("delay 10ms reorder 25%")), 0.25, 1.0);
     let fifth = skipped("delay 10ms reorder 100% gap 5");
     assert!(fifth.iter().enumerate().all(|(frame, skips)| *skips == (frame % 5 == 4)));
-    // Four frames may not skip it. Of those after them each second does: the second one, on average.
+    // Four frames may not skip the delay. Each frame behind them does with a chance of one half: on average the second
+    // one.
     assert_share(count(&skipped("delay 10ms reorder 50% gap 5")), 1.0 / 6.0, 1.0);
 }
 
-/// Objective: frames of 1500 bytes are 1.2 ms apart at 10 Mbit/s, however early they arrive, and in order.
+/// Objective: at 10 Mbit/s, frames of 1500 bytes arrive in order, 1.2 ms apart, however early they are sent.
 #[test]
 fn rate_spaces_frames() {
     for (words, first) in [("rate 10mbit", 1_200_000), ("rate 10mbit delay 70ms", 71_200_000)] {
@@ -230,7 +232,7 @@ fn rate_spaces_frames() {
         let dues: Vec<u64> = (0..100).map(|_| due(model.decide(0, 1500))).collect();
         assert_eq!(dues[0], first);
         assert!(dues.windows(2).all(|pair| pair[1] - pair[0] == 1_200_000));
-        // A frame after a pause has the link to itself.
+        // A frame that is sent after a pause does not wait.
         assert_eq!(due(model.decide(1_000_000_000, 1500)), 1_000_000_000 + first);
     }
     let mut jittered = Model::new(&"rate 10mbit delay 10ms 5ms".parse().unwrap(), 1);
@@ -238,11 +240,11 @@ fn rate_spaces_frames() {
     assert!(dues.windows(2).all(|pair| pair[1] - pair[0] >= 1_200_000));
 }
 
-/// Objective: frames beyond the queue are lost, and the rest passes at the rate.
+/// Objective: frames that exceed the queue are lost, and the others pass at the rate.
 #[test]
 fn queue_loses_what_is_too_much() {
     let mut model = Model::new(&"rate 10mbit delay 50ms queue 15000".parse().unwrap(), 1);
-    // 100 Mbit/s for a second, of which a tenth and the queue are sent.
+    // Of 100 Mbit/s during a second, a tenth and the contents of the queue are sent.
     let sent = (0..8333).filter(|frame| model.decide(frame * 120_000, 1500) != Fate::Lost).count();
     assert!((833..=833 + 12).contains(&sent), "{sent}");
 }
@@ -262,7 +264,7 @@ fn ordered_frames_never_overtake_others() {
     assert!(dues("delay 10ms 5ms ordered rate 1gbit").windows(2).all(|pair| pair[1] - pair[0] >= 480));
 }
 
-/// Objective: the seed determines the fates, the specification's own first.
+/// Objective: the seed determines the fates; a seed in the specification takes precedence.
 #[test]
 fn the_seed_determines_the_fates() {
     let fates = |words: &str, seed| -> Vec<Fate> {
@@ -275,7 +277,7 @@ fn the_seed_determines_the_fates() {
     assert_eq!(fates(&format!("{words} seed 1"), 2), fates(words, 1));
 }
 
-/// Objective: a seed has the same fates on every machine and in every version: reports of failures rely on it.
+/// Objective: a seed yields the same fates on every machine and in every version, as reports of failures need.
 #[test]
 fn a_seed_has_the_same_fates_everywhere() {
     let mut model = Model::new(&"delay 10ms 1ms distribution normal loss 20%".parse().unwrap(), 42);
@@ -286,7 +288,7 @@ fn a_seed_has_the_same_fates_everywhere() {
     assert_eq!(dues.collect::<Vec<u64>>(), [0, 9_648_071, 11_016_602, 11_389_160, 8_960_571, 9_656_494]);
 }
 
-/// A number, with a preference for extremes.
+/// Generates numbers, with a preference for extremes.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0..10_u64, Just(u64::MAX), Just(i64::MAX as u64), 0..1_000_000_000_u64]
 }
@@ -336,7 +338,7 @@ fn room() -> impl Strategy<Value = String> {
         .prop_map(|(limit, bytes, seed)| format!("limit {limit} bytes {bytes} seed {seed}"))
 }
 
-/// Words with arbitrary requests.
+/// Generates specifications with arbitrary settings.
 fn words() -> impl Strategy<Value = String> {
     let part = |part: BoxedStrategy<String>| prop::option::of(part).prop_map(Option::unwrap_or_default);
     let delays = (part(delay().boxed()), part(loss().boxed()), part(rate().boxed()));
@@ -345,14 +347,15 @@ fn words() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Objective: a shown specification reads back as the same.
+    /// Objective: a printed specification reads back as the same.
     #[test]
     fn a_shown_specification_reads_back_the_same(words in words()) {
         let spec: Spec = words.parse().unwrap();
         prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
     }
 
-    /// Objective: no numbers make a model panic, deliver frames before they were sent, or flip missing bits.
+    /// Objective: no numbers make a model panic, deliver frames before they were sent, or invert bits outside the
+    /// frame.
     #[test]
     fn no_numbers_make_a_model_panic(
         words in words(),
@@ -370,7 +373,7 @@ proptest! {
         }
     }
 
-    /// Objective: texts of the right words in wrong places are refused or shown, and never cause a panic.
+    /// Objective: texts of valid words in any order are refused or printed, and never cause a panic.
     #[test]
     fn misplaced_words_never_cause_a_panic(
         text in "((delay|loss|rate|reorder|gap|distribution|limit|state|ber|\

@@ -1,4 +1,4 @@
-//! Policies on frames.
+//! Tests of policies with frames.
 
 mod guard;
 mod impair;

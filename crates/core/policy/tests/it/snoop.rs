@@ -1,4 +1,4 @@
-//! Snooping against tables of destinations over time, with messages of hosts, queriers and routers.
+//! Snooping with messages of hosts, queriers and routers: the destinations of frames over time.
 
 mod messages;
 mod model;
@@ -11,7 +11,7 @@ use netvale_wire::MacAddr;
 const SECOND: u64 = 1_000_000_000;
 const SWITCH: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xfe]);
 
-/// A switch that has snooped for long enough since port 9's routers queried.
+/// Returns a switch that has snooped for long enough since the router at port 9 queried.
 fn settled() -> Snoop {
     let mut snoop = Snoop::new(SnoopSettings::new(SWITCH));
     hear(&mut snoop, 0, 9, &query("10.0.0.1", "0.0.0.0", 100));
@@ -20,7 +20,7 @@ fn settled() -> Snoop {
     snoop
 }
 
-/// A switch that has itself queried for long enough.
+/// Returns a switch that has been the querier for long enough.
 fn querying() -> Snoop {
     let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
     snoop.watch(0, 0);
@@ -29,14 +29,14 @@ fn querying() -> Snoop {
     snoop
 }
 
-/// Passes `snoop` a frame, as a switch would, in VLAN 0.
+/// Passes a frame in VLAN 0 to `snoop`, as a switch does.
 fn hear(snoop: &mut Snoop, now_ns: u64, port: u8, frame: &[u8]) -> (MessageClass, bool) {
     assert!(is_control(frame), "{frame:02x?}");
     let observed = snoop.observe(now_ns, 0, port, frame);
     (observed.message, observed.changed)
 }
 
-/// Destinations of frames for `group`: port numbers, or all ports.
+/// Returns the destinations of frames to `group`: ports, or `None` for all ports.
 fn ports(snoop: &Snoop, group: &str) -> Option<Vec<u8>> {
     let mac = MacAddr(group_mac(ip(group)));
     let members = snoop.members(0, mac).map(|ports| ports.iter().collect());
@@ -44,8 +44,8 @@ fn ports(snoop: &Snoop, group: &str) -> Option<Vec<u8>> {
     members
 }
 
-/// Objective: every kind of report joins and leaves as in its RFC. Steps: each record, to a port that is not a member
-/// yet, and to a member with fast leave.
+/// Objective: every kind of report joins and leaves as in its RFC. Steps: each record arrives at a port that is not a
+/// member yet, and at a member with fast leave.
 #[test]
 fn reports_join_and_leave() {
     let kinds = [(IS_INCLUDE, 0), (IS_INCLUDE, 1), (IS_EXCLUDE, 0), (IS_EXCLUDE, 2), (TO_INCLUDE, 0), (TO_INCLUDE, 3)];
@@ -68,7 +68,7 @@ fn reports_join_and_leave() {
     }
 }
 
-/// Objective: all records of a report count, but none of a truncated report.
+/// Objective: all records of a report have an effect, and none of a truncated report has.
 #[test]
 fn a_report_has_many_records() {
     let mut snoop = settled();
@@ -90,7 +90,8 @@ fn a_report_has_many_records() {
     assert_eq!((snoop.counters().reports, snoop.counters().malformed), (2, 1));
 }
 
-/// Objective: groups that must be flooded are (RFC 4541 §2.1.2, §3), and groups without members go to routers.
+/// Objective: frames to groups that must be flooded go to all ports (RFC 4541 §2.1.2, §3), and frames to groups without
+/// members go to routers.
 #[test]
 fn some_groups_go_everywhere() {
     let mut snoop = settled();
@@ -107,8 +108,8 @@ fn some_groups_go_everywhere() {
     assert_eq!(snoop.memberships().count(), 0);
 }
 
-/// Objective: groups are forwarded separately from the time that a querier is known and hosts had time to answer it,
-/// until it expires.
+/// Objective: groups are forwarded separately once a querier is known and hosts had time to answer it, until the
+/// querier expires.
 #[test]
 fn groups_are_kept_apart_while_there_is_a_querier() {
     let mut snoop = Snoop::new(SnoopSettings::new(SWITCH));
@@ -128,7 +129,7 @@ fn groups_are_kept_apart_while_there_is_a_querier() {
     assert_eq!(ports(&snoop, "239.1.1.1"), None);
 }
 
-/// Objective: a member expires after the membership interval, and a report in between restarts it.
+/// Objective: a membership expires after the membership interval, and a report restarts the interval.
 #[test]
 fn members_are_forgotten() {
     let mut snoop = querying();
@@ -145,7 +146,8 @@ fn members_are_forgotten() {
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![]));
 }
 
-/// Objective: after a leave, the querier queries twice, only at that port, and ends the membership without an answer.
+/// Objective: after a leave, the querier sends two queries, only to that port, and ends the membership if no host
+/// answers.
 #[test]
 fn a_querier_asks_after_a_leave() {
     for group in ["239.1.1.1", "ff05::1:1"] {
@@ -165,7 +167,7 @@ fn a_querier_asks_after_a_leave() {
     }
 }
 
-/// Objective: an answer in time keeps the port a member for the whole interval, and ends the queries.
+/// Objective: an answer in time extends the membership by the whole interval, and ends the queries.
 #[test]
 fn an_answer_keeps_a_member() {
     let mut snoop = querying();
@@ -173,14 +175,14 @@ fn an_answer_keeps_a_member() {
     hear(&mut snoop, 20 * SECOND, 1, &report(&[(BLOCK, "239.1.1.1", 1)]));
     hear(&mut snoop, 20 * SECOND, 1, &leave("239.1.1.1"));
     assert!(snoop.next_query(20 * SECOND).is_some());
-    assert!(snoop.next_query(20 * SECOND).is_none(), "the second leave asks nothing more");
+    assert!(snoop.next_query(20 * SECOND).is_none(), "the second leave causes no further query");
     hear(&mut snoop, 20 * SECOND, 1, &report(&[(IS_EXCLUDE, "239.1.1.1", 0)]));
     assert!(snoop.next_query(21 * SECOND).is_none());
     assert!(!snoop.tick(22 * SECOND).changed);
     assert_eq!(snoop.memberships().next().unwrap().expires_ns, 280 * SECOND);
 }
 
-/// Objective: with fast leave, a leave ends the membership without a query; otherwise it is left to the other querier.
+/// Objective: with fast leave, a leave ends the membership without a query; otherwise another querier decides.
 #[test]
 fn others_leave_with_the_querier() {
     let mut snoop = settled();
@@ -199,14 +201,14 @@ fn others_leave_with_the_querier() {
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![3, 9]));
 }
 
-/// Objective: a query that leaves members no time to answer does not end memberships.
+/// Objective: a query that gives members no time to answer does not end memberships.
 #[test]
 fn a_hasty_query_throws_nobody_out() {
     let mut snoop = settled();
     hear(&mut snoop, 10 * SECOND, 1, &join("239.1.1.1"));
     hear(&mut snoop, 20 * SECOND, 5, &query("10.0.0.1", "239.1.1.1", 1));
     assert!(!snoop.tick(22 * SECOND - 1).changed);
-    // "Suppress router-side processing" (RFC 3376 §4.1.5), and a query for sources.
+    // A query with the flag "suppress router-side processing" (RFC 3376 §4.1.5), and a query for sources.
     let mut snoop = settled();
     hear(&mut snoop, 10 * SECOND, 1, &join("239.1.1.1"));
     for tail in [vec![8, 0, 0, 0], vec![0, 0, 0, 1, 9, 9, 9, 9]] {
@@ -216,7 +218,7 @@ fn a_hasty_query_throws_nobody_out() {
     assert!(!snoop.tick(100 * SECOND).changed);
 }
 
-/// Objective: the lowest address is the querier (RFC 2236 §3, RFC 3810 §7.6.2), and a silent one expires.
+/// Objective: the querier with the lowest address is elected (RFC 2236 §3, RFC 3810 §7.6.2), and a silent one expires.
 #[test]
 fn the_lowest_address_is_the_querier() {
     let mut snoop = Snoop::new(SnoopSettings::new(SWITCH));
@@ -233,7 +235,7 @@ fn the_lowest_address_is_the_querier() {
     assert_eq!(snoop.querier(0, GroupFamily::V4), None);
 }
 
-/// Objective: routers are recognised by queries and hellos, for a time, and by the configuration.
+/// Objective: ports of routers are recognised by queries and hellos, for a limited time, and by configuration.
 #[test]
 fn routers_get_all_groups() {
     let mut snoop = querying();
@@ -256,7 +258,7 @@ fn routers_get_all_groups() {
     assert_eq!(snoop.counters().hellos, 3);
 }
 
-/// Objective: a port without routers never becomes a router's or a querier's, and stops being one.
+/// Objective: a port that may have no router never becomes the port of a router or querier, and stops being one.
 #[test]
 fn some_ports_have_no_routers() {
     let mut snoop = settled();
@@ -272,7 +274,7 @@ fn some_ports_have_no_routers() {
     assert_eq!(snoop.counters().refused_queries, 1);
 }
 
-/// Objective: groups with a shared MAC address share frames, but are left one by one.
+/// Objective: groups with the same MAC address get each other's frames, but are left one by one.
 #[test]
 fn groups_that_share_a_mac_address_share_frames() {
     let mut snoop = settled();
@@ -287,7 +289,7 @@ fn groups_that_share_a_mac_address_share_frames() {
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![2, 9]));
 }
 
-/// Objective: VLANs are separate, and can be removed; so can ports.
+/// Objective: VLANs are separate, and VLANs and ports can be removed.
 #[test]
 fn vlans_and_ports_are_forgotten() {
     let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
@@ -305,8 +307,9 @@ fn vlans_and_ports_are_forgotten() {
     assert_eq!((snoop.members(5, mac), snoop.members(6, mac)), (None, set(&[1])));
 }
 
-/// Objective: a port that joins too many groups gets all of them, without effect on other ports. Steps: a hostile port
-/// joins 3000 groups; another joins one of those and one new, the last that the table holds.
+/// Objective: a port that joins too many groups gets the frames of all groups, and other ports are not affected. Steps:
+/// a hostile port joins 3000 groups; another port joins one of these and a new one, the last for which the table has
+/// room.
 #[test]
 fn joins_are_limited() {
     let settings = SnoopSettings { querier: true, max_groups: 101, per_port: 100, ..SnoopSettings::new(SWITCH) };
@@ -325,7 +328,7 @@ fn joins_are_limited() {
     assert_eq!(ports(&snoop, "239.9.9.9"), Some(vec![1, 2]));
     assert_eq!(hear(&mut snoop, 20 * SECOND, 3, &join("239.8.8.8")), (MessageClass::Report, true), "the table is full");
     assert_eq!(ports(&snoop, "239.8.8.8"), Some(vec![1, 3]));
-    assert_eq!(snoop.snapshot().routers(0, GroupFamily::V4).unwrap().len(), 0, "neither is a router");
+    assert_eq!(snoop.snapshot().routers(0, GroupFamily::V4).unwrap().len(), 0, "neither port has a router");
     assert!(snoop.tick(279 * SECOND).changed);
     assert_eq!(ports(&snoop, "239.8.8.8"), Some(vec![3]));
     snoop.tick(280 * SECOND);
@@ -344,7 +347,7 @@ fn questions_do_not_pile_up() {
     assert_eq!(sent, 1);
 }
 
-/// Objective: a member that has gone is not queried, whether by fast leave or with its port.
+/// Objective: a member that has left by fast leave, or whose port was removed, is not queried.
 #[test]
 fn who_is_gone_is_not_asked() {
     let believed = |snoop: &mut Snoop| {

@@ -1,4 +1,4 @@
-//! The far end of a link: decides about frames, and hands out those that are due.
+//! The far end of a link: decides the fate of frames, and hands out those that are due.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -16,7 +16,7 @@ use super::{CurrentSettings, LinkState, until};
 use crate::batch::{BATCH, MAX_FRAME};
 use crate::{Batch, DropReason, Ingress, RingCounters};
 
-/// Frames decided about in one pass, at most: the worker has other work, too.
+/// Maximum number of frames decided in one pass, because the worker has other work, too.
 const MOST_DECIDED: usize = 2 * BATCH;
 
 /// The ingress at the far end of a link.
@@ -24,15 +24,15 @@ pub struct LinkEnd {
     shared: Arc<LinkState>,
     readers: Vec<LaneReader>,
     model: Option<Model>,
-    /// Limit of frames in flight, and its upper bound.
+    /// Current limit of frames in flight, and its upper bound.
     most: usize,
     room: usize,
-    /// The last change of the settings seen here.
+    /// Number of the last change of settings that was adopted.
     changes: u32,
     schedule: Schedule,
-    /// The frames in the batch.
+    /// The frames handed out in the current batch.
     taken: Vec<FrameInFlight>,
-    /// The damaged frame of the batch.
+    /// Memory for the damaged frame of the batch.
     damaged: Box<[u8]>,
     is_hurried: bool,
 }
@@ -59,7 +59,7 @@ impl LinkEnd {
         self.most = current.settings.frames().min(self.room);
     }
 
-    /// Takes over changed settings.
+    /// Adopts changed settings.
     #[cold]
     fn look_at_settings(&mut self, changes: u32) {
         let current = self.shared.current.load_full();
@@ -67,14 +67,14 @@ impl LinkEnd {
         self.adopt(&current);
     }
 
-    /// The undecided frame that arrived first.
+    /// Returns the undecided frame that arrived first, with the index of its lane.
     fn earliest(&mut self) -> Option<(usize, LaneFrame)> {
         let lanes = self.shared.lanes.iter().zip(&mut self.readers).enumerate();
         let found = lanes.filter_map(|(number, (lane, reader))| Some((number, reader.peek(lane)?)));
         found.min_by_key(|(_, found)| found.arrived)
     }
 
-    /// Decides about new frames.
+    /// Decides the fate of new frames: schedules or drops each.
     fn decide(&mut self) {
         let mut lost = 0;
         let mut full = 0;
@@ -110,12 +110,12 @@ impl LinkEnd {
         let LaneFrame { position, size, len, .. } = *found;
         let lane = number as u16;
         let size = size as u32;
-        // Damage to the headers of a later frame becomes damage to the segment's headers.
+        // The model counts bits of all frames that a large segment is cut into; map the bit into the segment.
         let flip = flip.and_then(|flip| flip.checked_rem(len * 8)).unwrap_or(NO_FLIP);
         self.schedule.push(FrameInFlight { due, lane, position, size, flip });
     }
 
-    /// Schedules a frame's duplicate, unless it is lost. Returns whether it is in flight.
+    /// Schedules a frame's duplicate, unless the model loses it or there is no room. Returns whether it is in flight.
     fn send_again(&mut self, number: usize, found: &LaneFrame) -> bool {
         let fate = self.model.as_mut().map(|model| model.copy(found.arrived, found.on_wire));
         let Some(Fate::Sent { due_ns, flip, .. }) = fate.filter(|_| self.schedule.len() < self.most) else {
@@ -131,12 +131,12 @@ impl LinkEnd {
         self.shared.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Whether frames pass without delay.
+    /// Whether frames leave without delay.
     fn is_flushed(&self) -> bool {
         self.is_hurried || self.shared.is_flushed.load(Ordering::Relaxed)
     }
 
-    /// How long the link's rate delays the next frame.
+    /// How long the link's rate limits delay the next frame, in nanoseconds.
     fn slowed(&self, now: u64) -> u64 {
         let current = self.shared.current.load();
         let buckets = current.settings.rates.iter().zip(&self.shared.buckets);
@@ -149,10 +149,11 @@ impl LinkEnd {
         buckets.for_each(|(limit, bucket)| bucket.charge(limit, now, [weight].into_iter()));
     }
 
-    /// Adds the next due frame to a batch. Returns false if the batch has no room for it.
+    /// Adds the next due frame to a batch. Returns false if it must wait for the next batch: the batch is full, or
+    /// contains a damaged frame already and this one is damaged, too.
     ///
     /// # Safety
-    /// As [`Ingress::take`].
+    /// As for [`Ingress::take`].
     unsafe fn hand_out(&mut self, frame: FrameInFlight, batch: &mut Batch, has_damaged: &mut bool) -> bool {
         let number = usize::from(frame.lane);
         let (Some(lane), Some(reader)) = (self.shared.lanes.get(number), self.readers.get(number)) else {
@@ -183,7 +184,7 @@ impl LinkEnd {
 }
 
 impl Ingress for LinkEnd {
-    // SAFETY: frames lie in lanes, whose bytes are given back in `release`, and in `damaged`, which only this method
+    // SAFETY: frames are in lanes, whose bytes are returned in `release`, or in `damaged`, which only this method
     // writes.
     unsafe fn take(&mut self, batch: &mut Batch) {
         let changes = self.shared.changes.load(Ordering::Acquire);

@@ -1,7 +1,7 @@
 //! A lane: a ring of bytes with one writer at a time and one reader.
 //!
-//! Frames lie in it one behind the other, each contiguous and behind a record that describes it. Advancing `tail`
-//! passes the writer's bytes to the reader, advancing `head` gives them back. No other process maps this memory.
+//! Frames follow one another, each contiguous and behind a record that describes it. Advancing `tail` passes the
+//! writer's bytes to the reader; advancing `head` returns them. No other process maps this memory.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -23,20 +23,21 @@ struct LaneRecord {
     /// Length of the frame in bytes, or [`GAP`].
     len: u32,
     arrived: u64,
-    /// Number of times it is still to be handed out.
+    /// Number of times the frame is still to be handed out.
     uses: u16,
-    /// Whether its source address must not be learned.
+    /// Whether the frame's source address must not be learned.
     no_learn: bool,
     offload: Offload,
 }
 
-/// The length in the gap that fills the end of the ring where no frame fits: a gap has only `size` and `len`.
+/// Value of `len` in a gap, which fills the end of the ring where no frame fits and has only the fields `size` and
+/// `len`.
 const GAP: u32 = u32::MAX;
 const ALIGN: u64 = 8;
 const HEADER: u64 = size_of::<LaneRecord>() as u64;
-/// Least bytes of a frame in a ring: one with nothing behind its Ethernet header.
+/// Minimum size of a frame in a ring, in bytes: a record and an Ethernet header.
 pub(super) const LEAST_FRAME: u64 = (HEADER + 14).next_multiple_of(ALIGN);
-/// Bounds of a ring's size in bytes: one frame of any length fits, and offsets fit `size`.
+/// Bounds of a ring's size in bytes: a frame of any length must fit, and offsets must fit into `size`.
 const LEAST: u64 = 2 * (MAX_FRAME as u64 + HEADER);
 const MOST: u64 = 1 << 31;
 
@@ -44,7 +45,7 @@ thread_local! {
     static OWN: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The lane that this thread tries first.
+/// Returns a number for this thread, from which the lane that it tries first is derived.
 pub(super) fn own() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     OWN.with(|own| {
@@ -54,11 +55,11 @@ pub(super) fn own() -> usize {
     })
 }
 
-/// A ring of bytes.
+/// A ring of bytes with one writer at a time and one reader.
 pub(super) struct LinkLane {
     memory: NonNull<u8>,
     capacity: u64,
-    /// Position of the next record; positions count bytes over all laps.
+    /// Position of the next record to write. Positions count bytes and do not wrap around.
     tail: AtomicU64,
     /// Position of the oldest record that the reader still needs.
     head: AtomicU64,
@@ -83,14 +84,14 @@ fn layout(capacity: u64) -> Layout {
     Layout::from_size_align(capacity as usize, ALIGN as usize).unwrap_or(Layout::new::<u64>())
 }
 
-/// Bytes put into a lane, for [`LaneWriter::publish`].
+/// Frames put into a lane but not yet [published](LaneWriter::publish).
 pub(super) struct LanePut {
     pub(super) frames: usize,
     pub(super) bytes: u64,
     tail: u64,
 }
 
-/// The right to write into a lane.
+/// The exclusive right to write into a lane.
 pub(super) struct LaneWriter<'a>(&'a LinkLane);
 
 impl Drop for LaneWriter<'_> {
@@ -100,7 +101,7 @@ impl Drop for LaneWriter<'_> {
 }
 
 impl LinkLane {
-    /// Size of a ring for a request of `bytes`.
+    /// Size of a ring that is created with `bytes`.
     pub(super) fn capacity_for(bytes: u64) -> u64 {
         bytes.clamp(LEAST, MOST).next_multiple_of(ALIGN)
     }
@@ -146,7 +147,7 @@ impl LinkLane {
 }
 
 impl LaneWriter<'_> {
-    /// Copies frames behind the previous ones, as long as the lane has room and their total with records is at most
+    /// Copies frames behind the previous ones while the lane has room and their total size with records is at most
     /// `room` bytes. The reader sees them once they are [published](LaneWriter::publish).
     pub(super) fn put(&mut self, batch: &Batch, picks: &[u16], now: u64, room: u64) -> LanePut {
         let lane = self.0;
@@ -200,23 +201,23 @@ pub(super) struct LaneFrame {
     pub(super) position: u64,
     pub(super) arrived: u64,
     pub(super) len: u32,
-    /// Bytes on the wire of all frames that it is cut into.
+    /// Bytes on the wire of all frames into which the frame is cut.
     pub(super) on_wire: u32,
-    /// Bytes in the lane, including its record.
+    /// Size in the lane in bytes, including the record.
     pub(super) size: u64,
 }
 
-/// A frame's place in a lane, and its marks.
+/// Address, length and marks of a frame in a lane.
 pub(super) struct FramePlace {
     pub(super) at: *const u8,
     pub(super) len: u32,
-    /// The offload pending on it.
+    /// The offload pending on the frame.
     pub(super) offload: Offload,
-    /// Whether its source address must not be learned.
+    /// Whether the frame's source address must not be learned.
     pub(super) no_learn: bool,
 }
 
-/// The reader's side of a lane; one for each lane.
+/// The reader's position in a lane. Each lane has one reader.
 #[derive(Default)]
 pub(super) struct LaneReader {
     /// Position of the next record to read.
@@ -231,7 +232,7 @@ impl LaneReader {
         self.next != lane.tail.load(Ordering::Acquire)
     }
 
-    /// The next frame. It stays next until it is [taken](LaneReader::take).
+    /// Returns the next frame. It remains the next one until it is [taken](LaneReader::take).
     pub(super) fn peek(&mut self, lane: &LinkLane) -> Option<LaneFrame> {
         while self.has_news(lane) {
             // SAFETY: records from `next` to the tail are complete, and belong to the reader.
@@ -247,7 +248,7 @@ impl LaneReader {
         None
     }
 
-    /// Steps past a frame, which will be handed out `uses` times.
+    /// Advances behind a frame that will be handed out `uses` times.
     pub(super) fn take(&mut self, lane: &LinkLane, found: &LaneFrame, uses: u16) {
         self.next = found.position + found.size;
         // SAFETY: the record belongs to the reader until `oldest` has passed it.
@@ -257,18 +258,18 @@ impl LaneReader {
         }
     }
 
-    /// A frame's place. Its bytes stay valid until it is [done](LaneReader::done).
+    /// Locates a frame. Its bytes stay valid until it is [done](LaneReader::done).
     pub(super) fn frame(&self, lane: &LinkLane, position: u64) -> FramePlace {
         // SAFETY: as in `take`.
         let record = unsafe { lane.record(position) };
-        // SAFETY: the frame lies behind its record, in the same allocation.
+        // SAFETY: the frame follows its record in the same allocation.
         let at = unsafe { lane.at(position).add(HEADER as usize) }.cast_const();
         let none = FramePlace { at, len: 0, offload: Offload::None, no_learn: false };
         let placed = |LaneRecord { len, offload, no_learn, .. }: LaneRecord| FramePlace { at, len, offload, no_learn };
         record.map_or(none, placed)
     }
 
-    /// Counts one use of a frame, handed out or given up. Returns whether it was the last.
+    /// Records that a frame was handed out, or dropped, once. Returns whether that was its last use.
     pub(super) fn done(&mut self, lane: &LinkLane, position: u64) -> bool {
         // SAFETY: as in `take`.
         let left = unsafe {
@@ -282,7 +283,7 @@ impl LaneReader {
         left == 0
     }
 
-    /// Gives back the oldest records that are no longer needed.
+    /// Returns the oldest records that are no longer needed to the writer.
     fn give_back(&mut self, lane: &LinkLane) {
         while self.oldest < self.next {
             // SAFETY: records from the oldest to the next one belong to the reader.

@@ -6,20 +6,20 @@ use std::collections::{BinaryHeap, VecDeque};
 /// A frame in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameInFlight {
-    /// Its arrival time.
+    /// Arrival time in nanoseconds of the link's clock.
     pub(super) due: u64,
-    /// Its lane, its position there, and its bytes in the lane.
+    /// Index of the frame's lane, its position in the lane, and its size there.
     pub(super) lane: u16,
     pub(super) position: u64,
     pub(super) size: u32,
-    /// The bit to invert on arrival, or [`NO_FLIP`].
+    /// Index of the bit to invert on arrival, or [`NO_FLIP`].
     pub(super) flip: u32,
 }
 
-/// No damage.
+/// Value of [`FrameInFlight::flip`] for an undamaged frame.
 pub(super) const NO_FLIP: u32 = u32::MAX;
 
-/// A frame ordered by arrival time.
+/// A frame, ordered by arrival time and sequence number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FrameByArrival(Reverse<(u64, u64)>, FrameInFlight);
 
@@ -35,19 +35,19 @@ impl PartialOrd for FrameByArrival {
     }
 }
 
-/// Frames in flight. Nearly all overtake no other frame and are in a queue; the rest is in a heap.
+/// Frames in flight. Frames that overtake no other, which is nearly all, are in a queue; the rest is in a heap.
 pub(super) struct Schedule {
     queue: VecDeque<FrameInFlight>,
     others: BinaryHeap<FrameByArrival>,
-    /// Sequence number: frames of the same arrival time keep their order.
+    /// Next sequence number; it keeps frames of the same arrival time in order.
     count: u64,
 }
 
 impl Schedule {
-    /// Bytes of memory for each frame: it may be in either place.
+    /// Memory per frame in bytes: queue and heap each have room for all frames.
     pub(super) const BYTES: u64 = (size_of::<FrameInFlight>() + size_of::<FrameByArrival>()) as u64;
 
-    /// Creates a schedule with room for `frames`, the only allocation. `None` if there is no memory.
+    /// Creates a schedule with room for `frames` frames. `None` if there is no memory. No other method allocates.
     pub(super) fn new(frames: usize) -> Option<Schedule> {
         let mut queue = VecDeque::new();
         let mut others = BinaryHeap::new();
@@ -96,8 +96,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Objective: frames leave by their time, whatever their order of entry; those of the same time and place keep
-        /// their order.
+        /// Objective: frames leave in order of arrival time, in whatever order they were added; frames of the same
+        /// arrival time in the queue, and in the heap, keep their order.
         #[test]
         fn frames_leave_by_their_time(dues in proptest::collection::vec(0u64..20, 0..100)) {
             let mut schedule = Schedule::new(100).unwrap();

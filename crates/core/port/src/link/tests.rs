@@ -1,4 +1,4 @@
-//! A link against its settings: order, times, losses, bounds.
+//! Tests of a link against its settings: order, times, losses, limits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn frames(count: u16, len: usize) -> Vec<Vec<u8>> {
     (0..count).map(|n| [n.to_be_bytes().repeat(7), vec![n as u8; len.saturating_sub(14)]].concat()).collect()
 }
 
-/// Takes frames until nothing is in flight, with the time by which each had arrived.
+/// Takes frames until nothing is in flight. Returns each with a time at which it had arrived.
 fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
     let mut got = Vec::new();
     let mut spare = Box::default();
@@ -32,7 +32,7 @@ fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
     while link.under_way() > 0 {
         assert!(begun.elapsed() < Duration::from_secs(30), "frames stay");
         let taken = bytes(source.take(&mut spare));
-        // Taken late on purpose: the thread may have waited for its CPU until the frames came.
+        // Read the clock after the frames: the thread may have been preempted before it took them.
         let now = Instant::now();
         got.extend(taken.into_iter().map(|frame| (frame, now)));
         source.release(&mut spare);
@@ -40,7 +40,8 @@ fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
     got
 }
 
-/// Objective: frames arrive after their delay and not before, in order, byte for byte; the end gives the time to sleep.
+/// Objective: frames arrive unchanged and in order, not before their delay has elapsed; the far end reports how long to
+/// sleep.
 #[test]
 fn frames_arrive_after_their_delay_in_order() {
     let (link, mut source) = link("delay 20ms");
@@ -58,7 +59,7 @@ fn frames_arrive_after_their_delay_in_order() {
     assert_eq!((source.ingress().nap(), link.under_way()), (None, 0));
 }
 
-/// Objective: an end that sleeps is woken by the first frame.
+/// Objective: the first frame wakes a sleeping far end.
 #[test]
 fn the_first_frame_wakes_a_sleeping_end() {
     let (link, mut source) = link("delay 1ms");
@@ -67,10 +68,10 @@ fn the_first_frame_wakes_a_sleeping_end() {
     let fd = source.ingress().wake_fd().unwrap();
     let mut ready = [rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut ready, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1));
-    assert!(source.arm(), "there are news");
+    assert!(source.arm(), "there is a frame already");
 }
 
-/// Objective: lost frames are counted by name, and their room is free again; the rest arrives.
+/// Objective: lost frames are counted as `LinkLoss`, and their room is free again; the rest arrives.
 #[test]
 fn lost_frames_are_counted_by_name() {
     let (link, mut source) = link("loss 50% seed 3");
@@ -86,7 +87,7 @@ fn lost_frames_are_counted_by_name() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: duplicates arrive twice, damage is one bit of one of them, reordered frames arrive too; nothing else
+/// Objective: duplicated frames arrive twice, damage inverts one bit of one copy, reordered frames arrive; nothing else
 /// changes.
 #[test]
 fn duplicates_arrive_twice_and_damage_is_one_bit() {
@@ -106,8 +107,8 @@ fn duplicates_arrive_twice_and_damage_is_one_bit() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: frames beyond the limits in flight, in bytes or in frames, are dropped by name; no frame in flight is
-/// dropped.
+/// Objective: frames beyond the limits in flight, in bytes or in frames, are dropped as `LinkFull`; no frame in flight
+/// is dropped.
 #[test]
 fn frames_beyond_the_limits_are_dropped_by_name() {
     let (link, mut source) = link("delay 50ms limit 30");
@@ -120,8 +121,8 @@ fn frames_beyond_the_limits_are_dropped_by_name() {
     assert_eq!(link.counters().drops(DropReason::LinkFull), 27);
 }
 
-/// Objective: frames of any length wrap around the ring of bytes again and again, from several threads at the same
-/// time, each whole and each once.
+/// Objective: frames of any length, from several threads at the same time, wrap around the ring of bytes many times,
+/// and each arrives whole and once.
 #[test]
 fn frames_of_several_threads_arrive_whole_and_once() {
     let (link, mut source) = link("delay 100us");
@@ -154,8 +155,8 @@ fn frames_of_several_threads_arrive_whole_and_once() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: a link with nothing but a rate passes allowed frames directly, keeps the rest in order, and says how long
-/// they wait; a full one lets its senders wait.
+/// Objective: a link that only limits a rate passes allowed frames directly, keeps the rest in order, and reports how
+/// long they wait; a full one lets its senders wait.
 #[test]
 fn a_slow_link_passes_allowed_frames_directly() {
     let rates = vec![RateLimit::bits(8_000_000, 5000)];
@@ -182,8 +183,8 @@ fn a_slow_link_passes_allowed_frames_directly() {
     assert!(flushed.elapsed() < Duration::from_secs(1));
 }
 
-/// Objective: a link knows all its memory from the start: frames beyond the bytes allowed need no more, other settings
-/// get no more, and settings that need more are recognised.
+/// Objective: a link's memory is fixed at its creation: neither more frames nor other settings make it grow, and
+/// settings that need more memory are recognised.
 #[test]
 fn a_link_knows_its_memory_from_the_start() {
     let bytes = 1 << 20;
@@ -204,7 +205,7 @@ fn a_link_knows_its_memory_from_the_start() {
     assert_eq!((drain(&link, &mut source).len(), link.memory()), (100, before));
 }
 
-/// Objective: a segment takes a link's time for all frames that it is cut into, with their headers.
+/// Objective: a large segment occupies the link for as long as all frames into which it is cut, with their headers.
 #[test]
 fn a_segment_takes_the_time_of_all_its_frames() {
     let (link, mut source) = link("rate 800kbit");
@@ -217,7 +218,7 @@ fn a_segment_takes_the_time_of_all_its_frames() {
     assert!(got[2].1.duration_since(begun) >= Duration::from_micros(36_480));
 }
 
-/// Objective: a frame's marks cross the link with it.
+/// Objective: a frame's offload and no-learn mark cross the link with it.
 #[test]
 fn marks_cross_the_link_with_their_frame() {
     let (link, mut source) = link("delay 1us");
@@ -232,8 +233,8 @@ fn marks_cross_the_link_with_their_frame() {
     assert_eq!(got, [false, false, true, false]);
 }
 
-/// Objective: a reader that finishes frames immediately never sees its count fall below what it holds; the counts
-/// balance once all frames have arrived, and never exceed the limits.
+/// Objective: the counts of frames and bytes in flight do not underflow if the reader finishes frames immediately; they
+/// are 0 once all frames have arrived, and never exceed the limits.
 #[test]
 fn the_counts_balance_once_all_frames_arrive() {
     let (link, mut source) = link("loss 100%");
@@ -250,7 +251,7 @@ fn the_counts_balance_once_all_frames_arrive() {
     assert_eq!(link.counters().drops(DropReason::LinkLoss), 20_000);
 }
 
-/// Objective: frames delivered after the far end has gone are counted once the link goes.
+/// Objective: frames delivered after the far end was dropped are counted when the link is dropped.
 #[test]
 fn frames_left_on_a_link_are_counted() {
     let (link, source) = link("delay 1ms");

@@ -1,4 +1,4 @@
-//! A delivery in steps.
+//! Reservations: delivery in steps.
 
 use netvale_mem::lease::Lease;
 use netvale_mem::lent::Loan;
@@ -9,15 +9,16 @@ use crate::batch::Batch;
 
 /// Room for frames in a ring, and the frames it was reserved for ([`crate::Egress::reserve`]).
 ///
-/// A pass takes each step for all destinations of a batch before the next step: the full fences
-/// ([`netvale_mem::notify::full_fence`]) between steps are then paid for once a batch, and cache lines in other cores
-/// are fetched in parallel:
+/// A forwarder takes each step for all destinations of a batch before the next step. It then needs each full fence
+/// ([`netvale_mem::notify::full_fence`]) between steps only once per batch, and cache lines of other cores are fetched
+/// in parallel:
 ///
 /// ```text
 ///  reserve ─► fill ─► fence ─► publish ─► fence ─► kick_and_stop ─► fence ─► look_after
 /// ```
 ///
-/// The ring takes no other frames in that room, and the batch stays unchanged until then:
+/// The borrow checker keeps the batch unchanged until the reservation is dropped, and no other code can create a
+/// reservation:
 ///
 /// ```compile_fail,E0502
 /// # use netvale_port::{Batch, Egress, Source};
@@ -35,8 +36,8 @@ use crate::batch::Batch;
 /// # }
 /// ```
 ///
-/// A lent ring stays lent until the reservation is dropped. A reservation that is dropped early takes its remaining
-/// steps: the ring keeps working, and slots that were not filled arrive empty.
+/// A lent ring stays lent until the reservation is dropped. If a reservation is dropped early, its drop takes the
+/// remaining steps: the ring keeps working, and slots that were not filled arrive empty.
 #[must_use = "room that is not filled costs the receiver empty slots"]
 pub struct Reservation<'b> {
     egress: Loan<'b, RingEgress>,
@@ -47,28 +48,28 @@ pub struct Reservation<'b> {
     step: ReservationStep,
 }
 
-/// The last step taken.
+/// The last step that a reservation took.
 enum ReservationStep {
     Reserved(Lease),
     Filled,
-    /// Published; no other thread publishes.
+    /// Published; no other thread can publish.
     Published,
-    /// Kicked; other threads may publish.
+    /// Kicked; other threads can publish.
     Kicked,
-    /// All steps are done, or there was no room, or another thread publishes.
+    /// All steps are done, there was no room, or another thread publishes.
     Done,
 }
 
 impl<'b> Reservation<'b> {
-    /// Creates a reservation. `lease` has one slot for each of the first picks, and no slots for the others; all frames
-    /// can be copied unchanged.
+    /// Creates a reservation. `lease` has one slot for each of the first picks, and none for the others. All frames
+    /// must be deliverable unchanged.
     #[inline]
     pub(super) fn new(egress: Loan<'b, RingEgress>, batch: &'b Batch, picks: &'b [u16], lease: Option<Lease>) -> Self {
         let room = lease.as_ref().map_or(0, |lease| lease.count as usize);
         Reservation { egress, batch, picks, room, step: lease.map_or(ReservationStep::Done, ReservationStep::Reserved) }
     }
 
-    /// The picks of the reservation, and how many of them, from the first on, found room.
+    /// The picks of the reservation, and the number of first picks that found room.
     #[inline]
     pub fn picks(&self) -> (&'b [u16], usize) {
         (self.picks, self.room)
@@ -91,7 +92,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Shows the receiver all filled slots, unless another thread does. A full fence must follow.
+    /// Publishes all filled slots to the receiver, unless another thread is publishing. A full fence must follow.
     #[inline]
     pub fn publish(&mut self) {
         if let ReservationStep::Filled = self.step {
@@ -99,7 +100,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Kicks the receiver if it asked for a kick, and lets other threads publish. A full fence must follow.
+    /// Kicks the receiver if it requested a kick, and lets other threads publish. A full fence must follow.
     #[inline]
     pub fn kick_and_stop(&mut self) {
         if let ReservationStep::Published = self.step {
@@ -108,7 +109,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Publishes slots that others filled in between. The last step.
+    /// Publishes slots that other threads filled in the meantime. This is the last step.
     #[inline]
     pub fn look_after(&mut self) {
         if let ReservationStep::Kicked = self.step {

@@ -1,4 +1,4 @@
-//! Frames as long as the longest buffers.
+//! Tests with frames as long as the longest buffers.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use netvale_mem::{PortShape, Region};
 use super::RingEgress;
 use crate::tests::deliver;
 
-/// Objective: a frame as long as the longest buffer, too long for a slot's 16-bit length, arrives complete in two
-/// slots; one a byte shorter arrives in one. The same holds with a header in front.
+/// Objective: a frame as long as the longest buffer does not fit a slot's 16-bit length and arrives complete in two
+/// slots; a frame one byte shorter arrives in one slot. The same holds with a header in front.
 #[test]
 fn as_long_as_a_buffer() {
     for hdr_len in [0, 10, 12] {

@@ -1,4 +1,4 @@
-//! Queues in seats, from a switch's view. Between two peers, workers find an empty seat.
+//! Ingress and egress for queues in seats. While no peer is connected, the seat is empty.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,18 +9,18 @@ use netvale_mem::lent::{Borrower, EntryError};
 use super::Seat;
 use crate::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 
-/// A queue whose peer receives. Only one worker at a time uses it.
+/// A queue to a receiving peer. Only one worker at a time uses it.
 pub trait ToPeer: Send {
     /// Like [`Egress::deliver`]; `None` if the queue is disabled.
     fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize>;
 }
 
-/// A seat of a sending peer's queue: the queue in it is the switch's ingress.
+/// The ingress for the seat of a sending peer's queue.
 pub struct SeatIngress<Q: Ingress> {
     /// Borrows the queue while its frames are in a batch.
     queue: Borrower<Q>,
     seat: Arc<Seat<Q>>,
-    /// Whether looking for frames is just a memory access.
+    /// Whether checking for frames needs no system call.
     is_cheap: bool,
 }
 
@@ -30,7 +30,7 @@ impl<Q: Ingress> SeatIngress<Q> {
         SeatIngress { queue: seat.borrower(), seat, is_cheap: true }
     }
 
-    /// The same where looking for frames is a system call: the worker looks only when it was woken.
+    /// Sets that checking for frames needs a system call, so the worker checks only after a wake-up.
     #[must_use]
     pub fn by_calls(mut self) -> Self {
         self.is_cheap = false;
@@ -39,15 +39,15 @@ impl<Q: Ingress> SeatIngress<Q> {
 }
 
 impl<Q: Ingress> Ingress for SeatIngress<Q> {
-    // SAFETY: frames lie where the queue keeps them, and the queue stays in the seat while this thread is inside: until
-    // `release`.
+    // SAFETY: frames stay where the queue keeps them, and the queue stays in the seat while this thread is inside:
+    // until `release`.
     #[inline]
     unsafe fn take(&mut self, batch: &mut Batch) {
         let Ok(queue) = self.queue.enter() else { return };
         // SAFETY: the caller's contract; the queue is neither released nor dropped before `release`.
         unsafe { queue.take(batch) };
         if batch.is_empty() {
-            // An empty batch is never released, but the slots of dropped frames must go back, too.
+            // The caller does not release an empty batch, but the slots of dropped frames must be returned.
             self.release();
         }
     }
@@ -96,7 +96,7 @@ impl<Q: Ingress> Drop for SeatIngress<Q> {
     }
 }
 
-/// A seat of a receiving peer's queue, as a switch's egress.
+/// The egress for the seat of a receiving peer's queue.
 pub struct SeatEgress<Q>(pub Arc<Seat<Q>>);
 
 impl<Q: ToPeer> Egress for SeatEgress<Q> {
@@ -104,7 +104,7 @@ impl<Q: ToPeer> Egress for SeatEgress<Q> {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let done = match self.0.queue.enter() {
             Ok(mut queue) => queue.deliver(batch, picks, scratch),
-            // A change takes long only on a busy machine: frames for a lossless port wait for its end.
+            // The control thread is changing the queue: frames for a lossless port wait until it is done.
             Err(EntryError::Busy) => Some(0),
             Err(EntryError::Empty) => None,
         };

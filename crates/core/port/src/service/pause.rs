@@ -1,4 +1,4 @@
-//! A pause of a service's thread: it hands over the state to continue its peer, or resumes.
+//! Pauses of a service's thread: the thread passes on the state with which a successor continues its peer, and waits.
 
 use std::any::Any;
 use std::os::fd::AsFd;
@@ -10,10 +10,10 @@ use netvale_mem::notify::{Doorbell, nap};
 
 use crate::listener::Claim;
 
-/// Limit of the wait for the pause: on a loaded machine the thread may not run for a while.
+/// Time limit of the wait for the thread to pause, long enough for a loaded machine.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The thread's state for a successor; the protocol knows its type.
+/// The thread's state for a successor, of a type that the protocol defines.
 pub type ThreadState = Box<dyn Any + Send>;
 
 /// A request to pause.
@@ -23,48 +23,48 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Passes the successor's state, and waits until this process is to resume after all.
+    /// Passes the state for a successor, and waits. Returns if this process resumes after all.
     pub fn with(self, said: ThreadState) {
         self.give(Some(said));
     }
 
     pub(super) fn give(self, said: Option<ThreadState>) {
         if self.said.try_send(said).is_ok() {
-            // The channel carries no message: the sender is dropped when the service resumes.
+            // No message is sent: the sender is dropped when the service resumes.
             let _ = self.resume.recv();
         }
     }
 }
 
-/// A paused service; resumes when dropped.
+/// A paused service. It resumes when this is dropped.
 pub struct PausedService {
     /// The protocol's state of the connected peer; `None` without a peer.
     pub said: Option<ThreadState>,
-    /// The file to claim for this process then.
+    /// Claim on the socket's file, taken when this is dropped.
     claim: Option<Claim>,
     _resume: SyncSender<()>,
 }
 
 impl PausedService {
-    /// Takes the protocol's state, a `T`; `None` without a peer.
+    /// Takes the protocol's state; `None` without a peer, or if the state is not a `T`.
     pub fn take<T: 'static>(&mut self) -> Option<T> {
         self.said.take()?.downcast().ok().map(|said| *said)
     }
 }
 
-/// The signal that a thread waits for before it starts.
+/// The signal for which a restored thread waits before it starts.
 pub(super) struct StartSignal(Receiver<()>);
 
 impl StartSignal {
     /// Waits for the signal.
     pub(super) fn wait(self) {
-        // The channel carries no message.
+        // No message is sent: the channel disconnects.
         let _ = self.0.recv();
     }
 }
 
 impl PausedService {
-    /// Creates the wait of a thread, which ends when the second part is dropped; that also claims the file for this
+    /// Creates the signal for a restored thread. Dropping the [`PausedService`] sends it, and claims the file for this
     /// process.
     pub(super) fn before_begin(claim: Option<Claim>) -> (StartSignal, PausedService) {
         let (_resume, resumed) = mpsc::sync_channel(1);
@@ -78,7 +78,7 @@ impl Drop for PausedService {
     }
 }
 
-/// A thread that was asked to pause, and is not waited for yet.
+/// A request to pause for which [`Pauses::wait`] was not called yet.
 struct PendingPause {
     answer: Receiver<Option<ThreadState>>,
     resume: SyncSender<()>,
@@ -98,7 +98,7 @@ impl Pauses {
         Ok(Pauses { bell: Doorbell::new()?, asked: Mutex::default(), pending: Mutex::default() })
     }
 
-    /// Asks the thread to pause, without waiting: many threads then pause in the time of one.
+    /// Asks the thread to pause, without waiting, so that many threads can pause at the same time.
     pub(super) fn ask(&self) {
         let (said, answer) = mpsc::sync_channel(1);
         let (sender, resume) = mpsc::sync_channel(1);
@@ -114,7 +114,8 @@ impl Pauses {
         }
     }
 
-    /// Waits for the thread to pause, and asks first if needed. `None` if it does not within the limit.
+    /// Waits for the thread to pause, after asking it unless that was done. `None` if it does not pause within the
+    /// limit.
     pub(super) fn wait(&self) -> Option<PausedService> {
         if lock(&self.pending).is_none() {
             self.ask();
@@ -167,8 +168,8 @@ mod tests {
         }
     }
 
-    /// Objective: threads asked beforehand pause; those not waited for resume and can be asked again, as can those not
-    /// asked beforehand.
+    /// Objective: a thread pauses whether or not it was asked beforehand; a thread that was asked but not waited for
+    /// resumes and can be asked again.
     #[test]
     fn threads_asked_beforehand_pause() {
         let services = ["a", "b"].map(|name| Service::start("test", name, None, Alone).unwrap());

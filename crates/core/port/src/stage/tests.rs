@@ -1,4 +1,4 @@
-//! Variants against a simple model: bytes, pending offloads, memory, limits.
+//! Tests of variants against a simple model: bytes, pending offloads, memory, limits.
 
 use netvale_wire::offload::GsoKind;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ const RETAGS: [Retag; 4] = [
     Retag { strip: true, push: Some(TAGS[1]) },
 ];
 
-/// The expected variant.
+/// The bytes expected of a variant.
 fn retagged(frame: &[u8], retag: Retag) -> Vec<u8> {
     let rest = if retag.strip { &frame[ADDRESSES + TAG..] } else { &frame[ADDRESSES..] };
     [&frame[..ADDRESSES], retag.push.as_ref().map_or(&[][..], |tag| tag), rest].concat()
@@ -36,7 +36,7 @@ fn batch(frames: &[Vec<u8>], cut: usize) -> Batch {
     batch
 }
 
-/// Makes a variant of each frame; all must succeed.
+/// Creates a variant of each frame; all must succeed.
 fn variants(frames: &Batch, retag: Retag, want: usize) -> Vec<Vec<u8>> {
     let mut stage = Stage::new();
     // SAFETY: the stage ends here, before the frames.
@@ -48,8 +48,8 @@ fn variants(frames: &Batch, retag: Retag, want: usize) -> Vec<Vec<u8>> {
     bytes(stage.variants())
 }
 
-/// Objective: for frames of any length, cut into any pieces, and with any number of bytes copied, each variant has
-/// exactly the expected bytes and begins with its head.
+/// Objective: each variant has exactly the expected bytes and begins with its head, for frames of any length, cut into
+/// any pieces, and with any number of bytes copied.
 #[test]
 fn each_variant_has_exactly_the_expected_bytes() {
     for len in [16, 17, 20, 59, 60, 64, 65, 128, HEAD - 1, HEAD, HEAD + 1, HEAD + TAG, 300, 1514, 9000] {
@@ -63,8 +63,8 @@ fn each_variant_has_exactly_the_expected_bytes() {
     }
 }
 
-/// Objective: a sender that changes a frame later changes neither the decision nor the delivery: whole short frames,
-/// the copied bytes of long ones, all bytes of those copied whole.
+/// Objective: a sender that changes a frame later changes neither the decision nor the copied bytes that are delivered:
+/// all bytes of short frames and of frames copied whole, the head of others.
 #[test]
 fn copies_are_private() {
     for (len, want, deep, private) in
@@ -96,8 +96,8 @@ fn copies_are_private() {
     }
 }
 
-/// Objective: a pending offload moves with the headers; none is left on a frame whose checksum would begin in the
-/// removed tag.
+/// Objective: the offsets of a pending offload move with the headers; a frame whose checksum would begin in the removed
+/// tag has no variant.
 #[test]
 fn offloads_move_with_the_headers() {
     let gso = |by: i32| {
@@ -130,9 +130,9 @@ fn offloads_move_with_the_headers() {
     assert_eq!(staging.variant(0, RETAGS[1]), Ok(0));
 }
 
-/// Objective: every variant of a batch of head-sized frames has room; deep frames may have to wait for the delivery of
-/// others, but never one alone; frames that a tag makes too long, or that have too many pieces or no tag to remove, are
-/// refused by name.
+/// Objective: there is room for every variant of a batch of head-sized frames; a frame to be copied whole may have to
+/// wait for the delivery of others, but a single one always has room; frames that a tag makes too long, or that have
+/// too many pieces or no tag to remove, are refused with a reason.
 #[test]
 fn every_variant_of_a_batch_has_room() {
     let frames: Vec<_> = (0..BATCH).map(|i| frame(i as u8, HEAD)).collect();
@@ -163,7 +163,7 @@ fn every_variant_of_a_batch_has_room() {
     assert_eq!(staging.variant(0, Retag::NONE), Err(DropReason::Runt), "its head is not the last one");
 }
 
-/// Objective: the most pieces that a frame may have are its head and the pieces behind it.
+/// Objective: a variant's head and the pieces behind it are at most [`MAX_FRAGS`].
 #[test]
 fn the_pieces_of_a_frame_are_limited() {
     let frame = frame(8, 4 * MAX_FRAGS);
@@ -203,7 +203,7 @@ fn kept_variants_have_the_same_bytes() {
     assert!(stage.variants().is_empty() && stage.own.is_empty());
 }
 
-/// A frame of few conversations.
+/// Generates frames of a few conversations, so that runs occur.
 fn any_frame() -> impl Strategy<Value = (Vec<u8>, u8)> {
     let len = prop_oneof![Just(14usize), Just(19), Just(20), Just(60), Just(HEAD), Just(HEAD + 1), 20usize..2000];
     let kind = prop_oneof![9 => Just(0u8), 1 => 1u8..4];
@@ -217,8 +217,8 @@ fn any_frame() -> impl Strategy<Value = (Vec<u8>, u8)> {
 }
 
 proptest! {
-    /// Objective: frames made together have the same variants as one by one, with any frames between them; a frame that
-    /// ends a run differs from the previous one in its first bytes or in kind; refused frames have no variant.
+    /// Objective: a run yields the same variants as frames handled one by one, whatever frames are in between; a frame
+    /// that ends a run differs from the previous one in its first bytes or in kind; refused frames have no variant.
     #[test]
     fn runs_have_the_same_variants_as_single_frames(
         sent in proptest::collection::vec(any_frame(), 1..60),

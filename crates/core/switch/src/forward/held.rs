@@ -1,4 +1,4 @@
-//! Frames that wait for room at their destination, with the limits of the wait.
+//! Frames that wait for room at their destinations, with limits.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -15,57 +15,57 @@ use crate::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
 use crate::owners::OwnerId;
 use crate::table::MAX_PORTS;
 
-/// Waiting frames of the batch. Allocated once.
+/// The frames of a batch that wait. Allocates only at its creation.
 pub(super) struct HeldFrames {
     waiting: Vec<WaitingPort>,
-    /// The lists of `waiting`. A flooded frame may wait at several ports, besides others for those ports.
+    /// The picks of all entries of `waiting`, one entry after another. A flooded frame may wait at several ports.
     picks: Vec<u16>,
     /// Owner of the frames.
     pub(super) from: OwnerId,
     begun: Instant,
-    /// The receiver that was asked to announce room.
+    /// The destination that was asked to announce room.
     asked: Option<Arc<dyn Egress>>,
-    /// Whether the sender is gone: then no frame waits any more.
+    /// Whether the sender has ended: frames are then dropped instead of waiting.
     is_last: bool,
-    /// Whether a control thread waits for the frames' queue: then no progress prolongs the wait.
+    /// Whether a control thread waits for the frames' queue: the receiver's progress then does not prolong the wait.
     pub(super) is_wanted: bool,
 }
 
-/// The reason for waiting.
+/// The reason why frames wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitReason {
     /// The port is lossless.
     Lossless,
-    /// The receiver slept, was woken, and has not run yet: on a busy machine that takes a while, in which it would lose
-    /// all frames beyond its ring.
+    /// The receiver was woken and has not run yet. On a busy machine that takes a while, in which all frames that its
+    /// ring cannot hold would be lost.
     Waking,
 }
 
-/// A destination that frames wait for, and its part of [`HeldFrames::picks`].
+/// A destination for which frames wait, and its part of [`HeldFrames::picks`].
 struct WaitingPort {
     to: Arc<PortEntry>,
     ring: usize,
     egress: Arc<dyn Egress>,
     picks: Range<usize>,
     why: WaitReason,
-    /// The frames that the ring had received at the last look, from all senders.
+    /// Number of frames that the ring had received from all senders at the last check.
     received: u64,
-    /// When that number last grew. Another sender may have found the room: the receiver moves all the same.
+    /// When that number last grew. Frames of other senders also count as progress of the receiver.
     moved: Instant,
 }
 
-/// Frames that wait for room at one ring of a port, apart from their ingress.
+/// Copies of frames that wait for room at one ring of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitingFrames {
     /// The name of the port on its switch.
     pub port: String,
-    /// The number of the ring.
+    /// Index of the ring.
     pub ring: usize,
     /// The frames, each behind a virtio-net header of 12 bytes ([`KeptFrames::frame`]).
     pub frames: Vec<Vec<u8>>,
 }
 
-/// Decides whether frames of owner `from` without room wait for it; otherwise gives the reason for dropping them.
+/// Decides whether frames of owner `from` wait for room; otherwise returns the reason for dropping them.
 pub(super) fn waits_for(
     to: &PortEntry,
     egress: &dyn Egress,
@@ -82,7 +82,7 @@ pub(super) fn waits_for(
     if is_waking { Ok(WaitReason::Waking) } else { Err(DropReason::NoRoom) }
 }
 
-/// Frames and copies of frames that may wait: all of a batch, and some more for floods.
+/// Maximum number of waiting picks: more than a batch, as flooded frames may wait at several ports.
 const ROOM: usize = 4 * BATCH;
 
 impl HeldFrames {
@@ -98,12 +98,12 @@ impl HeldFrames {
         !self.waiting.is_empty()
     }
 
-    /// Ends all waiting: frames without room at the next try are dropped.
+    /// Ends all waiting: frames that find no room at the next attempt are dropped.
     pub(super) fn stop_waiting(&mut self) {
         self.is_last = true;
     }
 
-    /// Whether this many more frames may wait.
+    /// Whether `frames` more frames may wait.
     pub(super) fn has_room(&self, frames: usize) -> bool {
         self.picks.len() + frames <= ROOM && self.waiting.len() < self.waiting.capacity()
     }
@@ -132,7 +132,7 @@ impl HeldFrames {
         self.waiting.iter().map(|w| w.picks.len()).sum()
     }
 
-    /// Delivers the frames that now find room; gives up on receivers that are too slow.
+    /// Delivers the frames that now find room, and drops those for receivers that are too slow.
     pub(super) fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
         let HeldFrames { waiting, picks: all, begun, is_last, is_wanted, .. } = self;
         waiting.retain_mut(|w| {
@@ -163,14 +163,14 @@ impl HeldFrames {
         self.waiting.iter().map(copy).collect()
     }
 
-    /// Waits for ring `ring` of a port with the frames `picks`, which waited for it in another process.
+    /// Continues the wait of the frames `picks`, which waited for ring `ring` of the port in another process.
     pub(super) fn go_on(&mut self, to: &Arc<PortEntry>, ring: usize, picks: Range<u16>) {
         let Some(egress) = to.port.egresses.get(ring) else { return };
         let picks: Vec<u16> = picks.collect();
         self.hold(to, (ring, egress), &picks, if to.port.lossless { WaitReason::Lossless } else { WaitReason::Waking });
     }
 
-    /// Asks the first receiver to announce room. Others are looked at again after a while.
+    /// Requests an announcement of room from the first destination. The worker tries the others again after a while.
     pub(super) fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
         self.asked = Some(Arc::clone(&self.waiting.first()?.egress));
         self.asked.as_ref()?.room()?.ask()
@@ -186,7 +186,7 @@ impl HeldFrames {
 }
 
 impl WaitingPort {
-    /// Whether to drop the rest of the frames, as the receiver is too slow.
+    /// Drops the remaining frames if the receiver is too slow. Returns whether it did.
     fn gives_up(&mut self, begun: Instant, is_wanted: bool) -> bool {
         let held_for = begun.elapsed();
         let is_too_slow = held_for > FOR_A_BATCH || self.stands_still(is_wanted);
@@ -201,7 +201,7 @@ impl WaitingPort {
                     self.to.holding.await_no_more(room.progress());
                     DropReason::NoRoom
                 }
-                // It runs, and is slower than its senders.
+                // The receiver runs, and is slower than its senders.
                 _ => DropReason::NoRoom,
             },
             WaitReason::Lossless => return false,
@@ -209,7 +209,7 @@ impl WaitingPort {
         self.drop_rest(reason)
     }
 
-    /// Whether the ring has received no frame for too long.
+    /// Whether the ring has received no frames for too long.
     fn stands_still(&mut self, is_wanted: bool) -> bool {
         let received = self.egress.counters().frames();
         if received != self.received && !is_wanted {
@@ -219,7 +219,7 @@ impl WaitingPort {
         self.moved.elapsed() > WITHOUT_PROGRESS
     }
 
-    /// Counts the rest of the frames as dropped. Returns true: the wait for them ends.
+    /// Counts the remaining frames as dropped. Returns true, which ends the wait.
     fn drop_rest(&self, reason: DropReason) -> bool {
         self.egress.counters().dropped(reason, self.picks.len() as u64);
         true

@@ -1,4 +1,4 @@
-//! Decides about each frame of a batch under the policies of its port: destination, VLAN and variants, or a drop.
+//! Applies policies to each frame of a batch: decides its destination, VLAN and variants, or drops it.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ use crate::policies::{Class, CompiledPolicies, KINDS, protocol};
 use crate::summary::PolicySummary;
 use crate::table::{PortTable, Switch};
 
-/// The previous frame's conversation.
+/// Fields that decide a frame's destination; equal in consecutive frames of a conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Conversation {
     dst: u64,
@@ -30,32 +30,32 @@ struct Conversation {
     vlan: u16,
 }
 
-/// Decides about the frames of one port.
+/// Applies policies to frames of one port.
 pub(super) struct Judge<'a> {
     pub(super) table: &'a PortTable,
     pub(super) policed: &'a PolicySummary,
     pub(super) me: &'a PortEntry,
     pub(super) policies: &'a CompiledPolicies,
     pub(super) fdb: &'a Fdb,
-    /// Number of bytes examined of long frames, and whether all are.
+    /// Number of bytes of long frames to examine, and whether to examine all bytes.
     want: usize,
     is_deep: bool,
     last: Option<(Conversation, u8)>,
-    /// Changes of addresses that the batch may still make.
+    /// Number of changes that the batch may still make in the forwarding table.
     news: u32,
-    /// Knowledge of groups, if a port snoops.
+    /// Multicast groups, if a port snoops.
     listener: Option<GroupKnowledge<'a>>,
-    /// The retagging of the last planned frame, if it went to one port.
+    /// The retag of the last planned frame, if it went to one port.
     retag: Retag,
-    /// Whether a frame must be examined even if it begins like the previous one.
+    /// Whether a policy must examine each frame, even one that begins like the previous one.
     looks_deeper: bool,
-    /// Whether rules may look behind the headers of a segment.
+    /// Whether filter rules may read behind the headers of a segment.
     looks_at_payload: bool,
 }
 
-/// Bytes copied of long frames if no policy needs more: addresses, tags, and the rest of the copied cache line.
+/// Number of bytes copied of long frames if no policy needs more: a cache line, which contains addresses and tags.
 const LEAST: usize = 64;
-/// Bytes that tell messages about groups from other frames.
+/// Number of first bytes that distinguish multicast control messages from other frames.
 const CONTROL: usize = 96;
 
 impl<'a> Judge<'a> {
@@ -94,8 +94,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Plans the frames of a range. Returns the number of the first unplanned one: the frames planned before have to be
-    /// delivered first.
+    /// Plans the frames of a range. Returns the index of the first unplanned frame; the planned frames must be
+    /// delivered before it is planned.
     #[inline]
     pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut BatchPlan) -> usize {
         plan.begin();
@@ -107,7 +107,7 @@ impl<'a> Judge<'a> {
             next += 1;
             let Ok(planned) = planned else {
                 if staging.variants() > made {
-                    // Variants made before the drop go nowhere.
+                    // The frame's variants go nowhere, so not all variants go to one port.
                     plan.note(FLOOD);
                 }
                 continue;
@@ -120,7 +120,7 @@ impl<'a> Judge<'a> {
         next
     }
 
-    /// Plans frames that begin like the last planned one: decisions on the first bytes hold for them, too.
+    /// Plans frames that begin like the last planned one, so that decisions on the first bytes hold for them, too.
     #[inline]
     fn plan_run(&self, range: Range<usize>, like: FramePlan, staging: &mut Staging<'_>, plan: &mut BatchPlan) -> usize {
         let mut first = like;
@@ -141,7 +141,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Makes the decisions that every frame needs, even one that begins like the last.
+    /// Applies the policies that must examine each frame, even one that begins like the previous one.
     fn look_deeper(&self, head: &[u8], len: usize) -> Result<(), DropReason> {
         if !self.policies.filters[0].pass_bare(head, len) {
             return Err(DropReason::Filter);
@@ -149,7 +149,7 @@ impl<'a> Judge<'a> {
         self.policies.guard.as_ref().map_or(Ok(()), |guard| guard.check(head, len).map_err(spoofed))
     }
 
-    /// Plans frame `i`, and makes its variants. `None` if the frames planned before have to be delivered first.
+    /// Plans frame `i`, and creates its variants. `None` if the planned frames must be delivered first.
     #[inline]
     fn plan(
         &mut self,
@@ -192,7 +192,7 @@ impl<'a> Judge<'a> {
         }))
     }
 
-    /// Whether rules look behind the headers of a segment: the port's own, or those of a possible destination port.
+    /// Whether filter rules need the payload of a segment: rules of the sending port, or of a possible destination.
     #[cold]
     fn wants_all_of(&self, head: &[u8], len: usize, gso: &Gso) -> bool {
         let hdr_len = usize::from(gso.hdr_len);
@@ -200,7 +200,7 @@ impl<'a> Judge<'a> {
             return true;
         }
         let kinds = (0..KINDS).filter(|&kind| self.policed.looks_at_payload && self.policed.kinds[kind]);
-        // Otherwise it is dropped, whatever other ports want.
+        // A frame without a valid VLAN is dropped, so no destination needs its payload.
         self.vlan(head).is_ok_and(|vlan| {
             kinds.map(|kind| self.retag(vlan, kind)).any(|retag| {
                 let mut memory = [0; HEAD + TAG];
@@ -212,7 +212,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// The destination of a frame, if it may pass.
+    /// Returns a frame's destination, VLAN and class, or the reason for dropping the frame.
     #[inline]
     fn judge(&mut self, head: &[u8], frame: FrameRef<'_>) -> Result<(u8, Vlan, Class), DropReason> {
         let len = frame.len();
@@ -248,7 +248,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Learns the source, and finds the destination.
+    /// Learns the source address, and finds the destination.
     #[inline]
     fn destination(&mut self, now: Conversation, no_learn: bool) -> Result<u8, DropReason> {
         if let Some((last, to)) = self.last
@@ -272,7 +272,8 @@ impl<'a> Judge<'a> {
         Ok(to)
     }
 
-    /// Checks whether frames from this address may come from here. Learns it if so, unless its sender asks otherwise.
+    /// Checks whether the port may send frames from this address. If so, learns the address, unless the frame is marked
+    /// not to be learned.
     #[inline]
     fn source(&mut self, vlan: u16, src: u64, no_learn: bool) -> Result<(), DropReason> {
         match self.policed.pinned(src) {
@@ -284,7 +285,7 @@ impl<'a> Judge<'a> {
             if self.fdb.lookup_in(vlan, src) != Some(self.me.id) {
                 return Err(DropReason::Locked);
             }
-            // The address is in use, and does not expire.
+            // Learning refreshes the address, so that it does not expire while it is in use.
             self.fdb.learn_in(vlan, src, self.me.id, &mut self.news);
             return Ok(());
         }
@@ -301,8 +302,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Handles a batch at its limit of new addresses. Where a limit of addresses decides whether frames pass, the
-    /// address is learned nevertheless: that limit bounds the cost there.
+    /// Handles a new address of a batch that is at its limit of changes. If the port has a limit of addresses, which
+    /// decides whether frames pass, the address is learned nevertheless; that limit then bounds the cost.
     #[cold]
     fn later(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         if self.policies.most_addresses.is_none() {
@@ -311,7 +312,7 @@ impl<'a> Judge<'a> {
         self.not_learned(self.fdb.learn_in(vlan, src, self.me.id, &mut 1))
     }
 
-    /// The same for a frame whose sender asks not to learn its source, which does not evade the port's policies.
+    /// Checks the source of a frame marked not to be learned, which must not evade the port's policies.
     #[cold]
     fn unlearned(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         match self.fdb.lookup_in(vlan, src) {
@@ -339,7 +340,7 @@ impl<'a> Judge<'a> {
             LearnResult::Kept(other) => {
                 step(Step::Kept(other));
                 let keeps = |entry: &std::sync::Arc<PortEntry>| self.policed.policies(entry).sticky;
-                // Between owners it is only not learned, as on switches without policies.
+                // Otherwise the owner keeps the address: it is not learned, and the frame passes, as without policies.
                 if self.table.get(other).is_some_and(keeps) { Err(DropReason::AddressTaken) } else { Ok(()) }
             }
             LearnResult::TooMany if self.policies.most_addresses.is_some() => Err(DropReason::AddressLimit),
@@ -357,7 +358,7 @@ impl<'a> Judge<'a> {
         if may == 0 { Err(DropReason::Storm) } else { Ok(()) }
     }
 
-    /// Makes the variants in which the frame leaves.
+    /// Creates the variants in which the frame leaves.
     #[inline]
     fn variants(
         &mut self,
@@ -403,14 +404,14 @@ fn spoofed(violation: Violation) -> DropReason {
     }
 }
 
-/// Destination and source address, first byte lowest.
+/// Destination and source address, first byte on the wire lowest.
 #[inline]
 fn addresses(head: &[u8]) -> Option<(u64, u64)> {
     let [a, b, c, d, e, f, g, h, i, j, k, l, _, _] = *head.first_chunk()?;
     Some((MacAddr([a, b, c, d, e, f]).to_word(), MacAddr([g, h, i, j, k, l]).to_word()))
 }
 
-/// Whether a port takes a flooded frame, or one for a group.
+/// Whether a port takes a flooded frame or a frame for a group.
 #[inline]
 pub(super) fn takes_flood(to: &CompiledPolicies, me: PortId, id: PortId, planned: &FramePlan, sets: &PortSets) -> bool {
     let wanted = if to.multicast.snooping { sets.has(planned.members, id) } else { None };

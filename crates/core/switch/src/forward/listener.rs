@@ -1,4 +1,4 @@
-//! Finds the ports for a group's frames, and hears a port's messages about groups.
+//! Finds the ports for multicast frames, and passes multicast control messages to the keeper of groups.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::entry::PortEntry;
 use crate::policies::CompiledPolicies;
 use crate::snooping::Snooping;
 
-/// Knowledge of groups.
+/// A batch's view of the switch's multicast groups.
 pub(super) struct GroupKnowledge<'a> {
     snooping: &'a Snooping,
     groups: Guard<Option<Arc<SnoopGroups>>>,
@@ -21,7 +21,7 @@ impl GroupKnowledge<'_> {
         GroupKnowledge { snooping, groups: snooping.groups() }
     }
 
-    /// The ports for a frame that does not go to a single one. `None`: all.
+    /// The ports for a frame to a group address; `None`: all ports.
     #[inline]
     pub(super) fn members(
         &self,
@@ -37,7 +37,8 @@ impl GroupKnowledge<'_> {
         Ok(self.groups.as_ref().and_then(|groups| groups.ports_of(vlan, head)))
     }
 
-    /// Handles a message: reports go to routers; queries go everywhere, if allowed.
+    /// Handles a control message and returns its ports: reports go to routers; queries go to all ports, if the sender
+    /// may send queries.
     #[cold]
     fn hear(
         &self,

@@ -1,4 +1,4 @@
-//! The plan of a batch: each frame's destination and variants, and counts of drops.
+//! The plan of a batch: each frame's destination and variants, and the number of drops for each reason.
 
 use std::ops::Range;
 
@@ -11,20 +11,20 @@ use crate::classify::{FLOOD, NOWHERE};
 use crate::fdb::PortId;
 use crate::policies::{Class, KINDS};
 
-/// No variant of that kind.
+/// Value for a frame without a variant of that kind.
 pub(super) const NO_VARIANT: u16 = u16::MAX;
 
-/// Every port that takes frames of its class.
+/// Value for frames without a set: all ports that take frames of the class.
 pub(super) const ALL: u16 = u16::MAX;
 
-/// Sets of ports for frames to groups.
+/// The sets of ports to which frames for groups go.
 pub(super) struct PortSets {
     sets: [PortSet; BATCH],
     used: u16,
 }
 
 impl PortSets {
-    /// The number of a set; consecutive frames often share one.
+    /// Adds a set and returns its index. Consecutive frames often share a set.
     pub(super) fn number(&mut self, set: Option<&PortSet>) -> u16 {
         let Some(set) = set else { return ALL };
         let last = self.used.checked_sub(1).and_then(|last| self.sets.get(usize::from(last)));
@@ -44,43 +44,42 @@ impl PortSets {
     }
 }
 
-/// A frame's plan.
+/// The plan of a frame.
 #[derive(Clone, Copy)]
 pub(super) struct FramePlan {
-    /// A port, [`FLOOD`], or [`NOWHERE`].
+    /// The destination: a port, [`FLOOD`] or [`NOWHERE`].
     pub(super) to: u8,
     pub(super) vlan: u16,
-    /// The reason for flooding, if it is flooded.
+    /// The reason for flooding, if the frame is flooded.
     pub(super) class: Class,
-    /// The set of ports for a frame to a group.
+    /// Index of the set of ports for a frame to a group, or [`ALL`].
     pub(super) members: u16,
-    /// Its variants, by kind of tag.
+    /// The frame's variants, by kind of tag.
     pub(super) variants: [u16; KINDS],
 }
 
 const DROPPED: FramePlan =
     FramePlan { to: NOWHERE, vlan: 0, class: Class::Unknown, members: ALL, variants: [NO_VARIANT; KINDS] };
 
-/// Frames of a conversation, with a variant each.
+/// Consecutive frames of a conversation, with one variant each.
 pub(super) struct FrameRun {
     pub(super) frames: Range<usize>,
-    /// The plan of the first frame, and the kind of its only variant. The others' variants follow.
+    /// The plan of the first frame, and the kind of tag of its only variant. The variants of the others follow it.
     pub(super) first: FramePlan,
     pub(super) kind: usize,
 }
 
-/// The plans of a batch, and counts of drops.
+/// The plans of a batch's frames, and the number of drops for each reason.
 pub(super) struct BatchPlan {
     frames: [FramePlan; BATCH],
-    /// Frames planned like the one before them; their part of `frames` is filled only when needed.
+    /// Frames that are planned like the frame before them. Their part of `frames` is filled only when needed.
     pub(super) runs: Vec<FrameRun>,
     pub(super) sets: PortSets,
-    /// Flooded frames that reach a port.
+    /// Which flooded frames reach a port.
     reached: [bool; BATCH],
     drops: [u32; REASONS],
     has_drops: bool,
-    /// The port of all frames of the range; [`NOWHERE`] if they go nowhere so far, [`FLOOD`] if they go to more than
-    /// one.
+    /// The destination of all frames of the range so far: one port, [`NOWHERE`], or [`FLOOD`] if there are several.
     only: u8,
 }
 
@@ -104,7 +103,7 @@ impl BatchPlan {
         self.frames.get(i).unwrap_or(&DROPPED)
     }
 
-    /// Begins another range.
+    /// Begins a new range.
     #[inline]
     pub(super) fn begin(&mut self) {
         self.only = NOWHERE;
@@ -112,7 +111,7 @@ impl BatchPlan {
         self.runs.clear();
     }
 
-    /// Fills in the plans of frames planned like others before them.
+    /// Fills in the plans of the frames in `runs`.
     pub(super) fn fill(&mut self) {
         for FrameRun { frames, first, kind } in self.runs.drain(..) {
             let mut planned = first;
@@ -123,7 +122,7 @@ impl BatchPlan {
         }
     }
 
-    /// Begins to deliver flooded frames: none has reached a port yet.
+    /// Begins the delivery of flooded frames.
     pub(super) fn begin_flood(&mut self) {
         self.reached.fill(false);
     }
@@ -136,8 +135,8 @@ impl BatchPlan {
         }
     }
 
-    /// Counts the flooded `frames` that reach no port: there is no other port, or none of their VLAN, or none that
-    /// takes such frames. For a group, a lack of members is not a drop.
+    /// Counts the flooded `frames` that reached no port as dropped: there is no other port, or none in their VLAN, or
+    /// none that takes such frames. A group without members is not a drop.
     pub(super) fn end_flood(&mut self, frames: &[u16]) {
         for &i in frames {
             let is_group = self.frame(i.into()).members != ALL;
@@ -147,7 +146,7 @@ impl BatchPlan {
         }
     }
 
-    /// The port that gets a single variant of each frame of the range that goes anywhere.
+    /// The port to which all variants of the range go, if there is only one.
     #[inline]
     pub(super) fn only(&self) -> Option<PortId> {
         (self.only != NOWHERE && self.only != FLOOD).then_some(self.only)
@@ -178,7 +177,7 @@ impl BatchPlan {
         self.has_drops = true;
     }
 
-    /// Counts the drops.
+    /// Adds the drops to `counters`.
     pub(super) fn count_drops(&mut self, counters: &RingCounters) {
         if !std::mem::take(&mut self.has_drops) {
             return;

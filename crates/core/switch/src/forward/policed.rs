@@ -1,4 +1,4 @@
-//! Forwarding on a switch with policies: the same two phases, on copied heads of frames.
+//! Forwarding on a switch with policies: the same two phases, with decisions on copied heads of frames.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::policies::CompiledPolicies;
 use crate::summary::PolicySummary;
 use crate::table::PortTable;
 
-/// The frames of a batch not yet examined, as their port's rate makes them wait.
+/// The frames of a batch that are not examined yet because their port is at its rate limit.
 #[derive(Debug, Default)]
 pub(super) struct BatchRest {
     pub(super) frames: Range<usize>,
-    /// When it may send again.
+    /// When the port may send again.
     until: u64,
-    /// Frames before this one may be sent.
+    /// Index of the first frame that the rate does not allow yet.
     pub(super) paid: usize,
-    /// Whether all frames may go, whatever the port's rates.
+    /// Whether all frames may be sent regardless of the port's rates.
     is_hurried: bool,
 }
 
@@ -38,14 +38,14 @@ impl BatchRest {
         self.frames.start >= self.frames.end
     }
 
-    /// Time until the port may send.
+    /// Time until the port may send again.
     pub(super) fn nap(&self) -> Option<Duration> {
         (!self.is_empty()).then(|| Duration::from_nanos(self.until.saturating_sub(now())))
     }
 }
 
 impl Forwarder {
-    /// Forwards the taken frames, as far as their port may send.
+    /// Forwards the taken frames, as far as their port may send them.
     #[inline(never)]
     pub(super) fn forward_policed(&mut self, table: &PortTable, policed: &PolicySummary, work: &mut ForwardMemory) {
         let Some(me) = table.get(self.from) else { return };
@@ -56,7 +56,7 @@ impl Forwarder {
         if policed.is_only_traced && !self.has_traced(me) {
             return self.forward_plain(table, me, work);
         }
-        // Frames out of the port's link were mirrored when they were sent.
+        // Frames from the port's link were copied when they were sent.
         for to in me.tx_monitors.iter().filter(|_| !self.is_link_end).filter_map(|monitor| monitor.egress(self.ring)) {
             let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], &mut work.scratch);
         }
@@ -64,15 +64,15 @@ impl Forwarder {
         self.forward_rest(table, policed, me, work);
     }
 
-    /// Passes frames to their port's link.
+    /// Puts frames on their port's link.
     fn put_on_link(&mut self, link: &Link, until: usize, work: &mut ForwardMemory) {
         let picks = IDENTITY.get(self.rest.frames.start..until).unwrap_or_default();
-        // Frames without room are dropped there.
+        // The link drops frames that find no room.
         let _ = link.deliver(self.source.frames(), picks, &mut work.scratch);
         self.rest.frames.start = until;
     }
 
-    /// Continues with frames that waited for their port's rate. Returns their number.
+    /// Continues with frames that waited because of their port's rate. Returns their number.
     #[inline]
     pub(super) fn go_on_with_rest(&mut self, work: &mut ForwardMemory) -> usize {
         if self.rest.is_empty() || self.held.is_waiting() {
@@ -87,15 +87,15 @@ impl Forwarder {
         let before = self.rest.frames.len();
         match (table.get(self.from), table.policed()) {
             (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
-            // Its policies are gone: the rest passes unchanged.
+            // The policies were removed: the rest passes unchanged.
             (Some(me), None) => self.forward_rest(&table, &PolicySummary::none(), me, work),
             (None, _) => self.rest = BatchRest::default(),
         }
         before - self.rest.frames.len()
     }
 
-    /// Sends the frames that wait for the port's rates immediately, as the worker is about to pause. Frames that also
-    /// have to wait for a receiver are dropped.
+    /// Sends the frames that wait because of the port's rates immediately, before a pause of the worker. Frames that
+    /// find no room are dropped.
     #[cold]
     pub(super) fn hurry_rest(&mut self, work: &mut ForwardMemory) {
         self.rest.is_hurried = true;
@@ -117,7 +117,7 @@ impl Forwarder {
         work: &mut ForwardMemory,
     ) {
         if me.traces.is_empty() {
-            // All of them, or the rest of a port whose trace has ended.
+            // No frame is traced, or the trace has ended meanwhile.
             self.forward_range(table, policed, me, work);
         } else {
             self.forward_traced(table, policed, me, work);
@@ -157,7 +157,7 @@ impl Forwarder {
         work.policed = Some(memory);
     }
 
-    /// The end of the frames that the port may send now. Frames that it may not send at all are dropped.
+    /// Returns the end of the frames that the port may send now. Drops frames that cannot wait.
     pub(super) fn permitted(&mut self, policies: &CompiledPolicies, me: &PortEntry) -> usize {
         let frames = self.rest.frames.clone();
         if frames.start < self.rest.paid {
@@ -204,7 +204,7 @@ impl Forwarder {
         frames.start + may
     }
 
-    /// Plans frames of a range, as far as there is room. Returns the number of the next one.
+    /// Plans frames of a range while there is room for variants. Returns the index of the next frame.
     fn plan(
         &mut self,
         table: &PortTable,
@@ -281,7 +281,7 @@ impl Forwarder {
     }
 }
 
-/// Delivers, and reports the destination to traces.
+/// Delivers frames, and reports the destination to traces.
 #[inline]
 fn hand_over(
     to: &Arc<PortEntry>,
@@ -298,7 +298,8 @@ fn hand_over(
     deliver(to, sender, batch, picks, may_hold, scratch, held);
 }
 
-/// Whether a batch may pass as a whole, as its port may send all of it: nearly always, unless the port is at its limit.
+/// Whether the port's rates allow the whole batch, as usual unless the port is near its limit. If so, charges the
+/// batch.
 fn may_pass(policies: &CompiledPolicies, me: &PortEntry, now: u64, batch: &Batch) -> bool {
     let together = batch.weight();
     let buckets = || policies.rates.iter().zip(&me.state.rates);
@@ -309,7 +310,7 @@ fn may_pass(policies: &CompiledPolicies, me: &PortEntry, now: u64, batch: &Batch
     may
 }
 
-/// Whether a port takes every frame from `me` addressed to it alone.
+/// Whether a port takes all frames from `me` that are addressed to it.
 fn takes_all(policed: &PolicySummary, me: &PortEntry, to: &PortEntry) -> bool {
     let mine = policed.policies(me);
     let its = policed.policies(to);
@@ -317,7 +318,7 @@ fn takes_all(policed: &PolicySummary, me: &PortEntry, to: &PortEntry) -> bool {
     !is_apart && !to.state.is_blocked() && its.filters[1].rules().is_empty()
 }
 
-/// Leaves only variants that pass the filters of the receiving port. Returns their number.
+/// Removes variants that the receiving port's filters drop from `list`. Returns the number that remain.
 fn filter(source: &Source, to: &PortEntry, filters: &Filters, list: &mut [u16], plan: &mut BatchPlan) -> usize {
     let mut count = 0;
     step(Step::Out(to.id));
@@ -335,7 +336,8 @@ fn filter(source: &Source, to: &PortEntry, filters: &Filters, list: &mut [u16], 
     count
 }
 
-/// Replaces frames for a port by the variants that it gets, without those it does not take. Returns their number.
+/// Replaces frames in `list` by the variants that the port gets, and removes frames that it does not take. Returns the
+/// number that remain.
 fn select(policed: &PolicySummary, me: &PortEntry, to: &PortEntry, list: &mut [u16], plan: &mut BatchPlan) -> usize {
     let mine = policed.policies(me);
     let its = policed.policies(to);

@@ -1,8 +1,8 @@
-//! Delivery of a batch to many destinations, taking each step for all of them.
+//! Delivery of a batch to many destinations, step by step for all of them together.
 //!
-//! Many small deliveries are expensive because each waits for a cache line in the receiver's core, whenever a fence or
-//! an atomic instruction follows a store to it. So first all room is reserved, then all frames are copied, then all
-//! tails published, then all flags checked, with one fence between two steps.
+//! Many small deliveries are expensive: each waits for a cache line of the receiver's core whenever a fence or an
+//! atomic instruction follows a store to that line. So all room is reserved first, then all frames are copied, then all
+//! tails are published, then all kick flags are checked, with only one fence between two steps.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use super::{BatchSender, ForwardMemory, HeldFrames, NumberedQueue, deliver, queu
 use crate::entry::PortEntry;
 use crate::table::PortTable;
 
-/// A destination on its way through the steps.
+/// A destination and its reservation, on their way through the steps.
 pub(super) struct OpenDestination<'b> {
     to: &'b Arc<PortEntry>,
     queue: NumberedQueue<'b>,
     room: Reservation<'b>,
 }
 
-/// Drops all reservations, and keeps the memory for another batch's.
+/// Drops all reservations, and returns the empty vector for the next batch.
 fn recycled(mut open: Vec<OpenDestination<'_>>) -> Vec<OpenDestination<'static>> {
     open.clear();
-    // Collected in place: the types differ only in their lifetimes.
+    // Collects in place, without an allocation: the types differ only in their lifetimes.
     open.into_iter().map_while(|_| None).collect()
 }
 
-/// Delivers frames that each go to one port.
+/// Delivers the frames that are addressed to single ports.
 pub(super) fn scatter(
     table: &PortTable,
     sender: BatchSender<'_>,
@@ -64,8 +64,8 @@ pub(super) fn scatter(
         settle(to, *queue, batch, picks, done, true, scratch, held);
     }
     *kept = recycled(open);
-    // Destinations without support for steps, or with several queues in use: one that blocks does so when no other ring
-    // is held any more.
+    // Destinations that do not support steps, or have several queues in use, come last: if one blocks, no reservation
+    // of another ring is open.
     for to in stepless.drain(..).filter_map(|id| table.get(id)) {
         deliver(to, sender, batch, groups.own(to.id, picks), true, scratch, held);
     }
@@ -75,7 +75,7 @@ pub(super) fn scatter(
 mod tests {
     use super::*;
 
-    /// Objective: lists of destinations are allocated once, whatever they borrow from.
+    /// Objective: the list of destinations is allocated once and reused for batches with other lifetimes.
     #[test]
     fn recycling_keeps_the_memory() {
         let open: Vec<OpenDestination<'static>> = Vec::with_capacity(254);

@@ -1,9 +1,10 @@
 //! Chooses a port's queue for a frame.
 //!
 //! A port has a fixed number of queues, of which its receiver opens some: a guest enables as many as it has processors,
-//! a program opens single rings. A sender's ring uses the open queue of its number modulo the open ones (virtio 1.3
-//! §5.1.6.5.6 lets a device choose any that the driver has enabled). If more queues are open than the sender has rings,
-//! IP packets are spread by flow, each flow in order; other frames use their ring's queue.
+//! a program opens single rings. Frames from ring *i* of a sender go to open queue *i* modulo the number of open queues
+//! (virtio 1.3 §5.1.6.5.6 lets a device use any queue that the driver has enabled). If more queues are open than the
+//! sender has rings, IP packets are spread over the open queues by flow, each flow in order; other frames stay on their
+//! ring's queue.
 
 use std::sync::Arc;
 
@@ -13,22 +14,22 @@ use netvale_port::{BATCH, Batch, Scratch};
 use super::{HeldFrames, settle};
 use crate::entry::PortEntry;
 
-/// Number of queues over which frames are spread, at most; further ones get no frames.
+/// Maximum number of queues over which frames are spread; further queues get no frames.
 const MOST: usize = 64;
-/// Leading bytes of a frame that contain its flow: addresses and ports, behind tags and options.
+/// Number of first bytes of a frame in which its flow is found: addresses and ports, behind tags and options.
 const HEAD: usize = 128;
 
-/// The source of a batch.
+/// The port and ring from which a batch comes.
 #[derive(Clone, Copy)]
 pub(super) struct BatchSender<'a> {
     /// The port.
     pub(super) port: &'a PortEntry,
-    /// The ring's number among the port's.
+    /// Index of the ring.
     pub(super) ring: usize,
 }
 
 impl BatchSender<'_> {
-    /// The queue of `to` for its frames, unless they are spread.
+    /// The queue of `to` for this sender's frames, unless they are spread.
     #[inline]
     pub(super) fn queue_of(self, to: &PortEntry) -> usize {
         match to.port.egresses.len() {
@@ -37,24 +38,24 @@ impl BatchSender<'_> {
         }
     }
 
-    /// Whether its frames are spread over the queues of `to`.
+    /// Whether this sender's frames are spread over the queues of `to`.
     #[inline]
     pub(super) fn spreads(self, to: &PortEntry) -> bool {
         to.port.egresses.len() > 1 && to.open_queues() > self.port.rings_in_use()
     }
 
-    /// Whether frames for `to` and flooded frames use the same queue of it, and are thus delivered together.
+    /// Whether frames addressed to `to` and flooded frames use the same queue of `to`, and are thus delivered together.
     #[inline]
     pub(super) fn joins_flood(self, to: &PortEntry) -> bool {
         to.port.egresses.len() < 2 || self.spreads(to) || self.queue_of(to) == to.open_queue(0)
     }
 
-    /// The queue of `to` for a frame, for a trace.
+    /// The queue of `to` for a frame, as a trace reports it.
     pub(super) fn queue_for(self, to: &PortEntry, batch: &Batch, pick: u16) -> usize {
         if self.spreads(to) { to.open_queue(self.number_of(to, batch, pick)) } else { self.queue_of(to) }
     }
 
-    /// The number that chooses among the open queues of `to` for a frame.
+    /// The number that selects one of the open queues of `to` for a frame.
     fn number_of(self, to: &PortEntry, batch: &Batch, pick: u16) -> usize {
         let Some(frame) = batch.get(usize::from(pick)) else { return 0 };
         let mut head = [0; HEAD];
@@ -64,7 +65,7 @@ impl BatchSender<'_> {
 }
 
 impl PortEntry {
-    /// Number of queues that the receiver has open.
+    /// Number of open queues.
     pub(super) fn open_queues(&self) -> usize {
         self.port.egresses.iter().filter(|queue| queue.is_open()).count()
     }
@@ -81,7 +82,7 @@ impl PortEntry {
         all.nth(number % open).map_or(0, |(queue, _)| queue)
     }
 
-    /// Number of rings that it sends from. A guest with some queues closed sends on as many as it receives on.
+    /// Number of rings from which the port sends. A guest with closed queues sends on as many queues as it has open.
     fn rings_in_use(&self) -> usize {
         let rings = self.port.rings.max(1);
         match self.open_queues() {
@@ -91,7 +92,7 @@ impl PortEntry {
     }
 }
 
-/// Delivers to a port's open queues, each frame by its flow.
+/// Delivers each frame to the open queue of its flow.
 #[inline(never)]
 pub(super) fn deliver_spread(
     to: &Arc<PortEntry>,
@@ -105,7 +106,7 @@ pub(super) fn deliver_spread(
     let mut queues = [0u8; MOST];
     let open = to.port.egresses.iter().enumerate().filter(|(_, queue)| queue.is_open()).take(MOST);
     let open = queues.iter_mut().zip(open).map(|(place, (queue, _))| *place = queue as u8).count();
-    // Groups the frames by queue, each queue's in order: first finds each queue's start, then puts each frame in its
+    // Sort the frames by queue, in order within a queue: count to find each queue's start, then put each frame in its
     // place.
     let mut hashes = [0u8; BATCH];
     let mut ends = [0u16; MOST + 1];
@@ -137,7 +138,7 @@ pub(super) fn deliver_spread(
     }
 }
 
-/// Reports to a trace the queue of a port that frames go to.
+/// Reports the port and the queue of the first frame to a trace.
 pub(super) fn step_to(to: &PortEntry, sender: BatchSender<'_>, batch: &Batch, picks: &[u16]) {
     if let Some(&first) = picks.first() {
         step(Step::To(to.id, sender.queue_for(to, batch, first) as u8));

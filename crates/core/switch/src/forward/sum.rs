@@ -1,25 +1,26 @@
-//! Checks where a pending checksum is filled in: it must not change bytes on which policies decided.
+//! Checks where a pending checksum will be stored: it must not change bytes on which policies decided.
 
 use netvale_wire::layers::Layers;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
-/// Protocols with a checksum at UDP's place: DCCP, UDP-Lite.
+/// Protocols with the checksum at the same offset as UDP: UDP, DCCP, UDP-Lite.
 const LIKE_UDP: [u8; 3] = [UDP, 33, 136];
-/// Protocols that carry packets with a possible checksum: IPv4, IPv6, GRE, L2TP; and VXLAN and Geneve in UDP.
+/// Protocols that carry packets, which may have a pending checksum: IPv4, IPv6, GRE, L2TP, and UDP with VXLAN or
+/// Geneve.
 const TUNNELS: [u8; 5] = [4, 41, 47, 115, UDP];
-/// Least bytes of a tunnel's header in front of the inner packet.
+/// Minimum length of a tunnel's header in bytes.
 const TUNNEL_HEADER: usize = 8;
 
-/// Whether a checksum of the bytes from `start` on, stored `offset` bytes behind it, is that of the frame's transport
-/// header or of a packet in a tunnel. Anywhere else the checksum, whose value a sender can choose by its payload, would
-/// change addresses, tags or ports that were checked before.
+/// Whether a checksum of the bytes from `start` on, stored at `start` + `offset`, is that of the frame's transport
+/// header or of a packet in a tunnel. Stored anywhere else, the checksum, whose value a sender can choose through the
+/// payload, could change addresses, tags or ports that were checked before.
 pub(super) fn is_beside_headers(head: &[u8], start: u16, offset: u16) -> bool {
     let Ok(Layers { ip: Some(ip), .. }) = Layers::parse(head) else { return false };
     let start = usize::from(start);
     if start != ip.l4 {
-        // `Filters::pass` handles rules that look there.
+        // `Filters::pass` handles rules that read there.
         return TUNNELS.contains(&ip.protocol) && start >= ip.l4 + TUNNEL_HEADER;
     }
     match ip.protocol {
@@ -41,8 +42,8 @@ mod tests {
         head
     }
 
-    /// Objective: checksums of TCP and UDP are accepted at their places, behind any tags, or in a tunnel; all other
-    /// places are refused.
+    /// Objective: checksums of TCP and UDP are accepted at their offsets, behind any tags, or in a tunnel; all other
+    /// offsets are refused.
     #[test]
     fn checksums_are_accepted_only_at_their_places() {
         for tags in 0..3 {

@@ -1,8 +1,8 @@
-//! Forwarding with more than counters: batches are timed, or frames are traced.
+//! Forwarding while batches are timed or frames are traced.
 //!
-//! One batch in a configured number is timed on average, at random: from before its frames are taken out of their ring
-//! until each is delivered or dropped, including waits for room and for the port's rate. Frames of one batch move
-//! together, so its time bounds that of each of its frames.
+//! On average, one batch in a configured number is timed, selected at random: from before its frames are taken from
+//! their ring until each is delivered or dropped, including waits for room and for the port's rate. Frames of a batch
+//! move together, so the batch's time is an upper bound for each frame.
 
 use netvale_mem::latency::sampling;
 use netvale_mem::steps;
@@ -12,14 +12,14 @@ use super::{ForwardMemory, Forwarder};
 use crate::clock::now;
 use crate::trace::spread;
 
-/// The next batch to time, and the one in progress.
+/// State of timing: when to time the next batch, and the timed batch in progress.
 #[derive(Default)]
 pub(super) struct BatchTiming {
     one_of: u32,
     skip: u64,
     /// Start of the timed batch.
     begun: Option<u64>,
-    /// Its frames that are neither delivered nor dropped yet.
+    /// Number of the timed batch's frames that are neither delivered nor dropped yet.
     open: usize,
 }
 
@@ -34,7 +34,7 @@ impl BatchTiming {
         self.begun = (one_of > 0 && self.skip == 0).then(now);
     }
 
-    /// Called after it was taken. A look without frames is not a batch.
+    /// Called after a batch was taken. Without frames, it does not count as a batch.
     fn taken(&mut self, frames: usize) {
         self.open = frames;
         match self.begun {
@@ -44,7 +44,7 @@ impl BatchTiming {
         }
     }
 
-    /// Records that this many of its frames, or copies of them, still wait.
+    /// Records that `waiting` frames of the timed batch, or copies of them, still wait.
     pub(super) fn left(&mut self, waiting: usize, counters: &RingCounters) {
         let Some(begun) = self.begun else { return };
         let moved = self.open.saturating_sub(waiting);
@@ -64,20 +64,20 @@ impl BatchTiming {
     }
 }
 
-/// A random number of batches, on average `one_of` - 1.
+/// A pseudo-random number of batches to skip, on average `one_of` - 1.
 fn gap(one_of: u32) -> u64 {
     spread(now()) % (2 * u64::from(one_of.max(1)) - 1)
 }
 
 impl Forwarder {
-    /// Forwards one batch, or continues with a waiting one.
-    // Not cold: it would be compiled for size, and with it all code that forwards untimed and untraced batches.
+    /// Forwards one batch, or continues with a waiting one, while batches are timed or frames are traced.
+    // Not `#[cold]`: the function, and all inlined code that forwards other batches, would be optimised for size.
     #[inline(never)]
     pub(super) fn pass_noting(&mut self, work: &mut ForwardMemory) -> PassResult {
         if self.is_held() {
             return self.pass_held(work);
         }
-        // Frames out of a link were timed when they entered it.
+        // Frames from a link were timed when they entered it.
         if !self.is_link_end {
             self.timing.begin();
         }
@@ -90,7 +90,7 @@ impl Forwarder {
         self.finish(frames, work)
     }
 
-    /// Counts the frames delivered or dropped by now, if their batch is timed.
+    /// Counts the frames that have been delivered or dropped, if their batch is timed.
     #[cold]
     pub(super) fn note_time(&mut self) {
         let waiting = self.held.frames() + self.rest.frames.len();

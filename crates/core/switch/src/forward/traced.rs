@@ -1,5 +1,5 @@
-//! Forwarding of a port under trace: traced frames move one at a time, and their steps are recorded; the frames between
-//! them move as usual.
+//! Forwarding of a traced port: traced frames are forwarded one at a time, and their steps are recorded; other frames
+//! are forwarded as usual.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::summary::PolicySummary;
 use crate::table::PortTable;
 use crate::trace::{TraceHit, TraceRecord};
 
-/// A forwarder's state of traced frames.
+/// A forwarder's state for tracing.
 #[derive(Default)]
 pub(super) struct ForwarderTrace {
-    /// The numbers of the batch's frames, counted while there is a trace.
+    /// Sequence numbers of the batch's frames, counted while there is a trace.
     numbers: Range<u64>,
-    /// A traced frame that waits for room, and its port at that time.
+    /// A traced frame that waits for room, and the sending port when it was forwarded.
     waiting: Option<(TraceHit, Arc<PortEntry>)>,
 }
 
@@ -29,19 +29,19 @@ impl ForwarderTrace {
         self.waiting.is_some()
     }
 
-    /// Counts another batch.
+    /// Assigns sequence numbers to a new batch.
     pub(super) fn count(&mut self, frames: usize) {
         self.numbers = self.numbers.end..self.numbers.end.wrapping_add(frames as u64);
     }
 
-    /// The number of a frame of the batch.
+    /// Sequence number of a frame of the batch.
     fn number(&self, frame: usize) -> u64 {
         self.numbers.start.wrapping_add(frame as u64)
     }
 }
 
 impl Forwarder {
-    /// Takes a batch. Drops before a frame exists are recorded without one.
+    /// Takes a batch. Drops of slots or descriptors that are not a frame yet are recorded without a frame.
     #[cold]
     pub(super) fn take_noting(&mut self, work: &mut ForwardMemory) -> usize {
         steps::begin();
@@ -56,7 +56,7 @@ impl Forwarder {
         frames
     }
 
-    /// Tries again to deliver the waiting frames. They are copies of one traced frame.
+    /// Tries again to deliver the waiting frames, which are copies of one traced frame.
     #[cold]
     pub(super) fn retry_noting(&mut self, work: &mut ForwardMemory) {
         steps::begin();
@@ -76,7 +76,7 @@ impl Forwarder {
         self.next_traced(me, 0..self.source.frames().len()).is_some()
     }
 
-    /// The first frame of a range that is due for tracing.
+    /// Index of the first frame of a range to be examined for tracing.
     fn next_traced(&self, me: &PortEntry, range: Range<usize>) -> Option<usize> {
         let number = self.tracing.number(range.start);
         let ahead = me.traces.iter().map(|trace| trace.ahead(number)).min()?;
@@ -84,7 +84,7 @@ impl Forwarder {
         (next < range.end).then_some(next)
     }
 
-    /// Forwards the unexamined frames, as far as their port may send.
+    /// Forwards the remaining frames of the batch, as far as their port may send them.
     #[cold]
     pub(super) fn forward_traced(
         &mut self,
@@ -118,11 +118,11 @@ impl Forwarder {
         }
     }
 
-    /// The end of the frames that the port may send now, all together as without a trace. Frames that it may not send
-    /// at all are dropped.
+    /// Returns the end of the frames that the port may send now, decided for all frames together as without a trace.
+    /// Drops frames that cannot wait.
     fn pay(&mut self, policed: &PolicySummary, me: &PortEntry) -> usize {
         let end = self.rest.frames.end;
-        // The frames of a blocked port are dropped without payment.
+        // Frames of a blocked port are dropped and do not count towards its rates.
         let paid =
             if self.is_link_end || me.state.is_blocked() { end } else { self.permitted(policed.policies(me), me) };
         let mut dropped = self.rest.frames.end..end;
@@ -136,13 +136,13 @@ impl Forwarder {
         paid
     }
 
-    /// The trace state of a frame of the batch, if it is traced.
+    /// Creates the record of a frame of the batch, if the frame is traced.
     fn traced(&self, me: &PortEntry, frame: usize) -> Option<TraceHit> {
         let number = self.tracing.number(frame);
         TraceHit::of(&me.traces, number, self.from, self.ring, &self.source.frames().get(frame)?)
     }
 
-    /// Forwards the first unexamined frame, alone, and records its steps.
+    /// Forwards the first remaining frame alone, and records its steps.
     fn forward_one(
         &mut self,
         table: &PortTable,

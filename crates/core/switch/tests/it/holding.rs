@@ -1,4 +1,4 @@
-//! Frames that wait for a lossless or sleeping receiver: their owners, the time limits, and queues wanted back.
+//! Frames that wait for a lossless or sleeping receiver: owners, time limits, and queues to be removed.
 #![allow(unsafe_code)]
 
 use crate::common;
@@ -12,14 +12,14 @@ use netvale_mem::host::HostTx;
 use netvale_mem::lent::LIMIT;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Task};
-use netvale_switch::holding::{FOR_A_BATCH, FOR_A_WAKE_UP};
+use netvale_switch::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
 use netvale_switch::{ForwardMemory, Forwarder, PassResult, Switch, SwitchSettings};
 
-/// A ring that its control thread waits for.
+/// A ring that a control thread waits to remove.
 struct Wanted(RingIngress);
 
 impl Ingress for Wanted {
-    // SAFETY: the same as for the inner ingress, which is released, asked and dropped with this one.
+    // SAFETY: as for the inner ingress, which is released and dropped together with this one.
     unsafe fn take(&mut self, batch: &mut Batch) {
         // SAFETY: the caller's contract, passed on.
         unsafe { self.0.take(batch) };
@@ -50,8 +50,8 @@ impl Ingress for Wanted {
     }
 }
 
-/// Sends a batch to `b`, which reads a frame each `pace`, until the batch is no longer held, within `limit`. Returns
-/// the numbers of frames sent and read.
+/// Sends a batch to `b`, which reads one frame per `pace`, until the batch is no longer held; fails after `limit`.
+/// Returns the numbers of frames sent and read.
 fn held_by_slow_reader(
     a: &mut TestPort,
     b: &mut TestPort,
@@ -81,8 +81,8 @@ fn held_by_slow_reader(
     (sent, read)
 }
 
-/// Objective: a receiver that reads now and then, which otherwise restarts its time limit, does not keep a batch while
-/// a control thread waits for the batch's queue: frames unread by the limit are dropped by name.
+/// Objective: while a control thread waits for the batch's queue, reads of the receiver do not restart the time limit
+/// as they otherwise do: frames unread at the limit are dropped as `Stalled`.
 #[test]
 fn progress_restarts_no_limit() {
     let switch = Switch::new("vale-test");
@@ -99,8 +99,8 @@ fn progress_restarts_no_limit() {
     assert!(stalled > 0);
 }
 
-/// Objective: a receiver that reads now and then holds its senders back no longer than the limit of a batch; then it
-/// may not hold them again, even though it has room.
+/// Objective: a receiver that reads slowly holds its senders back no longer than the limit for a batch, and then may
+/// not hold them again for a while, even if it has room.
 #[test]
 fn a_slow_receiver_loses_its_right() {
     let switch = Switch::new("vale-test");
@@ -121,7 +121,36 @@ fn a_slow_receiver_loses_its_right() {
     assert_eq!(stalled() - before, 7);
 }
 
-/// Objective: a lossless port holds back its owner's senders; others' frames are dropped when it is full, unless the
+/// Objective: a sender that finds no room because another sender takes it keeps waiting: a receiver that takes frames of
+/// anybody is not stalled.
+#[test]
+fn a_receiver_that_takes_others_frames_is_not_stalled() {
+    let switch = Switch::new("vale-test");
+    let mut a = attach(&switch, "a", Make { slots: 64, ..Make::default() });
+    let mut other = attach(&switch, "other", Make { slots: 64, ..Make::default() });
+    let mut b = attach(&switch, "b", Make { slots: 4, lossless: true, ..Make::default() });
+    let mut work = ForwardMemory::default();
+    b.send(&frame(255, 2, 0, 60));
+    b.forward(&mut work);
+    (0..8).for_each(|i| assert!(a.send(&frame(2, 1, i, 60))));
+    a.forward(&mut work);
+    assert!(a.forwarder.is_held());
+    let began = Instant::now();
+    while began.elapsed() < WITHOUT_PROGRESS * 3 / 2 {
+        std::thread::sleep(WITHOUT_PROGRESS / 50);
+        b.rx.sync();
+        b.rx.advance(1);
+        b.rx.sync();
+        assert!(other.send(&frame(2, 3, 0, 60)));
+        other.forward(&mut work);
+        assert!(!other.forwarder.is_held(), "the other sender finds the room");
+        a.forwarder.pass(&mut work);
+        assert!(a.forwarder.is_held());
+    }
+    assert_eq!(b.received.counters().drops(DropReason::Stalled), 0);
+}
+
+/// Objective: a full lossless port holds back its owner's senders; frames of other owners are dropped, unless the
 /// switch is configured otherwise.
 #[test]
 fn owners_senders_are_held_back() {
@@ -143,7 +172,7 @@ fn owners_senders_are_held_back() {
     }
 }
 
-/// A sender of 250 slots, and a sleeping receiver of 4 (3 frames).
+/// A sender with 250 slots, and a sleeping receiver with 4 slots, which hold 3 frames.
 fn with_sleeper(settings: SwitchSettings, owners: [u32; 2]) -> (TestPort, TestPort, ForwardMemory) {
     let switch = Switch::with("vale-test", settings);
     let a = attach(&switch, "a", Make { slots: 250, owner: owners[0], ..Make::default() });
@@ -164,8 +193,8 @@ fn tags(frames: &[Vec<u8>]) -> Vec<u16> {
     frames.iter().map(|f| u16::from_be_bytes([f[14], f[15]])).collect()
 }
 
-/// Objective: a receiver that sleeps, is woken by the first frames, reads all frames and sleeps again gets every frame,
-/// in order, however small its ring is.
+/// Objective: a receiver with a small ring that sleeps, is woken by the first frames, reads all frames and sleeps again
+/// gets every frame, in order.
 #[test]
 fn a_waking_receiver_is_waited_for() {
     let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
@@ -182,7 +211,8 @@ fn a_waking_receiver_is_waited_for() {
     assert_eq!(b.received.counters().drops(DropReason::NoRoom), 0);
 }
 
-/// Objective: a running receiver is not waited for: neither at first, nor when its ring is full again after a wake-up.
+/// Objective: senders do not wait for a running receiver, neither at first nor when its ring is full again after a
+/// wake-up.
 #[test]
 fn one_that_runs_is_not() {
     let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
@@ -200,8 +230,8 @@ fn one_that_runs_is_not() {
     assert_eq!((a.forwarder.is_held(), drops(&b), b.take().len()), (false, 7 + 4, 3));
 }
 
-/// Objective: a receiver that is woken and does not run (it was stopped) costs its senders one wait, not one for each
-/// batch; once it runs, it is waited for again.
+/// Objective: senders wait only once, not for each batch, for a receiver that was woken and does not run because it is
+/// stopped; once it runs, they wait for it again.
 #[test]
 fn one_that_was_stopped_is_waited_for_once() {
     let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
@@ -224,8 +254,8 @@ fn one_that_was_stopped_is_waited_for_once() {
     assert!(a.forwarder.is_held());
 }
 
-/// Objective: a receiver that claims to sleep while it reads, one frame at a time, holds a batch back no longer than a
-/// woken one may.
+/// Objective: a receiver that claims to sleep while it reads one frame at a time holds a batch back no longer than the
+/// limit for a woken receiver.
 #[test]
 fn one_that_claims_to_sleep() {
     let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
@@ -248,8 +278,8 @@ fn one_that_claims_to_sleep() {
     assert_eq!(dropped + read + 3, u64::from(sent), "each is delivered, or dropped by name");
 }
 
-/// Objective: a sleeping receiver holds back its owner's senders; others' frames are dropped, unless the switch is
-/// configured otherwise.
+/// Objective: a sleeping receiver holds back its owner's senders; frames of other owners are dropped, unless the switch
+/// is configured otherwise.
 #[test]
 fn a_sleeper_holds_back_its_owners_senders() {
     for (holds_others, owners, held) in [(false, [1, 1], true), (false, [1, 2], false), (true, [1, 2], true)] {
@@ -260,7 +290,8 @@ fn a_sleeper_holds_back_its_owners_senders() {
     }
 }
 
-/// Objective: a receiver rings when it makes room only if asked; after the request is withdrawn it does not ring.
+/// Objective: a receiver that makes room rings the room doorbell only if it was asked, and not after the request was
+/// withdrawn.
 #[test]
 fn a_receiver_says_when_there_is_room() {
     let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
@@ -280,7 +311,7 @@ fn a_receiver_says_when_there_is_room() {
 }
 
 /// Objective: after a sender has ended, none of its frames waits for a lossless receiver, and every lost frame is
-/// counted: those that waited, and those behind them in its ring.
+/// counted: frames that waited, and frames behind them in the sender's ring.
 #[test]
 fn a_sender_that_ends() {
     let switch = Switch::new("vale-test");
@@ -296,12 +327,12 @@ fn a_sender_that_ends() {
     let mut passes = 0;
     while a.forwarder.pass(&mut work) != PassResult::Idle {
         passes += 1;
-        assert!(passes < 100, "it comes to an end");
+        assert!(passes < 100, "frames still wait");
     }
     assert_eq!(tags(&b.take()), (0..7).collect::<Vec<_>>());
     assert_eq!(b.received.counters().drops(DropReason::NoRoom), 900 - 7);
     let mut c = attach(&switch, "c", Make { slots: 64, ..Make::default() });
     (0..9).for_each(|i| assert!(c.send(&frame(2, 3, i, 60))));
     c.forward(&mut work);
-    assert!(c.forwarder.is_held(), "others are held back as before");
+    assert!(c.forwarder.is_held(), "other senders are held back as before");
 }

@@ -1,4 +1,4 @@
-//! Applications that write nonsense: each loses only its own frames, by name.
+//! Applications that write invalid data: each loses only its own frames, with a drop reason.
 
 use crate::common;
 
@@ -14,7 +14,7 @@ use netvale_port::{DropReason, Egress};
 use netvale_switch::{CompiledPolicies, ForwardMemory, Switch};
 use proptest::prelude::*;
 
-/// Objective: every kind of bad slot has its own named drop, and the valid frames around it pass.
+/// Objective: every kind of invalid slot has its own drop reason, and the valid frames around it pass.
 #[test]
 fn bad_slots_are_named_drops() {
     let switch = Switch::new("vale-test");
@@ -43,8 +43,8 @@ fn bad_slots_are_named_drops() {
     poke(&|p, i| p.tx.mem().set_len_flags(i, 60, NS_INDIRECT | NS_UNREADABLE), DropReason::Indirect);
 }
 
-/// Objective: whatever an application writes to `NS_INDIRECT` and `ptr`, only bytes in its slots' own buffers leave,
-/// and fewer if the slot says so; the flags are not forwarded.
+/// Objective: with any `NS_INDIRECT` flag and any `ptr`, only bytes from the slots' own buffers leave, as many as the
+/// slot's length or less; the flags are not forwarded.
 #[test]
 fn pointers_are_not_followed() {
     let switch = Switch::new("vale-test");
@@ -70,7 +70,7 @@ fn pointers_are_not_followed() {
     bad.tx.mem().set_len_flags(middle, 256, NS_MOREFRAG | NS_INDIRECT | NS_UNREADABLE);
     bad.forward(&mut work);
     assert_eq!(good.take(), [[&long[..256], &long[512..]].concat()]);
-    // The mark alone has no meaning.
+    // `NS_UNREADABLE` without `NS_INDIRECT` has no meaning.
     let i = bad.tx.at(0);
     assert!(bad.send(&frame(255, 1, 10, 60)));
     bad.tx.mem().set_len_flags(i, 60, NS_UNREADABLE);
@@ -78,8 +78,8 @@ fn pointers_are_not_followed() {
     assert_eq!(good.take(), [frame(255, 1, 10, 60)]);
 }
 
-/// Objective: an endless frame is dropped when its ring is full or it has more than 64 slots, and the ring keeps
-/// working.
+/// Objective: a frame without a last slot is dropped once its ring is full or it has more than 64 slots, and the ring
+/// keeps working.
 #[test]
 fn an_endless_frame_is_dropped() {
     for slots in [16u32, 128] {
@@ -100,7 +100,8 @@ fn an_endless_frame_is_dropped() {
     }
 }
 
-/// Objective: a head outside the ring is counted once, stops only that ring, and the ring works again once it is right.
+/// Objective: a `head` outside the ring is counted once and stops only that ring, which works again once `head` is
+/// valid.
 #[test]
 fn a_bad_head_stops_only_its_ring() {
     let switch = Switch::new("vale-test");
@@ -117,7 +118,7 @@ fn a_bad_head_stops_only_its_ring() {
     bad.send(&frame(255, 1, 1, 60));
     bad.forward(&mut work);
     assert_eq!(good.take().len(), 1);
-    // The receive side is checked when room is needed.
+    // The switch reads a receiver's `head` only when it needs room.
     good.mem.rx[0].csb.publish_head(16, 16);
     (0..20).for_each(|t| {
         bad.send(&frame(255, 1, t, 60));
@@ -130,7 +131,7 @@ fn behind(header: &[u8], frame: &[u8]) -> Vec<u8> {
     [header, frame].concat()
 }
 
-/// Objective: a receive slot without a valid buffer loses the frame by name; others arrive.
+/// Objective: a frame for a receive slot without a valid buffer is dropped with a reason; other frames arrive.
 #[test]
 fn a_bad_receive_slot_loses_its_frame_by_name() {
     let switch = Switch::new("vale-test");
@@ -144,8 +145,8 @@ fn a_bad_receive_slot_loses_its_frame_by_name() {
     assert_eq!((c.frames(), c.drops(DropReason::BadRxBuffer)), (2, 1));
 }
 
-/// Objective: a slot whose frame was lost after finding room is never shorter than the receiver's header, which is
-/// blank, however the frame was lost; without a header it is empty.
+/// Objective: a slot whose frame was lost after it had found room contains a blank virtio-net header, or nothing if the
+/// receiver has no header, for every way of losing a frame.
 #[test]
 fn lost_frames_leave_a_header() {
     for (hdr_len, receiver_names) in [(0, 1), (10, 1), (12, 1), (12, u32::MAX)] {
@@ -154,7 +155,7 @@ fn lost_frames_leave_a_header() {
         let b = attach(&switch, "b", Make { hdr_len, ..Make::default() });
         let mut work = ForwardMemory::default();
         let own = b.rx.slot(0).buf_idx;
-        // Its place on the receiver's side turns out bad: plainly copied.
+        // The receiver's slot is invalid, and the frame would be copied unchanged.
         b.rx.mem().write(own, 0, &[0xaa; 12]);
         b.rx.mem().set_slot_word(0, receiver_names, 77, 0);
         assert!(a.send(&behind(&[0; 12], &frame(255, 1, 1, 60))));
@@ -166,8 +167,8 @@ fn lost_frames_leave_a_header() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// Objective: whatever an application writes into its slots and heads, with and without a virtio-net header,
-    /// forwarding neither panics nor loops, and two honest ports still reach each other.
+    /// Objective: with any contents of an application's slots and any `head`, with and without a virtio-net header,
+    /// forwarding neither panics nor loops, and two other ports still reach each other.
     #[test]
     fn no_ring_contents_stop_honest_ports(
         slots in proptest::collection::vec((any::<u32>(), any::<u16>(), any::<u16>(), any::<bool>()), 16),
@@ -200,7 +201,7 @@ proptest! {
     }
 }
 
-/// A port whose slots hold offsets.
+/// A port whose slots contain offsets.
 fn with_offsets(switch: &Arc<Switch>, name: &str, make: Make, rule: OffsetRule) -> common::TestPort {
     let port = attach(switch, name, make);
     [&port.mem.tx[0], &port.mem.rx[0]].into_iter().for_each(|side| side.begin_offsets(rule));
@@ -215,8 +216,8 @@ fn a_rule() -> impl Strategy<Value = OffsetRule> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// Objective: whatever offsets a sender writes, with any lengths and flags, only bytes of the buffer named by its
-    /// slot leave, and the ring keeps working.
+    /// Objective: with any offsets, lengths and flags of a sender, only bytes from the buffer of its slot leave, and
+    /// the ring keeps working.
     #[test]
     fn any_offset_of_a_sender(
         rule in a_rule(),
@@ -226,7 +227,7 @@ proptest! {
         let mut bad = with_offsets(&switch, "bad", Make::default(), rule);
         let mut good = attach(&switch, "good", Make::default());
         let mut work = ForwardMemory::default();
-        // Each buffer is filled with its own odd byte, so that frames are flooded.
+        // Each buffer is filled with an odd byte of its own: the frames then have group addresses and are flooded.
         let ring = bad.tx.mem().clone();
         (2..ring.num_bufs()).for_each(|buf| assert!(ring.write(buf, 0, &[(2 * buf + 1) as u8; 256])));
         let mut may_arrive = Vec::new();
@@ -248,8 +249,8 @@ proptest! {
         prop_assert_eq!(bad.tx.space(), 15);
     }
 
-    /// Objective: whatever offsets a receiver writes, a frame is put into the buffers named by its slots, at the
-    /// offsets they finally state, or not at all; not a byte is written elsewhere.
+    /// Objective: with any offsets of a receiver, a frame is written into the buffers of the receiver's slots, at the
+    /// offsets that the slots contain afterwards, or not at all; no byte is written elsewhere.
     #[test]
     fn any_offset_of_a_receiver(
         rule in a_rule(),
@@ -288,17 +289,16 @@ proptest! {
             frame += bytes[at..at + len].iter().filter(|&&b| b == 0x55).count();
             if len > 0 && slot.flags & NS_MOREFRAG == 0 {
                 let whole = std::mem::take(&mut frame);
-                // A frame without room may leave a header, with nothing behind it.
+                // A frame that found no room may leave only a header.
                 let lost = whole == 0 && len == hdr_len as usize;
                 prop_assert!(lost || expected.any(|sent| sent.len() == whole), "a frame of {} bytes", whole);
             }
         }
-        prop_assert_eq!(frame, 0, "a frame without its end");
+        prop_assert_eq!(frame, 0, "the last frame is incomplete");
     }
 }
 
-/// Objective: an application that constantly changes its slots, while they are forwarded, only causes frames of its own
-/// making.
+/// Objective: an application that constantly changes its slots while they are forwarded affects only its own frames.
 #[test]
 fn slots_changed_while_forwarding() {
     let switch = Switch::new("vale-test");
@@ -333,8 +333,8 @@ fn slots_changed_while_forwarding() {
     });
 }
 
-/// Objective: an application that constantly changes its frames' headers, while policies are decided on them, gets no
-/// forbidden frame through: neither another source than its own nor another VLAN, in frames of one piece and of two.
+/// Objective: an application that constantly changes its frames' headers while policies decide on them gets no
+/// forbidden frame through: no foreign source address and no other VLAN, in frames of one piece and of two.
 #[test]
 fn headers_changed_under_policies() {
     let switch = Switch::new("vale-test");

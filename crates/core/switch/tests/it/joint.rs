@@ -1,4 +1,4 @@
-//! Two switches joined by rings whose far ends forward, like a persistent port on both.
+//! Two switches that are joined through the far ends of rings, like a persistent port on both switches.
 
 use crate::common;
 
@@ -11,14 +11,14 @@ use netvale_port::ring_in::RingIngress;
 use netvale_port::{DropReason, Egress};
 use netvale_switch::{ForwardMemory, Forwarder, PassResult, Switch, Task};
 
-/// Frames received by `port` enter `switch` from its port `from`.
+/// Creates the forwarder through which frames received by `port` enter `switch` from its port `from`.
 fn over(port: &TestPort, switch: &Arc<Switch>, from: &TestPort) -> Forwarder {
     let end = FarEnd::new(Arc::clone(&port.received));
     let ingress = RingIngress::new(Arc::clone(&port.mem), end, bell(), 0, Arc::default());
     Forwarder::new(Arc::clone(switch), from.id, 0, Box::new(ingress))
 }
 
-/// A station and a side of the joint on each of two switches, and the forwarders between them.
+/// Creates a station and a port for the joint on each of two switches, and the forwarders between the joint's ports.
 fn joined() -> ([TestPort; 2], [TestPort; 2], [Forwarder; 2]) {
     let switches = [Switch::new("vale-x"), Switch::new("vale-y")];
     let make = |i: usize, name| attach(&switches[i], name, Make::default());
@@ -29,7 +29,7 @@ fn joined() -> ([TestPort; 2], [TestPort; 2], [Forwarder; 2]) {
     (stations, sides, [there, back])
 }
 
-/// Objective: frames of any length cross in order, both ways; none returns to its sender.
+/// Objective: frames of any length cross in order in both directions; none returns to its sender.
 #[test]
 fn frames_cross_in_order_both_ways() {
     let ([mut a, mut b], _sides, [mut there, mut back]) = joined();
@@ -51,7 +51,8 @@ fn frames_cross_in_order_both_ways() {
     }
 }
 
-/// Objective: frames without room on their way are lost by name, in this direction only, and the rest crosses.
+/// Objective: frames that find no room at the joint are dropped with a reason, in this direction only, and the rest
+/// crosses.
 #[test]
 fn frames_without_room_are_lost_by_name() {
     let ([mut a, mut b], sides, [mut there, _back]) = joined();
@@ -66,8 +67,8 @@ fn frames_without_room_are_lost_by_name() {
     assert_eq!(b.take(), (0..15).map(|t| frame(255, 1, t, 60)).collect::<Vec<_>>());
 }
 
-/// Objective: a process that maps the rings' memory and writes into their status and slots costs the joint frames, but
-/// does not stop it.
+/// Objective: a process that maps the rings' memory and overwrites status block and slots makes the joint lose frames,
+/// but does not stop it.
 #[test]
 fn spoilt_rings_do_not_stop_the_joint() {
     let ([mut a, mut b], sides, [mut there, _back]) = joined();
@@ -85,7 +86,7 @@ fn spoilt_rings_do_not_stop_the_joint() {
             a.forward(&mut work);
             there.pass(&mut work);
         }
-        // It recovers as soon as slots name buffers again.
+        // The joint recovers once the slots have valid buffer indices again.
         (0..16).for_each(|i| side.ring.set_slot_word(i, 2 + i, 0, 0));
         b.take();
         let mut last = None;
@@ -99,7 +100,7 @@ fn spoilt_rings_do_not_stop_the_joint() {
     }
 }
 
-/// Objective: an armed far end is woken once frames arrive; frames that are already there keep it from sleeping.
+/// Objective: a delivery wakes an armed far end; arming reports frames that are already available.
 #[test]
 fn frames_wake_only_an_armed_far_end() {
     let ([mut a, _b], sides, [mut there, _back]) = joined();
@@ -110,7 +111,7 @@ fn frames_wake_only_an_armed_far_end() {
     a.forward(&mut work);
     assert_eq!(kicks(), 1);
     there.disarm();
-    assert!(there.arm(), "frames are there");
+    assert!(there.arm(), "frames are available");
     assert_eq!(there.pass(&mut work), PassResult::Frames(1));
     assert!(a.send(&frame(255, 1, 2, 60)));
     a.forward(&mut work);

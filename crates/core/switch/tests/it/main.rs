@@ -1,4 +1,4 @@
-//! Switches with ports made by the tests.
+//! Tests of switches whose ports are rings inside the test.
 
 mod common;
 mod holding;

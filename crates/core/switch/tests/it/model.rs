@@ -1,4 +1,4 @@
-//! The switch against a model: a map of addresses and a list of queues.
+//! Tests of the switch against a model: a map of addresses and a list of queues.
 
 use crate::common;
 
@@ -11,9 +11,9 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Port sends a run of frames: destinations and one source.
+    /// A port sends frames: destinations, and one source.
     Send(usize, Vec<u8>, u8),
-    /// Port takes what it received.
+    /// A port takes the frames that it received.
     Take(usize),
 }
 
@@ -49,8 +49,8 @@ impl Model {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    /// Objective: for any frames in any batches, each port receives the same as from a simple learning switch with
-    /// bounded queues, in that order.
+    /// Objective: for any frames in any batches, each port receives the same frames, in the same order, as from a
+    /// simple learning switch with bounded queues.
     #[test]
     fn like_a_simple_switch(ops in proptest::collection::vec(op(), 1..60)) {
         let switch = Switch::new("vale-test");
@@ -81,8 +81,8 @@ proptest! {
         }
     }
 
-    /// Objective: frames of many slots cross between rings of different buffer sizes complete and in order, or are
-    /// dropped as a whole.
+    /// Objective: frames of many slots pass between rings of different buffer sizes complete and in order, or are
+    /// dropped whole.
     #[test]
     fn frames_of_many_slots(
         lens in proptest::collection::vec(14usize..900, 1..20),
@@ -103,7 +103,7 @@ proptest! {
     }
 }
 
-/// Objective: a full receiver loses only its own frames, counted by name, while the other port gets all.
+/// Objective: a full receiver loses only frames for itself, counted as `NoRoom`, while the other port gets all.
 #[test]
 fn full_receiver_drops_by_name() {
     let switch = Switch::new("vale-test");
@@ -121,8 +121,8 @@ fn full_receiver_drops_by_name() {
     assert_eq!(drops, [(DropReason::NoRoom, 17)]);
 }
 
-/// Objective: a lossless receiver holds the sender back: no frame is lost, order is kept, and the sender's slots stay
-/// taken until the receiver reads.
+/// Objective: a lossless receiver holds the sender back: no frame is lost, the order is kept, and the sender's slots
+/// are released only when the receiver reads.
 #[test]
 fn lossless_holds_the_sender_back() {
     let switch = Switch::new("vale-test");
@@ -146,7 +146,7 @@ fn lossless_holds_the_sender_back() {
     assert_eq!(netvale_port::Egress::counters(b.received.as_ref()).all_drops().count(), 0);
 }
 
-/// Objective: a monitor gets copies of both directions of its port and nothing else; once removed, it gets no more.
+/// Objective: a monitor gets copies of both directions of its port and nothing else, and none after its removal.
 #[test]
 fn a_monitor_copies_both_directions_of_its_port() {
     let switch = Switch::new("vale-test");
@@ -174,7 +174,8 @@ fn a_monitor_copies_both_directions_of_its_port() {
     assert!(m.take().is_empty());
 }
 
-/// Objective: ports come and go while others forward; frames to an address behind a detached port are flooded again.
+/// Objective: ports are attached and detached while others forward; frames to an address behind a detached port are
+/// flooded again.
 #[test]
 fn detached_ports_are_forgotten() {
     let switch = Switch::new("vale-test");
@@ -197,7 +198,7 @@ fn detached_ports_are_forgotten() {
     assert_eq!(a.sent.drops(DropReason::NoPort), 1);
 }
 
-/// Objective: 254 ports fit; the 255th, and a duplicate name, are refused.
+/// Objective: a switch takes 254 ports; the 255th and a duplicate name are refused.
 #[test]
 fn a_switch_takes_254_ports_and_no_more() {
     let switch = Switch::new("vale-test");

@@ -1,4 +1,4 @@
-//! Frames for groups go to members, and messages about groups to routers and to the keeper of the groups.
+//! Frames for groups go to members; multicast control messages go to routers and to the keeper of the groups.
 
 use crate::common;
 
@@ -13,10 +13,10 @@ use netvale_switch::snooping::Snooping;
 use netvale_switch::{CompiledPolicies, ForwardMemory, PassResult, QueryTask, Switch, Task};
 use netvale_wire::{MacAddr, Sum};
 
-/// Long after hosts had time to answer a query.
+/// A time in nanoseconds after which hosts have had time to answer a query.
 const LATER: u64 = 60_000_000_000;
 
-/// A switch whose groups are kept as in the daemon.
+/// A switch with four ports whose groups are kept as in the daemon.
 struct Bed {
     switch: Arc<Switch>,
     ports: [TestPort; 4],
@@ -53,7 +53,7 @@ impl Bed {
         self.switch.snooping().unwrap()
     }
 
-    /// Reads the messages heard, and publishes the groups. Returns the messages.
+    /// Reads the control messages, and publishes the groups. Returns the classes of the messages.
     fn tell(&mut self) -> Vec<MessageClass> {
         let snooping = Arc::clone(self.snooping());
         let heard = std::iter::from_fn(|| snooping.read());
@@ -109,8 +109,8 @@ const QUERY: u8 = 0x11;
 const JOIN: u8 = 0x16;
 
 /// Objective: a group's frames go to its members; ports that do not snoop get everything, and a port that snoops gets
-/// no reports unless a router is behind it; queries go everywhere, except those from ports without routers, which are
-/// dropped by name.
+/// no reports unless a router is behind it; queries go to all ports, except those from ports that may have no router,
+/// which are dropped as `RogueQuery`.
 #[test]
 fn frames_of_a_group_go_to_its_members() {
     let mut bed = Bed::new(|n| match n {
@@ -123,7 +123,7 @@ fn frames_of_a_group_go_to_its_members() {
     assert_eq!(bed.tell(), [MessageClass::Report]);
     assert_eq!(bed.send(0, &to_group(1, 5)), [1, 3]);
     assert_eq!(bed.send(0, &to_group(1, 6)), [3]);
-    // Hosts need not join this group.
+    // Hosts need not join a link-local group (224.0.0.0/24).
     let mut local = to_group(1, 1);
     local[3..6].copy_from_slice(&[0, 0, 251]);
     assert_eq!(bed.send(0, &local), [1, 2, 3]);
@@ -132,7 +132,7 @@ fn frames_of_a_group_go_to_its_members() {
     assert_eq!(bed.tell(), []);
     assert_eq!(bed.send(0, &igmp(QUERY, 1, None)), [1, 2, 3]);
     assert_eq!(bed.tell(), [MessageClass::Query]);
-    // A router is now known at port 0.
+    // The query has made port 0 a router port.
     assert_eq!(bed.send(2, &igmp(JOIN, 3, Some(7))), [0, 3]);
     bed.tell();
     assert_eq!(bed.send(1, &to_group(2, 6)), [0, 3]);
@@ -142,8 +142,8 @@ fn frames_of_a_group_go_to_its_members() {
     assert_eq!(bed.send(1, &frame(255, 2, 0, 60)), [0, 2, 3]);
 }
 
-/// Objective: messages longer than the copied head of other frames are heard whole; of a port that sends too many,
-/// messages are not heard but still forwarded, and other ports' are heard.
+/// Objective: control messages longer than the copied head of other frames are read whole; messages of a port above its
+/// limit are forwarded but not read, and those of other ports are read.
 #[test]
 fn long_messages_are_heard_whole() {
     let mut bed = Bed::new(|_| snooping(Multicast { router: Router::Always, ..Multicast::default() }));
@@ -160,7 +160,8 @@ fn long_messages_are_heard_whole() {
     assert_eq!(bed.tell(), [MessageClass::Report]);
 }
 
-/// Objective: queries reach the ports of their VLAN, with each port's tag, or only the port that they are for.
+/// Objective: queries reach the ports of their VLAN, with each port's tag, or only the port to which they are
+/// addressed.
 #[test]
 fn queries_reach_only_the_ports_they_are_for() {
     let vlans = |n| match n {

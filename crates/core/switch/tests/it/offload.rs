@@ -1,5 +1,5 @@
-//! Ports with and without a virtio-net header: checksum and segmentation are done exactly where a destination lacks
-//! them.
+//! Ports with and without a virtio-net header: checksum and segmentation are done in software only for destinations
+//! that lack the offload.
 
 use crate::common;
 
@@ -40,7 +40,8 @@ fn has_right_checksum(frame: &[u8]) -> bool {
     again == frame
 }
 
-/// A header that leaves the checksum pending, and the segmentation into `size` bytes of payload if that is not 0.
+/// A header that leaves the checksum pending, and also the segmentation into payloads of `size` bytes if `size` is not
+/// 0.
 fn header(size: u16) -> VnetHdr {
     VnetHdr {
         flags: 1,
@@ -70,7 +71,7 @@ fn ports(hdr_len: u32) -> (TestPort, TestPort, TestPort, ForwardMemory) {
 }
 
 /// Objective: a frame with pending segmentation reaches a port with a header whole, with the same header, and a port
-/// without one as segments with the frame's payload and right checksums.
+/// without one as segments with the frame's payload and correct checksums.
 #[test]
 fn segmentation_only_where_it_is_needed() {
     for hdr_len in [10, 12] {
@@ -90,23 +91,24 @@ fn segmentation_only_where_it_is_needed() {
     }
 }
 
-/// Objective: a pending checksum is filled in for a port without a header, and left pending for one with.
+/// Objective: a pending checksum is filled in for a port without a header, and left pending for a port with one.
 #[test]
 fn checksum_only_where_it_is_needed() {
     let (mut a, mut plain, mut with, mut work) = ports(12);
     let finished = udp(255, 1, 300);
     let mut open = finished.clone();
-    // The field's value from a stack: the sum over the pseudo header alone, not complemented.
+    // As a network stack sets the field: the sum over the pseudo header only, not complemented.
     let pseudo = netvale_wire::checksum::pseudo_v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 17, 308);
     open[40..42].copy_from_slice(&(!pseudo.checksum()).to_be_bytes());
     send_with(&mut a, &mut work, 12, &header(0), &open);
     assert_eq!(plain.take(), [finished]);
     let got = with.take();
     assert_eq!(got[0][12..], open);
-    assert_eq!(got[0][0], 1, "the receiver is told that the checksum is open");
+    assert_eq!(got[0][0], 1, "the header reports the pending checksum");
 }
 
-/// Objective: a frame from a port without a header gets an empty one; frames with bad headers are dropped by name.
+/// Objective: a frame from a port without a header gets an empty one; frames with invalid headers are dropped with a
+/// reason.
 #[test]
 fn headers_are_added_and_checked() {
     let (mut a, mut plain, mut with, mut work) = ports(12);
@@ -129,8 +131,8 @@ fn headers_are_added_and_checked() {
     assert!(plain.take().is_empty() && with.take().is_empty());
 }
 
-/// Objective: segments that do not fit into the remaining room are dropped as a whole frame, by name, and the ring
-/// keeps working.
+/// Objective: a frame whose segments do not all fit into the remaining room is dropped whole, as `NoRoom` or `TooLong`,
+/// and the ring keeps working.
 #[test]
 fn segments_without_room_are_dropped_by_name() {
     let switch = Switch::new("vale-test");
@@ -150,8 +152,8 @@ fn segments_without_room_are_dropped_by_name() {
     assert_eq!(small.take().len(), 5);
 }
 
-/// Objective: a sender that spoils its frame after the check, when room for its segments is reserved, leaves no slot in
-/// any ring: the next frame gets them.
+/// Objective: if a sender corrupts its frame after the check, when room for the segments is reserved, no slot of any
+/// ring is lost: the next frame gets the slots.
 #[test]
 fn a_frame_spoilt_under_way_leaves_no_slot() {
     let (mut a, plain, with, _) = ports(12);
@@ -164,7 +166,7 @@ fn a_frame_spoilt_under_way_leaves_no_slot() {
     let mut source = Source::new(Box::new(ingress));
     let mut spare = Box::default();
     let batch = source.take(&mut spare);
-    // No longer an internet protocol.
+    // Overwrite the IP header: the frame is no IP packet any more.
     assert!(a.tx.mem().write(first, 12 + 14, &[0xff; 20]));
     for egress in [&uncut.without_uso(), &*plain.received] {
         for spoilt in 1..4 {
@@ -175,7 +177,7 @@ fn a_frame_spoilt_under_way_leaves_no_slot() {
     }
 }
 
-/// Objective: segments of several slots each, the last with fewer, fill all published slots.
+/// Objective: if segments take several slots each, and the last segment fewer, no published slot is empty.
 #[test]
 fn no_slot_is_empty() {
     for payload in [4001, 4100, 6500, 8001, 12_000] {
@@ -193,8 +195,8 @@ fn no_slot_is_empty() {
     }
 }
 
-/// Objective: each slot of a frame states the frame's number of slots, with and without a header, also in frames of one
-/// slot.
+/// Objective: each slot of a frame contains the frame's number of slots, with and without a header, also for
+/// single-slot frames.
 #[test]
 fn slots_say_how_many_they_are() {
     for payload in [20, 2112 - 12 - HEADERS, 2112 - HEADERS, 2113 - HEADERS, 6000] {

@@ -1,4 +1,4 @@
-//! Rules on payload, and frames with pending offloads: the bytes that rules see are those that are delivered.
+//! Filter rules on payload, and frames with pending offloads: rules see the bytes that are delivered.
 
 use crate::common;
 
@@ -16,11 +16,11 @@ use netvale_wire::vnet::VnetHdr;
 use netvale_wire::{MacAddr, build};
 
 const HEADERS: usize = build::UDP4_PAYLOAD;
-/// Payload of each datagram cut from a segment.
+/// Payload in bytes of each datagram cut from a segment.
 const SIZE: usize = 100;
 const MARK: [u8; 2] = [0xde, 0xad];
 
-/// A UDP datagram to host 2, or to all, with the payload of datagrams that begin with these bytes.
+/// A UDP segment to host `to`, whose datagrams begin with the bytes `begins`.
 fn udp(to: u8, begins: &[[u8; 2]]) -> Vec<u8> {
     let payload: Vec<u8> = begins.iter().flat_map(|begin| [&begin[..], &[7; SIZE - 2]].concat()).collect();
     let mut frame = vec![0; HEADERS + payload.len()];
@@ -111,7 +111,7 @@ impl Bench {
     }
 }
 
-/// A header that leaves a checksum pending, and the segmentation into datagrams if there is a size.
+/// A header that leaves a checksum pending, and also the segmentation into datagrams if `size` is not 0.
 fn header(size: usize, csum_start: usize, csum_offset: u16) -> VnetHdr {
     VnetHdr {
         flags: 1,
@@ -125,8 +125,8 @@ fn header(size: usize, csum_start: usize, csum_offset: u16) -> VnetHdr {
     }
 }
 
-/// Objective: a rule on payload sees each datagram of a segment, wherever the marked one is, at the sender's port and
-/// at a receiver's; also when a tag is added or removed. Segments without a marked one pass whole.
+/// Objective: a rule on payload sees each datagram of a segment, at the sender's port and at a receiver's, wherever the
+/// marked datagram is, also if a tag is added or removed. Segments without a marked datagram pass whole.
 #[test]
 fn each_datagram_of_a_segment() {
     let segment = header(SIZE, 34, 6);
@@ -168,7 +168,7 @@ fn each_datagram_of_a_segment() {
     }
 }
 
-/// Objective: a segment reaches a receiver whose port removes or adds a tag, under rules that match only there.
+/// Objective: rules at a receiver whose port adds or removes a tag see a segment as it arrives there.
 #[test]
 fn segments_that_are_retagged() {
     let mut bench = Bench::new();
@@ -189,9 +189,9 @@ fn segments_that_are_retagged() {
     assert_eq!(bench.lost(DropReason::BadVnetHeader), 0);
 }
 
-/// Objective: a checksum filled in behind the headers of UDP changes no byte that a rule reads: such a frame is dropped
-/// by name, at the sender's port and at a receiver's. Without such rules it passes; so do frames with only their own
-/// checksum pending.
+/// Objective: a frame with a pending checksum behind its UDP header is dropped with a reason if a rule reads the bytes
+/// that the checksum overwrites, at the sender's port and at a receiver's. It passes without such rules, as does a
+/// frame with only its own checksum pending.
 #[test]
 fn sums_that_are_filled_in_later() {
     let over_mark = header(0, HEADERS, 0);

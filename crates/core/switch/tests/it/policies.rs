@@ -1,4 +1,4 @@
-//! Policies against a simple model: destinations, tags, and drops by name.
+//! Tests of policies against a simple model: destinations, tags, and drop reasons.
 
 use crate::common;
 
@@ -39,7 +39,7 @@ fn tag(protocol: TagProtocol, control: u16) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// A port's VLAN settings, as a value to choose from.
+/// Generates VLAN settings of a port.
 fn any_vlans() -> impl Strategy<Value = Option<Vlans>> {
     let service = |vlans: Vlans| vlans.with_protocol(TagProtocol::Dot1ad);
     prop_oneof![
@@ -79,14 +79,14 @@ fn with_vlans(vlans: Vlans) -> CompiledPolicies {
     CompiledPolicies { vlans: Some(vlans), ..CompiledPolicies::default() }
 }
 
-/// A switch with VLANs in a few lines.
+/// A simple model of a switch with VLANs.
 struct Model {
     vlans: Vec<Vlans>,
     table: HashMap<(u16, u8), usize>,
 }
 
 impl Model {
-    /// The frame for each port, or the reason why no port gets it.
+    /// Returns the frame that each port gets, or the reason for dropping it.
     fn forward(&mut self, sent: &Sent, bytes: &[u8]) -> Result<Vec<(usize, Vec<u8>)>, DropReason> {
         use netvale_policy::vlan::VlanViolation;
         let vlan = self.vlans[sent.from].of(bytes).map_err(|why| match why {
@@ -111,8 +111,8 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Objective: for any VLANs of five ports, any tags and lengths, each port gets exactly the frames of a simple
-    /// model, byte for byte; frames that their port refuses are counted by name.
+    /// Objective: for any VLANs of five ports, and any tags and lengths, each port gets exactly the frames of the
+    /// model, byte for byte; frames that the sender's port refuses are counted with the reason.
     #[test]
     fn ports_get_exactly_the_frames_of_the_model(
         vlans in proptest::collection::vec(any_vlans(), 5),
@@ -150,8 +150,8 @@ proptest! {
         }
     }
 
-    /// Objective: a batch of frames of several VLANs to several ports, some more than once, arrives in order, the same
-    /// as frame by frame; so does the rest that passes a filter.
+    /// Objective: a batch of frames in several VLANs to several ports arrives in order, the same as frame by frame,
+    /// also with a filter.
     #[test]
     fn batches_are_in_order(sent in proptest::collection::vec((any_sent(), 1usize..6), 1..30), filtered: bool) {
         let switch = Switch::new("vale-test");
@@ -162,7 +162,7 @@ proptest! {
         set(&switch, &ports[2], with_vlans(Vlans::access(2).unwrap()));
         let vlans = [trunk().vlans, trunk().vlans, Some(Vlans::access(2).unwrap()), None, None];
         let mut model = Model { vlans: vlans.map(Option::unwrap_or_default).into(), table: HashMap::new() };
-        // Known addresses, so most frames go to one port.
+        // Learn the addresses, so that most frames go to one port.
         for (i, port) in ports.iter().enumerate() {
             for vlan in 1..4u16 {
                 switch.learn(vlan, word(mac(i as u8 + 1)), port.id);
@@ -176,7 +176,7 @@ proptest! {
         let all = sent.iter().flat_map(|(one, times)| std::iter::repeat_n(one, *times));
         for (n, one) in all.enumerate() {
             let mut bytes = tagged(&frame(one.to, 1, 0, one.len.min(240)), &one.tags);
-            // A frame's number is behind the bytes common to a conversation.
+            // Number the frames behind the first bytes, which are equal in a conversation.
             let at = 40.min(bytes.len() - 1);
             bytes[at] = if at < 18 { bytes[at] } else { n as u8 };
             if !ports[0].send(&bytes) {
@@ -194,7 +194,7 @@ proptest! {
     }
 }
 
-/// A filter that drops frames with an even or missing byte 40.
+/// A filter that passes only frames with an odd byte at offset 40.
 fn odd_only() -> Filters {
     let insn = |code, k| Insn { code, jt: 0, jf: 0, k };
     let odd = FilterProgram::verify(&[insn(0x30, 40), insn(0x54, 1), insn(0x16, 0)]).unwrap();
@@ -202,7 +202,8 @@ fn odd_only() -> Filters {
     Filters::new(vec![FilterRule::new(false, odd), FilterRule::new(true, any)])
 }
 
-/// Objective: the same address in two VLANs is behind two ports; once there are no VLANs, the table starts empty.
+/// Objective: an address can be behind different ports in two VLANs; without VLANs, forwarding starts with an empty
+/// table.
 #[test]
 fn the_same_address_is_learned_in_each_vlan() {
     let switch = Switch::new("vale-test");
@@ -231,8 +232,7 @@ fn the_same_address_is_learned_in_each_vlan() {
     assert!(switch.addresses().entries().is_empty());
 }
 
-/// Objective: a broadcast, or a frame to an unknown address, that reaches no other port is counted: no port has its
-/// VLAN, or takes such frames. One that reaches a port is not counted.
+/// Objective: a flooded frame is counted as `NoPort` if no other port has its VLAN or takes such frames, and only then.
 #[test]
 fn frames_that_nobody_gets_are_counted() {
     let switch = Switch::new("vale-test");
@@ -247,7 +247,7 @@ fn frames_that_nobody_gets_are_counted() {
         assert_eq!(ports[1].take().len(), usize::from(vlan == 10));
         assert_eq!(ports[0].sent.drops(DropReason::NoPort), lost, "to {to} with VLAN {vlan} beside it");
     }
-    // In a batch of several, only those are counted.
+    // In a batch of several frames, only such frames are counted.
     set(&switch, &ports[1], CompiledPolicies { flood: Classes([false, true, true]), ..access(10) });
     send(&mut ports[0], &mut work, &[frame(255, 1, 0, 60), frame(77, 1, 0, 60), frame(255, 1, 0, 60)]);
     assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::NoPort)), (2, 3));
@@ -258,7 +258,7 @@ fn send(port: &mut TestPort, work: &mut ForwardMemory, frames: &[Vec<u8>]) {
     port.forward(work);
 }
 
-/// Objective: each rule of port security drops exactly the frames that it should, by its name.
+/// Objective: each rule of port security drops exactly the frames that it should, with its own reason.
 #[test]
 fn each_rule_drops_exactly_its_frames_by_name() {
     let switch = Switch::new("vale-test");
@@ -272,11 +272,11 @@ fn each_rule_drops_exactly_its_frames_by_name() {
     assert_eq!([0, 2, 3].map(|i: usize| ports[i].take().len()), [1, 0, 0]);
     send(&mut ports[1], &mut work, &[from(1)]);
     assert_eq!(drops(&ports[1], DropReason::AddressTaken), 1);
-    // A limit: two addresses, and the third is dropped, again and again.
+    // Limit of two addresses: frames from a third one are dropped.
     set(&switch, &ports[2], CompiledPolicies { most_addresses: Some(2), ..CompiledPolicies::default() });
     send(&mut ports[2], &mut work, &[from(20), from(21), from(22), from(20), from(22)]);
     assert_eq!(drops(&ports[2], DropReason::AddressLimit), 2);
-    // Sticky: addresses learned there do not move.
+    // Sticky: addresses learned behind the port do not move.
     set(&switch, &ports[2], CompiledPolicies { sticky: true, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(20)]);
     assert_eq!(drops(&ports[3], DropReason::AddressTaken), 1);
@@ -285,19 +285,19 @@ fn each_rule_drops_exactly_its_frames_by_name() {
     }
     send(&mut ports[3], &mut work, &[from(20)]);
     assert_eq!(drops(&ports[3], DropReason::AddressTaken), 2, "nor does it expire");
-    // Locked: only known sources.
+    // Locked: only known sources pass.
     set(&switch, &ports[3], CompiledPolicies { locked: true, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(30)]);
     switch.learn(0, word(mac(30)), ports[3].id);
     send(&mut ports[3], &mut work, &[from(30)]);
     assert_eq!(drops(&ports[3], DropReason::Locked), 1);
-    // Learning off.
+    // Without learning.
     set(&switch, &ports[3], CompiledPolicies { learning: false, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(33)]);
     assert_eq!(switch.addresses().lookup(word(mac(33))), None);
 }
 
-/// Objective: a sender that asks not to learn its sources evades no rule of port security.
+/// Objective: a sender that marks frames not to be learned evades no rule of port security.
 #[test]
 fn unlearned_sources_evade_no_rule() {
     let switch = Switch::new("vale-test");
@@ -327,11 +327,11 @@ fn unlearned_sources_evade_no_rule() {
     set(&switch, &ports[3], CompiledPolicies::default());
     send(&mut ports[1], 7);
     send(&mut ports[3], 33);
-    assert_eq!(ports[2].take().len(), 2, "those that may pass");
+    assert_eq!(ports[2].take().len(), 2, "the frames that may pass");
     assert_eq!(switch.addresses().lookup(word(mac(33))), None);
 }
 
-/// Objective: the address of a locked port does not expire while it is in use.
+/// Objective: an address behind a locked port does not expire while it is in use.
 #[test]
 fn a_locked_address_in_use_does_not_expire() {
     let switch = Switch::new("vale-test");
@@ -346,8 +346,8 @@ fn a_locked_address_in_use_does_not_expire() {
     }
 }
 
-/// Objective: a batch brings a bounded number of new addresses, all of whose frames pass; the rest is learned with
-/// later batches. A limit of addresses still holds for each frame, and so does the refusal of another port's address.
+/// Objective: a batch adds a bounded number of new addresses, but all its frames pass; later batches learn the rest.
+/// The port's limit of addresses, and the refusal of another port's address, still hold for each frame.
 #[test]
 fn a_batch_brings_bounded_news() {
     const ALL: std::ops::Range<u8> = 10..210;
@@ -379,7 +379,7 @@ fn a_batch_brings_bounded_news() {
     assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::AddressLimit)), (100, 100));
 }
 
-/// A tagged UDP packet behind a virtio-net header that requests a checksum there.
+/// A tagged UDP packet behind a virtio-net header with a pending checksum at `start` and `offset`.
 fn summed(start: u16, offset: u16) -> Vec<u8> {
     let mut bytes = vec![0; 120];
     bytes[0] = 1;
@@ -392,7 +392,7 @@ fn summed(start: u16, offset: u16) -> Vec<u8> {
     bytes
 }
 
-/// Objective: a pending checksum must be the transport's, and does not rewrite bytes on which a policy decided.
+/// Objective: a pending checksum must be the transport header's, and cannot overwrite bytes on which a policy decided.
 #[test]
 fn sums_where_they_belong() {
     let switch = Switch::new("vale-test");
@@ -416,8 +416,8 @@ fn sums_where_they_belong() {
     assert_eq!((got.len(), &got[0][..38]), (1, &summed(38, 6)[12..50]));
 }
 
-/// Objective: frames that wait for a rate are sent, once, when their worker pauses; those without room at the receiver
-/// are then counted.
+/// Objective: frames that wait because of a rate are sent once when their worker pauses; frames that find no room at
+/// the receiver are then counted.
 #[test]
 fn rates_let_go_of_what_waits() {
     let switch = Switch::new("vale-test");
@@ -432,10 +432,10 @@ fn rates_let_go_of_what_waits() {
     assert!(!ports[0].forwarder.is_held());
     assert_eq!(ports[1].take(), frames);
     ports[0].tx.sync();
-    assert_eq!(ports[0].tx.space(), 127, "all slots are given back");
+    assert_eq!(ports[0].tx.space(), 127, "all slots are returned");
     assert_eq!(ports[0].forwarder.pass(&mut work), PassResult::Idle);
 
-    // A full lossless receiver.
+    // With a full lossless receiver.
     let full = attach(&switch, "full", Make { lossless: true, ..Make::default() });
     set(&switch, &ports[0], CompiledPolicies { rates: vec![RateLimit::frames(1, 10)], ..CompiledPolicies::default() });
     switch.learn(0, word(mac(9)), full.id);
@@ -447,7 +447,7 @@ fn rates_let_go_of_what_waits() {
     let dropped = ports[0].sent.drops(DropReason::Rate);
     let done = full.received.counters().frames() + full.received.counters().drops(DropReason::NoRoom);
     assert_eq!(done + waiting as u64 + dropped, 100);
-    // Without a successor, it resumes, also with long frames.
+    // Without a successor, the worker resumes, also with long frames.
     set(&switch, &ports[0], CompiledPolicies { learning: false, ..CompiledPolicies::default() });
     let mut full = full;
     while ports[0].forwarder.is_held() {
@@ -459,7 +459,7 @@ fn rates_let_go_of_what_waits() {
     assert_eq!(full.take(), [frame(9, 1, 0, 250), frame(9, 1, 1, 250)]);
 }
 
-/// Objective: long frames that a filter reads as a whole, and that get a tag, all arrive.
+/// Objective: long frames that a filter reads whole and that get a tag all arrive.
 #[test]
 fn deep_filters_and_tags() {
     let switch = Switch::new("vale-test");
@@ -477,7 +477,8 @@ fn deep_filters_and_tags() {
     assert!(ports[1].take() == expected);
 }
 
-/// Objective: isolated ports reach others, but not each other; a port gets only the floods that it takes.
+/// Objective: isolated ports reach other ports, but not each other; a port gets only the classes of flooded frames that
+/// it takes.
 #[test]
 fn isolated_ports_reach_others_but_not_each_other() {
     let switch = Switch::new("vale-test");
@@ -495,7 +496,7 @@ fn isolated_ports_reach_others_but_not_each_other() {
     assert_eq!(ports[0].sent.drops(DropReason::Isolated), 1);
 }
 
-/// Objective: a storm of each class is cut off at its limit; other classes pass.
+/// Objective: flooded frames of each class are dropped above the storm limit; other classes pass.
 #[test]
 fn a_storm_is_cut_off_at_its_limit() {
     let switch = Switch::new("vale-test");
@@ -511,8 +512,8 @@ fn a_storm_is_cut_off_at_its_limit() {
     assert!((25..=26).contains(&passed) && passed as u64 + dropped == 40, "{passed} {dropped}");
 }
 
-/// Objective: addresses that move to and fro block a port with a loop guard, in both directions, by name; and no other
-/// port.
+/// Objective: addresses that move to and fro block a port with a loop guard in both directions, with the reason `Loop`,
+/// and no other port.
 #[test]
 fn addresses_to_and_fro_block_only_a_guarded_port() {
     let switch = Switch::new("vale-test");
@@ -531,11 +532,11 @@ fn addresses_to_and_fro_block_only_a_guarded_port() {
     assert_eq!(switch.policy_state(ports[1].id).unwrap().loops(), 1);
     set(&switch, &ports[1], CompiledPolicies::default());
     send(&mut ports[2], &mut work, &[frame(255, 5, 0, 60)]);
-    assert_eq!(ports[1].take().len(), 1, "without the guard it is open again");
+    assert_eq!(ports[1].take().len(), 1, "without the guard, the port is no longer blocked");
 }
 
-/// Objective: a port at its rate limit waits with the rest, in order and without loss, for as long as the rate
-/// requires; its worker may sleep until then.
+/// Objective: frames above a port's rate limit wait, in order and without loss, for as long as the rate requires; the
+/// worker may sleep until then.
 #[test]
 fn a_port_at_its_rate_limit_waits_without_loss() {
     let switch = Switch::new("vale-test");
@@ -547,7 +548,7 @@ fn a_port_at_its_rate_limit_waits_without_loss() {
     let begun = std::time::Instant::now();
     send(&mut ports[0], &mut work, &frames);
     let mut got = ports[1].take();
-    assert!((4..50).contains(&got.len()), "the burst, and what its rate allows meanwhile: {}", got.len());
+    assert!((4..50).contains(&got.len()), "expected the burst and what the rate allows meanwhile: {}", got.len());
     while got.len() < 100 {
         let nap = ports[0].forwarder.nap().unwrap();
         assert!(nap <= std::time::Duration::from_micros(26));
@@ -556,7 +557,7 @@ fn a_port_at_its_rate_limit_waits_without_loss() {
         assert!(matches!(passed, PassResult::Held | PassResult::Frames(_)), "{passed:?}");
         got.extend(ports[1].take());
     }
-    // Of 100 frames of 25 µs, four are the burst, and one more may be owed.
+    // Of 100 frames of 25 µs, four are the burst, and the bucket may be in debt by one more.
     assert!(begun.elapsed() >= std::time::Duration::from_micros(95 * 25), "{:?}", begun.elapsed());
     assert_eq!(got, frames);
     assert_eq!(ports[0].forwarder.nap(), None);

@@ -1,4 +1,4 @@
-//! The queues of a port that frames go to: those that the receiver has open, each flow to one of them.
+//! The choice of a port's queue: frames go to open queues, and each flow to one of them.
 
 use crate::common;
 
@@ -20,7 +20,7 @@ use netvale_switch::{AttachedPort, CompiledPolicies, ForwardMemory, Forwarder, P
 const QUEUES: usize = 4;
 const RECEIVER: u8 = 9;
 
-/// A queue that keeps its frames.
+/// An egress that stores its frames.
 struct Queue {
     open: AtomicBool,
     got: Mutex<Vec<Vec<u8>>>,
@@ -67,14 +67,14 @@ impl Receiver {
         switch.fdb().learn(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), self.id);
     }
 
-    /// Opens exactly these queues.
+    /// Opens these queues and closes the others.
     fn open(&self, open: &[usize]) {
         for (number, queue) in self.queues.iter().enumerate() {
             queue.open.store(open.contains(&number), Ordering::Relaxed);
         }
     }
 
-    /// The frames of each queue since the last call.
+    /// The frames that each queue got since the last call.
     fn take(&self) -> Vec<Vec<Vec<u8>>> {
         self.queues.iter().map(|queue| std::mem::take(&mut *queue.got.lock().unwrap())).collect()
     }
@@ -97,7 +97,7 @@ fn flow_and_number(frame: &[u8]) -> (u16, u16) {
     (word(34), word(42))
 }
 
-/// A program with as many rings each way.
+/// A program with one or more rings.
 struct Sender {
     tx: Vec<AppRing>,
     forwarders: Vec<Forwarder>,
@@ -140,7 +140,7 @@ impl Sender {
     }
 }
 
-/// A switch with a sender of `rings` rings and a receiver; with `policed`, frames take the path of switches with
+/// A switch with a receiver and a sender of `rings` rings. If `policed`, frames take the path of switches with
 /// policies.
 fn bed(rings: u32, policed: bool) -> (Arc<Switch>, Sender, Receiver) {
     let switch = Switch::new("vale0");
@@ -151,8 +151,8 @@ fn bed(rings: u32, policed: bool) -> (Arc<Switch>, Sender, Receiver) {
     (switch, sender, receiver)
 }
 
-/// Objective: frames from each of a sender's rings go to the open queue of that number modulo the open ones, for any
-/// set of open queues, which may change at any time; with no open queue, to the queue of that number.
+/// Objective: frames from ring *i* of a sender go to open queue *i* modulo the number of open queues, for any set of
+/// open queues, which may change at any time; if none is open, to queue *i*.
 #[test]
 fn each_ring_sends_to_its_open_queue() {
     for policed in [false, true] {
@@ -174,7 +174,7 @@ fn each_ring_sends_to_its_open_queue() {
     }
 }
 
-/// Objective: floods reach one open queue, once.
+/// Objective: a flooded frame reaches one open queue, once.
 #[test]
 fn a_flood_reaches_one_open_queue_once() {
     for policed in [false, true] {
@@ -189,7 +189,7 @@ fn a_flood_reaches_one_open_queue_once() {
 }
 
 /// Objective: frames of many flows from one ring are spread over all open queues, and no others, each flow in order on
-/// one of them, whether their destination is known, unknown, or several are in a batch.
+/// one of them, for known and unknown destinations and batches with several destinations.
 #[test]
 fn flows_are_spread_over_all_open_queues() {
     const FLOWS: u16 = 64;
@@ -224,8 +224,8 @@ fn flows_are_spread_over_all_open_queues() {
     }
 }
 
-/// Objective: frames that are not IP have no flow: they stay in the order of their sender's ring, as with netmap, on
-/// one queue.
+/// Objective: frames that are not IP have no flow and stay on one queue, in the order of their sender's ring, as with
+/// netmap.
 #[test]
 fn others_stay_in_order() {
     for policed in [false, true] {

@@ -1,4 +1,4 @@
-//! A batch to many destinations, in steps: rings of programs and of guests, and receivers with merging.
+//! Delivery of a batch in steps to many destinations: rings of programs and of guests, with and without merging.
 
 use crate::common;
 
@@ -20,7 +20,7 @@ use netvale_switch::{AttachedPort, ForwardMemory, Switch};
 
 const SLOTS: u32 = 256;
 
-/// Records how its frames were delivered.
+/// An egress that counts in which ways its frames are delivered.
 struct Counted {
     inner: Arc<dyn Egress>,
     steps: AtomicU64,
@@ -28,7 +28,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Deliveries in steps, and others, since the last call.
+    /// Number of deliveries in steps, and of others, since the last call.
     fn ways(&self) -> (u64, u64) {
         (self.steps.swap(0, Ordering::Relaxed), self.deliveries.swap(0, Ordering::Relaxed))
     }
@@ -51,12 +51,12 @@ impl Egress for Counted {
     }
 }
 
-/// A destination.
+/// A destination host.
 struct Station {
     host: u8,
     egress: Arc<Counted>,
     rx: AppRing,
-    /// A guest's seats.
+    /// The seats, if the host is a guest.
     seats: Option<Seats>,
 }
 
@@ -70,7 +70,7 @@ fn fill(seats: &Seats, mem: &Arc<PortMem>) {
     seats.fill(&GuestRings { mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of }).unwrap();
 }
 
-/// Attaches an egress, and teaches the switch the address of host `host` there.
+/// Attaches an egress as a port, and adds the address of host `host` behind it to the forwarding table.
 fn join(switch: &Arc<Switch>, host: u8, egress: Arc<dyn Egress>) {
     let id = switch
         .attach(AttachedPort { name: format!("host{host}"), egresses: vec![egress], ..AttachedPort::default() })
@@ -79,7 +79,7 @@ fn join(switch: &Arc<Switch>, host: u8, egress: Arc<dyn Egress>) {
     switch.fdb().learn(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), id);
 }
 
-/// Attaches host `host`: a guest or a program, with or without merging.
+/// Attaches host `host`: a guest or a program, with or without merging of frames (GRO).
 fn station(switch: &Arc<Switch>, host: u8, is_guest: bool, gro: bool) -> Station {
     let mem = memory();
     let (inner, seats) = if is_guest {
@@ -98,7 +98,7 @@ fn station(switch: &Arc<Switch>, host: u8, is_guest: bool, gro: bool) -> Station
 }
 
 impl Station {
-    /// Asserts that it received exactly these frames since the last call.
+    /// Asserts that the host received exactly these frames since the last call.
     fn check(&mut self, frames: &[Vec<u8>]) {
         self.rx.sync();
         let slots: Vec<_> = (0..self.rx.space()).map(|k| self.rx.slot(self.rx.at(k))).collect();
@@ -115,7 +115,7 @@ impl Station {
     }
 }
 
-/// Four guests and two programs, one of each with merging; and a sender to them.
+/// Creates four guests and two programs, one of each with merging, and a sender.
 fn stations() -> (TestPort, [Station; 6]) {
     let switch = Switch::new("vale-test");
     let sender = attach(&switch, "sender", Make { slots: SLOTS, ..Make::default() });
@@ -129,8 +129,8 @@ fn send(sender: &mut TestPort, work: &mut ForwardMemory, frames: &[Vec<u8>]) {
     sender.forward(work);
 }
 
-/// Objective: frames of one sender to guests, programs and receivers with merging take the steps together, and arrive
-/// at each in order, unchanged, and counted; also where rings have wrapped.
+/// Objective: frames of one sender to guests, programs and receivers with merging are delivered in steps together, and
+/// arrive at each in order, unchanged and counted, also after rings have wrapped around.
 #[test]
 fn frames_to_all_kinds_of_receivers_arrive_in_order() {
     let (mut sender, mut stations) = stations();
@@ -148,8 +148,8 @@ fn frames_to_all_kinds_of_receivers_arrive_in_order() {
     }
 }
 
-/// Objective: a missing guest is passed over, by name, and the others get their frames; once it is back it gets its
-/// own.
+/// Objective: frames for a missing guest are dropped with a reason, and the others get theirs; once the guest is back,
+/// it gets its frames.
 #[test]
 fn without_one_of_them() {
     let (mut sender, mut stations) = stations();
@@ -170,7 +170,7 @@ fn without_one_of_them() {
     stations.iter_mut().for_each(|station| station.check(&frames));
 }
 
-/// Objective: each receiver gets the frames that its ring has room for, and the rest is dropped there by name.
+/// Objective: each receiver gets the frames for which its ring has room, and the rest is dropped with a reason.
 #[test]
 fn each_receiver_gets_what_its_ring_has_room_for() {
     let (mut sender, mut stations) = stations();
@@ -187,7 +187,7 @@ fn each_receiver_gets_what_its_ring_has_room_for() {
     assert!(stations[5].egress.counters().drops(DropReason::NoRoom) > 0);
 }
 
-/// Objective: frames longer than a guest's buffers are delivered without steps, in one batch with shorter ones, and
+/// Objective: frames longer than a guest's buffers, in one batch with shorter ones, are delivered without steps and
 /// arrive.
 #[test]
 fn too_long_for_steps() {
@@ -201,7 +201,7 @@ fn too_long_for_steps() {
     }
 }
 
-/// An egress without steps, during whose delivery a guest's rings are taken away.
+/// An egress that does not support steps; its delivery removes a guest's rings from their seats.
 struct Stepless {
     guest: Seats,
     counters: Arc<RingCounters>,
@@ -219,8 +219,8 @@ impl Egress for Stepless {
     }
 }
 
-/// Objective: whatever a destination without steps does with the worker's time, it does not hold up the rings of the
-/// others: a guest's can be taken away, and has its frames.
+/// Objective: while a destination without steps takes the worker's time, the rings of others are not in use: a guest's
+/// rings can be removed and contain its frames.
 #[test]
 fn nobody_is_held_up() {
     let switch = Switch::new("vale-test");

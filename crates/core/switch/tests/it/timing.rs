@@ -1,4 +1,4 @@
-//! Latencies: in timed batches all frames count, with the time until they reach their destination.
+//! Latencies: in a timed batch, each frame counts with the time until it reaches its destination.
 
 use crate::common;
 
@@ -12,7 +12,7 @@ use netvale_port::link::{Link, LinkSettings};
 use netvale_switch::trace::{Trace, TraceOptions};
 use netvale_switch::{CompiledPolicies, ForwardMemory, Forwarder, PassResult, Switch};
 
-/// While it lives, one in this many batches is timed, in this process: one test at a time.
+/// A guard that sets how many batches this process times, for one test at a time.
 struct Sampling(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 fn sampling(one_of: u32) -> Sampling {
@@ -28,7 +28,7 @@ impl Drop for Sampling {
     }
 }
 
-/// Two ports, the second of which is known.
+/// Two ports; the address behind the second one is known.
 fn pair(make: Make) -> (TestPort, TestPort) {
     pair_on(&Switch::new("vale0"), make)
 }
@@ -46,7 +46,7 @@ fn send(from: &mut TestPort, frames: usize) {
     from.forward(&mut ForwardMemory::default());
 }
 
-/// The same once there is room for the frames.
+/// Like `send`, after making room for the frames.
 fn exchange(from: &mut TestPort, to: &mut TestPort, frames: usize) {
     to.take();
     send(from, frames);
@@ -56,8 +56,8 @@ fn timed(port: &TestPort) -> u64 {
     port.sent.latency().parts().iter().sum()
 }
 
-/// Objective: without timing enabled nothing is timed; with it, each frame of a batch counts, including dropped ones,
-/// and those of a traced port.
+/// Objective: nothing is timed unless timing is enabled; then each frame of a batch counts, including dropped frames
+/// and frames of a traced port.
 #[test]
 fn all_of_a_batch() {
     let _alone = sampling(0);
@@ -68,11 +68,11 @@ fn all_of_a_batch() {
     set_sampling(1);
     exchange(&mut a, &mut b, 5);
     assert_eq!(timed(&a), 5);
-    assert_eq!(timed(&b), 0, "what it gets is the sender's");
+    assert_eq!(timed(&b), 0, "received frames count for the sender");
     let sum = a.sent.latency().sum();
     let most = begun.elapsed().as_nanos() as u64;
     assert!(sum > 0 && sum <= 5 * most, "{sum} of {most}");
-    // Room for ten slots is left, and no frame more.
+    // There is room for ten frames.
     send(&mut a, 15);
     assert_eq!((timed(&a), b.take().len()), (20, 15));
     let switch = Switch::new("vale1");
@@ -86,8 +86,8 @@ fn all_of_a_batch() {
     assert_eq!(timed(&a), 20);
 }
 
-/// Objective: about one in the configured number of batches is timed, of any size; passes without a frame do not count;
-/// a higher rate takes effect soon.
+/// Objective: about one in the configured number of batches is timed, whatever their size; passes without a frame do
+/// not count; a higher rate takes effect soon.
 #[test]
 fn one_of_the_configured_number_of_batches_is_timed() {
     let _alone = sampling(10);
@@ -107,7 +107,8 @@ fn one_of_the_configured_number_of_batches_is_timed() {
     assert!(timed(&a) - before >= 47, "{} of 50 batches", timed(&a) - before);
 }
 
-/// Objective: frames that wait for room are timed until they are taken, and others without the wait.
+/// Objective: frames that wait for room are timed until they are delivered; the time of other frames does not include
+/// the wait.
 #[test]
 fn waiting_frames_are_timed_until_they_are_taken() {
     let _alone = sampling(1);
@@ -133,17 +134,17 @@ fn waiting_frames_are_timed_until_they_are_taken() {
     assert!(waited >= 3 * wait.as_nanos() as u64, "{waited}");
 }
 
-/// Passes until no frame waits.
+/// Forwards until no frame waits.
 fn finish(port: &mut TestPort) {
     let begun = Instant::now();
     let mut work = ForwardMemory::default();
     while port.forwarder.is_held() {
         port.forwarder.pass(&mut work);
-        assert!(begun.elapsed() < Duration::from_secs(10), "it waits");
+        assert!(begun.elapsed() < Duration::from_secs(10), "frames still wait");
     }
 }
 
-/// Objective: a flooded frame that waits at several ports counts once, when the last of them has it.
+/// Objective: a flooded frame that waits at several ports counts once, when the last port has got it.
 #[test]
 fn a_flooded_frame_counts_once() {
     let _alone = sampling(1);
@@ -153,7 +154,7 @@ fn a_flooded_frame_counts_once() {
     for (port, host) in [(&mut b, 2), (&mut c, 3)] {
         switch.learn(0, u64::from_le_bytes([2, 0, 0, 0, 0, host, 0, 0]), port.id);
     }
-    // Both rings are full.
+    // Fill both rings.
     for host in [2, 2, 2, 3, 3, 3] {
         assert!(a.send(&frame(host, 1, 0, 60)));
         a.forward(&mut ForwardMemory::default());
@@ -165,7 +166,7 @@ fn a_flooded_frame_counts_once() {
     a.tx.sync();
     assert!(
         matches!(a.forwarder.pass(&mut ForwardMemory::default()), PassResult::Held),
-        "four wait: two of them are one"
+        "four copies wait, two of them of one frame"
     );
     assert_eq!(timed(&a), before);
     b.take();
@@ -176,7 +177,7 @@ fn a_flooded_frame_counts_once() {
     assert_eq!((b.take().len(), c.take().len()), (2, 2));
 }
 
-/// Objective: frames that began to wait after timing was disabled do not count with an earlier batch's time.
+/// Objective: frames that begin to wait after timing was disabled are not counted with an earlier batch's time.
 #[test]
 fn frames_after_the_end_of_timing_do_not_count() {
     let _alone = sampling(1);
@@ -208,13 +209,13 @@ fn frames_held_back_are_timed_until_sent() {
     finish(&mut a);
     let all = begun.elapsed();
     assert_eq!((timed(&a), b.take().len()), (4, 4));
-    // One is the burst, one more may be owed, and the last two are sent 100 ms apart.
+    // One frame is the burst, the bucket may be in debt by one more, and the last two are sent 100 ms apart.
     let least = Duration::from_millis(100);
     let sum = Duration::from_nanos(a.sent.latency().sum());
     assert!(sum >= least && sum <= 4 * all, "{sum:?} of {all:?}");
 }
 
-/// Objective: frames put on a link are timed until they are there, and not again when they leave it.
+/// Objective: frames put on a link are timed until they are on the link, and not again when they leave it.
 #[test]
 fn frames_on_a_link_are_timed_until_there() {
     let _alone = sampling(1);

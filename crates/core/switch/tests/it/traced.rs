@@ -1,4 +1,4 @@
-//! Traces: the recorded steps of a frame are its real ones, and tracing changes nothing.
+//! Traces record the actual steps of frames, and do not change forwarding.
 
 use crate::common;
 
@@ -49,7 +49,7 @@ fn to_host_2() -> FilterProgram {
     FilterProgram::verify(&insns).unwrap()
 }
 
-/// Objective: learning, destinations and drops are recorded, in order, for frames of the port only.
+/// Objective: learning, destinations and drops are recorded in order, for frames of the traced port only.
 #[test]
 fn a_trace_tells_only_of_its_ports_frames() {
     let switch = Switch::new("vale0");
@@ -59,7 +59,7 @@ fn a_trace_tells_only_of_its_ports_frames() {
     let flood = [Step::Learned, Step::Floods, Step::To(b.id, 0), Step::To(c.id, 0)];
     assert_eq!(steps(&trace), [flood.to_vec()]);
     send(&mut b, &[frame(1, 2, 0, 60)]);
-    assert!(all(&trace).is_empty(), "of another port");
+    assert!(all(&trace).is_empty(), "the frame is another port's");
     send(&mut a, &[frame(2, 1, 7, 100), frame(1, 1, 0, 60), frame(2, 1, 8, 61)]);
     let records = all(&trace);
     let list = |n: usize| records[n].steps.list();
@@ -77,8 +77,8 @@ fn a_trace_tells_only_of_its_ports_frames() {
     assert!(all(&trace).is_empty());
 }
 
-/// Objective: drops in rings, on the way, and by policies have their names; `only_drops` leaves other frames out;
-/// frames refused before they existed are recorded, too.
+/// Objective: drops in rings, during forwarding and by policies are recorded with their reasons; `only_drops` omits
+/// other frames; slots that are refused before they are a frame are recorded, too.
 #[test]
 fn drops_are_recorded_with_their_names() {
     let switch = Switch::new("vale0");
@@ -86,7 +86,7 @@ fn drops_are_recorded_with_their_names() {
     send(&mut b, &[frame(255, 2, 0, 60)]);
     let trace = traced(&switch, "p0", OPTIONS);
     let drops = traced(&switch, "p0", TraceOptions { only_drops: true, ..OPTIONS });
-    // A ring of four slots has room for three; one of them is taken.
+    // A ring of four slots has room for three frames; one place is taken.
     for _ in 0..2 {
         send(&mut a, &[frame(2, 1, 0, 60), frame(2, 1, 0, 60)]);
     }
@@ -103,7 +103,7 @@ fn drops_are_recorded_with_their_names() {
     assert_eq!(records[0].steps.list(), [Step::Dropped(DropReason::BadLength, 1)]);
 }
 
-/// Objective: VLANs, rules and rates of policies are recorded.
+/// Objective: decisions of VLANs, filter rules and rates are recorded.
 #[test]
 fn decisions_of_policies_are_recorded() {
     let switch = Switch::new("vale0");
@@ -127,7 +127,7 @@ fn decisions_of_policies_are_recorded() {
     assert_eq!(told[1], [Step::Vlan(7), Step::Learned, Step::Unknown, Step::Floods, Step::To(b.id, 0)]);
 }
 
-/// Objective: a filter and a sampling rate select frames; records without room in the queue are counted.
+/// Objective: a filter and a sampling rate select frames; records that find no room in the queue are counted.
 #[test]
 fn a_filter_and_a_sampling_rate_select_frames() {
     let switch = Switch::new("vale0");
@@ -141,8 +141,8 @@ fn a_filter_and_a_sampling_rate_select_frames() {
     assert_eq!((short.lost(), short.lost(), filtered.lost()), (9, 0, 0));
 }
 
-/// Objective: a frame that waits for room is recorded once its end is known, with all its steps; untraced frames keep
-/// waiting as usual.
+/// Objective: a frame that waits for room is recorded, with all its steps, once it is delivered or dropped; untraced
+/// frames wait as usual.
 #[test]
 fn a_waiting_frame_is_recorded_at_its_end() {
     let switch = Switch::new("vale0");
@@ -155,12 +155,12 @@ fn a_waiting_frame_is_recorded_at_its_end() {
     (0..5).for_each(|n| assert!(a.send(&frame(2, 1, n, 60))));
     a.forward(&mut work);
     assert!(a.forwarder.is_held());
-    assert_eq!(all(&trace).len(), 3, "the fourth waits, and is not told of yet");
+    assert_eq!(all(&trace).len(), 3, "the fourth frame waits and is not recorded yet");
     assert_eq!(b.take().len(), 3);
     a.forward(&mut work);
     let taken = [Step::To(b.id, 0), Step::Waits, Step::Taken];
     assert_eq!(steps(&trace), [&taken[..], &[Step::To(b.id, 0)]]);
-    // No receiver reads, until the port counts as stalled.
+    // The receiver does not read until the port counts as stalled.
     (5..10).for_each(|n| assert!(a.send(&frame(2, 1, n, 60))));
     let begun = std::time::Instant::now();
     while steps_with(&trace, Step::Dropped(DropReason::Stalled, 1)) == 0 {
@@ -174,7 +174,7 @@ fn steps_with(trace: &Trace, step: Step) -> usize {
     steps(trace).iter().filter(|list| list.contains(&step)).count()
 }
 
-/// The policies of this number.
+/// One of the policies to choose from.
 fn policies_of(number: u8) -> Option<CompiledPolicies> {
     Some(match number {
         1 => CompiledPolicies { vlans: Some(Vlans::access(2).unwrap()), ..CompiledPolicies::default() },
@@ -187,10 +187,10 @@ fn policies_of(number: u8) -> Option<CompiledPolicies> {
     })
 }
 
-/// Frames that ports got, counters of each, and the number of recorded frames, after sending `sent` batch by batch.
+/// The frames that each port got, the counters of each port, and the number of recorded frames.
 type Outcome = (HashMap<usize, Vec<Vec<u8>>>, Vec<(Vec<(&'static str, u64)>, u64)>, usize);
 
-/// Frames of a port: destination, source, length.
+/// A port, and the frames that it sends: destination, source, length.
 type Sent = (usize, Vec<(u8, u8, usize)>);
 
 fn outcome(policies: [u8; 3], sent: &[Sent], slots: u32, by: usize, one_of: Option<u32>) -> Outcome {
@@ -221,8 +221,8 @@ fn outcome(policies: [u8; 3], sent: &[Sent], slots: u32, by: usize, one_of: Opti
 }
 
 proptest! {
-    /// Objective: with and without a trace, ports get the same frames in the same order, with the same counters; also
-    /// without room for all frames, and if only some frames of a batch are traced.
+    /// Objective: with and without a trace, ports get the same frames in the same order and have the same counters,
+    /// also if there is no room for all frames or only some frames of a batch are traced.
     #[test]
     fn a_trace_changes_nothing_for_the_ports(
         policies in prop_oneof![Just([0u8; 3]), [0u8..4, 0u8..4, 0u8..4]],
@@ -232,7 +232,8 @@ proptest! {
         ),
         one_of in 1u32..7,
     ) {
-        // Decisions of policies for one frame may hold for a later one of its batch, so batches have one frame there.
+        // Policies may apply one frame's decision to later frames of its batch, so with policies each batch has one
+        // frame.
         let has_policies = policies.iter().any(|&number| policies_of(number).is_some());
         let (slots, by) = if one_of == 1 { (16, 1) } else { (256, if has_policies { 1 } else { usize::MAX }) };
         let plain = outcome(policies, &sent, slots, by, None);

@@ -1,4 +1,4 @@
-//! Every drop reason, as a trace shows it. A new reason needs a line in [`told`]: without one, this does not compile.
+//! Every drop reason, as a trace shows it. Without a line in [`told`] for a new reason, this module does not compile.
 #![allow(unsafe_code)]
 
 use std::net::UdpSocket;
@@ -35,19 +35,19 @@ mod guard_frames;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// How a trace shows frames dropped for a reason, and how to cause the drop.
+/// How a trace shows frames dropped for a reason, and a function that causes such a drop.
 enum Told {
-    /// At the end of the frame's own line.
+    /// At the end of the frame's line.
     Frame(fn() -> Vec<TraceRecord>),
-    /// In a line without a frame, for the reason given.
+    /// In a line without a frame; the text explains why.
     Line(&'static str, fn() -> Vec<TraceRecord>),
 }
 
 use Told::{Frame, Line};
 
-const SLOTS: &str = "what a slot says is refused before there is a frame";
-const LINK: &str = "a link decides about frames that it has, long after their line";
-const DATAGRAM: &str = "a datagram that is refused holds no frame for this port";
+const SLOTS: &str = "an invalid slot is refused before it is a frame";
+const LINK: &str = "a link drops frames long after the line of the frame";
+const DATAGRAM: &str = "a refused datagram contains no frame for this port";
 
 fn told(why: DropReason) -> Told {
     match why {
@@ -105,15 +105,15 @@ fn told(why: DropReason) -> Told {
     }
 }
 
-/// Objective: a trace of drops shows every drop reason: at the end of the frame's line, or, without a frame to show, in
-/// a line of its own.
+/// Objective: a trace of drops shows every drop reason: at the end of the frame's line, or in a line of its own if
+/// there is no frame to show.
 #[test]
 fn a_trace_of_drops_shows_every_reason() {
     let wrong: Vec<_> = DropReason::ALL.iter().filter_map(|&why| differs(why)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The difference from the expected record for a reason, if any.
+/// Returns how the records for a reason differ from the expected ones, if they do.
 fn differs(why: DropReason) -> Option<String> {
     let (make, has_frame, because) = match told(why) {
         Frame(make) => (make, true, ""),
@@ -150,7 +150,7 @@ impl Bed {
         Bed { switch, a, b, trace, work: ForwardMemory::default() }
     }
 
-    /// A sender with these policies, and a known receiver.
+    /// A bed whose sender has these policies, and whose receiver's address is known.
     fn under(policies: CompiledPolicies) -> Bed {
         let bed = Bed::new();
         bed.switch.learn(0, word(2), bed.b.id);
@@ -158,7 +158,7 @@ impl Bed {
         bed
     }
 
-    /// A sender with a link.
+    /// A bed whose sender has a link.
     fn linked(words: &str, bytes: u64) -> (Bed, LinkEnd) {
         let settings =
             LinkSettings { impair: Some(words.parse().unwrap()), rates: Vec::new(), bytes, frames: None, seed: 7 };
@@ -181,7 +181,7 @@ impl Bed {
         self.told()
     }
 
-    /// Sends a frame to a port behind such a queue, again and again until there is a record.
+    /// Sends frames to a port with this egress until there is a record.
     fn to(&mut self, egress: Arc<dyn Egress>) -> Vec<TraceRecord> {
         let id = self
             .switch
@@ -191,7 +191,7 @@ impl Bed {
         until(|| self.send(&[frame(3, 1, 0, 200)]))
     }
 
-    /// The records of frames from an ingress, in place of the sender's own.
+    /// Forwards frames from an ingress in place of the sender's. Returns the records.
     fn from(&mut self, ingress: Box<dyn Ingress>) -> Vec<TraceRecord> {
         self.pass(Forwarder::new(Arc::clone(&self.switch), self.a.id, 0, ingress))
     }
@@ -302,7 +302,7 @@ fn bad_rx_buffer() -> Vec<TraceRecord> {
     bed.send(&[flood()])
 }
 
-/// A device without any space.
+/// Frames that a device refuses: `/dev/full` has no space.
 fn refused_by_a_device() -> Vec<TraceRecord> {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     Bed::new().to(Arc::new(TapEgress::new(Arc::new(OwnedFd::from(full)), Arc::default())))
@@ -317,7 +317,7 @@ fn capture_full() -> Vec<TraceRecord> {
     Bed::new().to(Arc::new(capture))
 }
 
-/// An ingress with these frames.
+/// An ingress that contains these frames.
 fn ingress_of(frames: &[Vec<u8>]) -> LoopbackIngress {
     let (egress, ingress) = loopback(frames.len()).unwrap();
     for frame in frames {
@@ -334,11 +334,11 @@ fn stalled() -> Vec<TraceRecord> {
     until(|| bed.send(&[]))
 }
 
-/// An ingress whose frames cannot stay in place, like a network interface's.
+/// An ingress whose frames cannot wait in place, like a network interface's.
 struct NoTime(LoopbackIngress);
 
 impl Ingress for NoTime {
-    // SAFETY: the frames are the inner ingress's, which is released together with this one.
+    // SAFETY: as for the inner ingress, which is released together with this one.
     unsafe fn take(&mut self, batch: &mut Batch) {
         // SAFETY: the caller's contract, passed on.
         unsafe { self.0.take(batch) }
@@ -420,7 +420,7 @@ fn link_loss() -> Vec<TraceRecord> {
     bed.pass(far_end)
 }
 
-/// An address used only by this test.
+/// A loopback address that only this test uses.
 fn local(n: u8) -> std::net::IpAddr {
     let [a, b, ..] = std::process::id().to_le_bytes();
     std::net::IpAddr::from([127, 1 | a, b, n])
@@ -440,7 +440,7 @@ fn tunnel(n: u8, remotes: &[&str]) -> Arc<Tunnel> {
     Tunnel::new(Arc::new(Endpoint::new(local(n), 4789).unwrap()), options).unwrap()
 }
 
-/// The records for a datagram from an unknown sender.
+/// The records for a datagram from an unknown VTEP.
 fn datagram(n: u8, bytes: &[u8]) -> Vec<TraceRecord> {
     let tunnel = tunnel(n, &[]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();
@@ -448,7 +448,7 @@ fn datagram(n: u8, bytes: &[u8]) -> Vec<TraceRecord> {
     Bed::new().from(Box::new(TunnelIngress::new(tunnel)))
 }
 
-/// The records for a frame whose packet was marked, although its transport does not support marks.
+/// The records for a frame whose outer packet was ECN-marked although the inner packet is not ECN-capable.
 fn marked(n: u8) -> Vec<TraceRecord> {
     let tunnel = tunnel(n, &[&local(n + 100).to_string()]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();

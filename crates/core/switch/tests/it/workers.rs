@@ -1,4 +1,4 @@
-//! Several workers forward on one switch at the same time.
+//! Tests with several workers that forward on one switch at the same time.
 
 use crate::common;
 
@@ -13,18 +13,20 @@ use netvale_switch::{ForwardMemory, PassResult, Switch};
 const SENDERS: u8 = 4;
 const FRAMES: u16 = 4000;
 const LIMIT: Duration = Duration::from_secs(240);
-/// A receiver without progress for 500 ms holds nobody back; a sender's clock may be ahead of the receiver's.
+/// Pause of the receiver from which on frames may be lost: the limit of 500 ms, less a margin for the threads'
+/// different timing.
 const STOPPED: Duration = Duration::from_millis(400);
 
-/// Objective: four workers deliver to one lossless ring together: every frame arrives exactly once, and each sender's
-/// frames arrive in order. Frames are lost only if the machine stops the receiver for long, and are counted.
+/// Objective: four workers deliver to one lossless ring at the same time: every frame arrives exactly once, and each
+/// sender's frames arrive in order. Frames are lost only if the machine stops the receiver for long; they are then
+/// counted.
 #[test]
 fn order_is_kept_and_nothing_is_lost() {
     let switch = Switch::new("vale-test");
     let make = Make { slots: 64, lossless: true, ..Make::default() };
     let mut receiver = attach(&switch, "receiver", make);
     let senders: Vec<_> = (1..=SENDERS).map(|n| (n, attach(&switch, &format!("s{n}"), make))).collect();
-    // The receiver's address is known: its frames are held back and not flooded.
+    // Learn the receiver's address, so that frames are held back and not flooded.
     switch.fdb().learn(
         u64::from_le_bytes({
             let [a, b, c, d, e, f] = mac(100);
@@ -75,7 +77,8 @@ fn order_is_kept_and_nothing_is_lost() {
     assert!(lost() == 0 || longest_pause >= STOPPED, "{} frames lost, pauses of {longest_pause:?}", lost());
 }
 
-/// Objective: ports come and go while workers forward; no worker stops, and no frame reaches a port after it has left.
+/// Objective: ports are attached and detached while workers forward; no worker stops, and no frame reaches a port after
+/// it was detached.
 #[test]
 fn ports_come_and_go_under_load() {
     let switch = Switch::new("vale-test");

@@ -1,4 +1,4 @@
-//! Half a checksum, and segments that a sender's kernel left to be cut.
+//! Partial checksums and large segments that a sender's kernel left to the network card.
 
 use netvale_wire::checksum::pseudo;
 use netvale_wire::half_summed::left_to_do;
@@ -15,8 +15,8 @@ fn segment(payload: usize, checksum: Option<u16>) -> Vec<u8> {
     frame
 }
 
-/// Objective: half a checksum is found, long segments are to be cut, and frames that are whole are left alone,
-/// whatever their length.
+/// Objective: a partial checksum is found, a long frame with one must be cut, and a complete frame needs nothing,
+/// whatever its length.
 #[test]
 fn halves() {
     let left = left_to_do(&segment(100, None), 1464, 0).unwrap();

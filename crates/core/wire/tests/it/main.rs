@@ -1,4 +1,4 @@
-//! Headers, checksums and segments.
+//! Tests of headers, checksums and segments.
 
 mod common;
 mod half_summed;

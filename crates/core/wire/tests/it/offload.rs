@@ -1,4 +1,4 @@
-//! The virtio-net header against its frame: what is accepted, and each reason to refuse.
+//! Checks of virtio-net headers against their frames: accepted headers, and each reason to refuse one.
 
 use crate::common;
 
@@ -8,7 +8,7 @@ use netvale_wire::vnet::{self, VnetForm, VnetHdr};
 use netvale_wire::{BadVnet, Gso, GsoKind, Offload, Segmenter};
 use proptest::prelude::*;
 
-/// Checks a header against a TCP/IPv4 frame of 1054 bytes after `edit` changed either.
+/// Checks a header against a TCP/IPv4 frame of 1054 bytes, after `edit` changed either of them.
 fn check_edited(edit: impl FnOnce(&mut VnetHdr, &mut Vec<u8>)) -> Result<Offload, BadVnet> {
     let mut frame = frame(GsoKind::Tcp4, false, &[7; 988]);
     assert_eq!(frame.len(), 1054);
@@ -32,7 +32,7 @@ fn a_header_that_asks_for_nothing_needs_no_frame() {
     assert_eq!(hints.check(60, &[0; 60]), Ok(Offload::None), "§5.1.6.2.2: ignored");
 }
 
-/// Objective: a checksum may end with the frame, but not a byte later (§5.1.6.2).
+/// Objective: a checksum may end at the frame's end, but not a byte later (§5.1.6.2).
 #[test]
 fn a_checksum_lies_within_the_frame() {
     let check = |csum_start, csum_offset| {
@@ -78,7 +78,7 @@ fn ecn_goes_with_tcp() {
     assert_eq!(header.check(udp.len(), &udp), Err(BadVnet::GsoType));
 }
 
-/// Objective: each reason to refuse occurs, for the fault in its name.
+/// Objective: each reason to refuse a header is returned for the fault in its name.
 #[test]
 fn each_reason_to_refuse() {
     let refused = [
@@ -111,12 +111,12 @@ fn each_reason_to_refuse() {
     }
 }
 
-/// A TCP/IPv6 frame whose destination-options header makes its headers longer than 256 bytes.
+/// Checks a TCP/IPv6 frame whose destination-options header makes its headers longer than 256 bytes.
 fn long_headers() -> Result<Offload, BadVnet> {
     check_with_extension(60, &[24, 0, 0, 0, 0, 0, 0], 200)
 }
 
-/// A TCP/IPv6 frame with a routing header that has one segment left.
+/// Checks a TCP/IPv6 frame with a routing header that has one segment left.
 fn source_route() -> Result<Offload, BadVnet> {
     check_with_extension(43, &[0, 0, 1, 0, 0, 0, 0], 8)
 }
@@ -133,7 +133,7 @@ fn check_with_extension(next: u8, body: &[u8], len: usize) -> Result<Offload, Ba
     header.check(frame.len(), &frame)
 }
 
-/// Objective: bytes behind the frame's end (the rest of a buffer) do not count as its headers.
+/// Objective: bytes behind the frame's end (the rest of a buffer) do not count as headers.
 #[test]
 fn a_prefix_longer_than_the_frame_counts_up_to_the_frame() {
     let frame = frame(GsoKind::Tcp4, false, &[7; 1000]);
@@ -175,8 +175,8 @@ fn names_and_indices_are_distinct() {
 proptest! {
     #![proptest_config(config())]
 
-    /// Objective: for any header and frame, the check ends without a panic, and an accepted offload lies within the
-    /// frame and can be segmented.
+    /// Objective: for any header and frame, the check ends without a panic, and an accepted offload is within the
+    /// frame, which can be segmented.
     #[test]
     fn what_is_accepted_lies_within_the_frame(
         flags in 0u8..4,
@@ -217,7 +217,7 @@ proptest! {
         }
     }
 
-    /// Objective: a checked header written out and checked again requests the same.
+    /// Objective: the header of a checked offload, checked again, requests the same offload.
     #[test]
     fn headers_survive_forwarding(
         kind in prop::sample::select(KINDS.to_vec()),

@@ -8,7 +8,7 @@ use netvale_wire::vnet::{VnetForm, VnetHdr};
 use netvale_wire::{FlowKey, Layers, MacAddr, Sum, arp, build, ethernet, ipv4, ipv6, tcp, udp};
 use proptest::prelude::*;
 
-/// The sum as RFC 1071 §1 defines it: words of two bytes, each carry added back immediately.
+/// Returns the sum as RFC 1071 §1 defines it: words of two bytes, with each carry added back immediately.
 fn naive(bytes: &[u8]) -> u16 {
     bytes.chunks(2).fold(0u16, |sum, word| {
         let word = u16::from_be_bytes([word[0], *word.get(1).unwrap_or(&0)]);
@@ -17,13 +17,13 @@ fn naive(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Bytes that make carries likely: random ones, and runs of ones and zeros.
+/// Generates bytes that make carries likely: random bytes, and runs of ones and zeros.
 fn any_bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![any::<u8>(), Just(0xff), Just(0)];
     prop::collection::vec(byte, 0..max)
 }
 
-/// The addresses of a frame exchanged, and its ports: the other direction of its flow.
+/// Returns a frame with addresses and ports exchanged: the other direction of its flow.
 fn reversed(frame: &[u8]) -> Vec<u8> {
     let mut back = frame.to_vec();
     ethernet::Header::parse_mut(&mut back).unwrap().swap_addrs();
@@ -42,7 +42,8 @@ proptest! {
         prop_assert_eq!(Sum::of(&bytes).fold(), naive(&bytes));
     }
 
-    /// Objective: pieces of any lengths, including odd ones, sum like the whole, one after the other or as subtotals.
+    /// Objective: pieces of any lengths, including odd ones, have the same sum as the whole, whether they are added one
+    /// after the other or as subtotals.
     #[test]
     fn pieces_sum_like_the_whole(pieces in prop::collection::vec(any_bytes(70), 0..6)) {
         let whole = naive(&pieces.concat());
@@ -53,7 +54,7 @@ proptest! {
         prop_assert_eq!(subtotal(front).append(subtotal(back)).fold(), whole);
     }
 
-    /// Objective: an updated checksum verifies, as a computed one does (RFC 1624 §3).
+    /// Objective: an updated checksum is correct, like a computed one (RFC 1624 §3).
     #[test]
     fn updated_checksums_verify(mut bytes in any_bytes(40), at in any::<prop::sample::Index>(), new in any::<u32>()) {
         bytes.resize(bytes.len() / 2 * 2 + 4, 1);
@@ -64,7 +65,7 @@ proptest! {
         let after32 = update32(before, old, new);
         let high = update16(before, (old >> 16) as u16, (new >> 16) as u16);
         prop_assert_eq!(after32, update16(high, old as u16, new as u16));
-        // Zero and all ones are the same number; the result depends on the path.
+        // Zero and all ones are the same number; either may result.
         let verified = Sum::of(&bytes).add_u16(after32).fold();
         prop_assert!(verified == 0xffff || (verified == 0 && bytes.iter().all(|&byte| byte == 0)));
     }
@@ -83,7 +84,7 @@ proptest! {
         prop_assert_eq!(pseudo_v6(v6[0].into(), v6[1].into(), protocol, long).fold(), naive(&bytes));
     }
 
-    /// Objective: no bytes make a parser panic, and its results lie within them.
+    /// Objective: no bytes make a parser panic, and its results are within the bytes.
     #[test]
     fn parsers_take_any_bytes(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
@@ -112,7 +113,8 @@ proptest! {
         }
     }
 
-    /// Objective: frames that look like IP pass the first checks, and still no result lies outside and nothing panics.
+    /// Objective: frames that begin like IP, and thus pass the first checks, cause no panic and no result outside the
+    /// frame.
     #[test]
     fn damaged_ip_frames_are_parsed_or_refused(
         v6 in any::<bool>(),
@@ -135,7 +137,7 @@ proptest! {
             prop_assert!(ip.is_none_or(|ip| l3 < ip.l4 && ip.l4 <= bytes.len()));
         }
         FlowKey::new([1, 2]).hash(&bytes);
-        // Refreshing either fails or leaves a datagram with a checksum.
+        // The refresh fails, or leaves a datagram with a checksum.
         let mut refreshed = bytes.clone();
         if build::refresh_udp_checksum(&mut refreshed).is_ok() {
             let l4 = Layers::parse(&refreshed).unwrap().ip.unwrap().l4;
@@ -143,7 +145,7 @@ proptest! {
         }
     }
 
-    /// Objective: both directions of any UDP flow hash alike, under any key.
+    /// Objective: both directions of any UDP flow have the same hash under any key.
     #[test]
     fn the_flow_hash_is_symmetric(
         key in any::<[u64; 2]>(),

@@ -1,4 +1,4 @@
-//! Segmentation and checksum completion, judged by etherparse.
+//! Segmentation and checksum completion, checked with etherparse.
 
 use crate::common;
 
@@ -9,7 +9,7 @@ use netvale_wire::segment::{Completion, complete_checksum};
 use netvale_wire::{BadVnet, Gso, GsoKind, Offload, Segmenter, Sum};
 use proptest::prelude::*;
 
-/// A segment as read by etherparse.
+/// A segment as etherparse reads it.
 struct Seen {
     ident: Option<u16>,
     tcp: Option<(u32, bool, bool, bool)>,
@@ -25,7 +25,7 @@ fn cut(frame: &[u8], gso: &Gso) -> Vec<Vec<u8>> {
     while let Some(segment) = segmenter.next_segment() {
         let part = &payload[segment.payload()];
         let frame_len = segment.frame_len();
-        // The payload's sum in two pieces, for a caller with a scattered payload.
+        // The payload is summed in two pieces, like that of a caller whose payload is scattered.
         let (one, other) = part.split_at(part.len() / 3);
         let header = segment.finish_checksum(Sum::of(one).add_bytes(other));
         segments.push([header, part].concat());
@@ -35,13 +35,13 @@ fn cut(frame: &[u8], gso: &Gso) -> Vec<Vec<u8>> {
     segments
 }
 
-/// A checksum with TCP's ambiguity removed: 0 and 0xffff are the same number in ones' complement and both may be sent.
-/// UDP sends only 0xffff.
+/// Returns the canonical form of a checksum: 0 and 0xffff are the same number in ones' complement. TCP may send both,
+/// UDP only 0xffff.
 fn not_zero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
 
-/// Reads a segment. Lengths and checksums must be right.
+/// Reads a segment, and asserts that its lengths and checksums are correct.
 fn read(bytes: &[u8]) -> Seen {
     let packet = SlicedPacket::from_ethernet(bytes).unwrap();
     let ident = match packet.net.as_ref().unwrap() {
@@ -84,7 +84,7 @@ fn read(bytes: &[u8]) -> Seen {
     Seen { ident, tcp, payload }
 }
 
-/// The checked offload of a valid frame.
+/// Returns the checked offload of a valid frame.
 fn gso_of(kind: GsoKind, bytes: &[u8], gso_size: u16) -> Gso {
     match gso_header(kind, bytes, gso_size).check(bytes.len(), bytes) {
         Ok(Offload::Gso(gso)) => gso,
@@ -95,8 +95,8 @@ fn gso_of(kind: GsoKind, bytes: &[u8], gso_size: u16) -> Gso {
 proptest! {
     #![proptest_config(config())]
 
-    /// Objective: the segments of any frame reassemble to its payload; each has right lengths and checksums; sequence
-    /// numbers and identifications are consecutive; FIN and PSH are only on the last, CWR only on the first.
+    /// Objective: the segments of any frame contain its payload; each has correct lengths and checksums; sequence
+    /// numbers and identifications are consecutive; only the last has FIN and PSH, only the first has CWR.
     #[test]
     fn segments_reassemble(
         kind in prop::sample::select(KINDS.to_vec()),
@@ -138,7 +138,7 @@ proptest! {
         prop_assert_eq!(reassembled, payload);
     }
 
-    /// Objective: a completed checksum verifies for a frame in any pieces; the streamed and the in-place form agree,
+    /// Objective: a completed checksum is correct for a frame in any pieces; the streamed and the in-place form agree,
     /// and only the checksum changes.
     #[test]
     fn completed_checksums_verify(
@@ -199,7 +199,7 @@ proptest! {
     }
 }
 
-/// The folded sum of the pseudo header, as a driver leaves it in the checksum field.
+/// Returns the folded sum of the pseudo header, as a driver stores it in the checksum field.
 fn pseudo_sum(kind: GsoKind, len: u16) -> u16 {
     let addrs = if kind.is_v4() { [SRC4, DST4].concat() } else { [SRC6, DST6].concat() };
     let words = addrs.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
@@ -207,8 +207,8 @@ fn pseudo_sum(kind: GsoKind, len: u16) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Objective: a UDP checksum of zero is stored as 0xffff, in segments and in completed frames, since zero would mean no
-/// checksum (RFC 768, RFC 8200 §8.1).
+/// Objective: a UDP checksum of zero is stored as 0xffff, in segments and in completed frames, as zero means that there
+/// is no checksum (RFC 768, RFC 8200 §8.1).
 #[test]
 fn a_zero_udp_checksum_is_stored_as_ones() {
     for kind in [GsoKind::Udp4, GsoKind::Udp6] {
@@ -227,7 +227,7 @@ fn a_zero_udp_checksum_is_stored_as_ones() {
     }
 }
 
-/// Objective: headers that changed after the check are detected, and too long ones refused.
+/// Objective: headers that changed after the check, and headers that are too long, are refused.
 #[test]
 fn headers_that_do_not_fit_the_offload_are_refused() {
     let bytes = frame(GsoKind::Tcp4, false, &[7; 1000]);
@@ -254,7 +254,7 @@ fn a_checksum_outside_the_frame_is_refused() {
     assert_eq!(frame, [7; 20]);
 }
 
-/// Objective: the longest frame of each kind passes whole.
+/// Objective: the segments of the longest frame of each kind contain its whole payload.
 #[test]
 #[cfg_attr(miri, ignore = "64 KiB of checksums take Miri minutes")]
 fn the_longest_frames_reassemble() {

@@ -1,4 +1,4 @@
-//! Checksums that a device marks as verified.
+//! Missing checksums of frames that a device marks as verified.
 
 use crate::common;
 
@@ -6,14 +6,14 @@ use common::{KINDS, frame};
 use netvale_wire::unfilled::unfilled;
 use netvale_wire::{Layers, Offload, Sum};
 
-/// Offsets of a frame's checksum, and of its transport header.
+/// Returns the offsets of a frame's checksum and of its transport header.
 fn places(bytes: &[u8], is_tcp: bool) -> (usize, usize) {
     let l4 = Layers::parse(bytes).unwrap().ip.unwrap().l4;
     (l4 + if is_tcp { 16 } else { 6 }, l4)
 }
 
-/// Objective: the offload for a frame with a zero checksum gives the right one, behind tags and before padding; a frame
-/// with a checksum, and one that needs none, are left alone.
+/// Objective: the offload for a frame with a zero checksum yields the correct checksum, also behind tags and before
+/// padding; no checksum is missing in a frame that has one or needs none.
 #[test]
 fn a_zero_checksum_gets_the_right_offload() {
     for kind in KINDS {
@@ -21,13 +21,13 @@ fn a_zero_checksum_gets_the_right_offload() {
             let mut bytes = frame(kind, vlan, &vec![7; payload]);
             let len = bytes.len();
             bytes.resize(len + padding, 0);
-            assert_eq!(unfilled(bytes.len(), &bytes), None, "it has one");
+            assert_eq!(unfilled(bytes.len(), &bytes), None, "the frame has a checksum");
             let (at, l4) = places(&bytes, kind.is_tcp());
             let right = [bytes[at], bytes[at + 1]];
             bytes[at..at + 2].fill(0);
             let found = unfilled(bytes.len(), &bytes);
             if !kind.is_tcp() && kind.is_v4() {
-                assert_eq!(found, None, "none is needed");
+                assert_eq!(found, None, "the frame needs no checksum");
                 continue;
             }
             let found = found.unwrap();
@@ -40,7 +40,7 @@ fn a_zero_checksum_gets_the_right_offload() {
     }
 }
 
-/// Objective: truncated frames, fragments, and lengths that do not fit are left alone.
+/// Objective: nothing is filled in for truncated frames, fragments, and lengths that do not fit.
 #[test]
 fn frames_that_do_not_fit_are_left_alone() {
     let mut bytes = frame(common::KINDS[0], false, &[7; 50]);
@@ -51,7 +51,7 @@ fn frames_that_do_not_fit_are_left_alone() {
     assert_eq!(unfilled(bytes.len() - 1, &bytes), None, "longer than its frame");
     let mut longer = bytes.clone();
     longer.push(1);
-    assert_eq!(unfilled(longer.len(), &longer), None, "something follows it");
+    assert_eq!(unfilled(longer.len(), &longer), None, "bytes follow the packet");
     bytes[20] |= 0x20;
     assert_eq!(unfilled(bytes.len(), &bytes), None, "a fragment");
 }

@@ -25,8 +25,8 @@ const OTHER: u32 = 70_002;
 /// The table's columns.
 const CALLERS: [u32; 4] = [0, DAEMON, OWNER, OTHER];
 
-/// A daemon with its own user. The owner has the switch `vale0` with the persistent port `vale0:a`, a pipe's end, and
-/// the persistent port `v0`.
+/// A daemon that runs as a user of its own. The owner has the switch `vale0` with the persistent port `vale0:a`, a
+/// pipe's end, and the persistent port `v0`.
 struct World {
     d: Daemon,
     port: Port,
@@ -67,7 +67,7 @@ impl World {
         "vale0:a"
     }
 
-    /// Returns the owner's port on no switch.
+    /// Returns the owner's persistent port that is on no switch.
     fn persistent(&self) -> &'static str {
         request(&self.d, OWNER, NETMAP_REQ_VALE_DETACH, "vale0:v0", &[]);
         request(&self.d, OWNER, NETMAP_REQ_VALE_NEWIF, "v0", &[]);
@@ -80,7 +80,7 @@ impl Question<'_> {
         call(&self.world.d, self.uid, method, params)
     }
 
-    /// Whether a method is executed, or fails for another reason than the caller.
+    /// Whether a method is executed, or fails for a reason other than the caller.
     fn may_call(&self, method: &str, params: Value) -> bool {
         self.call(method, params)["error"]["data"]["errno"] != libc::EACCES
     }
@@ -104,7 +104,8 @@ impl Question<'_> {
         request(&self.world.d, self.uid, reqtype, name, body).status != libc::EACCES
     }
 
-    /// Whether this user may pass a TAP: the descriptor here is not a TAP, which the daemon finds out later.
+    /// Whether this user may pass a TAP. The descriptor passed here is not a TAP, which the daemon checks after the
+    /// permission.
     fn may_hand_over(&self, switch: &str) -> bool {
         let params = AttachParams { switch: switch.into(), port: "tap:x".into(), ..AttachParams::default() };
         let dir = self.world.d.dir();
@@ -115,7 +116,7 @@ impl Question<'_> {
         !matches!(done, Err(ClientError::Refused(why)) if why.is(ErrorCode::NotPermitted))
     }
 
-    /// Whether the daemon would hand everything over. A refusal does not depend on an inquiry first.
+    /// Whether the daemon would hand everything over. A refusal does not depend on a preceding inquiry.
     fn may_succeed(&self) -> bool {
         let dir = self.world.d.dir();
         let connection = as_user(self.uid, || netvale::raw::connect_to(Some(dir)).unwrap());
@@ -131,7 +132,7 @@ impl Question<'_> {
         may
     }
 
-    /// A path in the daemon's folder, with that kind.
+    /// Returns a specification of that kind, with a path in the daemon's folder.
     fn path(&self, kind: &str) -> String {
         format!("{kind}:{}/by{}", self.world.d.dir().display(), self.uid)
     }
@@ -179,7 +180,7 @@ const ROWS: &[(&str, Ask)] = &[
         q.may_call("port.detach", json!({"switch": "vale0", "port": "a"}))
     }),
     ("`vxlan.set`, `vxlan.local` of the owner's port", |q| {
-        // It is not a tunnel, which only permitted users learn.
+        // The port is not a tunnel, which only permitted users are told.
         let port = q.world.attached();
         let may = ["vxlan.set", "vxlan.local"].map(|method| q.may_call(method, json!({"port": port})));
         assert_eq!(may[0], may[1]);
@@ -217,7 +218,7 @@ const ROWS: &[(&str, Ask)] = &[
         let mut client = as_user(q.uid, || Client::connect(dir).unwrap());
         client.subscribe(SubscribeParams::default()).unwrap();
         q.world.attached();
-        // The refusal is reported to its own user.
+        // The refusal is reported to the user whose request it was.
         client.show("vale0:nothing").unwrap_err();
         let mut told = Vec::new();
         while told.last().is_none_or(|event: &Event| event.name != EventName::RequestRefused.as_str()) {
@@ -251,7 +252,7 @@ const ROWS: &[(&str, Ask)] = &[
     }),
     ("opens the owner's port, or an end of the owner's pipe", |q| {
         q.world.persistent();
-        // The last ones are new pipes, which lie in the memory of the port in their name.
+        // The last ones are new pipes, whose memory is that of the port in their name.
         let names = [q.world.attached(), "netmap:p}1", "netmap:v0", "netmap:v0{7", "vale0:a{7"];
         let may = names.map(|name| q.may_open(name));
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");

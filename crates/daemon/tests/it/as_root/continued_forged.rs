@@ -1,4 +1,4 @@
-//! Items of a predecessor are checked like those of a stranger.
+//! A predecessor's items are checked like those of a stranger.
 
 use crate::common;
 
@@ -45,7 +45,7 @@ fn only_queues_of_that_tap_are_accepted() {
     assert!(refused("nvt0", Vec::new()).contains("0 descriptors came"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::PATH)]).contains("reading and writing"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::RDONLY)]).contains("reading and writing"));
-    assert!(refused("nvt0", vec![opened("/dev/null", rw)]).contains("no TUN device"));
+    assert!(refused("nvt0", vec![opened("/dev/null", rw)]).contains("expected an open /dev/net/tun"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", rw | nonblock)]).contains("no interface"));
     assert!(refused("nvt0", again(&one)).contains("interface nvt1, not nvt0"));
     let mixed = again(&several[..1]).into_iter().chain(again(&one)).collect();
@@ -60,7 +60,7 @@ fn only_queues_of_that_tap_are_accepted() {
     assert_eq!(Tap::restore("nvt1", false, again(&one)).unwrap().name(), "nvt1");
 }
 
-/// Serialises a state for a socket.
+/// Serialises a state as for a socket.
 fn written(state: &impl serde::Serialize) -> (serde_json::Value, Vec<OwnedFd>) {
     let (said, fds) = State::of(state).unwrap().into_parts();
     (said, Fd::take_all(fds).unwrap())
@@ -90,12 +90,12 @@ fn an_interface_refuses_substitutes_by_name() {
     let refused = |fds| go_on(fds).unwrap_err();
     let null = opened_null();
     for at in [0, 1] {
-        assert_eq!(refused(with(at, &null)), "a descriptor is none of bpf(2)");
+        assert_eq!(refused(with(at, &null)), "a descriptor is not a BPF object");
     }
-    assert_eq!(refused(with(0, &own[1])), "a map of another kind or size");
-    assert_eq!(refused(with(1, &own[0])), "a link of another kind, or to another interface");
-    assert_eq!(refused(with(1, &others[1])), "a link of another kind, or to another interface");
-    assert_eq!(refused(with(2, &own[0])), "a descriptor is no such socket");
+    assert_eq!(refused(with(0, &own[1])), "a BPF map has the wrong type or size");
+    assert_eq!(refused(with(1, &own[0])), "a BPF link has the wrong type or interface");
+    assert_eq!(refused(with(1, &others[1])), "a BPF link has the wrong type or interface");
+    assert_eq!(refused(with(2, &own[0])), "a descriptor is not a socket of the expected family");
     let with_barrier = |numbers: serde_json::Value, more: usize| {
         let mut said = said.clone();
         said["barrier"] = numbers;
@@ -104,7 +104,7 @@ fn an_interface_refuses_substitutes_by_name() {
         state.and_then(|state| Nic::restore(a.interface().clone(), a.mode(), false, state)).map(drop).unwrap_err()
     };
     assert!(with_barrier(serde_json::json!([3]), 1).to_string().contains("invalid length 1"));
-    assert_eq!(with_barrier(serde_json::json!([3, 4]), 2).to_string(), "a descriptor is none of bpf(2)");
+    assert_eq!(with_barrier(serde_json::json!([3, 4]), 2).to_string(), "a descriptor is not a BPF object");
     assert!(refused(Vec::new()).contains("is missing"));
     assert!(refused([with(0, &own[0]), with(0, &own[0])].into_iter().flatten().collect()).contains("is left over"));
     let wrong = |change: fn(&mut Interface)| {
@@ -113,13 +113,13 @@ fn an_interface_refuses_substitutes_by_name() {
         restored(interface, with(0, &own[0])).unwrap_err()
     };
     assert_eq!(wrong(|i| i.name = "nosuch0".into()), "there is no such interface");
-    assert_eq!(wrong(|i| i.index += 100), "the interface is another one now");
-    assert_eq!(wrong(|i| i.queues = 7), "a map of another kind or size");
+    assert_eq!(wrong(|i| i.index += 100), "the interface has another index now");
+    assert_eq!(wrong(|i| i.queues = 7), "a BPF map has the wrong type or size");
     queues(&a, &go_on(with(0, &own[0])).unwrap());
     assert_eq!(a.interface().program(), program);
 }
 
-/// Queues of an interface `nic` restored as `heir`.
+/// Checks queues of an interface `nic` that is restored as `heir`.
 fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, PageKind::Ordinary).unwrap().1);
     let buffers = BufferLayout { first: 0, stride: 2112, count: 400 };
@@ -132,13 +132,13 @@ fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
         let result = heir.continue_queue(number, entries, &memory, buffers, fd);
         result.err().map(|e| e.to_string()).unwrap_or_default()
     };
-    assert_eq!(refused(0, 64, opened_null()), "a descriptor is no such socket");
+    assert_eq!(refused(0, 64, opened_null()), "a descriptor is not a socket of the expected family");
     assert_eq!(refused(2, 64, socket()), "there is no such queue");
     for entries in [0, 65, 1 << 20] {
-        assert_eq!(refused(0, entries, socket()), "rings have no such number of entries");
+        assert_eq!(refused(0, entries, socket()), "invalid number of ring entries");
     }
     let again = heir.continue_queue(0, 64, &memory, buffers, socket()).unwrap();
-    assert_eq!(refused(0, 64, socket()), "a queue is continued twice");
+    assert_eq!(refused(0, 64, socket()), "a queue is restored twice");
     assert!(again.socket.receiver().is_ok());
     let larger = heir.continue_queue(1, 8192, &memory, buffers, socket()).unwrap();
     assert!(larger.socket.receiver().is_err(), "its rings are smaller");

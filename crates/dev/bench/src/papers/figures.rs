@@ -1,4 +1,4 @@
-//! The experiments: a row each, by the numbers of their documents.
+//! The documents' experiments, a row each.
 
 mod e1000;
 mod programs;
@@ -11,11 +11,11 @@ use super::table::{Column, Reading, Table, TableRow};
 /// A document whose design netvale builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// What its figures' numbers begin with.
+    /// First part of its figures' numbers.
     pub number: &'static str,
     /// Its title, and where it appeared.
     pub title: &'static str,
-    /// The machine of its figures.
+    /// The machine that it was measured on.
     pub machine: &'static str,
 }
 
@@ -43,37 +43,37 @@ pub const DOCUMENTS: &[Document] = &[
     },
 ];
 
-/// Cases of a scenario, with peers beside them.
+/// Cases of a scenario, with peers.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// The scenario.
     pub scenario: &'static str,
     /// Its variants.
     pub variants: &'static [&'static str],
-    /// Who is measured beside netvale.
+    /// The peers that are measured in turn with netvale.
     pub peers: &'static [&'static str],
-    /// Seconds that setting up one contender takes, shared out among the cases that the same set-up measures.
+    /// Seconds of set-up per contender, divided by the number of cases that one set-up measures.
     pub setup: u32,
 }
 
 /// An experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct PaperFigure {
-    /// The document's number, and its own.
+    /// Numbers of the document and of the figure: `2.1`.
     pub number: &'static str,
-    /// What it is called here.
+    /// The title here.
     pub title: &'static str,
-    /// What was measured.
+    /// What the document measured.
     pub about: &'static str,
-    /// What is different here.
+    /// Differences of the measurement here.
     pub here: &'static str,
-    /// What to see.
+    /// What the figure shows.
     pub see: &'static str,
-    /// How it is measured here.
+    /// The measurements here.
     pub runs: &'static [Run],
-    /// The figures, printed and ours.
+    /// Printed and measured values.
     pub tables: &'static [Table],
-    /// What cannot be had here, and why.
+    /// What is missing here, and why.
     pub missing: &'static [&'static str],
 }
 
@@ -85,10 +85,9 @@ impl PaperFigure {
     }
 }
 
-/// What guests are here.
-const EMULATED: &str = "Guests are emulated in software, without hardware's virtualisation, and run Linux: their own \
-    network stack and the emulation of their processor are the bound, so that only ratios to BASE compare, and what \
-    is counted a packet.";
+/// How guests run here.
+const EMULATED: &str = "Guests run Linux and are emulated in software, without hardware virtualisation. Their network \
+        stack and the emulation limit the rates, so only ratios are comparable.";
 
 const fn mpps(head: &'static str, variant: &'static str) -> Column {
     Column::of(head, variant, Reading::Mpps)
@@ -99,7 +98,7 @@ const fn by(head: &'static str, variant: &'static str, bytes: u32, reading: Read
     Column { bytes, ..Column::of(head, variant, reading) }
 }
 
-/// All of them, in order.
+/// All figures in order.
 pub const ALL: &[PaperFigure] = &[
     programs::GENERATORS_BY_CLOCK,
     programs::FORWARDED,
@@ -132,8 +131,7 @@ mod tests {
     use crate::measure::Measure;
     use crate::{rivals, scenarios};
 
-    /// Objective: each figure is of a document, has a number of its own, and names scenarios, variants and peers that
-    /// there are; each row and column of its table is measured by one of its runs.
+    /// Objective: each figure is of a document, has a number of its own, and names existing scenarios, variants and peers; each row and column of its table is measured by one of its runs.
     #[test]
     fn figures_name_what_there_is() {
         let peers: Vec<_> = rivals::all().iter().map(|peer| peer.name).collect();

@@ -42,7 +42,7 @@ use crate::scenarios::{self, Scenario};
 use crate::sys::scratch;
 use crate::{interrupt, pin, rivals};
 
-use figures::{PaperFigure, Run};
+use figures::PaperFigure;
 use kept::Kept;
 use versions::VersionTable;
 
@@ -57,7 +57,8 @@ pub struct Papers {
     #[arg(long)]
     again: bool,
 
-    /// Few short runs, to see that all works: nothing is kept, and no page is written.
+    /// Short runs of the cases whose shape is known, and of one case of every other figure: nothing is kept, and no
+    /// page is written.
     #[arg(long)]
     quick: bool,
 
@@ -82,12 +83,22 @@ pub struct Papers {
     page: PathBuf,
 }
 
-/// A figure, and what was measured of it.
+/// A figure with its results.
 pub struct FigureResults {
     /// The figure.
     pub figure: &'static PaperFigure,
-    /// Its results.
+    /// Whether it is to be measured. Others are only drawn, from earlier results.
+    is_chosen: bool,
+    /// The results so far.
     pub kept: Kept,
+}
+
+/// How the figures are measured.
+struct PapersPlan {
+    peers: Vec<Contender>,
+    plan: Plan,
+    /// Only the cases of [`shorten`].
+    quick: bool,
 }
 
 impl Papers {
@@ -114,12 +125,14 @@ impl Papers {
 struct PlanStep {
     scenario: &'static Scenario,
     case: Case,
-    run: &'static Run,
+    peers: Vec<&'static str>,
+    /// Seconds that setting up one contender takes.
+    setup: u32,
 }
 
 impl PlanStep {
     fn peers<'a>(&'a self, all: &'a [Contender]) -> impl Iterator<Item = &'a Contender> {
-        all.iter().filter(move |peer| self.run.peers.contains(&peer.name) && peer.fits(&self.case))
+        all.iter().filter(move |peer| self.peers.contains(&peer.name) && peer.fits(&self.case))
     }
 
     /// About how long it takes.
@@ -127,39 +140,64 @@ impl PlanStep {
         let contenders = 1 + self.peers(all).count() as u32;
         // Some runs are repeated, and what they wait for at their ends takes as long again.
         let runs = plan.window * 2 * plan.runs as u32;
-        contenders * (Duration::from_secs(self.run.setup.into()) + plan.warm_up + runs)
+        contenders * (Duration::from_secs(self.setup.into()) + plan.warm_up + runs)
     }
 }
 
-fn steps(figure: &PaperFigure) -> Result<Vec<PlanStep>> {
+/// The cases of a figure; `quick`: only those that show its shapes, with the contenders that these compare, or the
+/// first case if the figure has no shape.
+fn steps(figure: &PaperFigure, quick: bool) -> Result<Vec<PlanStep>> {
     let mut steps = Vec::new();
     for run in figure.runs {
         for scenario in scenarios::named(&[run.scenario.to_owned()])? {
             let cases = scenario.cases(&Measure::default()).into_iter();
             let wanted = cases.filter(|case| run.variants.contains(&case.variant.as_str()));
-            steps.extend(wanted.map(|case| PlanStep { scenario, case, run }));
+            let peers = || run.peers.to_vec();
+            steps.extend(wanted.map(|case| PlanStep { scenario, case, peers: peers(), setup: run.setup }));
         }
+    }
+    if quick {
+        shorten(figure.number, &mut steps);
     }
     Ok(steps)
 }
 
+fn shorten(figure: &str, steps: &mut Vec<PlanStep>) {
+    if shapes::of_figure(figure).next().is_none() {
+        steps.truncate(1);
+        steps.iter_mut().for_each(|step| step.peers.clear());
+        return;
+    }
+    steps.retain_mut(|step| {
+        let of_case = || shapes::of_figure(figure).filter(|shape| shape.takes(&step.case));
+        let is_wanted = of_case().next().is_some();
+        let compared: Vec<_> = of_case().flat_map(|shape| shape.contenders).collect();
+        step.peers.retain(|peer| compared.contains(&peer));
+        is_wanted
+    });
+}
+
 /// Runs the figures, or those of them that are asked for, and writes the page. Returns whether their shapes hold.
 pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
-    let figures = page::chosen(&options.numbers)?;
-    options.check(&figures)?;
-    let peers = rivals::all();
-    let measure = Measure { runs: 5, seconds: 1.0, ..Measure::default() };
-    let plan = measure.plan(options.quick)?;
+    let chosen = page::chosen(&options.numbers)?;
+    options.check(&chosen)?;
+    let measure = Measure { runs: 5, seconds: 0.5, ..Measure::default() };
+    let plan = PapersPlan { peers: rivals::all(), plan: measure.plan(options.quick)?, quick: options.quick };
     if options.list {
-        return list(&figures, &peers, plan, out).map(|()| true);
+        return plan.list(&chosen, out).map(|()| true);
     }
     let quick = options.quick.then(|| scratch("papers")).transpose()?;
     let folder = quick.as_ref().map_or(&*options.results, |quick| quick.path());
     let mut all = Vec::new();
-    for figure in figures {
-        all.push(FigureResults { figure, kept: Kept::open(folder, figure.number, options.again)? });
+    for figure in figures::ALL {
+        let is_chosen = chosen.iter().any(|one| one.number == figure.number);
+        let kept = Kept::open(folder, figure.number, options.again && is_chosen)?;
+        all.push(FigureResults { figure, is_chosen, kept });
     }
-    measure_all(&mut all, &peers, plan, out)?;
+    plan.measure(&mut all, out)?;
+    if options.quick {
+        all.retain(|one| one.is_chosen);
+    }
     let text = page::render(&all, &page::machine(), &options.versions(&all)?);
     if options.quick {
         say(out, format_args!("{text}"))?;
@@ -173,44 +211,54 @@ pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
     Ok(broken.is_empty())
 }
 
-/// Measures all that is not there; once more what was disturbed, where disturbed runs are repeated.
-fn measure_all(all: &mut [FigureResults], peers: &[Contender], plan: Plan, out: &mut dyn Write) -> Result<()> {
-    let cpus = pin::choose(&[], 2)?;
-    let _guard = interrupt::Guard::install()?;
-    let again = (plan.repeats > 0).then_some("to measure again, as other work disturbed them");
-    for about in std::iter::once("to measure").chain(again) {
-        let mut todo = Vec::new();
-        for (number, one) in all.iter().enumerate() {
-            let left = steps(one.figure)?.into_iter().filter(|step| !one.kept.has(&step.case));
-            todo.extend(left.map(|step| (number, step)));
+impl PapersPlan {
+    /// Measures the cases without results, then once more those that other work disturbed.
+    fn measure(&self, all: &mut [FigureResults], out: &mut dyn Write) -> Result<()> {
+        let cpus = pin::choose(&[], 2)?;
+        let _guard = interrupt::Guard::install()?;
+        let again = (self.plan.repeats > 0).then_some("to measure again, as other work disturbed them");
+        for about in std::iter::once("to measure").chain(again) {
+            let todo = self.left(all)?;
+            if todo.is_empty() {
+                continue;
+            }
+            let time: Duration = todo.iter().map(|(_, step)| step.time(&self.peers, self.plan)).sum();
+            say(out, format_args!("{} cases {about}, about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
+            let contenders = todo.iter().map(|(_, step)| 1 + step.peers(&self.peers).count());
+            let progress = Progress::new((contenders.sum::<usize>() * self.plan.runs) as u64);
+            // Contenders that can measure the next case, too, are set up once.
+            let mut held = HeldSessions::default();
+            for (number, step) in todo {
+                let ours = step.scenario.ours();
+                let contenders: Vec<&Contender> = std::iter::once(&ours).chain(step.peers(&self.peers)).collect();
+                let lines = run_next(&step.case, &contenders, &mut held, false, &cpus, self.plan, &progress)?;
+                all[number].kept.add(&step.case, lines)?;
+            }
         }
-        if todo.is_empty() {
-            continue;
-        }
-        let time: Duration = todo.iter().map(|(_, step)| step.time(peers, plan)).sum();
-        say(out, format_args!("{} cases {about}, about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
-        let contenders = todo.iter().map(|(_, step)| 1 + step.peers(peers).count());
-        let progress = Progress::new((contenders.sum::<usize>() * plan.runs) as u64);
-        // Those that can measure the next case, too, are set up once.
-        let mut held = HeldSessions::default();
-        for (number, step) in todo {
-            let ours = step.scenario.ours();
-            let contenders: Vec<&Contender> = std::iter::once(&ours).chain(step.peers(peers)).collect();
-            let lines = run_next(&step.case, &contenders, &mut held, false, &cpus, plan, &progress)?;
-            all[number].kept.add(&step.case, lines)?;
-        }
+        Ok(())
     }
-    Ok(())
+
+    /// The cases without undisturbed results, each with the number of its figure in `all`.
+    fn left(&self, all: &[FigureResults]) -> Result<Vec<(usize, PlanStep)>> {
+        let mut left = Vec::new();
+        for (number, one) in all.iter().enumerate().filter(|(_, one)| one.is_chosen) {
+            let steps = steps(one.figure, self.quick)?.into_iter().filter(|step| !one.kept.has(&step.case));
+            left.extend(steps.map(|step| (number, step)));
+        }
+        Ok(left)
+    }
+
+    fn list(&self, figures: &[&PaperFigure], out: &mut dyn Write) -> Result<()> {
+        let mut total = Duration::ZERO;
+        for figure in figures {
+            let time: Duration = steps(figure, self.quick)?.iter().map(|step| step.time(&self.peers, self.plan)).sum();
+            total += time;
+            say(out, format_args!("{:5} {:3} min  {}", figure.number, time.as_secs().div_ceil(60), figure.title))?;
+        }
+        say(out, format_args!("all   {:3} min", total.as_secs().div_ceil(60)))
+    }
 }
 
 fn say(out: &mut dyn Write, line: std::fmt::Arguments<'_>) -> Result<()> {
     writeln!(out, "{line}").map_err(BenchError::io("writing"))
-}
-
-fn list(figures: &[&PaperFigure], peers: &[Contender], plan: Plan, out: &mut dyn Write) -> Result<()> {
-    for figure in figures {
-        let time: Duration = steps(figure)?.iter().map(|step| step.time(peers, plan)).sum();
-        say(out, format_args!("{:5} {:3} min  {}", figure.number, time.as_secs().div_ceil(60), figure.title))?;
-    }
-    Ok(())
 }

@@ -17,17 +17,21 @@ const PLOTS: &str = "plots/papers";
 /// Its text.
 pub fn render(all: &[FigureResults], machine: &str, versions: &VersionTable) -> String {
     let mut text = format!(
-        "# The papers' figures\n\nnetvale builds what four documents describe. Here are their experiments: the values \
-         that they print, and what `netvale-bench papers` measured on {machine}. Medians of runs that were taken in \
-         turn, `[min – max]` behind them, \\* where other work on the machine disturbed a run; × is the ratio to the \
-         first row's, in the paper and here. A dash: not printed, or not measured.\n"
+        "# The papers' figures\n\nnetvale implements the designs of four documents. This page repeats their \
+         experiments: each table has the printed values (paper) and those that `netvale-bench papers` measured on \
+         {machine} (here). Measured values are medians of five interleaved runs, with the smallest and the largest in \
+         brackets; \\* marks values that other work on the machine disturbed. × is the ratio to the table's base row, \
+         within the paper and within the measurement. A dash means: not printed, or not measured.\n"
     );
     for document in DOCUMENTS {
         let mut figures = all.iter().filter(|one| one.figure.document() == document).peekable();
         if figures.peek().is_none() {
             continue;
         }
-        text.push_str(&format!("\n## {}. {}\n\nThere: {}.\n", document.number, document.title, document.machine));
+        text.push_str(&format!(
+            "\n## {}. {}\n\nMeasured there on: {}.\n",
+            document.number, document.title, document.machine
+        ));
         figures.for_each(|one| text.push_str(&section(one.figure, &one.kept, versions)));
     }
     text
@@ -47,15 +51,15 @@ fn section(figure: &PaperFigure, kept: &Kept, versions: &VersionTable) -> String
     }
     text.push_str(&format!("{see}\n"));
     for (shape, holds) in shapes::judged(number, kept) {
-        let word = if holds { "Holds here" } else { "**Does not hold here**" };
-        text.push_str(&format!("\n{word}: {}\n", shape.says));
+        let word = if holds { "Confirmed" } else { "**Not confirmed**" };
+        text.push_str(&format!("\n{word}: {}.\n", shape.says));
     }
     let skipped = kept.skipped();
     let missing = figure.missing.iter().map(|line| format!("- {line}\n"));
     let skipped = skipped.iter().map(|(who, why)| format!("- {who}: {}\n", why.replace('\n', " ")));
     let lines: String = missing.chain(skipped).collect();
     if !lines.is_empty() {
-        text.push_str(&format!("\nNot here:\n\n{lines}"));
+        text.push_str(&format!("\nMissing:\n\n{lines}"));
     }
     text
 }
@@ -121,6 +125,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let open = |figure: &'static PaperFigure| FigureResults {
             figure,
+            is_chosen: true,
             kept: Kept::open(folder.path(), figure.number, false).expect("none yet"),
         };
         let all: Vec<_> = ALL.iter().map(open).collect();

@@ -1,80 +1,124 @@
 //! The shapes that figures have wherever they are measured: each is a sentence, and whether it holds.
 
 use super::kept::{Kept, Value};
+use crate::case::Case;
 
-/// What is counted beside figures of guests.
+/// Name of the count of exits or register accesses per packet, beside rates of guests.
 const EXITS: &str = "exits_each";
 
-/// A shape of a figure.
+/// A shape of a figure: an order of contenders, or of batches.
 pub struct FigureShape {
-    /// The figure's number.
+    /// Number of the figure.
     pub figure: &'static str,
-    /// What holds.
+    /// The shape as a sentence.
     pub says: &'static str,
-    /// Whether it does; `None` where it was not measured.
-    pub holds: fn(&Kept) -> Option<bool>,
+    /// The variant that shows it.
+    pub variant: &'static str,
+    /// The contenders that it compares, in order.
+    pub contenders: &'static [&'static str],
+    order: Order,
 }
 
-/// All of them.
+/// What rises or falls.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// Exits or register accesses per packet fall from each contender to the next.
+    ExitsFall,
+    /// Rates rise from each contender to the next.
+    RateRises,
+    /// The first contender's rate is higher with the second batch than with the first.
+    RateRisesWithBatch(u32, u32),
+}
+
+/// All shapes.
 pub const ALL: &[FigureShape] = &[
     FigureShape {
         figure: "1.2",
-        says: "A program on netmap's rings forwards more than the kernel's bridge.",
-        holds: |kept| Some(rate(kept, "bridge", "netvale")? > rate(kept, "bridge", "linux-bridge")?),
+        says: "a program on netmap's rings forwards more than the kernel's bridge",
+        variant: "bridge",
+        contenders: &["linux-bridge", "netvale"],
+        order: Order::RateRises,
     },
     FigureShape {
         figure: "2.1",
-        says: "A packet takes fewer exits with the status block than in BASE.",
-        holds: |kept| falls(kept, "udp-small-tap", &["netvale-base", "netvale-csb"]),
+        says: "a packet takes fewer exits with the status block than in BASE",
+        variant: "udp-small-tap",
+        contenders: &["netvale-base", "netvale-csb"],
+        order: Order::ExitsFall,
     },
     FigureShape {
         figure: "2.3",
-        says: "Between guests, too, a packet takes fewer exits with the status block than in BASE.",
-        holds: |kept| falls(kept, "udp-small-between-2cpus", &["netvale-base", "netvale-csb"]),
+        says: "a packet between guests takes fewer exits with the status block than in BASE",
+        variant: "udp-small-between-2cpus",
+        contenders: &["netvale-base", "netvale-csb"],
+        order: Order::ExitsFall,
     },
     FigureShape {
         figure: "2.4",
-        says: "A packet takes fewer register accesses with Send Combining than in BASE, and fewer still with the \
-            status block.",
-        holds: |kept| falls(kept, "played", &["netvale-base", "netvale-sc", "netvale"]),
+        says: "a packet takes fewer register accesses with Send Combining than in BASE, and fewer still with the \
+            status block",
+        variant: "played",
+        contenders: &["netvale-base", "netvale-sc", "netvale"],
+        order: Order::ExitsFall,
     },
     FigureShape {
         figure: "2.4",
-        says: "Without a guest's stack around the driver, the status block is faster than BASE.",
-        holds: |kept| Some(rate(kept, "played", "netvale")? > rate(kept, "played", "netvale-base")?),
+        says: "without a guest's stack, the status block is faster than BASE",
+        variant: "played",
+        contenders: &["netvale-base", "netvale"],
+        order: Order::RateRises,
     },
     FigureShape {
         figure: "3.4",
-        says: "ptnet's rate grows with the burst.",
-        holds: |kept| {
-            let of = |burst| kept.values("pktgen", "netvale").find(|value| value.case.batch == burst);
-            Some(of(50)?.median > of(1)?.median)
-        },
+        says: "ptnet's rate grows with the burst",
+        variant: "pktgen",
+        contenders: &["netvale"],
+        order: Order::RateRisesWithBatch(1, 50),
     },
 ];
 
-/// Those of a figure that were measured, and whether they hold.
+impl FigureShape {
+    /// Whether the case is one of those that show the shape.
+    pub fn takes(&self, case: &Case) -> bool {
+        let has_batch = match self.order {
+            Order::RateRisesWithBatch(few, many) => [few, many].contains(&case.batch),
+            _ => true,
+        };
+        has_batch && case.variant == self.variant
+    }
+
+    /// Whether the shape holds; `None` if a value of it was not measured.
+    pub fn holds(&self, kept: &Kept) -> Option<bool> {
+        match self.order {
+            Order::ExitsFall => self.is_ordered(kept, |value| {
+                let exits = value.facts.iter().find(|(name, _)| name == EXITS)?.1.parse().ok();
+                exits.map(|exits: f64| -exits)
+            }),
+            Order::RateRises => self.is_ordered(kept, |value| Some(value.median)),
+            Order::RateRisesWithBatch(few, many) => {
+                let first = self.contenders.first()?;
+                let of = |batch| kept.values(self.variant, first).find(|value| value.case.batch == batch);
+                Some(of(many)?.median > of(few)?.median)
+            }
+        }
+    }
+
+    /// Whether the value that `of` returns rises from each contender to the next.
+    fn is_ordered(&self, kept: &Kept, of: impl Fn(&Value) -> Option<f64>) -> Option<bool> {
+        let value = |contender: &&str| of(&kept.values(self.variant, contender).next()?);
+        let values: Vec<f64> = self.contenders.iter().map(value).collect::<Option<_>>()?;
+        Some(values.windows(2).all(|pair| pair[1] > pair[0]))
+    }
+}
+
+/// The shapes of the figure of that number.
+pub fn of_figure(figure: &str) -> impl Iterator<Item = &'static FigureShape> {
+    ALL.iter().filter(move |shape| shape.figure == figure)
+}
+
+/// The shapes of a figure that were measured, and whether they hold.
 pub fn judged<'a>(figure: &'a str, kept: &'a Kept) -> impl Iterator<Item = (&'static FigureShape, bool)> + 'a {
-    let of = ALL.iter().filter(move |shape| shape.figure == figure);
-    of.filter_map(|shape| Some((shape, (shape.holds)(kept)?)))
-}
-
-fn value(kept: &Kept, variant: &str, contender: &str) -> Option<Value> {
-    kept.values(variant, contender).next()
-}
-
-fn rate(kept: &Kept, variant: &str, contender: &str) -> Option<f64> {
-    value(kept, variant, contender).map(|value| value.median)
-}
-
-/// Whether exits a packet, or register accesses, fall from each contender to the next.
-fn falls(kept: &Kept, variant: &str, contenders: &[&str]) -> Option<bool> {
-    let count = |contender: &&str| {
-        let value = value(kept, variant, contender)?;
-        value.facts.iter().find(|(name, _)| name == EXITS)?.1.parse().ok()
-    };
-    let counts: Vec<f64> = contenders.iter().map(count).collect::<Option<_>>()?;
-    Some(counts.windows(2).all(|pair| pair[1] < pair[0]))
+    of_figure(figure).filter_map(|shape| Some((shape, shape.holds(kept)?)))
 }
 
 #[cfg(test)]
@@ -84,26 +128,35 @@ mod tests {
     use crate::record::Line;
     use crate::record::tests::sample;
 
-    /// Objective: each shape is of a figure that there is.
+    /// Objective: each shape names a figure, and a variant and contenders that this figure measures.
     #[test]
-    fn shapes_are_of_figures() {
+    fn shapes_are_of_measured_cases() {
         for shape in ALL {
-            assert!(figures::ALL.iter().any(|figure| figure.number == shape.figure), "{}", shape.figure);
+            let figure = figures::ALL.iter().find(|figure| figure.number == shape.figure).expect("a figure");
+            let run = figure.runs.iter().find(|run| run.variants.contains(&shape.variant)).expect("a variant");
+            for contender in shape.contenders {
+                assert!(*contender == "netvale" || run.peers.contains(contender), "{}: {contender}", shape.figure);
+            }
         }
     }
 
-    /// Objective: a count that falls is told from one that rises, and from one that was not measured.
+    /// Objective: falling and rising values are distinguished from each other, and from values that were not measured.
     #[test]
-    fn counts_that_fall() {
+    fn orders_are_judged() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut kept = Kept::open(folder.path(), "9.1", false).expect("none yet");
         let mut record = sample(Some("dpdk-memif"));
         record.context.insert("netvale exits_each".into(), "0.5".into());
         record.context.insert("dpdk-memif exits_each".into(), "0.25".into());
         kept.add(&record.case.clone(), vec![Line::Record(Box::new(record))]).expect("written");
-        let falls = |contenders: &[&str]| falls(&kept, "touched", contenders);
-        assert_eq!(falls(&["netvale", "dpdk-memif"]), Some(true));
-        assert_eq!(falls(&["dpdk-memif", "netvale"]), Some(false));
-        assert_eq!(falls(&["netvale", "ovs"]), None);
+        let judged = |order, contenders: &'static [&'static str]| {
+            FigureShape { figure: "9.1", says: "", variant: "touched", contenders, order }.holds(&kept)
+        };
+        assert_eq!(judged(Order::ExitsFall, &["netvale", "dpdk-memif"]), Some(true));
+        assert_eq!(judged(Order::ExitsFall, &["dpdk-memif", "netvale"]), Some(false));
+        assert_eq!(judged(Order::ExitsFall, &["netvale", "ovs"]), None);
+        assert_eq!(judged(Order::RateRises, &["dpdk-memif", "netvale"]), Some(true));
+        assert_eq!(judged(Order::RateRises, &["netvale", "dpdk-memif"]), Some(false));
+        assert_eq!(judged(Order::RateRises, &["netvale", "ovs"]), None);
     }
 }

@@ -57,7 +57,7 @@ fn a_client_before_the_daemon_is_served() {
         common::stdout(&run(dir.path(), "pkt-gen -i vale0:a -f tx -n 100"));
         common::stdout(&run(dir.path(), "stop"));
         let said = common::stderr(&daemon.output());
-        assert_eq!(said.matches("by the service manager's socket").count(), 2, "{said}");
+        assert_eq!(said.matches("on the service manager's socket").count(), 2, "{said}");
     }
     assert!(dir.path().join("attach.sock").exists() && dir.path().join("control.sock").exists());
 }
@@ -74,7 +74,7 @@ fn wrong_sockets_are_named_in_the_log() {
     common::stdout(&run(dir.path(), "stop"));
     let said = common::stderr(&daemon.output());
     for name in ["attach", "control"] {
-        let refused = |line: &&str| line.contains("is not used") && line.contains(&format!("name=\"{name}\""));
+        let refused = |line: &&str| line.contains("ignored a socket") && line.contains(&format!("name=\"{name}\""));
         assert_eq!(said.lines().filter(refused).count(), 1, "{said}");
         assert!(!dir.path().join(format!("{name}.sock")).exists());
     }

@@ -78,7 +78,7 @@ fn a_cut_capture_is_sent_up_to_the_cut() {
     std::fs::write(&cut, &bytes[..bytes.len() - 5]).expect("room");
     let output = up.run(&format!("replay {} vale0:r --speed 0 --json", cut.display()));
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("cut in the record") && stderr(&output).contains("9 whole frames"));
+    assert!(stderr(&output).contains("truncated in the record") && stderr(&output).contains("9 whole frames"));
     let sum: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the sum is printed nevertheless");
     assert_eq!(sum["frames"], 9);
     let missing = up.run("replay /nonexistent.pcap vale0:r");

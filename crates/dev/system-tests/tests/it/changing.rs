@@ -182,7 +182,7 @@ fn rules_are_read_again() {
     d.replace(&exported);
     d.hang_up("0 changes, 1 ports not touched");
     d.replace(&exported.replace("not arp", "not ip"));
-    let log = d.hang_up("'netvale apply' compile what is in words");
+    let log = d.hang_up("'netvale apply' compile expressions");
     assert!(log.contains("nothing has changed"), "{log}");
     let rules = stdout(&d.run(&["filter", "vale0:web"]));
     assert!(rules.contains("not arp"), "{rules}");

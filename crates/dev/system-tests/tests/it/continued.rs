@@ -42,7 +42,7 @@ for i in 1 2 3 4 5; do
     kill -0 $client || { echo "the connection ended"; cat "$dir/client" "$dir/log"; exit 1; }
 done
 wait $client || { cat "$dir/client"; exit 1; }
-grep -c 'continues in the place of another process' "$dir/log"
+grep -c 'took over from another process' "$dir/log"
 cat "$dir/client"
 "#;
 

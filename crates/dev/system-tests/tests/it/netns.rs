@@ -125,7 +125,11 @@ fn only_attached_taps_name_a_namespace() {
     let port = "[[port]]\nswitch = \"vale0\"\nport = \"tap:eth0\"\nnetns = \"/run/netns/web\"\n";
     std::fs::write(&file, port).unwrap();
     let output = netvale().arg("--run-dir").arg(dir.path()).arg("up").arg("--config").arg(&file).output().unwrap();
-    assert!(!output.status.success() && stderr(&output).contains("enters no network namespace"), "{}", stderr(&output));
+    assert!(
+        !output.status.success() && stderr(&output).contains("does not enter network namespaces"),
+        "{}",
+        stderr(&output)
+    );
     let output = common::run(["attach", "vale0", "null:", "--netns", "/run/netns/web"]);
     assert!(stderr(&output).contains("--netns applies to TAP ports only"), "{}", stderr(&output));
 }

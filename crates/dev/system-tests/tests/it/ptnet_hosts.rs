@@ -130,15 +130,15 @@ fn a_confused_host_does_not_bring_the_guest_down() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let hosts = [
-        (&[(2, 99)][..], "speaks version 99"),
-        (&[(0, 7)], "not ours"),
-        (&[(6, 0)], "number of tx rings makes no sense: 0"),
-        (&[(5, 9)], "number of vectors makes no sense: 9"),
-        (&[(8, 1 << 20)], "number of slots makes no sense"),
-        (&[(10, 100)], "buffer size makes no sense: 100"),
-        (&[(11, 1 << 30)], "buffers makes no sense"),
-        (&[(21, 1)], "rings makes no sense"),
-        (&[], "the host says slot 4294967295 of 64"),
+        (&[(2, 99)][..], "ptnet version 99"),
+        (&[(0, 7)], "not a ptnet device"),
+        (&[(6, 0)], "number of tx rings in the header: 0"),
+        (&[(5, 9)], "number of vectors in the header: 9"),
+        (&[(8, 1 << 20)], "number of slots in the header"),
+        (&[(10, 100)], "buffer size in the header: 100"),
+        (&[(11, 1 << 30)], "buffers in the header"),
+        (&[(21, 1)], "rings in the header"),
+        (&[], "invalid slot 4294967295 of 64"),
     ];
     let confused: Vec<Confused> = hosts.iter().map(|(change, _)| Confused::start(change)).collect();
     let (last, others) = confused.split_last().expect("hosts");

@@ -67,5 +67,5 @@ fn a_taken_name_is_refused_with_exit_code_4() {
     stdout(&up.run("attach vale0 a"));
     let again = up.run("attach vale0 a");
     assert_eq!(again.status.code(), Some(4));
-    assert!(stderr(&again).contains("has a port a already"), "{}", stderr(&again));
+    assert!(stderr(&again).contains("already has a port a"), "{}", stderr(&again));
 }

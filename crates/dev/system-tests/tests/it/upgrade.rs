@@ -176,7 +176,7 @@ fn a_daemon_goes_on_when_its_successor_fails() {
     let mut came = Came::default();
     let pid = d.pid();
     let refused = Pretender::connect(d.dir()).and_then(|pretender| pretender.hello(1000)).expect("it answers");
-    assert!(refused.status != 0 && refused.text.contains("the successor takes 1000"), "{}", refused.text);
+    assert!(refused.status != 0 && refused.text.contains("the successor expects 1000"), "{}", refused.text);
     for fails in [true, false, true, false] {
         came.read(&mut to);
         let pretender = Pretender::admitted(d.dir()).expect("it answers");

@@ -98,7 +98,7 @@ fn cables(options: &str) {
     for (device, driver) in [("vale0:down", "vale1:down"), ("vale3:up", "vale2:up")] {
         assert!(daemon.notes(driver).contains("device runs"), "{}", daemon.notes(driver));
         assert!(daemon.notes(device).contains("front end connected"), "{}", daemon.notes(device));
-        assert!(!daemon.notes(device).contains("before it"), "{}", daemon.notes(device));
+        assert!(!daemon.notes(device).contains("earlier front ends"), "{}", daemon.notes(device));
     }
 }
 
@@ -164,6 +164,6 @@ fn guests_do_not_notice() {
     let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
     assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
     for port in ["vale0:one", "vale0:two"] {
-        assert!(!daemon.notes(port).contains("before it"), "{}", daemon.notes(port));
+        assert!(!daemon.notes(port).contains("earlier front ends"), "{}", daemon.notes(port));
     }
 }

@@ -1,4 +1,4 @@
-//! The barrier: a hook that keeps the stack's frames off the wire while programs send on all queues of an interface.
+//! The barrier: a hook that drops frames of the host's stack while programs send on all queues of an interface.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -8,30 +8,30 @@ use super::{
     EXIT, LOAD_IMM64, LinkCreate, MOVE_IMM, PROG_TYPE_SCHED_CLS, TCX_EGRESS, counted, counter, insn, link, load, number,
 };
 
-/// The attached hook. Dropping it lets the stack's frames through again.
+/// The attached hook. Dropping it lets frames of the stack pass again.
 #[derive(Debug)]
 pub struct Barrier {
-    /// A map with one counter: frames kept off the wire.
+    /// A map with one counter: the number of dropped frames.
     pub(super) count: OwnedFd,
     pub(super) link: OwnedFd,
 }
 
 impl Barrier {
-    /// Attaches it to the interface `ifindex`, after all other hooks.
+    /// Attaches the hook to the interface `ifindex`, behind all other hooks.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.
     pub fn attach(ifindex: u32) -> Result<Barrier, (&'static str, Errno)> {
-        let count = counter().map_err(|e| ("make a counter", e))?;
+        let count = counter().map_err(|e| ("create a counter", e))?;
         let program = load(&count_and_drop(count.as_fd()), PROG_TYPE_SCHED_CLS, TCX_EGRESS);
-        let program = program.map_err(|e| ("load a program that keeps frames", e))?;
+        let program = program.map_err(|e| ("load the program that drops the stack's frames", e))?;
         let create = LinkCreate {
             prog_fd: number(program.as_fd()),
             target_ifindex: ifindex,
             attach_type: TCX_EGRESS,
             ..LinkCreate::default()
         };
-        let link = link(create).map_err(|e| ("attach a program that keeps the stack's frames from the wire", e))?;
+        let link = link(create).map_err(|e| ("attach the program that drops the stack's frames", e))?;
         Ok(Barrier { count, link })
     }
 
@@ -40,7 +40,7 @@ impl Barrier {
         counted(self.count.as_fd())
     }
 
-    /// The counter and the link.
+    /// Descriptors of the counter and the link.
     pub fn descriptors(&self) -> [&OwnedFd; 2] {
         [&self.count, &self.link]
     }

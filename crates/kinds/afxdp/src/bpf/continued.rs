@@ -1,4 +1,5 @@
-//! Programs, maps and links of another process of the daemon, unchanged until that process no longer needs them.
+//! Restores programs, maps and links from another process of the daemon. They stay unchanged until that process no
+//! longer needs them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,17 +15,17 @@ use super::{
 const LINK_XDP: u32 = 6;
 const LINK_TCX: u32 = 11;
 
-/// The first words of struct bpf_map_info and struct bpf_link_info.
+/// Returns the first words of struct bpf_map_info or struct bpf_link_info.
 fn words(fd: BorrowedFd<'_>) -> Result<[u32; 6], BadState> {
-    let info = info(fd).map_err(|_| BadState::new("a descriptor is none of bpf(2)"))?;
-    info.first_chunk().copied().ok_or_else(|| BadState::new("the kernel says nothing of a descriptor"))
+    let info = info(fd).map_err(|_| BadState::new("a descriptor is not a BPF object"))?;
+    info.first_chunk().copied().ok_or_else(|| BadState::new("the kernel has no information on a BPF object"))
 }
 
 impl Map {
     fn continued(fd: OwnedFd, map_type: u32, max_entries: u32) -> Result<Map, BadState> {
         let [found, _, key, value, entries, _] = words(fd.as_fd())?;
         if [found, key, value, entries] != [map_type, 4, 4, max_entries] {
-            return Err(BadState::new("a map of another kind or size"));
+            return Err(BadState::new("a BPF map has the wrong type or size"));
         }
         Ok(Map { fd, is_own: AtomicBool::new(false) })
     }
@@ -38,29 +39,29 @@ impl Barrier {
     /// Restores the barrier on the interface from the descriptors of [`Barrier::descriptors`].
     ///
     /// # Errors
-    /// [`BadState`] if they are anything else.
+    /// [`BadState`] if a descriptor is anything else.
     pub fn continued(ifindex: u32, count: OwnedFd, attached: OwnedFd) -> Result<Barrier, BadState> {
         let [found, _, key, value, entries, _] = words(count.as_fd())?;
         if [found, key, value, entries] != [MAP_TYPE_ARRAY, 4, 8, 1] {
-            return Err(BadState::new("a counter of another kind or size"));
+            return Err(BadState::new("a counter has the wrong type or size"));
         }
         link(&attached, TCX_EGRESS, ifindex)?;
         Ok(Barrier { count, link: attached })
     }
 }
 
-/// Checks that a link attaches a program there. Returns the program's id.
+/// Checks that a link attaches a program at `place` of the interface. Returns the program's ID.
 fn link(fd: &OwnedFd, place: u32, ifindex: u32) -> Result<u32, BadState> {
     let [found, _, program, _, at, attached] = words(fd.as_fd())?;
     let (kind, attached) = if place == ATTACH_XDP { (LINK_XDP, ATTACH_XDP) } else { (LINK_TCX, attached) };
     if [found, at, attached] != [kind, ifindex, place] {
-        return Err(BadState::new("a link of another kind, or to another interface"));
+        return Err(BadState::new("a BPF link has the wrong type or interface"));
     }
     Ok(program)
 }
 
 impl XdpProgram {
-    /// The map and the link.
+    /// Descriptors of the map and the link.
     pub fn descriptors(&self) -> [&OwnedFd; 2] {
         [&self.map.fd, &self.link]
     }
@@ -69,7 +70,7 @@ impl XdpProgram {
     /// Changes nothing before [`XdpProgram::own`].
     ///
     /// # Errors
-    /// [`BadState`] if they are anything else.
+    /// [`BadState`] if a descriptor is anything else.
     pub fn continued(
         ifindex: u32,
         queues: u32,
@@ -80,19 +81,19 @@ impl XdpProgram {
     ) -> Result<XdpProgram, BadState> {
         let map = Map::continued(map, MAP_TYPE_XSKMAP, queues)?;
         if number != Some(link(&attached, ATTACH_XDP, ifindex)?) {
-            return Err(BadState::new("a link of another program than the interface's"));
+            return Err(BadState::new("a BPF link does not attach the interface's program"));
         }
         Ok(XdpProgram { map, mode, link: attached, puts_tags_back: false })
     }
 
-    /// Makes it this process's own.
+    /// Makes the program this process's own, which may then change the map.
     pub fn own(&self) {
         self.map.own();
     }
 }
 
 impl Diversion {
-    /// The map and the links.
+    /// Descriptors of the map and the links.
     pub fn descriptors(&self) -> [&OwnedFd; 4] {
         let [away, back, only] = &self.links;
         [&self.rings.fd, away, back, only]
@@ -102,7 +103,7 @@ impl Diversion {
     /// nothing before [`Diversion::own`].
     ///
     /// # Errors
-    /// [`BadState`] if they are anything else.
+    /// [`BadState`] if a descriptor is anything else.
     pub fn continued(interface: u32, tap: u32, rings: u32, fds: [OwnedFd; 4]) -> Result<Diversion, BadState> {
         let [map, away, back, only] = fds;
         let rings = Map::continued(map, MAP_TYPE_ARRAY, rings)?;
@@ -112,7 +113,7 @@ impl Diversion {
         Ok(Diversion { rings, links: [away, back, only] })
     }
 
-    /// Makes them this process's own.
+    /// Makes the hooks this process's own, which may then change the map.
     pub fn own(&self) {
         self.rings.own();
     }

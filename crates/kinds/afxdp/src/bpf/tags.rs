@@ -1,5 +1,6 @@
-//! Frames with a VLAN tag beside them, put there by the sender or the driver. The program puts it back into the frame
-//! before the frame goes to its socket, if the driver reports the tag (Linux 6.8).
+//! The XDP program for frames whose VLAN tag is in their metadata, where the sender or the driver has put it. If the
+//! driver reports the tag (Linux 6.8), the program inserts it into the frame before it redirects the frame to its
+//! socket.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -11,15 +12,15 @@ use super::{
     XDP_HAS_FRAGS, insn, load_as,
 };
 
-/// The kernel's description of its types and functions (BTF).
+/// File with the kernel's type information (BTF).
 pub const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// Bound to one interface, to call its driver (`BPF_F_XDP_DEV_BOUND_ONLY`).
+/// Flag for a program that is bound to one interface and may call its driver (`BPF_F_XDP_DEV_BOUND_ONLY`).
 const DEVICE_BOUND: u32 = 1 << 6;
 
 /// Loads the program for the interface `ifindex`.
 ///
 /// # Errors
-/// The kernel's error; `OPNOTSUPP` if it has no such function.
+/// The kernel's error; `EOPNOTSUPP` if the kernel lacks the function that reports tags.
 pub(super) fn load(map: BorrowedFd<'_>, ifindex: u32) -> Result<OwnedFd, Errno> {
     let types = std::fs::read(KERNEL_TYPES).map_err(|_| Errno::OPNOTSUPP)?;
     let ask = function(&types, "bpf_xdp_metadata_rx_vlan_tag").ok_or(Errno::OPNOTSUPP)?;
@@ -34,7 +35,7 @@ pub(super) fn load(map: BorrowedFd<'_>, ifindex: u32) -> Result<OwnedFd, Errno> 
     load_as(bound, &program(map, ask))
 }
 
-/// Offsets in the program's memory: the queue's number, and the driver's report of the tag.
+/// Offsets in the program's stack: the queue's index, and the protocol and content of the reported tag.
 const QUEUE: i16 = -4;
 const KIND: i16 = -8;
 const TAG: i16 = -16;
@@ -42,8 +43,8 @@ const LOAD_HALF: u8 = 0x69;
 const STORE_HALF: u8 = 0x6b;
 
 /// `if (!map[queue]) return XDP_PASS; if (ask(ctx, &kind, &tag) == 0) { make room for the tag after the addresses, and
-/// put it there, or return XDP_DROP; } return bpf_redirect_map(&map, queue, XDP_DROP)`. The stack gets frames
-/// unchanged: it reads tags beside them.
+/// put it there, or return XDP_DROP; } return bpf_redirect_map(&map, queue, XDP_DROP)`. Frames for the stack stay
+/// unchanged, as the stack reads the metadata.
 fn program(map: BorrowedFd<'_>, ask: u32) -> Vec<u64> {
     let drop = [insn(MOVE_IMM, 0, 0, 0, DROP), insn(EXIT, 0, 0, 0, 0)];
     let redirect = redirect(map);
@@ -57,12 +58,12 @@ fn map_to(register: u8, map: BorrowedFd<'_>) -> [u64; 2] {
     [insn(LOAD_IMM64, register, PSEUDO_MAP_FD, 0, map.as_raw_fd()), insn(0, 0, 0, 0, 0)]
 }
 
-/// The address of an offset in the program's memory.
+/// Loads the address of an offset in the program's stack.
 fn address_to(register: u8, place: i16) -> [u64; 2] {
     [insn(MOVE_REG, register, STACK, 0, 0), insn(ADD_IMM, register, 0, 0, place.into())]
 }
 
-/// Keeps the context in register 6, and the queue in register 7; frames of queues outside the map go to the stack.
+/// Saves the context in register 6 and the queue in register 7. Frames of queues outside the map go to the stack.
 fn is_open(map: BorrowedFd<'_>) -> Vec<u64> {
     [
         &[insn(MOVE_REG, 6, 1, 0, 0), insn(LOAD_WORD, 7, 6, RX_QUEUE_INDEX, 0), insn(STORE_WORD, STACK, 7, QUEUE, 0)],
@@ -74,8 +75,8 @@ fn is_open(map: BorrowedFd<'_>) -> Vec<u64> {
     .concat()
 }
 
-/// Asks the driver; a frame without a tag beside it skips the next `rest` instructions. Without `CAP_PERFMON`, a
-/// program may not pass memory that it has not written.
+/// Requests the tag from the driver; a frame without a tag in its metadata skips the next `rest` instructions. The
+/// memory is written first, because without `CAP_PERFMON` a program may not pass uninitialised memory.
 fn ask_for_tag(ask: u32, rest: usize) -> Vec<u64> {
     const PSEUDO_KERNEL_FUNCTION: u8 = 2;
     const STORE_IMM: u8 = 0x62;
@@ -89,12 +90,12 @@ fn ask_for_tag(ask: u32, rest: usize) -> Vec<u64> {
     .concat()
 }
 
-/// Makes the frame four bytes longer, with its start in register 2; one without room skips the next `rest`
+/// Makes the frame four bytes longer, with its start in register 2. A frame without room skips the next `rest`
 /// instructions.
 fn make_room(rest: usize) -> Vec<u64> {
     const ADJUST_HEAD: i32 = 44;
     const JUMP_IF_GREATER: u8 = 0x2d;
-    /// Two addresses, the tag, the type.
+    /// Length of two addresses, the tag, and the Ethertype.
     const BEGIN: i32 = 18;
     let rest = rest as i16;
     vec![
@@ -110,7 +111,7 @@ fn make_room(rest: usize) -> Vec<u64> {
     ]
 }
 
-/// Moves the addresses to the frame's new start, and puts the tag after them.
+/// Moves the addresses to the frame's new start, and writes the tag behind them.
 fn put_tag() -> Vec<u64> {
     const TO_BIG_ENDIAN: u8 = 0xdc;
     let copy = |from: i16, to: i16| [insn(LOAD_WORD, 5, 2, from, 0), insn(STORE_WORD, 2, 5, to, 0)];
@@ -133,7 +134,7 @@ fn redirect(map: BorrowedFd<'_>) -> Vec<u64> {
     .concat()
 }
 
-/// The id of a kernel function (`BTF_KIND_FUNC`) in the kernel's type information (linux/btf.h).
+/// Finds the ID of a kernel function (`BTF_KIND_FUNC`) in the kernel's type information (linux/btf.h).
 fn function(types: &[u8], name: &str) -> Option<u32> {
     const FUNC: u32 = 12;
     let word = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -157,7 +158,7 @@ fn function(types: &[u8], name: &str) -> Option<u32> {
     None
 }
 
-/// Bytes after the first twelve of a type (linux/btf.h).
+/// Number of bytes of a type behind its first twelve (linux/btf.h).
 fn more(kind: u32, members: usize) -> Option<usize> {
     match kind {
         // Integers, variables, declaration tags.
@@ -175,7 +176,7 @@ fn more(kind: u32, members: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Objective: a function is found by its name, after types of other lengths; truncated information has none.
+    /// Objective: a function is found by its name behind types of other lengths, and not in truncated information.
     #[test]
     fn a_function_is_found_by_its_name() {
         let texts = b"\0one\0two\0";

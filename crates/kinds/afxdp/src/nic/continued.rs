@@ -16,40 +16,40 @@ use crate::bpf::{XdpMode, XdpProgram};
 use crate::iface::{Interface, name_of};
 use crate::socket::{BufferLayout, XdpSocket};
 
-/// Most entries of a ring.
+/// Maximum number of entries of a ring.
 const MOST_ENTRIES: u32 = 1 << 16;
 
 /// Saved state of an open interface.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NicState {
-    /// The map and the link of its program.
+    /// The map and the link of the XDP program.
     map: Fd,
     link: Fd,
-    /// The socket that keeps it promiscuous.
+    /// The socket that keeps the interface promiscuous.
     promiscuous: Fd,
-    /// Counter and link of its barrier.
+    /// Counter and link of the barrier, if there is one.
     barrier: Option<[Fd; 2]>,
 }
 
 impl Nic {
-    /// Whether the kernel still has the interface under its name. True if the kernel cannot be asked.
+    /// Whether the interface still exists under its name. True if the request fails.
     pub fn is_there(&self) -> bool {
         name_of(self.interface.index).map_or(true, |name| name.is_some_and(|name| name == self.interface.name))
     }
 
-    /// The reason for the interface's end, if it has ended: deleted, or moved to another network namespace.
+    /// Returns the reason why the interface is gone; `None` if it exists.
     pub fn gone(&self) -> Option<String> {
         let name = &self.interface.name;
         let is_gone = name_of(self.interface.index).is_ok_and(|name| name.is_none());
         is_gone.then(|| format!("interface {name} is gone: it was deleted, or moved to another network namespace"))
     }
 
-    /// Whether its driver was told to leave VLAN tags in frames.
+    /// Whether a driver was configured to leave VLAN tags in frames.
     pub fn has_told(&self) -> bool {
         self.tags.is_some()
     }
 
-    /// State for a successor.
+    /// Saves the state for a successor.
     ///
     /// # Errors
     /// The process is out of descriptors.
@@ -63,15 +63,15 @@ impl Nic {
         })
     }
 
-    /// Restores an interface with its properties at opening; `has_told` is the predecessor's [`Nic::has_told`]. Changes
-    /// nothing before [`Nic::own`].
+    /// Restores an interface. `interface` and `mode` are those at its opening; `has_told` is the predecessor's
+    /// [`Nic::has_told`]. Changes nothing before [`Nic::own`].
     ///
     /// # Errors
-    /// [`BadState`] if the interface does not exist, or the descriptors are anything else.
+    /// [`BadState`] if the interface does not exist, or a descriptor is not the expected object.
     pub fn restore(interface: Interface, mode: XdpMode, has_told: bool, state: NicState) -> Result<Arc<Nic>, BadState> {
         let found = Interface::find(&interface.name).map_err(|_| BadState::new("there is no such interface"))?;
         if found.index != interface.index {
-            return Err(BadState::new("the interface is another one now"));
+            return Err(BadState::new("the interface has another index now"));
         }
         let NicState { map, link, promiscuous, barrier } = state;
         let number = found.program();
@@ -86,21 +86,21 @@ impl Nic {
         let senders = Mutex::new(Senders::behind(barrier));
         let tags = has_told.then(|| TagsLeft::continued(interface.index));
         let (taken, freed) = Default::default();
-        // The predecessor has logged the warning already.
+        // No warning is logged: the predecessor has logged it.
         let lost_tags = LostTags::above_others(&interface, mode);
         Ok(Arc::new(Nic { interface, program, promiscuous, tags, lost_tags, taken, freed, senders }))
     }
 
-    /// Makes it this process's own.
+    /// Makes the interface's program and settings this process's own, to change and to undo.
     pub fn own(&self) {
         self.program.own();
         self.tags.iter().for_each(TagsLeft::own);
     }
 
-    /// Restores queue `number` on `memory`; its socket has `entries` entries in each ring.
+    /// Restores queue `number` on `memory`. Its socket has `entries` entries in each ring.
     ///
     /// # Errors
-    /// [`BadState`] if the queue does not exist or is in use, or the descriptor is anything else.
+    /// [`BadState`] if the queue does not exist or is in use, or the descriptor is not such a socket.
     pub fn continue_queue(
         self: &Arc<Self>,
         number: u32,
@@ -112,19 +112,19 @@ impl Nic {
         is_socket(&socket, AddressFamily::XDP)?;
         match () {
             () if number >= self.interface.queues => return Err(BadState::new("there is no such queue")),
-            () if buffers.chunk().is_none() => return Err(BadState::new("its buffers are too small")),
+            () if buffers.chunk().is_none() => return Err(BadState::new("the queue's buffers are too small")),
             () if !entries.is_power_of_two() || entries > MOST_ENTRIES => {
-                return Err(BadState::new("rings have no such number of entries"));
+                return Err(BadState::new("invalid number of ring entries"));
             }
             () => {}
         }
-        let queue = self.take(number, buffers).map_err(|_| BadState::new("a queue is continued twice"))?;
+        let queue = self.take(number, buffers).map_err(|_| BadState::new("a queue is restored twice"))?;
         Ok(OpenNicQueue { socket: XdpSocket::adopt(socket, entries, memory), queue: Arc::new(queue) })
     }
 }
 
-/// Checks that it is a socket of that family.
+/// Checks that a descriptor is a socket of this family.
 fn is_socket(fd: &OwnedFd, family: AddressFamily) -> Result<(), BadState> {
     let is_it = sockopt::socket_domain(fd) == Ok(family);
-    is_it.then_some(()).ok_or_else(|| BadState::new("a descriptor is no such socket"))
+    is_it.then_some(()).ok_or_else(|| BadState::new("a descriptor is not a socket of the expected family"))
 }

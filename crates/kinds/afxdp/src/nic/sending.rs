@@ -1,5 +1,5 @@
-//! The queues of an interface that programs send on. While they send on all, the interface is theirs: no frame of the
-//! host's stack reaches the wire past them, as with netmap.
+//! The queues of an interface on which programs send. While programs send on all queues, a barrier drops frames of the
+//! host's stack, so that only the programs' frames reach the wire, as with netmap.
 
 use std::sync::{Arc, PoisonError};
 
@@ -9,22 +9,22 @@ use rustix::io::Errno;
 use super::{Nic, NicError, refused};
 use crate::bpf::barrier::Barrier;
 
-/// The queues that programs send on.
+/// The queues on which programs send.
 #[derive(Debug, Default)]
 pub(super) struct Senders {
     queues: Vec<u32>,
-    /// Attached while these are all queues.
+    /// Attached while programs send on all queues.
     barrier: Option<Barrier>,
 }
 
 impl Senders {
-    /// Starts without queues, with another process's barrier.
+    /// Creates it without queues, with another process's barrier.
     pub(super) fn behind(barrier: Option<Barrier>) -> Senders {
         Senders { queues: Vec::new(), barrier }
     }
 }
 
-/// A queue that a program sends on, until dropped.
+/// A program's claim to send on a queue, until dropped.
 #[derive(Debug)]
 pub struct SendClaim {
     nic: Arc<Nic>,
@@ -35,7 +35,7 @@ impl Nic {
     /// Registers that a program sends on a queue.
     ///
     /// # Errors
-    /// [`NicError`] if the stack's frames cannot be kept off the wire on a kernel that supports it (Linux 6.6).
+    /// [`NicError`] if the barrier cannot be attached on a kernel that supports it (Linux 6.6).
     pub fn send_on(self: &Arc<Self>, queue: u32) -> Result<SendClaim, NicError> {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         senders.queues.push(queue);
@@ -55,13 +55,13 @@ impl Nic {
         Ok(sending)
     }
 
-    /// Number of the host stack's frames kept off the wire; `None` without a barrier.
+    /// Number of frames of the host's stack that the barrier dropped; `None` without a barrier.
     pub fn kept(&self) -> Option<u64> {
         let senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         senders.barrier.as_ref().map(Barrier::dropped)
     }
 
-    /// Counter and link of the barrier; `None` without one.
+    /// Descriptors of the barrier's counter and link; `None` without a barrier.
     ///
     /// # Errors
     /// The process is out of descriptors.

@@ -1,4 +1,4 @@
-//! Keeps VLAN tags in frames while an interface is open: AF_XDP does not see tags beside a frame.
+//! Keeps VLAN tags in frames while an interface is open: AF_XDP does not see a tag in a frame's metadata.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,30 +8,31 @@ use super::NicError;
 use crate::bpf::XdpMode;
 use crate::iface::{self, Interface, TagOffload};
 
-/// A driver that passes on frames as the far end's stack left them, possibly with a tag beside them. It reports that
-/// tag (Linux 6.8).
+/// A driver that receives frames as the far end's stack sent them, possibly with a tag in their metadata. It reports
+/// that tag (Linux 6.8).
 const VETH: &str = "veth";
 
-/// A driver made to leave tags in frames until this is dropped; for a veth, the far end's driver, made to put them in.
+/// A driver that is configured to leave tags in frames until this is dropped; for a veth, the far end's driver,
+/// configured to insert them.
 #[derive(Debug)]
 pub(super) struct TagsLeft {
     ifindex: u32,
     is_own: AtomicBool,
 }
 
-/// The tags that a veth's far end leaves beside frames, if the kernel does not report them.
+/// What a veth's far end does with tags, if the kernel does not report tags in metadata.
 #[derive(Debug)]
 pub(super) enum VethEnd {
-    /// It never leaves any there.
+    /// It inserts tags into frames by itself.
     Never,
-    /// It was configured to leave none there.
+    /// It was configured to insert tags into frames.
     Told(TagsLeft),
-    /// It is in another network namespace: they may be lost.
+    /// It is in another network namespace, or refuses: tags may be lost.
     Elsewhere,
 }
 
-/// Drivers of interfaces that get frames from other interfaces. The stack has removed the tags by then, and a program
-/// in the stack does not see them.
+/// Drivers of interfaces that get frames from other interfaces. The stack removes tags before, and an XDP program in
+/// the stack does not see them.
 const ABOVE_OTHERS: [&str; 6] = ["bridge", "bonding", "team", "macvlan", "ipvlan", "openvswitch"];
 
 /// The reason why VLAN tags of received frames are lost.
@@ -39,27 +40,27 @@ const ABOVE_OTHERS: [&str; 6] = ["bridge", "bonding", "team", "macvlan", "ipvlan
 pub enum LostTags {
     /// The kernel is older than Linux 6.8.
     #[error(
-        "VLAN tags that its other end's stack leaves beside frames are lost, as this kernel is older than Linux 6.8: \
-         'ethtool -K INTERFACE txvlan off' at that end has it put them in"
+        "VLAN tags that the far end leaves in the frames' metadata are lost, because this kernel is older than Linux \
+         6.8: 'ethtool -K INTERFACE txvlan off' at the far end keeps them in the frames"
     )]
     FarEnd,
     /// The interface is a bridge, a bond, or similar.
     #[error(
-        "frames come without their VLAN tags, which the kernel takes out before it hands them to such an interface: \
-         attach those below it, or a TAP that is a port of it"
+        "frames come without their VLAN tags, which the kernel removes before frames reach such an interface: attach \
+         the interfaces below it, or a TAP that is a port of it"
     )]
     AboveOthers,
 }
 
 impl LostTags {
-    /// Whether tags are lost because frames arrive through other interfaces.
+    /// Returns [`LostTags::AboveOthers`] if tags are lost because frames arrive through other interfaces.
     pub(super) fn above_others(interface: &Interface, mode: XdpMode) -> Option<LostTags> {
         let is_above = || iface::driver(&interface.name).is_some_and(|driver| ABOVE_OTHERS.contains(&driver.as_str()));
         (mode == XdpMode::Generic && is_above()).then_some(LostTags::AboveOthers)
     }
 }
 
-/// Whether the program must put tags back into frames.
+/// Whether the program must insert tags from metadata into frames.
 pub(super) fn are_beside(interface: &Interface) -> bool {
     is_veth(&interface.name)
 }
@@ -69,7 +70,7 @@ fn is_veth(name: &str) -> bool {
 }
 
 impl VethEnd {
-    /// Makes the far end put tags into its frames.
+    /// Configures the far end to insert tags into its frames.
     pub(super) fn ask(interface: &Interface) -> VethEnd {
         match iface::far_end(interface.index) {
             Some(name) if !iface::has_offload(&name, TagOffload::Sent) => VethEnd::Never,
@@ -86,7 +87,7 @@ impl TagsLeft {
         TagsLeft { ifindex: interface.index, is_own: AtomicBool::new(true) }
     }
 
-    /// Makes the driver leave tags in frames. `None`: it removes none.
+    /// Configures the driver to leave tags in frames. `None` if it does not remove tags.
     ///
     /// # Errors
     /// [`NicError::Tags`] if the driver refuses.
@@ -100,7 +101,7 @@ impl TagsLeft {
         Ok(Some(TagsLeft::of(interface)))
     }
 
-    /// A driver configured by another process, which may still need that.
+    /// A driver that another process configured and may still need.
     pub(super) fn continued(ifindex: u32) -> TagsLeft {
         TagsLeft { ifindex, is_own: AtomicBool::new(false) }
     }

@@ -1,4 +1,4 @@
-//! The controller as a driver sees it.
+//! Tests of the controller as a driver sees it.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn up(e: &mut E1000) {
 }
 
 /// Objective: after a reset, registers have the manual's values, and the link is down until the driver sets it up,
-/// which is a cause.
+/// which sets a cause.
 #[test]
 fn registers_have_the_manuals_values_after_a_reset() {
     let mut e = card();
@@ -37,12 +37,12 @@ fn registers_have_the_manuals_values_after_a_reset() {
     e.write(CTRL, CTRL_RST | CTRL_SLU);
     let zero = [TDT, TDLEN, IMS, RCTL, TCTL, RA.start + 8, ICR];
     assert_eq!(zero.map(|at| e.read(at)), [0; 7]);
-    assert_eq!(e.read(CTRL) & CTRL_RST, 0, "it has cleared itself");
-    assert_eq!(e.read(RA.start), 0x0100_0002, "the address is loaded again");
+    assert_eq!(e.read(CTRL) & CTRL_RST, 0, "the reset bit must clear itself");
+    assert_eq!(e.read(RA.start), 0x0100_0002, "the address must be loaded again");
 }
 
-/// Objective: writing the tail sends packets; written-back descriptors are a cause, immediately or after the delay; an
-/// empty ring is another.
+/// Objective: writing the tail sends packets; descriptors written back set a cause, immediately or after the delay; an
+/// empty ring sets another.
 #[test]
 fn writing_the_tail_sends_packets() {
     let mut e = card();
@@ -65,8 +65,8 @@ fn writing_the_tail_sends_packets() {
     assert_eq!((e.read(0x4080), e.read(0x40f8)), (1, 1));
 }
 
-/// Objective: received frames fill descriptors; few left is a cause once, an empty ring another; buffers have RCTL's
-/// sizes.
+/// Objective: received frames fill descriptors; few remaining descriptors set a cause once, and an empty ring sets
+/// another; buffers have the sizes in RCTL.
 #[test]
 fn received_frames_fill_descriptors() {
     let mut e = card();
@@ -94,7 +94,7 @@ fn received_frames_fill_descriptors() {
     assert_eq!((e.rx_buffer(), e.rx_crc()), (4096, 0));
 }
 
-/// Objective: small frames do not wait for the delay timers; others do.
+/// Objective: small frames are reported without delay, others after the delay timers.
 #[test]
 fn small_frames_do_not_wait_for_the_delay() {
     let mut e = card();
@@ -117,7 +117,7 @@ fn small_frames_do_not_wait_for_the_delay() {
     assert!(received(&mut e));
 }
 
-/// Objective: any access changes nothing but registers, without a panic, and a reset restores them.
+/// Objective: no register access panics, and a reset restores the registers.
 #[test]
 fn no_access_changes_more_than_registers() {
     let mut e = card();

@@ -1,18 +1,18 @@
-//! A user-space driver of the card: for a card on a guest's bus or, given access to the registers, in a guest's place.
+//! A user-space driver for the card: on a guest's PCI bus or, with other access to the registers, as a simulated guest.
 //!
-//! Descriptor `i` always has buffer `i` of its ring: sending a frame is one copy and one store. The three modes
+//! Descriptor `i` always has buffer `i` of its ring, so sending a frame takes one copy and one store. Three modes
 //! ([`CardDriverOptions`]) differ in the number of register writes: one per batch, as in usual drivers; one for the
-//! next batch only after the last is sent (Send Combining, paper §4.2); or one only if the card sleeps, with the status
-//! block ([`crate::paravirt`]). The card's writes are trusted as little as a card trusts a driver's.
+//! next batch only after the last batch was sent (Send Combining, paper §4.2); or, with the status block
+//! ([`crate::paravirt`]), one only if the card sleeps. The driver checks everything that the card writes.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`ram`] | rings, buffers, status block |
-//! | [`remote`] | a card at a vfio-user socket |
-//! | [`start`] | from reset to running |
-//! | [`tx`], [`rx`] | the rings |
+//! | [`ram`] | memory of rings, buffers, status block |
+//! | [`remote`] | access to a card at a vfio-user socket |
+//! | [`start`] | reset and start of a card |
+//! | [`tx`], [`rx`] | the transmit and receive ring |
 //! | [`queues`] | the rings as a switch uses them |
-//! | [`port`] | a port with a card on the bus |
+//! | [`port`] | a port that drives a card on the bus |
 
 pub mod port;
 pub mod queues;
@@ -36,11 +36,11 @@ pub trait CardRegisters: Send + Sync {
 /// Options of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CardDriverOptions {
-    /// Descriptors of each ring: a power of two from 8 to 4,096.
+    /// Number of descriptors of each ring: a power of two from 8 to 4,096.
     pub slots: u32,
-    /// Uses a status block, if the card has one.
+    /// Whether to use a status block, if the card supports it.
     pub csb: bool,
-    /// Send Combining: packets that may wait for earlier ones to be sent. Zero turns it off.
+    /// Send Combining: maximum number of packets that wait for earlier ones to be sent; zero turns it off.
     pub combine: u32,
 }
 
@@ -50,19 +50,19 @@ impl Default for CardDriverOptions {
     }
 }
 
-/// A protocol violation by the device; it ends the connection.
+/// A protocol violation by the card, after which the card is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CardViolation {
-    /// The status block returns descriptors that the card never had.
-    #[error("the card says that it is at descriptor {0}, where it cannot be")]
+    /// The status block returns descriptors that the card did not own.
+    #[error("the card reports position {0}, which it cannot have reached")]
     Head(u32),
-    /// More bytes than a buffer has.
-    #[error("the card says that it wrote {0} bytes to a buffer")]
+    /// A descriptor reports more bytes than a buffer has.
+    #[error("the card reports {0} bytes in a buffer, more than the buffer has")]
     Length(u32),
 }
 
-/// Command of transmit descriptors: end of packet, CRC, report status.
+/// Command bits of all transmit descriptors: end of packet, insert CRC, report status.
 const COMMAND: u64 = 0b1011 << 24;
-/// Status of either descriptor: done; of a receive descriptor: end of packet.
+/// Status bits: descriptor done; end of packet, in receive descriptors only.
 const DONE: u64 = 1 << 32;
 const END: u64 = 1 << 33;

@@ -1,4 +1,4 @@
-//! A port that drives a card on the bus, and the thread that runs it.
+//! A port that drives a card on the bus, and its control thread.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::port::E1000Queues;
 use crate::regs::{SPACE, STATUS, STATUS_LU};
 use crate::vfio::{DEVICE, VENDOR};
 
-/// An error driving a card.
+/// An error in driving a card.
 #[derive(Debug, Error)]
 pub enum CardDriverError {
     /// Access to the bus failed.
     #[error(transparent)]
     Pci(#[from] PciError),
-    /// The device is not such a card.
+    /// The device is not an 82540EM.
     #[error("{address} is device {vendor:04x}:{device:04x}, not an 82540EM ({VENDOR:04x}:{DEVICE:04x})")]
     NotACard {
-        /// Its address on the bus.
+        /// Address of the device on the bus.
         address: String,
         /// PCI vendor ID.
         vendor: u16,
@@ -42,19 +42,19 @@ pub enum CardDriverError {
     /// The card violated the protocol.
     #[error("{0}")]
     ProtocolViolation(String),
-    /// A ring of the previous card has not been handed back.
-    #[error("a ring: {0}")]
+    /// A worker has not returned a ring of the previous card.
+    #[error("a ring is still in use: {0}")]
     InUse(#[from] InUse),
-    /// The kernel demands the card back.
-    #[error("the device is wanted back")]
+    /// The kernel requests the card back.
+    #[error("the kernel requests the device back")]
     WantedBack,
     /// A system call failed.
-    #[error("cannot drive it: {0}")]
+    #[error("cannot drive the card: {0}")]
     System(#[from] Errno),
 }
 
 impl CardDriverError {
-    /// The closest error number.
+    /// Returns the closest errno.
     pub fn errno(&self) -> Errno {
         match self {
             CardDriverError::Pci(why) => why.errno(),
@@ -79,35 +79,35 @@ impl CardRegisters for MappedBar {
     }
 }
 
-/// A card's state, for `netvale show`.
+/// Details of a card for `netvale show`.
 #[derive(Clone, Debug, Default)]
 pub struct CardStatus {
     /// Whether the card runs.
     pub running: bool,
-    /// Its Ethernet address.
+    /// Ethernet address of the card.
     pub mac: [u8; 6],
-    /// Whether it has a status block.
+    /// Whether the card uses a status block.
     pub has_block: bool,
     /// Whether the card reports its link as down.
     pub link_down: bool,
 }
 
-/// A port. Dropping it ends the thread and returns the card to the kernel.
+/// A port that drives a card. Dropping it ends the control thread and returns the card to the kernel.
 pub struct DriverPort {
     service: Service<CardStatus>,
 }
 
 impl DriverPort {
-    /// Takes the card at `address` on the bus, which must exist.
+    /// Creates a port for the card at `address` on the bus, which must exist.
     ///
     /// # Errors
-    /// [`CardDriverError`] if the number of slots is invalid, no such card is at `address`, or the system refuses a
-    /// descriptor or the thread.
+    /// [`CardDriverError`] if the number of slots is invalid, there is no such card at `address`, or a descriptor or
+    /// the thread cannot be created.
     pub fn new(address: &str, options: CardDriverOptions) -> Result<(DriverPort, E1000Queues), CardDriverError> {
         if !options.slots.is_power_of_two() || !(8..=4096).contains(&options.slots) {
             return Err(CardStartError::Slots(options.slots).into());
         }
-        // Reports an error in it immediately.
+        // Open the card once, to report an error immediately.
         drop(open(address)?);
         let rings = Arc::<CardRings>::default();
         let fault = Fault::new()?;
@@ -121,18 +121,19 @@ impl DriverPort {
         Ok((DriverPort { service }, (Arc::new(egress), Box::new(ingress))))
     }
 
-    /// Has a thread of the port call `call` whenever its card connects or leaves. Only the first registration counts.
+    /// Sets the callback that a thread of the port calls after its card appeared or disappeared. Only the first call
+    /// has an effect.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_peer(call);
     }
 
-    /// State of the current card, with counts of earlier ones.
+    /// State of the service for the current card, with the number of cards so far.
     pub fn state(&self) -> service::ServiceState<CardStatus> {
         self.service.state()
     }
 }
 
-/// The function at `address`, if it is a card.
+/// Opens the function at `address`, which must be an 82540EM.
 fn open(address: &str) -> Result<PciFunction, CardDriverError> {
     let function = PciFunction::open(address)?;
     let (vendor, device) = function.id();
@@ -143,15 +144,15 @@ fn open(address: &str) -> Result<PciFunction, CardDriverError> {
     Ok(function)
 }
 
-/// State of the control thread.
+/// State of the control thread, which drives the card.
 struct CardDriver {
     address: String,
     options: CardDriverOptions,
     call: Doorbell,
-    /// Rung by the worker when the link changes.
+    /// Doorbell that the worker rings when the link changes.
     link: Arc<Doorbell>,
-    /// The fault to which workers report the card's violations. A card has none of netvale's descriptors: one fault
-    /// serves all cards.
+    /// The fault to which workers report violations by the card. One fault is enough for all cards, because cards have
+    /// none of netvale's descriptors.
     fault: Fault,
     rings: Arc<CardRings>,
 }
@@ -172,7 +173,7 @@ impl Protocol for CardDriver {
 }
 
 impl CardDriver {
-    /// Drives one card from start to end.
+    /// Drives one card from its start to its end.
     fn drive(&self, mut function: PciFunction, peer: &ServicePeer<CardStatus>) -> Result<(), CardDriverError> {
         let registers: Arc<dyn CardRegisters> = Arc::new(function.bar(0, 0, SPACE.into())?);
         let ram = Arc::new(CardRam::new(self.options.slots)?);
@@ -185,17 +186,17 @@ impl CardDriver {
         self.fault.take();
         peer.told().update(|told| *told = CardStatus { running: true, mac, has_block, link_down: false });
         let ended = self.rings.put(tx, rx).map_err(CardDriverError::from).and_then(|()| {
-            // The worker enables interrupts when it first polls.
+            // Wake the worker, which enables interrupts when it polls.
             self.call.ring();
             self.link.ring();
             self.wait(&*registers, wanted.as_fd(), peer)
         });
-        // A ring that a worker does not hand back keeps its memory; no further card is driven until it is back.
+        // A ring that a worker does not return keeps its memory; no further card is driven until the ring is returned.
         let _ = self.rings.tx.take().map(drop).and(self.rings.rx.take());
         ended
     }
 
-    /// Waits until the card violates the protocol or is demanded back, or the port must end.
+    /// Waits until the card violates the protocol, the kernel requests the card back, or the port must end.
     fn wait(
         &self,
         registers: &dyn CardRegisters,

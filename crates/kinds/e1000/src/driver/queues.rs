@@ -1,4 +1,4 @@
-//! The driver's rings as a switch uses them. Sent frames are copied into buffers; received ones stay in theirs.
+//! The driver's rings as a switch uses them. Frames to send are copied into buffers; received frames stay in theirs.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,11 +18,11 @@ use super::rx::CardRxRing;
 use super::tx::CardTxRing;
 use crate::regs::ICR_LSC;
 
-/// Shortest frame on a wire, without CRC. A card may pad; an emulated one that does not would send bytes of an earlier
-/// frame.
+/// Minimum length of a frame on a wire in bytes, without CRC. The driver pads shorter frames, because an emulated card
+/// that does not pad correctly would send bytes of an earlier frame.
 const SHORTEST: usize = 60;
 
-/// Both rings, while the card runs.
+/// Both rings of a card; empty while no card runs.
 #[derive(Default)]
 pub struct CardRings {
     /// The transmit ring.
@@ -32,10 +32,10 @@ pub struct CardRings {
 }
 
 impl CardRings {
-    /// Lends the rings of a running card.
+    /// Installs the rings of a running card.
     ///
     /// # Errors
-    /// [`InUse`] if workers stay inside a ring for too long.
+    /// [`InUse`] if a worker does not return an earlier ring in time.
     pub fn put(&self, tx: CardTxRing, rx: CardRxRing) -> Result<(), InUse> {
         self.tx.put(tx)?;
         self.rx.put(rx)
@@ -50,7 +50,7 @@ pub struct DriverEgress {
 }
 
 impl DriverEgress {
-    /// Creates the egress of a running card.
+    /// Creates the egress for the cards of a port.
     pub fn new(rings: Arc<CardRings>, fault: Fault) -> Self {
         DriverEgress { rings, fault, counters: Arc::default() }
     }
@@ -88,7 +88,7 @@ impl DriverEgress {
     #[inline]
     fn send(&self, tx: &mut CardTxRing, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
         if FrameForm::of(frame, false) == FrameForm::AsIs {
-            // SAFETY: `put` passes that much room in one of our buffers.
+            // SAFETY: `put` passes `n` bytes of room in one of our buffers.
             return put(tx, frame.len(), |to, n| unsafe { frame.copy_out_raw(0, to, n) });
         }
         let room = SegmentRoom { free: tx.free() as usize, all: tx.size() as usize, bytes: BUF, lead: 0 };
@@ -137,24 +137,25 @@ impl Egress for DriverEgress {
 
 /// The receive ring as an ingress.
 pub struct DriverIngress {
-    /// Inside the ring while its frames are in a batch.
+    /// Borrows the ring while its frames are in a batch.
     rx: Borrower<CardRxRing>,
     rings: Arc<CardRings>,
     fault: Fault,
-    /// Rung by the card.
+    /// Doorbell that the card rings.
     call: Doorbell,
-    /// Rung when the link changes.
+    /// Doorbell that the ingress rings when the link changes.
     link: Arc<Doorbell>,
     counters: Arc<RingCounters>,
 }
 
 impl DriverIngress {
-    /// Creates the ingress of a running card. The card rings `call`; the ingress rings `link` when the link changes.
+    /// Creates the ingress for the cards of a port. The card rings `call`; the ingress rings `link` when the link
+    /// changes.
     pub fn new(rings: Arc<CardRings>, fault: Fault, call: Doorbell, link: Arc<Doorbell>) -> Self {
         DriverIngress { rx: Borrower::new(Arc::clone(&rings.rx)), rings, fault, call, link, counters: Arc::default() }
     }
 
-    /// Sends packets held back by Send Combining; whichever worker is awake does this.
+    /// Sends packets that Send Combining holds back. Any worker that is awake does this.
     fn send_more(&self) {
         let Some(mut tx) = self.rings.tx.enter().ok().filter(|tx| !tx.is_broken) else { return };
         match tx.reclaim() {
@@ -167,7 +168,7 @@ impl DriverIngress {
     }
 }
 
-/// Takes received frames; `taken` counts them, dropped ones included.
+/// Takes received frames. `taken` counts them, including dropped ones.
 fn fill(
     rx: &mut CardRxRing,
     batch: &mut Batch,
@@ -188,7 +189,7 @@ fn fill(
 }
 
 impl Ingress for DriverIngress {
-    // SAFETY: frames lie in the driver's buffers, which live while this thread is inside: until `release`.
+    // SAFETY: frames are in the driver's buffers, which live while this thread borrows the ring: until `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         let Ok(rx) = self.rx.enter() else { return };
         let before = (batch.len(), batch.bytes());

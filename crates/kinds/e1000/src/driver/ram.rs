@@ -1,4 +1,4 @@
-//! The driver's memory: one sealed memfd with status block, rings and buffers.
+//! The driver's memory: a sealed memfd with status block, rings and buffers.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,9 +16,10 @@ use crate::direction::CardDirection;
 use crate::paravirt::{BYTES, CAUSES_AT, RX_AT, TX_AT};
 use crate::ring::DESCRIPTOR;
 
-/// The card's address of the first byte: any number that is no address in this process, to expose mix-ups.
+/// Guest address of the first byte. It differs from all addresses in this process, so that confusing the two is
+/// noticed.
 pub const GUEST: u64 = 0x1_0000_0000;
-/// Bytes of a buffer (RCTL.BSIZE is zero).
+/// Size of a buffer in bytes (RCTL.BSIZE is zero).
 pub const BUF: usize = 2048;
 const PAGE: u64 = 4096;
 
@@ -33,7 +34,7 @@ impl CardRam {
     /// Creates memory for two rings of `slots` descriptors each, a power of two.
     ///
     /// # Errors
-    /// The kernel's error when out of memory or descriptors.
+    /// The kernel's error if the process is out of memory or descriptors.
     pub fn new(slots: u32) -> Result<CardRam, Errno> {
         let len = Self::buffers_at(slots) + 2 * u64::from(slots) * BUF as u64;
         let (fd, map, _) = sealed_memfd("netvale-e1000", len, PageKind::Ordinary)?;
@@ -54,17 +55,17 @@ impl CardRam {
         PAGE + 2 * Self::ring_bytes(slots)
     }
 
-    /// Descriptors of each ring.
+    /// Number of descriptors of each ring.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// The card's address of a ring.
+    /// Guest address of a ring.
     pub fn ring(&self, direction: CardDirection) -> u64 {
         GUEST + self.ring_at(direction)
     }
 
-    /// The card's address of the status block.
+    /// Guest address of the status block.
     pub fn block(&self) -> u64 {
         GUEST
     }
@@ -79,7 +80,7 @@ impl CardRam {
     }
 
     fn at(&self, offset: u64) -> NonNull<u8> {
-        // SAFETY: offsets of rings and buffers lie inside the mapping, which `new` made large enough.
+        // SAFETY: offsets of rings and buffers are inside the mapping, which `new` made large enough.
         unsafe { self.map.start().add(offset as usize) }
     }
 
@@ -89,7 +90,7 @@ impl CardRam {
         self.at(self.buffer_at(direction, i))
     }
 
-    /// A half of descriptor `i`: 0 its address, 1 the rest.
+    /// A half of descriptor `i`: 0 is the buffer's address, 1 is the rest.
     #[inline]
     pub fn word(&self, direction: CardDirection, i: u32, half: u64) -> &AtomicU64 {
         #[cfg(fuzzing)]
@@ -99,7 +100,7 @@ impl CardRam {
         unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }
     }
 
-    /// A ring's entry of the status block.
+    /// The part of the status block for a ring.
     pub fn csb(&self, direction: CardDirection) -> Option<Csb> {
         let (atok, ktoa) = match direction {
             CardDirection::Transmit => TX_AT,
@@ -108,12 +109,12 @@ impl CardRam {
         Csb::new(&self.map, atok, ktoa)
     }
 
-    /// The status block's causes.
+    /// The causes in the status block.
     pub fn causes(&self) -> Option<Words> {
         Words::new(&self.map, CAUSES_AT, 1)
     }
 
-    /// Resets the memory to its initial state.
+    /// Clears the status block.
     pub fn clear_block(&self) {
         if let Some(words) = Words::new(&self.map, 0, BYTES as usize / 4) {
             (0..BYTES as usize / 4).for_each(|i| words.store(i, 0));

@@ -1,4 +1,4 @@
-//! A card at a vfio-user socket, driven in a guest's place: a simulated guest for benchmarks and tests.
+//! A simulated guest that drives a card at a vfio-user socket, for benchmarks and tests.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,17 +17,17 @@ use super::ram::{CardRam, GUEST};
 use super::start::{RunningCard, start};
 use super::{CardDriverOptions, CardRegisters};
 
-/// The registers: BAR 0.
+/// BAR of the registers.
 const BAR: u32 = 0;
 
-/// Registers over a socket, as a hypervisor accesses them: writes are posted.
+/// Access to registers over a socket, as a hypervisor does it: writes are posted.
 pub struct RemoteRegisters {
     client: Mutex<VfioUserClient>,
     writes: AtomicU64,
 }
 
 impl RemoteRegisters {
-    /// Runs another operation of the client.
+    /// Calls `f` with the vfio-user client.
     ///
     /// # Errors
     /// The error of `f`.
@@ -35,14 +35,14 @@ impl RemoteRegisters {
         f(&mut self.client.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Registers written so far.
+    /// Number of registers written so far.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
     }
 }
 
 impl CardRegisters for RemoteRegisters {
-    /// All ones, as on a bus, if the card has left.
+    /// Returns all ones, as on a bus, if the card is gone.
     fn read(&self, at: u32) -> u32 {
         let mut value = [0; 4];
         let done = self.with(|client| client.read(BAR, at.into(), &mut value));
@@ -51,31 +51,31 @@ impl CardRegisters for RemoteRegisters {
 
     fn write(&self, at: u32, value: u32) {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        // A card that has left shows by the absence of frames.
+        // Errors are ignored: if the card is gone, no frames arrive.
         let _ = self.with(|client| client.post(BAR, at.into(), &value.to_le_bytes()));
     }
 }
 
 /// A simulated guest.
 pub struct SimulatedGuest {
-    /// Its transmit queue.
+    /// The transmit queue.
     pub egress: DriverEgress,
-    /// Its receive queue.
+    /// The receive queue.
     pub ingress: DriverIngress,
-    /// Its access to the card's registers.
+    /// Access to the card's registers.
     pub remote: Arc<RemoteRegisters>,
-    /// Its memory.
+    /// The guest's memory.
     pub ram: Arc<CardRam>,
     /// The fault to which workers report violations by the card.
     pub fault: Fault,
     /// Whether the card has accepted a status block.
     pub has_block: bool,
-    /// Its Ethernet address.
+    /// The card's Ethernet address.
     pub mac: [u8; 6],
 }
 
 impl SimulatedGuest {
-    /// Drives the card at `path`; it interrupts by message.
+    /// Starts the card at the socket `path`, with message interrupts.
     ///
     /// # Errors
     /// The socket's error if connecting fails; `Other` if the card does not start.
@@ -107,10 +107,10 @@ impl SimulatedGuest {
     }
 }
 
-/// Announces a driver's memory to the card.
+/// Maps a driver's memory for the card.
 ///
 /// # Errors
-/// The socket's error if the card has left or refuses the memory.
+/// The socket's error if the card is gone or refuses the memory.
 pub fn give(client: &mut VfioUserClient, ram: &CardRam) -> io::Result<()> {
     let fd: BorrowedFd<'_> = ram.as_fd();
     client.map(WindowPlace { flags: 3, offset: 0, address: GUEST, size: ram.mapping().len() as u64 }, fd)

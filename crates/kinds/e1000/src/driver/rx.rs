@@ -11,17 +11,18 @@ use super::{CardRegisters, CardViolation, DONE, END};
 use crate::direction::CardDirection;
 use crate::regs::{ICR, ICR_LSC, ICR_RXT0, ICR_TXDW, IMC, IMS, RDT};
 
-/// Descriptors given back before the card is notified by register.
+/// Number of descriptors to return before the card is notified by a register write.
 const REFILL: u32 = 32;
 
 /// A received frame.
 #[derive(Clone, Copy, Debug)]
 pub struct RxFrameRef {
-    /// Its address.
+    /// Address of the first byte.
     pub at: *const u8,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// Whether it is complete. A frame longer than a buffer is not; only a card that accepts long frames has any.
+    /// Whether the frame is complete. A frame longer than a buffer is not; only a card that accepts long frames has
+    /// such frames.
     pub is_whole: bool,
 }
 
@@ -30,21 +31,22 @@ pub struct CardRxRing {
     ram: Arc<CardRam>,
     registers: Arc<dyn CardRegisters>,
     csb: Option<Csb>,
-    /// The next descriptor to read, and the first one whose frame is still in use.
+    /// Index of the next descriptor to read, and of the first one whose frame is still in use.
     next: u32,
     held: u32,
     /// Last value written to RDT.
     told: u32,
     /// Whether interrupts are requested by register.
     armed: bool,
-    /// The causes requested then.
+    /// The causes to request by register.
     causes: u32,
-    /// Whether the card violated the protocol: the ring is out of use.
+    /// Whether the card violated the protocol, so that the ring is not used any more.
     pub is_broken: bool,
 }
 
 impl CardRxRing {
-    /// Creates a ring and gives its descriptors to the card. A sleeper on it may also wait for packets to be sent.
+    /// Creates a ring and passes its descriptors to the card. With `combines`, a sleeping worker is also woken when
+    /// packets were sent.
     pub fn new(ram: &Arc<CardRam>, registers: &Arc<dyn CardRegisters>, csb: Option<Csb>, combines: bool) -> CardRxRing {
         let (ram, registers, told) = (Arc::clone(ram), Arc::clone(registers), ram.slots() - 1);
         let causes = ICR_RXT0 | if combines { ICR_TXDW } else { 0 };
@@ -60,10 +62,10 @@ impl CardRxRing {
         i.wrapping_add(by) & (self.ram.slots() - 1)
     }
 
-    /// The next frame.
+    /// Takes the next frame, if there is one.
     ///
     /// # Errors
-    /// [`CardViolation`] if the card claims more descriptors than it was given, or more bytes than a buffer has.
+    /// [`CardViolation`] if the card returns descriptors that it does not own, or reports more bytes than a buffer has.
     #[inline]
     pub fn take(&mut self) -> Result<Option<RxFrameRef>, CardViolation> {
         if !self.has_news()? {
@@ -95,7 +97,7 @@ impl CardRxRing {
         Ok(head != self.next)
     }
 
-    /// Returns the buffers of all frames taken to the card.
+    /// Returns the buffers of all taken frames to the card.
     #[inline]
     pub fn give_back(&mut self) {
         while self.held != self.next {
@@ -113,7 +115,7 @@ impl CardRxRing {
         }
     }
 
-    /// Asks for an interrupt with the next frame. Returns whether one is there already.
+    /// Requests an interrupt with the next frame. Returns true if there is a frame already.
     pub fn arm(&mut self) -> bool {
         match &self.csb {
             Some(csb) => arm(csb.appl_need_kick()),
@@ -135,14 +137,15 @@ impl CardRxRing {
         }
     }
 
-    /// Handles an interrupt. Reads the causes in ICR, which enables the next interrupt; with a status block only if it
-    /// shows causes.
+    /// Handles an interrupt and returns its causes. Reads ICR, which enables the next interrupt; with a status block,
+    /// only if the block contains causes.
     pub fn interrupted(&mut self) -> u32 {
         let has_causes = self.csb.is_none() || self.ram.causes().is_some_and(|causes| causes.load(0) != 0);
         if has_causes { self.registers.read(ICR) } else { 0 }
     }
 
-    /// The causes to enable while the driver runs: with a status block, which also decides on interrupts, all of them.
+    /// The causes to unmask while the driver runs. With a status block, which decides whether to interrupt, these are
+    /// all causes that the driver uses.
     pub fn causes(has_block: bool) -> u32 {
         ICR_LSC | if has_block { ICR_RXT0 | ICR_TXDW } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! From reset to running (§14).
+//! Reset and start of a card (§14).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,39 +12,39 @@ use super::{CardDriverOptions, CardRegisters};
 use crate::direction::CardDirection;
 use crate::regs::*;
 
-/// Time limit of the card's reset.
+/// Time limit for the card's reset.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Auto-negotiation decides the speed.
+/// CTRL: auto-negotiation decides the speed.
 const CTRL_ASDE: u32 = 1 << 5;
-/// Collision threshold and distance (§13.4.33), meaningless with full duplex; gaps between frames (§13.4.34).
+/// TCTL: collision threshold and distance (§13.4.33), without effect in full duplex; gaps between frames (§13.4.34).
 const TCTL_COLLISIONS: u32 = 0x0f << 4 | 0x40 << 12;
 const TIPG: u32 = 0x0410;
 const GAPS: u32 = 10 | 8 << 10 | 6 << 20;
 
-/// An error starting a card.
+/// An error in starting a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CardStartError {
-    /// The reset bit does not clear.
-    #[error("the card does not end its reset")]
+    /// The card does not clear the reset bit.
+    #[error("the card did not finish its reset within 2 s")]
     Reset,
     /// The number of slots is invalid.
-    #[error("a ring has a power of two of 8 to 4096 descriptors, not {0}")]
+    #[error("invalid number of descriptors {0}: expected a power of two from 8 to 4096")]
     Slots(u32),
 }
 
 /// A running card.
 pub struct RunningCard {
-    /// Its transmit ring.
+    /// The card's transmit ring.
     pub tx: CardTxRing,
-    /// Its receive ring.
+    /// The card's receive ring.
     pub rx: CardRxRing,
-    /// Its Ethernet address.
+    /// The card's Ethernet address.
     pub mac: [u8; 6],
-    /// Whether it has a status block.
+    /// Whether the card uses a status block.
     pub has_block: bool,
 }
 
-/// Resets the card and starts both rings for all frames: the card becomes a port.
+/// Resets the card, starts both rings, and makes the card receive all frames, as a switch's port must.
 ///
 /// # Errors
 /// [`CardStartError`] if the card does not finish its reset, or the number of slots is not a power of two from 8 to
@@ -77,7 +77,7 @@ pub fn start(
     let tx = CardTxRing::new(ram, registers, csb(CardDirection::Transmit), options.combine);
     let rx = CardRxRing::new(ram, registers, csb(CardDirection::Receive), options.combine > 0);
     write(IMS, CardRxRing::causes(has_block));
-    // Posted writes may be in flight: a read completes after them (PCI 3.0 §3.2.5).
+    // Posted writes may be in flight; a read completes after them (PCI 3.0 §3.2.5).
     registers.read(STATUS);
     Ok(RunningCard { tx, rx, mac, has_block })
 }
@@ -104,12 +104,12 @@ fn address(low: u32, high: u32) -> [u8; 6] {
     [l[0], l[1], l[2], l[3], h[0], h[1]]
 }
 
-/// Writes the status block's address to the card. Returns whether it was accepted: without the extension, the register
-/// reads as zero.
+/// Writes the status block's address to the card. Returns whether the card accepted it; without the extension, the
+/// register reads as zero.
 fn find_block(registers: &dyn CardRegisters, ram: &CardRam) -> bool {
     ram.clear_block();
     registers.write(CSBAH, (ram.block() >> 32) as u32);
     registers.write(CSBAL, ram.block() as u32);
-    // The low half may be zero anyway.
+    // Compare the high half, because the low half may be zero.
     registers.read(CSBAH) == (ram.block() >> 32) as u32
 }

@@ -16,16 +16,16 @@ pub struct CardTxRing {
     ram: Arc<CardRam>,
     registers: Arc<dyn CardRegisters>,
     csb: Option<Csb>,
-    /// Descriptors from `done` up to `next` are the card's, or about to be published to it.
+    /// Descriptors from `done` up to `next` are owned by the card, or about to be published to it.
     next: u32,
     done: u32,
     /// Last value written to TDT.
     told: u32,
-    /// Whether the card may not have seen the last written TDT.
+    /// Whether the card may not have read the last written TDT yet.
     on_way: bool,
-    /// Packets that may wait for earlier ones to be sent.
+    /// Send Combining: maximum number of packets that wait for earlier ones to be sent.
     combine: u32,
-    /// Whether the card violated the protocol: the ring is out of use.
+    /// Whether the card violated the protocol, so that the ring is not used any more.
     pub is_broken: bool,
 }
 
@@ -52,10 +52,10 @@ impl CardTxRing {
         self.ram.slots() - 1
     }
 
-    /// Takes back sent descriptors.
+    /// Takes back descriptors of sent packets.
     ///
     /// # Errors
-    /// [`CardViolation::Head`] if the card claims descriptors that it was not given.
+    /// [`CardViolation::Head`] if the card returns descriptors that it does not own.
     #[inline]
     pub fn reclaim(&mut self) -> Result<(), CardViolation> {
         let Some(csb) = &self.csb else {
@@ -76,13 +76,13 @@ impl CardTxRing {
         self.ram.word(CardDirection::Transmit, i, 1).load(Ordering::Acquire)
     }
 
-    /// The next free buffer.
+    /// The next free buffer; `None` if the ring is full.
     #[inline]
     pub fn buffer(&self) -> Option<*mut u8> {
         (self.free() > 0).then(|| self.ram.buffer(CardDirection::Transmit, self.next).as_ptr())
     }
 
-    /// Pushes that buffer with a frame of `len` bytes.
+    /// Appends a frame of `len` bytes, which was written to the buffer of [`CardTxRing::buffer`].
     #[inline]
     pub fn push(&mut self, len: usize) {
         let word = len.min(BUF) as u64 | COMMAND;
@@ -90,7 +90,7 @@ impl CardTxRing {
         self.next = (self.next + 1) & (self.ram.slots() - 1);
     }
 
-    /// Publishes pushed frames to the card when due.
+    /// Publishes appended frames to the card, if that is due.
     #[inline]
     pub fn publish(&mut self) {
         if let Some(csb) = &self.csb {
@@ -107,17 +107,18 @@ impl CardTxRing {
         }
     }
 
-    /// Whether a kick is pending: the card has not reached the tail of the last one. It then takes all descriptors
-    /// present, and checks again before it sleeps. Called each time, before indices can wrap around.
+    /// Whether a kick is pending, because the card has not reached the tail that the last kick published. The card will
+    /// then take all descriptors, and check again before it sleeps. Must be called for each publication, before indices
+    /// can wrap around.
     fn is_kicked(&self, csb: &Csb) -> bool {
-        // Its position after its wish to sleep: the card writes them in the other order.
+        // Read the card's position after its `need_kick`, as the card writes them in the opposite order.
         fence(Ordering::Acquire);
         let head = csb.hwtail();
         let ahead = self.distance(head, self.told);
         ahead > 0 && ahead <= self.distance(head, self.next)
     }
 
-    /// Send Combining: due once the card has sent all it knows of, or too many packets wait.
+    /// Whether Send Combining must publish: the card has sent all published packets, or too many packets wait.
     fn is_time(&self) -> bool {
         if self.combine == 0 || self.distance(self.told, self.next) > self.combine || self.told == self.done {
             return true;
@@ -126,7 +127,7 @@ impl CardTxRing {
     }
 
     fn write_tail(&mut self) {
-        // Descriptors before the register, which may reach a device by another path.
+        // Descriptors must be visible before the register write, which may reach the device on another path.
         fence(Ordering::SeqCst);
         self.told = self.next;
         self.on_way = true;

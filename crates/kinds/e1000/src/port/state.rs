@@ -23,37 +23,38 @@ use crate::vfio::E1000Device;
 pub struct E1000State {
     version: u32,
     listener: Fd,
-    /// The card; `None` in state saved in case the process is killed: the card ends with it.
+    /// The card; `None` in state that is saved for the case that the process is killed, because the card ends with the
+    /// process.
     core: Option<CoreState>,
-    /// Registers read and written, interrupts.
+    /// Numbers of registers read, registers written, and interrupts.
     crossings: [u64; 3],
     service: ServiceState<()>,
-    /// The guest, and its selected register (IOADDR).
+    /// The connected guest, and its IOADDR.
     guest: Option<ClientState<u32>>,
 }
 
-/// The control thread's answer about its guest.
+/// The state of the guest that the control thread passes on in a pause.
 pub(super) type CardAnswer = std::io::Result<ClientState<u32>>;
 
-/// Saves the guest served by a control thread.
+/// Saves the guest that a control thread serves.
 pub(super) fn say(connection: &OwnedFd, session: &mut CardSession) -> CardAnswer {
     let connection = Fd::copy_of(connection)?;
     Ok(ClientState { connection, session: session.save()?, device: session.device().0.address() })
 }
 
 impl E1000Port {
-    /// Asks the control thread to pause; [`E1000Port::save_parked`] waits for that.
+    /// Asks the control thread to pause; [`E1000Port::save_parked`] waits for it.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.service.ask_to_pause()
     }
 
-    /// Pauses the control thread until the last result is dropped, and returns the state for a successor. The port's
-    /// workers are parked already.
+    /// Pauses the control thread until the returned [`PausedService`] is dropped, and returns the state for a
+    /// successor. The port's workers must be parked already.
     ///
     /// # Errors
-    /// A sentence with the reason why it cannot be restored now.
+    /// The reason why the state cannot be saved now.
     pub fn save_parked(&self) -> std::io::Result<(E1000State, PausedService)> {
-        let held_up = || std::io::Error::other("its guest holds it up: try again");
+        let held_up = || std::io::Error::other("the control thread did not pause within 1 s; try again");
         let mut paused = self.service.pause().ok_or_else(held_up)?;
         let guest = paused.take::<CardAnswer>().transpose()?;
         let crossings = self.crossings();
@@ -69,25 +70,25 @@ impl E1000Port {
         Ok((state, paused))
     }
 
-    /// State for restoring the port after this process is killed: its guest must connect again. It changes whenever
-    /// [`E1000Port::on_peer`] calls.
+    /// State with which another process restores the port if this process is killed; the guest must then connect again.
+    /// The state changes whenever the callback of [`E1000Port::on_peer`] is called.
     pub fn save(&self) -> E1000State {
         let listener = Fd::shared(&self.listener);
         let service = self.service.state();
         E1000State { version: VERSION, listener, core: None, crossings: [0; 3], service, guest: None }
     }
 
-    /// Restores another process's port. Its thread waits until the last result is dropped; until then nothing is rung,
-    /// sent, or written to the guest. After a killed process, the card is a new one.
+    /// Restores another process's port. Its thread waits until the returned [`PausedService`] is dropped; until then,
+    /// no doorbell is rung and nothing is sent or written to the guest. After a kill, the card is a new one.
     ///
     /// # Errors
-    /// [`BadState`] with the inconsistent part.
+    /// [`BadState`], which names the inconsistent part.
     pub fn restore(
         options: &E1000Options,
         state: E1000State,
     ) -> Result<(E1000Port, E1000Queues, PausedService), BadState> {
         if state.version != VERSION {
-            return Err(BadState::new(format!("version {} of a card's state, not {VERSION}", state.version)));
+            return Err(BadState::new(format!("version {} of a card's state: expected {VERSION}", state.version)));
         }
         let E1000State { listener, core, crossings, service, guest, .. } = state;
         let (shared, guest, told) = match core {
@@ -143,8 +144,8 @@ mod tests {
         Fd::take_all(fds.iter().cloned()).unwrap()
     }
 
-    /// Objective: inconsistent state is refused with the name of the wrong part; meanwhile and afterwards, the process
-    /// that has the guest serves it; valid state is restored.
+    /// Objective: inconsistent state is refused with the name of the wrong part, and the process that has the guest
+    /// continues to serve it; valid state is restored.
     #[test]
     fn a_forged_state_is_refused_with_the_wrong_part() {
         let dir = tempfile::tempdir().unwrap();
@@ -185,7 +186,7 @@ mod tests {
         let beyond = fds.len() + netvale_vfio_user::wire::MAX_FDS + 1;
         many["guest"]["session"]["unsent_fds"] = (fds.len()..beyond).collect();
         let copied = copies(&fds).into_iter().chain((fds.len()..beyond).map(|_| copies(&fds[..1]).remove(0)));
-        assert!(go_on(&many, copied.collect()).map(drop).unwrap_err().contains("messages that cannot be"));
+        assert!(go_on(&many, copied.collect()).map(drop).unwrap_err().contains("messages that are impossible"));
         for count in 0..fds.len() {
             let refused = go_on(&said, copies(&fds[..count])).map(drop).unwrap_err();
             assert!(refused.contains("is missing"), "{count} descriptors: {refused}");
@@ -193,7 +194,7 @@ mod tests {
         let mut others = copies(&fds);
         others[3] = others[0].try_clone().unwrap();
         assert!(go_on(&said, others).map(drop).unwrap_err().contains("the interrupt"), "no eventfd");
-        // The process that has it resumes.
+        // The process that has the guest resumes.
         drop(paused);
         assert_eq!(guest.remote.read(STATUS) & STATUS_LU, STATUS_LU);
         let (state, paused) = port.save_parked().unwrap();
@@ -204,6 +205,6 @@ mod tests {
         assert_eq!(guest.remote.read(STATUS) & STATUS_LU, STATUS_LU);
         assert!(next.state().connected && next.state().connections == 1);
         drop(next);
-        assert!(!path.exists(), "the socket is the successor's");
+        assert!(!path.exists(), "the successor owns the socket's file");
     }
 }

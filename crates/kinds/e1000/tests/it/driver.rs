@@ -1,4 +1,4 @@
-//! Our driver on our card, without a hypervisor between them.
+//! Tests of the driver on the card, without a hypervisor between them.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vfio_user::dma::{Dma, WindowPlace};
 
-/// Register accesses as a hypervisor carries them.
+/// Register accesses, passed to the card as a hypervisor does.
 struct Direct {
     shared: Arc<SharedCore>,
     tails: AtomicU64,
@@ -42,7 +42,7 @@ impl CardRegisters for Direct {
 struct Pair {
     direct: Arc<Direct>,
     has_block: bool,
-    /// The driver's queues, and the card's.
+    /// Queues of the driver, and of the card.
     driver: (DriverEgress, DriverIngress),
     card: (E1000Egress, E1000Ingress),
     fault: Fault,
@@ -100,7 +100,7 @@ fn copies(batch: &Batch) -> Vec<Vec<u8>> {
     batch.iter().map(copy).collect()
 }
 
-/// Delivers as a switch would.
+/// Delivers frames as a switch does.
 fn deliver(to: &dyn Egress, frames: &[Vec<u8>], scratch: &mut Scratch) -> usize {
     let mut batch = Batch::new();
     for bytes in frames {
@@ -127,8 +127,8 @@ const WAYS: [CardDriverOptions; 3] = [
     CardDriverOptions { slots: 64, csb: true, combine: 0 },
 ];
 
-/// Objective: frames of all lengths go both ways, many times around the rings, in each mode of register writes; short
-/// ones are padded.
+/// Objective: frames of all lengths pass in both directions, many times around the rings, in each mode of register
+/// writes; short ones are padded.
 #[test]
 fn frames_of_all_lengths_go_both_ways() {
     for options in WAYS {
@@ -139,7 +139,7 @@ fn frames_of_all_lengths_go_both_ways() {
                 (0..20).map(|i| frame(round + i, 60 + (round as usize * 31 + i as usize * 97) % 1454)).collect();
             assert_eq!(deliver(&p.driver.0, &frames, &mut p.scratch), 20, "{options:?} {round}");
             let mut got = take(&mut p.card.1);
-            // Combined: waiting packets go once those before them are sent.
+            // With Send Combining, waiting packets are published once earlier ones are sent.
             while got.len() < 20 {
                 p.driver.1.woken();
                 let more = take(&mut p.card.1);
@@ -156,7 +156,7 @@ fn frames_of_all_lengths_go_both_ways() {
     }
 }
 
-/// Objective: each batch takes a register access; with Send Combining only if no packets are in flight; with a status
+/// Objective: each batch needs a register access; with Send Combining only if no packets are in flight; with a status
 /// block only if the card sleeps.
 #[test]
 fn register_accesses_are_as_few_as_the_mode_allows() {
@@ -167,28 +167,29 @@ fn register_accesses_are_as_few_as_the_mode_allows() {
         (0..6).for_each(|i| assert_eq!(deliver(&p.driver.0, &one(i), &mut p.scratch), 1));
     }
     assert_eq!((base.tails(), combined.tails()), (6, 1));
-    assert_eq!(block.tails(), 1, "it sleeps, and is on its way to wake up");
+    assert_eq!(block.tails(), 1, "the card slept, and one kick is pending");
     block.card.1.disarm();
     (0..50).for_each(|i| assert_eq!(deliver(&block.driver.0, &one(i), &mut block.scratch), 1));
     assert_eq!((block.tails(), take(&mut block.card.1).len()), (1, 56));
-    // Awake for several times around the ring.
+    // The card stays awake for several rounds of the ring.
     for i in 0..300 {
         deliver(&block.driver.0, &one(i), &mut block.scratch);
         assert_eq!((block.tails(), take(&mut block.card.1).len()), (1, 1));
     }
-    // Asleep again, each time.
+    // The card sleeps before each frame.
     for i in 0..100 {
         assert!(!block.card.1.arm());
         assert_eq!(deliver(&block.driver.0, &one(i), &mut block.scratch), 1);
         assert_eq!(deliver(&block.driver.0, &one(i), &mut block.scratch), 1);
         assert_eq!((block.tails(), take(&mut block.card.1).len()), (2 + u64::from(i), 2));
     }
-    // More than may wait.
+    // More packets than may wait.
     (0..4).for_each(|i| assert_eq!(deliver(&combined.driver.0, &one(i), &mut combined.scratch), 1));
     assert_eq!((combined.tails(), take(&mut combined.card.1).len()), (2, 10));
 }
 
-/// Objective: a full ring refuses frames and loses none; a new frame wakes a sleeper, one already seen does not.
+/// Objective: a full ring refuses frames and loses none; a new frame wakes a sleeping receiver, and arming reports
+/// frames that are already there.
 #[test]
 fn a_full_ring_refuses_frames_and_loses_none() {
     for options in WAYS {
@@ -207,11 +208,11 @@ fn a_full_ring_refuses_frames_and_loses_none() {
         p.driver.1.disarm();
         assert_eq!(take(&mut p.driver.1).len(), 3);
         assert_eq!(deliver(&p.card.0, &frames[..2], &mut p.scratch), 2);
-        assert!(p.driver.1.arm(), "there are some already");
+        assert!(p.driver.1.arm(), "there are frames already");
     }
 }
 
-/// Objective: a card with impossible values is given up with the reason.
+/// Objective: a card that reports impossible values is not used any more, and the fault contains the reason.
 #[test]
 fn a_bad_card_is_given_up_with_the_reason() {
     let mut p = Pair::new(WAYS[2]);
@@ -219,12 +220,12 @@ fn a_bad_card_is_given_up_with_the_reason() {
     csb.publish_tail(9, 9);
     let frames: Vec<_> = (0..100).map(|i| frame(i, 60)).collect();
     deliver(&p.driver.0, &frames, &mut p.scratch);
-    assert_eq!(p.fault.take().unwrap().to_string(), "the card says that it is at descriptor 9, where it cannot be");
+    assert_eq!(p.fault.take().unwrap().to_string(), "the card reports position 9, which it cannot have reached");
     let csb = p.ram.csb(netvale_e1000::direction::CardDirection::Receive).unwrap();
     csb.publish_tail(u32::MAX, u32::MAX);
     assert!(take(&mut p.driver.1).is_empty());
     assert!(p.fault.take().is_some());
-    // A reset removes the block: the card is as before.
+    // A reset ends the use of the block.
     p.direct.write(netvale_e1000::regs::CTRL, netvale_e1000::regs::CTRL_RST);
     assert_eq!(p.direct.read(CSBAL), 0);
 }

@@ -1,5 +1,5 @@
-//! Addresses and lengths of descriptors by exhaustion, at the edges of a guest's memory: a place found lies in one
-//! window. Also rings with every head, tail and length that registers can hold.
+//! Exhaustive tests: look-ups at all edges of a guest's memory windows, and small rings with all heads, tails and
+//! lengths.
 
 use netvale_e1000::memory::CardMemory;
 use netvale_e1000::ring::{CardRing, DESCRIPTOR, RingRegister};
@@ -7,10 +7,10 @@ use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_vfio_user::dma::{Dma, WindowPlace};
 
 const SIZE: u64 = 0x1000;
-/// Two windows that touch, and one at the highest possible address.
+/// Guest addresses of two adjacent windows, and of one at the highest possible address.
 const AT: [u64; 3] = [0x1000, 0x2000, u64::MAX - 2 * SIZE + 1];
 
-/// Objective: a place is found exactly if all of it lies in one window, whatever the previous search.
+/// Objective: a place is found if and only if all of it is in one window, whatever the previous look-up was.
 #[test]
 fn a_place_is_found_only_inside_one_window() {
     let (fd, _map, _) = sealed_memfd("netvale-test", 3 * SIZE, PageKind::Ordinary).unwrap();
@@ -42,8 +42,8 @@ fn a_place_is_found_only_inside_one_window() {
     }
 }
 
-/// Objective: for rings of up to 24 descriptors and all heads and tails, also outside ones, the device owns the
-/// descriptors on a walk from head to tail, and each lies in the ring.
+/// Objective: for rings of up to 24 descriptors and all heads and tails, even outside the ring, the device owns exactly
+/// the descriptors from head to tail, and each is in the ring.
 #[test]
 fn owned_descriptors_lie_between_head_and_tail() {
     for lines in 0..=3u32 {

@@ -1,4 +1,4 @@
-//! The card under its driver.
+//! Tests of the card as drivers use it.
 
 mod driver;
 mod exhaustive;

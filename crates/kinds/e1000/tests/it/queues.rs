@@ -1,4 +1,4 @@
-//! Both queues over a guest's memory, with the driver's part played by hand, valid and invalid.
+//! Tests of both queues on a guest's memory. The tests act as drivers, valid and invalid ones.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use netvale_vfio_user::dma::{Dma, WindowPlace};
 use netvale_vfio_user::irqs::Irqs;
 use netvale_vfio_user::{Device, DeviceHost};
 
-/// Bytes of the guest's memory, and its guest address.
+/// Size of the guest's memory in bytes, and its guest address.
 const SIZE: u64 = 1 << 20;
 const BASE: u64 = 0x4000_0000;
-/// Rings of 64 descriptors, and buffers, by their offsets.
+/// Offsets of the rings, of 64 descriptors each.
 const TX: u64 = 0;
 const RX: u64 = 0x1000;
 const COUNT: u64 = 64;
-/// The status block, and the words of its entries: head, cur, need_kick; hwcur, hwtail, need_kick.
+/// Offset of the status block. The words of its parts are head, cur, need_kick; hwcur, hwtail, need_kick.
 const CSB: u64 = 0x2000;
 const BUFFERS: u64 = 0x1_0000;
 
@@ -98,7 +98,7 @@ impl Card0 {
     }
 }
 
-/// EOP, IFCS, RS.
+/// Command bits of a whole packet: EOP, IFCS, RS.
 const WHOLE: u64 = 0b1011 << 24;
 
 fn source(card: &Card0) -> Source<E1000Ingress> {
@@ -112,8 +112,8 @@ fn bytes(batch: &Batch, i: usize) -> Vec<u8> {
     bytes
 }
 
-/// Objective: packets of one and several pieces go out unchanged, short ones padded; their descriptors are done when
-/// released, not before; a packet without its end waits for it and keeps no worker awake.
+/// Objective: packets of one and several pieces are sent unchanged, short ones padded; their descriptors are done after
+/// the release and not before; a packet without its end waits and does not keep the worker awake.
 #[test]
 fn packets_go_out_unchanged() {
     let card = Card0::new();
@@ -143,7 +143,7 @@ fn packets_go_out_unchanged() {
     assert_eq!(bytes(batch, 0), [expected(300, 50), expected(1000, 70)].concat());
     ingress.release(&mut spare);
     assert_eq!(card.read(TDH), 4);
-    // Waits for an end; after a reset, an equal number of descriptors is a new ring.
+    // A packet waits for its end; after a reset, the same number of descriptors is a new ring.
     card.descriptor(TX, 4, BASE + BUFFERS, 60);
     card.write(TDT, 5);
     let batch = ingress.take(&mut spare);
@@ -157,7 +157,7 @@ fn packets_go_out_unchanged() {
     ingress.release(&mut spare);
 }
 
-/// Objective: a tag is removed as the driver configured it, and the frame keeps the minimum length.
+/// Objective: a tag is removed if the driver has configured it, and the frame keeps the minimum length.
 #[test]
 fn tags_are_taken_out() {
     let from = Card0::new();
@@ -174,13 +174,13 @@ fn tags_are_taken_out() {
     to.descriptor(RX, 0, BASE + BUFFERS, 0);
     to.write(RDT, 1);
     assert_eq!(egress.deliver(batch, &[0], &mut scratch), 1);
-    // All zeros: a tag of that Ethertype, and padding in its place.
+    // A frame of zeros: it has a tag of that Ethertype, which padding replaces.
     assert_eq!((to.get64(RX + 8) & 0xffff, to.get64(RX + 8) >> 32 & 0xf), (60, 0xf));
     ingress.release(&mut spare);
 }
 
-/// Objective: frames fill buffers, several if one is too small, with length and status; without descriptors they are
-/// missed and counted.
+/// Objective: frames fill buffers, several if one is too small, and descriptors get length and status; without
+/// descriptors, frames are counted as missed.
 #[test]
 fn received_frames_fill_buffers() {
     let from = Card0::new();
@@ -196,7 +196,7 @@ fn received_frames_fill_buffers() {
     from.write(TDT, 3);
     let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 3);
-    // Buffers of 1,024 bytes: 1 + 2 + 1 descriptors, one more than available.
+    // With buffers of 1,024 bytes, the frames need 1 + 2 + 1 descriptors, one more than available.
     to.write(RCTL, to.read(RCTL) | 1 << 16);
     (0..4).for_each(|i| to.descriptor(RX, i, BASE + BUFFERS + i * 2048, 0));
     to.write(RDT, 3);
@@ -216,8 +216,8 @@ fn received_frames_fill_buffers() {
     ingress.release(&mut spare);
 }
 
-/// Objective: whatever descriptors and registers hold, nothing outside the guest's memory is touched, each pass is
-/// bounded, and a reset card works.
+/// Objective: with any contents of descriptors and registers, nothing outside the guest's memory is accessed, each pass
+/// is bounded, and the card works after a reset.
 #[test]
 fn nonsense_touches_nothing_outside_the_memory() {
     let card = Card0::new();
@@ -273,7 +273,7 @@ fn nonsense_touches_nothing_outside_the_memory() {
 }
 
 impl Card0 {
-    /// Word `k` of the driver's or the controller's half of an entry.
+    /// Word `k` of the half at offset `half` of the status block.
     fn word(&self, half: u64, k: u64) -> u32 {
         self.words.load((CSB + half) as usize / 4 + k as usize)
     }
@@ -293,8 +293,8 @@ impl Card0 {
     }
 }
 
-/// Objective: with a status block, packets go both ways without register writes; only a sleeping side asks for kicks or
-/// interrupts, and the block shows done descriptors whether they ask for a report or not.
+/// Objective: with a status block, packets pass in both directions without register writes; only a sleeping side asks
+/// for kicks or interrupts; the block shows descriptors that are done whether or not they request a report.
 #[test]
 fn packets_go_both_ways_with_only_a_status_block() {
     let from = Card0::new();
@@ -305,37 +305,37 @@ fn packets_go_both_ways_with_only_a_status_block() {
     let mut scratch = Scratch::new();
     from.with_block();
     to.with_block();
-    assert_eq!(from.word(TX_AT.1, 2), 0, "nobody sleeps");
+    assert_eq!(from.word(TX_AT.1, 2), 0, "the ingress does not sleep");
     assert!(!ingress.arm());
     from.with_block();
-    assert_eq!(from.word(TX_AT.1, 2), 1, "also in one that is new");
+    assert_eq!(from.word(TX_AT.1, 2), 1, "also in a new block");
     ingress.disarm();
     assert_eq!((from.word(TX_AT.1, 2), to.word(RX_AT.1, 2)), (0, 0));
     from.fill(BUFFERS, 4096);
-    // The second one without RS.
+    // The second descriptor has no RS.
     from.descriptor(TX, 0, BASE + BUFFERS, 100 | WHOLE);
     from.descriptor(TX, 1, BASE + BUFFERS + 200, 60 | 0b11 << 24);
     from.set_word(TX_AT.0, 0, 2);
     assert!(ingress.arm());
     let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 2);
-    // Room for one; then for both, without a register write.
+    // There is room for one frame, then for both, without a register write.
     (0..3).for_each(|i| to.descriptor(RX, i, BASE + BUFFERS + i * 2048, 0));
     to.set_word(RX_AT.0, 0, 1);
     assert_eq!(egress.deliver(batch, &[0, 1], &mut scratch), 1);
-    assert_eq!((to.word(RX_AT.1, 1), to.standing() & ICR_RXT0), (1, 0), "nobody wants to know");
+    assert_eq!((to.word(RX_AT.1, 1), to.standing() & ICR_RXT0), (1, 0), "the driver wants no interrupt");
     to.set_word(RX_AT.0, 0, 3);
     to.set_word(RX_AT.0, 2, 1);
     assert_eq!(egress.deliver(batch, &[1], &mut scratch), 1);
     assert_eq!((to.word(RX_AT.1, 1), to.standing() & ICR_RXT0), (2, ICR_RXT0));
     assert_eq!((to.get64(RX + 8) >> 32 & 3, to.get64(RX + 24) & 0xffff), (3, 60));
-    // With a pin interrupt, causes stay set until ICR is read; the block shows that.
+    // With a pin interrupt, causes stay set until ICR is read, and the block shows them.
     assert_eq!(to.words.load((CSB + CAUSES_AT) as usize / 4) & ICR_RXT0, ICR_RXT0);
     to.read(ICR);
     assert_eq!(to.words.load((CSB + CAUSES_AT) as usize / 4), 0);
     ingress.release(&mut spare);
     assert_eq!((from.word(TX_AT.1, 0), from.standing() & ICR_TXDW), (2, 0));
-    // Asleep, the ingress asks for a kick; a driver that asked gets its interrupt.
+    // The sleeping ingress asks for a kick; a driver that asked for an interrupt gets it.
     assert!(!ingress.arm());
     assert_eq!(from.word(TX_AT.1, 2), 1);
     from.set_word(TX_AT.0, 2, 1);
@@ -346,8 +346,8 @@ fn packets_go_both_ways_with_only_a_status_block() {
     assert_eq!((from.word(TX_AT.1, 0), from.standing() & ICR_TXDW), (3, ICR_TXDW));
 }
 
-/// Objective: with message interrupts, events shown in the block do not stay set as causes, so interrupts continue
-/// without reads of ICR, and ITR still spaces them; other causes stay set, and are shown.
+/// Objective: with message interrupts, events that the block shows do not stay set as causes, so that interrupts
+/// continue without reads of ICR, spaced by ITR; other causes stay set and are shown in the block.
 #[test]
 fn status_block_by_message() {
     let card = Card0::new();
@@ -376,7 +376,7 @@ fn status_block_by_message() {
     card.with(|core| core.e1000.set_cable(true));
     card.read(ICR);
     bell.drain();
-    // A quarter of a second apart.
+    // Interrupts are at least 16.8 ms apart.
     card.write(ITR, 0xffff);
     send(3);
     assert!(bell.drain(), "the first one is on time");
@@ -385,7 +385,7 @@ fn status_block_by_message() {
 }
 
 /// Objective: a block outside the memory, or not at a multiple of 64, is refused, and its register reads as zero;
-/// nonsense in a block sends nothing; a reset or a change of memory ends its use.
+/// invalid values in a block send nothing; a reset or a change of memory ends the use of the block.
 #[test]
 fn status_blocks_that_are_none() {
     let card = Card0::new();
@@ -408,8 +408,8 @@ fn status_blocks_that_are_none() {
     assert_eq!(card.read(CSBAL), 0);
 }
 
-/// Objective: in a loopback mode, before the PHY or in it, packets come back to their own card's receive ring, and none
-/// goes out.
+/// Objective: in loopback mode, in the MAC or in the PHY, packets return to their own card's receive ring, and none is
+/// sent.
 #[test]
 fn packets_in_loopback_return_to_their_own_card() {
     let card = Card0::new();
@@ -436,13 +436,13 @@ fn packets_in_loopback_return_to_their_own_card() {
         let batch = ingress.take(&mut spare);
         assert_eq!(batch.len(), 1);
         ingress.release(&mut spare);
-        // The receive ring continues after the unused descriptor.
+        // The receive ring continues behind the unused descriptor.
         card.write(RDH, i as u32 + 2);
     }
 }
 
-/// Objective: a worker that stays inside costs the guest its card, not time: registers read as those of a removed
-/// device, the connection must end, and the next guest's card works.
+/// Objective: if a worker does not return the core, the guest loses its card but does not wait: registers read as those
+/// of a removed device, the connection must end, and the next guest's card works.
 #[test]
 fn a_worker_that_stays() {
     let card = Card0::new();
@@ -463,7 +463,7 @@ fn a_worker_that_stays() {
     assert!(read(&mut next) != u32::MAX && next.health().is_ok());
 }
 
-/// Objective: memory that a guest removes is unmapped once workers are let into its card again, not while they wait.
+/// Objective: memory that a guest removes is unmapped after workers can use the card again, and not while they wait.
 #[test]
 fn memory_outlives_the_visit() {
     let card = Card0::new();

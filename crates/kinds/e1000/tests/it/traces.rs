@@ -1,14 +1,15 @@
-//! Replays of real drivers: register accesses recorded at a port (`RUST_LOG=netvale_e1000=trace netvale up`) while no
-//! packet was sent.
+//! Replays of real drivers: register accesses that were recorded at a port (`RUST_LOG=netvale_e1000=trace netvale up`)
+//! while no packet was sent.
 //!
-//! A line is an access: `r` or `w`, the register, and the value read or written, in hexadecimal; `#` begins a comment.
+//! Each line is an access: `r` or `w`, the register, and the value read or written, in hexadecimal; `#` begins a
+//! comment.
 
 use netvale_e1000::core::{Core, SharedCore};
 use netvale_e1000::device::{Card, E1000};
 use netvale_e1000::paravirt::SUBSYSTEM;
 use netvale_e1000::regs::{ICR, IMS, STATUS, STATUS_LU};
 
-/// The card of the recordings.
+/// The card with which the traces were recorded.
 const CARD: Card = Card { mac: [2, 0, 0, 0, 0, 1], subsystem: SUBSYSTEM, forced_interval: None };
 
 fn replay(name: &str, trace: &str, core: &mut Core) -> (usize, usize) {
@@ -29,8 +30,8 @@ fn replay(name: &str, trace: &str, core: &mut Core) -> (usize, usize) {
     (reads, writes)
 }
 
-/// Objective: each driver, from its probe to an interface that is up, reads the recorded values, and ends with a link
-/// and with interrupts enabled.
+/// Objective: each driver, from its probe until the interface is up, reads the recorded values, and at the end the link
+/// is up and interrupts are enabled.
 #[test]
 fn recorded_drivers_read_the_recorded_values() {
     for (name, trace) in [

@@ -45,7 +45,7 @@ fn index_of(desc: XdpDesc) -> u32 {
     BUFFERS.index(desc.begin()).unwrap()
 }
 
-/// The receiving half, the kernel's sides of its rings, and the owner of each buffer.
+/// The receiving half of a queue, the kernel's sides of its rings, and where each buffer is.
 struct Receiving {
     memory: [OwnedFd; 2],
     ours: (XdpRing<XdpDesc>, XdpRing<u64>),
@@ -55,7 +55,7 @@ struct Receiving {
 }
 
 impl Receiving {
-    /// Indices of both rings start where those of a new socket do.
+    /// Creates it with rings whose indices start at 0, like those of a new socket.
     fn new() -> Receiving {
         let memory = [memory(0), memory(0)];
         let ours = (side(&memory[0], false), side::<u64>(&memory[1], true));
@@ -70,7 +70,7 @@ impl Receiving {
         self.ours.1.publish();
     }
 
-    /// The kernel takes some buffers, and fills some that it has.
+    /// Acts as the kernel: takes some buffers, and fills some that it has.
     fn receive(&mut self, take: usize, fill: usize) {
         for _ in 0..take.min(self.kernels.1.ready() as usize) {
             let at = self.kernels.1.take();
@@ -90,23 +90,23 @@ impl Receiving {
         self.ours.0.release();
     }
 
-    /// The successor's view of it.
+    /// The successor's receiving half.
     fn heir(&self) -> XdpReceiver {
         XdpReceiver { rx: side(&self.memory[0], false), fill: side(&self.memory[1], true), socket: socket() }
     }
 }
 
 proptest! {
-    /// Objective: whenever a process is killed, the next one finds the taken buffers, in order, before those that have
-    /// arrived since; with those in the rings and at the kernel, these are all buffers, each once. This also holds if
-    /// that process is killed.
+    /// Objective: after a kill at any time, the successor finds the taken buffers, in order, in front of those that
+    /// have arrived since. Together with the buffers in the rings and at the kernel, these are all buffers, each once.
+    /// The same holds if the successor is killed.
     #[test]
     fn taken_buffers_are_found_in_order(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
         let mut q = Receiving::new();
         for (what, some, more) in steps {
             match what {
                 0 => q.receive(some, more),
-                // As many are given back as were taken.
+                // All taken buffers are returned.
                 1 => { let taken = std::mem::take(&mut q.taken); q.give(taken); }
                 _ => q.take(some),
             }
@@ -127,7 +127,7 @@ proptest! {
         }
     }
 
-    /// Objective: indices of any kind are refused, or lead to buffers of the queue, each once.
+    /// Objective: any ring indices are refused, or lead to buffers of the queue, each once.
     #[test]
     fn any_indices_are_refused_or_lead_to_buffers(
         indices in any::<[u32; 4]>(),
@@ -154,7 +154,7 @@ proptest! {
     }
 }
 
-/// Objective: inconsistent rings are refused with a named reason.
+/// Objective: inconsistent rings are refused with a reason.
 #[test]
 fn inconsistent_rings_are_refused_with_a_reason() {
     let refused = |change: fn(&mut Receiving)| {
@@ -164,15 +164,15 @@ fn inconsistent_rings_are_refused_with_a_reason() {
         change(&mut q);
         find_taken(&mut q.heir(), &BUFFERS, OWN).unwrap_err().to_string()
     };
-    assert_eq!(refused(|q| q.give(vec![1, 2, 3])), "the rings do not say which buffers were taken");
+    assert_eq!(refused(|q| q.give(vec![1, 2, 3])), "the rings do not show which buffers were taken");
     assert_eq!(refused(|q| q.give(vec![5])), "a buffer is in two places");
-    assert_eq!(refused(|q| q.give(vec![12])), "a buffer is not the queue's");
+    assert_eq!(refused(|q| q.give(vec![12])), "a buffer does not belong to the queue");
     let none =
         |q: &mut Receiving| assert_eq!(rustix::io::pwrite(&q.memory[0], &99u32.to_ne_bytes(), AT.producer), Ok(4));
-    assert_eq!(refused(none), "the indices of a ring cannot be right");
+    assert_eq!(refused(none), "a ring has inconsistent indices");
 }
 
-/// The sending half, the kernel's sides of its rings, and the owner of each buffer.
+/// The sending half of a queue, the kernel's sides of its rings, and where each buffer is.
 struct Sending {
     memory: [OwnedFd; 2],
     ours: (XdpRing<XdpDesc>, XdpRing<u64>),
@@ -205,7 +205,7 @@ impl Sending {
         self.ours.1.release();
     }
 
-    /// The kernel takes some frames, and completes some, not always the first.
+    /// Acts as the kernel: takes some frames, and completes some, in any order.
     fn work(&mut self, take: usize, done: usize) {
         for _ in 0..take.min(self.kernels.0.ready() as usize) {
             let index = index_of(self.kernels.0.take());
@@ -227,8 +227,8 @@ impl Sending {
 }
 
 proptest! {
-    /// Objective: whenever a process is killed, the next one finds the free buffers once the kernel has none; before
-    /// that, it does not trust the rings.
+    /// Objective: after a kill at any time, the successor finds the free buffers once the kernel has none, and reports
+    /// an error before.
     #[test]
     fn the_successor_finds_the_free_buffers(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
         let mut q = Sending::new();
@@ -250,7 +250,7 @@ proptest! {
     }
 }
 
-/// Objective: rings with a buffer in two places, or a foreign one, are refused with a named reason.
+/// Objective: rings with a buffer in two places or a foreign buffer are refused with a reason.
 #[test]
 fn bad_sending_rings_are_refused_with_a_reason() {
     let refused = |change: fn(&mut Sending)| {
@@ -267,7 +267,7 @@ fn bad_sending_rings_are_refused_with_a_reason() {
     assert_eq!(refused(|q| put(q, 8)), "a buffer is in two places");
     let mut q = Sending::new();
     put(&mut q, 12);
-    assert_eq!(q.found().unwrap_err().to_string(), "a buffer is not the queue's");
+    assert_eq!(q.found().unwrap_err().to_string(), "a buffer does not belong to the queue");
     let none = |q: &mut Sending| assert_eq!(rustix::io::pwrite(&q.memory[1], &7u32.to_ne_bytes(), AT.consumer), Ok(4));
-    assert_eq!(refused(none), "the indices of a ring cannot be right");
+    assert_eq!(refused(none), "a ring has inconsistent indices");
 }

@@ -1,9 +1,9 @@
-//! Restores a capture in another process, from its state ([`CaptureState`]) or, after the predecessor was killed, from
-//! its notes.
+//! Restores another process's capture, from its state ([`CaptureState`]) or, if that process was killed, from the
+//! recorder's notes.
 //!
-//! Each write ends with a whole frame. Before it, the recorder notes the file's position before and after. The
-//! descriptor's position outlives the process and shows whether the last write was completed; if not, the file is cut
-//! back to the start of that write.
+//! Each write ends with a whole frame. Before a write, the recorder notes the file's position before and after it. The
+//! descriptor's position outlives the process and shows whether the last write was completed; if not, the file is
+//! truncated to the start of that write.
 
 use std::fs::File;
 use std::io::{Error, Seek, SeekFrom};
@@ -25,26 +25,26 @@ use super::{CaptureOptions, CaptureStatus, PcapEgress, RecorderJob, RecorderThre
 use crate::limit::{CaptureLimit, CaptureProgress, PORTION, ReachedLimit};
 use crate::writer::{PcapWriter, WriteError};
 
-/// Progress of a capture. All counted frames are in its file.
+/// Saved state of a capture. All frames that it counts as written are in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureState {
-    /// Bytes of the file that count for limits.
+    /// Number of bytes of the file that count towards limits.
     pub bytes: u64,
-    /// Frames written.
+    /// Number of frames written.
     pub written: u64,
-    /// Frames lost after an error.
+    /// Number of frames lost because of an error.
     pub failed: u64,
-    /// Frames that arrived after a limit.
+    /// Number of frames that arrived after a limit was reached.
     pub cut_off: u64,
-    /// Portions of its user's allowance that it has taken.
+    /// Number of portions taken from the user's allowance.
     pub portions: u64,
-    /// The limit that ended it.
+    /// The limit that ended the capture, if any.
     pub ended: Option<ReachedLimit>,
-    /// The error that ended it.
+    /// The error that ended the capture, if any.
     pub error: Option<String>,
 }
 
-/// The recorder's notes: the file's state after the write, and its bytes and frames before.
+/// The recorder's notes on a write: the state after it, and the file's number of bytes and frames before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RecorderNotes {
     after: CaptureState,
@@ -65,7 +65,7 @@ impl RecorderNotes {
         [*bytes, *written, bytes_before, frames_before, *failed, *cut_off, *portions, ended, limit, error, 0, 0]
     }
 
-    /// Decodes notes, which may hold any numbers.
+    /// Decodes notes, which may contain any numbers.
     fn of(numbers: [u64; NUMBERS]) -> RecorderNotes {
         let [bytes, written, bytes_before, frames_before, failed, cut_off, portions, ended, limit, errno, ..] = numbers;
         let ended = match ended {
@@ -79,12 +79,12 @@ impl RecorderNotes {
         RecorderNotes { after, before: (bytes_before, frames_before) }
     }
 
-    /// The state of the file, which is cut back if the last write was not completed.
+    /// Returns the state of the file. If the last write was not completed, undoes it by truncating the file.
     fn repair(self, file: &mut File) -> Result<CaptureState, BadState> {
         let at = file.stream_position()?;
         let mut state = self.after;
         if state.error.is_some() {
-            // The file ended somewhere in a frame.
+            // A capture that ended with an error may end inside a frame.
             state.bytes = state.bytes.min(file.metadata()?.len());
             return Ok(state);
         }
@@ -95,7 +95,7 @@ impl RecorderNotes {
         if !(begin..state.bytes).contains(&at) {
             return Err(elsewhere(at, state.bytes));
         }
-        // It is never extended: another program may have truncated it.
+        // Do not extend the file: another program may have truncated it.
         if file.metadata()?.len() > begin {
             file.set_len(begin)?;
         }
@@ -106,7 +106,7 @@ impl RecorderNotes {
     }
 }
 
-/// Bounds a count, so counting on cannot overflow.
+/// Bounds a count, so that further counting cannot overflow.
 fn at_most(count: u64) -> u64 {
     count.min(u64::MAX >> 2)
 }
@@ -124,7 +124,7 @@ impl RecorderThread {
         }
     }
 
-    /// Notes the end position of the write of all buffered frames.
+    /// Notes the state after the write of all buffered frames.
     pub(super) fn put_down(&mut self) {
         let notes = RecorderNotes { after: self.state(), before: self.flushed };
         let error = self.status.error().and_then(|error| error.io()?.raw_os_error());
@@ -133,8 +133,8 @@ impl RecorderThread {
 }
 
 impl PcapEgress {
-    /// Waits until all delivered frames are in the file; no frame may be delivered meanwhile. Nothing further is
-    /// written before the next delivery. `None`: it took too long.
+    /// Waits until all delivered frames are in the file, and returns the state. No frame may be delivered meanwhile,
+    /// and nothing is written before the next delivery. `None` if that took longer than `limit`.
     pub fn settle(&self, limit: Duration) -> Option<CaptureState> {
         let (answer, answered) = sync_channel(1);
         self.full.try_send(RecorderJob::Settle(answer)).ok()?;
@@ -144,7 +144,7 @@ impl PcapEgress {
     /// Restores another process's capture from the result of [`PcapEgress::settle`].
     ///
     /// # Errors
-    /// [`BadState`] if it is another file, or a thread cannot be started.
+    /// [`BadState`] if the file is another one, or a thread cannot be started.
     pub fn continued(
         mut file: File,
         path: &Path,
@@ -164,7 +164,7 @@ impl PcapEgress {
         Self::go_on(file, path, options, limit, state, NotedCounts::new()?, counters)
     }
 
-    /// Restores a killed process's capture; `noted` is its [`PcapEgress::noted`]. Takes its portions of an allowance
+    /// Restores a killed process's capture from its notes ([`PcapEgress::noted`]). Takes its portions of the allowance
     /// again.
     ///
     /// # Errors
@@ -180,10 +180,10 @@ impl PcapEgress {
         let noted = NotedCounts::continued(noted).map_err(|e| BadState::from(e).of("its file cannot be continued"))?;
         is_open_for_writing(&file)?;
         if !file.metadata()?.is_file() {
-            return Err(BadState::new("its file is no regular file"));
+            return Err(BadState::new("its file is not a regular file"));
         }
         let mut state = RecorderNotes::of(noted.read()).repair(&mut file)?;
-        // The portions for the file's content were taken, and at most one more.
+        // The capture had taken the portions for the file's contents, and at most one more.
         let least = state.bytes.div_ceil(PORTION).max(1);
         state.portions = state.portions.clamp(least, least + 1);
         let shared = limit.shared.clone();
@@ -193,7 +193,7 @@ impl PcapEgress {
         Ok(egress)
     }
 
-    /// Continues with a file at the position of its state.
+    /// Continues a capture whose file is at the position in its state.
     fn go_on(
         file: File,
         path: &Path,
@@ -245,7 +245,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// A capture with that many frames in its file, and a duplicate of its descriptor.
+    /// Creates a capture with `frames` frames in its file. Returns it with a duplicate of the file's descriptor.
     fn captured(path: &Path, frames: usize) -> (PcapEgress, File) {
         let file = File::create(path).unwrap();
         let again = file.try_clone().unwrap();
@@ -276,8 +276,8 @@ mod tests {
         ["a.pcap", "a.pcapng"].map(|name| dir.path().join(name))
     }
 
-    /// Objective: written frames stay, later ones are appended, and counts continue; an incomplete write is undone,
-    /// wherever it stopped.
+    /// Objective: written frames stay, later ones are appended, and counts continue; an incomplete write is undone, at
+    /// whatever byte it stopped.
     #[test]
     fn a_continued_capture_appends_to_whole_frames() {
         let dir = tempfile::tempdir().unwrap();
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Objective: a capture whose last write was complete but not noted is kept whole.
+    /// Objective: a capture whose last write was completed, but not noted as completed, is kept whole.
     #[test]
     fn a_whole_long_frame_without_a_note_is_kept() {
         let dir = tempfile::tempdir().unwrap();
@@ -322,8 +322,8 @@ mod tests {
         }
     }
 
-    /// Objective: limits still apply: bytes of the file, and portions, which are taken again; a capture that has ended
-    /// stays ended.
+    /// Objective: the limits on bytes and portions still apply to a restored capture, which takes its portions again; a
+    /// capture that has ended stays ended.
     #[test]
     fn limits_still_apply_to_a_continued_capture() {
         let dir = tempfile::tempdir().unwrap();
@@ -342,7 +342,7 @@ mod tests {
         [over, next, first].into_iter().for_each(end);
     }
 
-    /// Objective: another file, another position, and a file not open for writing are refused with a named reason, and
+    /// Objective: another file, another position, and a file that is not open for writing are refused with a reason and
     /// not changed.
     #[test]
     fn forged_files_are_refused_and_not_changed() {
@@ -351,7 +351,7 @@ mod tests {
         let (first, mut file) = captured(&path, 20);
         let refused = |file: File| go_on(file, copy(&first), &path, CaptureLimit::default()).err().unwrap();
         assert_eq!(refused(File::open(&path).unwrap()), "its file is not open for writing");
-        assert_eq!(refused(File::create("/dev/null").unwrap()), "its file is no regular file");
+        assert_eq!(refused(File::create("/dev/null").unwrap()), "its file is not a regular file");
         let other = dir.path().join("other");
         std::fs::write(&other, "what it has").unwrap();
         let text = refused(File::options().append(true).open(&other).unwrap());
@@ -366,7 +366,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: any numbers are refused or harmless: a file is never extended, nor cut before a noted position.
+        /// Objective: any noted numbers are refused or harmless: a file is never extended, and never truncated before a
+        /// noted position.
         #[test]
         fn no_numbers_extend_or_cut_a_file(
             numbers in any::<[u64; NUMBERS]>(),
@@ -388,7 +389,7 @@ mod tests {
             }
         }
 
-        /// Objective: notes decode as encoded.
+        /// Objective: notes decode to what was encoded.
         #[test]
         fn notes_decode_as_encoded(
             words in proptest::array::uniform5(0u64..1 << 40),

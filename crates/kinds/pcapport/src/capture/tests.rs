@@ -27,8 +27,8 @@ pub(super) fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
     frames
 }
 
-/// Objective: single frames, batches, frames as long as segments and empty picks all reach the file in order with their
-/// time; when the egress is dropped, the file is complete.
+/// Objective: single frames, batches, and frames as long as large segments reach the file in order with their times;
+/// empty picks are accepted; after the egress is dropped, the file is complete.
 #[test]
 fn frames_of_all_sizes_reach_the_file_in_order() {
     let dir = tempfile::tempdir().unwrap();
@@ -54,10 +54,10 @@ fn frames_of_all_sizes_reach_the_file_in_order() {
     let mut reader = PcapReader::open(&dir.path().join("a.pcap")).unwrap();
     let age =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() - reader.next_frame().unwrap().unwrap().time;
-    assert!(age < Duration::from_secs(600), "time stamps are the time of day");
+    assert!(age < Duration::from_secs(600), "time stamps must be the time of day");
 }
 
-/// Objective: a snaplen cuts the kept bytes, not the recorded length of the frame.
+/// Objective: a snaplen limits the kept bytes, not the recorded length of the frame.
 #[test]
 fn a_snaplen_cuts_only_the_kept_bytes() {
     let dir = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ fn a_snaplen_cuts_only_the_kept_bytes() {
     assert_eq!(read(&path), [(vec![7; 14], 1514), (vec![8; 10], 10)]);
 }
 
-/// Objective: with several concurrent workers, each one's accepted frames are in the file once and in order.
+/// Objective: with several concurrent workers, each worker's accepted frames are in the file once and in order.
 #[test]
 fn frames_of_several_workers_are_in_the_file_once() {
     const WORKERS: u8 = 4;
@@ -88,7 +88,7 @@ fn frames_of_several_workers_are_in_the_file_once() {
                 let mut sent = 0u32;
                 for round in 0..400usize {
                     let frame = |k: u32| [&[worker][..], &(sent + k).to_be_bytes(), &[0; 60]].concat();
-                    // Frames without room are retried, as for a lossless port.
+                    // Frames that find no room are retried, as for a lossless port.
                     sent += deliver(egress, &(0..1 + round as u32 % 40).map(frame).collect::<Vec<_>>()) as u32;
                 }
                 sent as usize
@@ -111,13 +111,13 @@ fn frames_of_several_workers_are_in_the_file_once() {
     }
 }
 
-/// Objective: with a slow disk, deliveries find no room; nothing blocks, and accepted frames are written.
+/// Objective: with a slow disk, deliveries find no room but do not block, and accepted frames are written.
 #[test]
 fn a_slow_disk_leaves_no_room_but_blocks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
-    // Open for both directions: neither side waits for the other.
+    // Open the pipe in both directions, so that neither side waits for the other.
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let options = CaptureOptions::of(Path::new("x.pcap"));
     let egress = PcapEgress::new(file.try_clone().unwrap(), &path, options, Arc::default()).unwrap();
@@ -141,8 +141,8 @@ fn a_slow_disk_leaves_no_room_but_blocks_nothing() {
     assert_eq!(status.written(), accepted as u64);
 }
 
-/// Objective: a full disk is reported immediately if it is full from the start, else in the status, by name; from then
-/// on deliveries are drops of the device, and every frame is accounted for.
+/// Objective: a disk that is full at the start is reported immediately, a later write error in the status, each with
+/// the file's path; frames after that are dropped as `device`, and every frame is counted.
 #[test]
 fn a_full_disk_is_reported_by_name() {
     let full = Path::new("/dev/full");
@@ -169,8 +169,8 @@ fn a_full_disk_is_reported_by_name() {
     assert_eq!(status.written() + status.lost(), counters.frames());
 }
 
-/// Objective: a restored capture has all frames of both processes once, in either format; the first process may also
-/// resume it itself.
+/// Objective: a restored capture contains all frames of both processes once, in either format; the first process may
+/// also resume.
 #[test]
 fn a_continued_capture_has_all_frames_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -198,8 +198,8 @@ fn a_continued_capture_has_all_frames_once() {
     }
 }
 
-/// Objective: limits and errors continue unchanged; another file, or the same one at another position, is refused with
-/// a named reason.
+/// Objective: limits and errors are restored unchanged; another file, or the same file at another position, is refused
+/// with a reason.
 #[test]
 fn continued_limits_and_forgeries() {
     let dir = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn continued_limits_and_forgeries() {
         PcapEgress::continued(file.try_clone().unwrap(), &path, options, limit(), state, Arc::default())
     };
     let second = go_on(&file, state.clone()).unwrap();
-    // In one batch: once the recorder meets the limit, the switch drops later frames.
+    // Deliver one batch: frames delivered after the limit is reached would be dropped earlier.
     assert_eq!(deliver(&second, &vec![vec![1; 60]; 4]), 4);
     let ended = second.settle(LIMIT).unwrap();
     assert_eq!((ended.written, ended.cut_off, ended.ended), (3, 2, Some(ReachedLimit::Limit(252))));
@@ -228,7 +228,7 @@ fn continued_limits_and_forgeries() {
     let broken = go_on(&file, failed).unwrap();
     deliver(&broken, &frame);
     assert_eq!(broken.counters().drops(DropReason::Device), 1);
-    assert!(broken.status().error().unwrap().to_string().ends_with("a full disk; what follows is not captured"));
+    assert!(broken.status().error().unwrap().to_string().ends_with("a full disk; later frames are not captured"));
     let refused = |file: &File, state| go_on(file, state).err().unwrap().to_string();
     assert!(refused(&file, state.clone()).contains("at byte 252, not 100"));
     assert!(refused(&File::open(&path).unwrap(), state).contains("not open for writing"));

@@ -1,4 +1,4 @@
-//! The thread that reads a capture ahead of its ingress.
+//! The feeder: the thread that reads a capture ahead of the ingress.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,7 +21,7 @@ pub(super) struct FeederChannels {
     pub(super) alarm: Arc<Alarm>,
 }
 
-/// The ingress was dropped.
+/// Error: the ingress was dropped.
 struct NoIngress;
 
 pub(super) struct Feeder {
@@ -31,11 +31,11 @@ pub(super) struct Feeder {
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
     chunk: Option<Chunk>,
-    /// The first frame of the chunk, or the next one.
+    /// Position of the chunk's first frame, or of the next frame.
     mark: FrameMark,
 }
 
-/// A file read from its own position: other processes may share the descriptor.
+/// A reader with its own position in a file, because other processes may share the descriptor's position.
 pub(super) struct PositionedFile {
     file: Arc<File>,
     at: u64,
@@ -55,15 +55,15 @@ impl Read for PositionedFile {
     }
 }
 
-/// The end of a pass over the file.
+/// How a pass over the file ended.
 enum ReplayPassEnd {
-    /// The end of the file, after this many frames that can be sent.
+    /// At the end of the file, after this many frames that can be sent.
     End(u64),
     Error(ReadError),
 }
 
 impl Feeder {
-    /// Creates a feeder that begins at `mark`.
+    /// Creates a feeder that begins at position `mark`.
     pub(super) fn new(
         ways: FeederChannels,
         options: ReplayOptions,
@@ -76,13 +76,13 @@ impl Feeder {
         Feeder { ways, options, pacer, status, counters, chunk: None, mark }
     }
 
-    /// Sends the file, pass by pass; `reader` reads `file`.
+    /// Reads the file pass by pass and passes its frames to the ingress. `reader` reads `file` in the first pass.
     pub(super) fn run(mut self, reader: PcapReader<PositionedFile>, file: &Arc<File>) {
         if let Err(NoIngress) = self.passes(reader, file) {
             return;
         }
         let FeederChannels { filled, alarm, .. } = self.ways;
-        // The ingress, woken once more, finds the channel closed.
+        // Wake the ingress once more, which then finds the channel closed.
         drop(filled);
         alarm.go_off();
     }
@@ -95,7 +95,7 @@ impl Feeder {
                 ReplayPassEnd::Error(error) => error,
                 ReplayPassEnd::End(sent) => {
                     let passes = self.status.passes.fetch_add(1, Ordering::Relaxed) + 1;
-                    // A file without frames would be read over and over.
+                    // Without frames to send, an endless replay would read the file over and over.
                     if passes == self.options.passes || sent == 0 {
                         return Ok(());
                     }
@@ -111,7 +111,7 @@ impl Feeder {
                     }
                 }
             };
-            // The first error is kept; only one can occur.
+            // Cannot fail: only one error can occur.
             let _ = self.status.error.set(error);
             return Ok(());
         }
@@ -133,7 +133,7 @@ impl Feeder {
             let due = self.pacer.due(frame.time);
             sent += 1;
             if sent <= first {
-                // Another process has sent it.
+                // Another process has sent this frame.
                 continue;
             }
             loop {
@@ -147,7 +147,7 @@ impl Feeder {
         }
     }
 
-    /// The chunk being filled; waits for an empty one if necessary.
+    /// Returns the chunk being filled. Waits for an empty one if there is none.
     fn chunk(&mut self) -> Result<&mut Chunk, NoIngress> {
         let chunk = match self.chunk.take() {
             Some(chunk) => chunk,
@@ -156,7 +156,7 @@ impl Feeder {
         Ok(self.chunk.insert(chunk))
     }
 
-    /// Hands the chunk to the ingress, then wakes it, in this order.
+    /// Passes the chunk to the ingress, and then wakes it.
     fn hand_over(&mut self) -> Result<(), NoIngress> {
         if let Some(chunk) = self.chunk.take_if(|chunk| !chunk.is_empty()) {
             let frames = chunk.frames() as u64;

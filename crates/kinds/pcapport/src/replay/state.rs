@@ -1,5 +1,5 @@
-//! Restores a replay in another process, from its state ([`ReplayState`]) or, after the predecessor was killed, from
-//! its notes, made after each batch.
+//! Restores another process's replay, from its state ([`ReplayState`]) or, if that process was killed, from its notes,
+//! which are written after each batch.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,20 +17,20 @@ use serde::{Deserialize, Serialize};
 use super::{Alarm, FrameMark, PcapIngress, ReplayError, ReplayInput, ReplayOptions, ReplayStatus};
 use crate::reader::ReadError;
 
-/// Progress of a replay.
+/// Saved state of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayState {
-    /// The number of passes before this one.
+    /// Number of passes before this one.
     pub pass: u64,
-    /// The number of the next frame in this pass.
+    /// Index of the next frame in this pass.
     pub frame: u64,
     /// Number of frames in earlier passes, and the start of this pass, since the start of the replay.
     pub before: (u64, Duration),
-    /// Arrival of the first frame, on the monotonic clock.
+    /// When the first frame arrived, on the monotonic clock.
     pub began: Option<Duration>,
-    /// Whether no more frames follow.
+    /// Whether the replay is over.
     pub finished: bool,
-    /// The error that ended it.
+    /// The error that ended the replay, if any.
     pub error: Option<String>,
 }
 
@@ -38,7 +38,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Decodes notes, which may hold any numbers.
+/// Decodes notes, which may contain any numbers.
 fn state_of(numbers: [u64; NUMBERS]) -> ReplayState {
     let [pass, frame, before, begins, began, finished, ..] = numbers;
     let began = (began != 0).then(|| Duration::from_nanos(began));
@@ -46,14 +46,14 @@ fn state_of(numbers: [u64; NUMBERS]) -> ReplayState {
     ReplayState { pass, frame, before, began, finished: finished != 0, error: None }
 }
 
-/// The monotonic clock, shared by all processes.
+/// Time of the monotonic clock, which all processes share.
 pub(super) fn now() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 impl ReplayStatus {
-    /// Position when its worker paused.
+    /// Position when the worker paused.
     pub fn settled(&self) -> ReplayState {
         let state = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let error = self.error.get().filter(|_| state.finished).map(ToString::to_string);
@@ -71,18 +71,18 @@ impl PcapIngress {
         *self.status.settled.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// The next frame.
+    /// Position of the next frame.
     pub(super) fn next(&self) -> FrameMark {
         let sent = self.current.as_ref().map_or(0, |(_, next)| *next as u64);
         FrameMark { frame: self.mark.frame + sent, ..self.mark }
     }
 
-    /// Its notes, for [`PcapIngress::after_a_kill`].
+    /// Memory with the notes, for [`PcapIngress::after_a_kill`].
     pub fn noted(&self) -> BorrowedFd<'_> {
         self.noted.as_fd()
     }
 
-    /// Notes its position, if changed.
+    /// Notes the position if it has changed.
     pub(super) fn note(&mut self) {
         let next = self.next();
         if next != self.noted_at {
@@ -91,7 +91,7 @@ impl PcapIngress {
         }
     }
 
-    /// Notes its position.
+    /// Notes the position.
     pub(super) fn note_all(&mut self) {
         self.noted.write(self.numbers());
     }
@@ -99,7 +99,7 @@ impl PcapIngress {
     fn numbers(&self) -> [u64; NUMBERS] {
         let FrameMark { pass, frame, before, begins } = self.next();
         let began = self.began.map_or(0, |(_, began)| nanos(began));
-        // A replay that ended with an error is continued: it will meet the error again.
+        // A replay that ended with an error does not count as finished: its successor reads the error again.
         let finished = self.status.finished() && self.status.error().is_none();
         let pass = if finished { self.status.passes() } else { pass };
         let mut numbers = [0; NUMBERS];
@@ -107,7 +107,8 @@ impl PcapIngress {
         numbers
     }
 
-    /// Restores another process's replay of the same file. Frames before its position are read again.
+    /// Restores another process's replay of the same file. Reads the frames before its position again, without sending
+    /// them.
     ///
     /// # Errors
     /// [`ReplayError`] if the file is no longer a capture, or a thread cannot be started.
@@ -121,8 +122,8 @@ impl PcapIngress {
         Self::go_on(file, path, options, state, NotedCounts::new().map_err(std::io::Error::from)?, counters)
     }
 
-    /// Restores a killed process's replay; `noted` is its [`PcapIngress::noted`]. Frames of the batch in flight are
-    /// sent again.
+    /// Restores a killed process's replay from its notes ([`PcapIngress::noted`]). Frames of the batch that was in
+    /// flight are sent again.
     ///
     /// # Errors
     /// [`ReplayError`] if the file is no longer a capture, `noted` is anything else, or a thread cannot be started.
@@ -138,7 +139,7 @@ impl PcapIngress {
         Self::go_on(file, path, options, state, noted, counters)
     }
 
-    /// Continues at the position of a state.
+    /// Continues a replay at the position in its state.
     fn go_on(
         file: File,
         path: &Path,
@@ -151,7 +152,7 @@ impl PcapIngress {
             return Err(ReplayError::NotAFile { path: path.to_owned() });
         }
         let (before, begins) = state.before;
-        // Bounds the counts, so counting on cannot overflow.
+        // Bound the counts, so that further counting cannot overflow.
         let [pass, frame, before] = [state.pass, state.frame, before].map(|count| count.min(u64::MAX >> 2));
         let mark = FrameMark { pass, frame, before, begins };
         if state.finished {
@@ -167,7 +168,7 @@ impl PcapIngress {
         Ok(this)
     }
 
-    /// A replay without further frames.
+    /// Creates a replay that is over.
     fn finished(
         mark: FrameMark,
         noted: NotedCounts,
@@ -177,9 +178,9 @@ impl PcapIngress {
         let status = ReplayStatus::default();
         status.finished.store(true, Ordering::Release);
         status.passes.store(state.pass, Ordering::Relaxed);
-        // The first error, so it is stored.
+        // Cannot fail: no error is stored yet.
         state.error.into_iter().for_each(|text| drop(status.error.set(ReadError::Earlier(text))));
-        // These channels have no other ends.
+        // The other ends of these channels are closed.
         let (_, filled) = sync_channel(0);
         let (empty, _) = sync_channel(0);
         let alarm = Arc::new(Alarm::new().map_err(std::io::Error::from)?);
@@ -203,7 +204,7 @@ mod tests {
     use crate::pace::{ReplayPace, Speed};
     use crate::replay::ReplayState;
 
-    /// Another process restores a replay without its help. It stays in memory: its end must not be noticed.
+    /// Restores a replay as after a kill. The old one is leaked, because a killed process drops nothing.
     fn killed(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> Source<PcapIngress> {
         let noted = source.ingress().noted().try_clone_to_owned().unwrap();
         std::mem::forget(source);
@@ -211,8 +212,8 @@ mod tests {
         Source::new(Box::new(PcapIngress::after_a_kill(file, noted, path, options, Arc::default()).unwrap()))
     }
 
-    /// Objective: a replay killed anywhere, also within a batch, sends each frame of each pass in order; only the batch
-    /// in flight is repeated. After its end nothing follows.
+    /// Objective: a replay that is killed anywhere, also within a batch, sends each frame of each pass in order; only
+    /// the batch in flight is repeated. A finished replay sends nothing.
     #[test]
     fn a_killed_replay_goes_on_in_order() {
         let dir = tempfile::tempdir().unwrap();
@@ -236,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Objective: send times also continue; an error that ended a replay is found again.
+    /// Objective: after a kill, send times continue, and an error that ended a replay is reported again.
     #[test]
     fn in_time_and_to_an_error() {
         let dir = tempfile::tempdir().unwrap();
@@ -261,7 +262,7 @@ mod tests {
         assert!(error.is_some() && text(&source) == error, "{error:?}");
     }
 
-    /// Objective: anything but memory for notes is refused.
+    /// Objective: a descriptor that is not memory for notes is refused.
     #[test]
     fn memory_that_is_not_for_notes_is_refused() {
         let dir = tempfile::tempdir().unwrap();
@@ -273,7 +274,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: any numbers decode to some state, without harm.
+        /// Objective: any numbers decode to some state without a panic.
         #[test]
         fn any_numbers_decode_without_harm(numbers in any::<[u64; NUMBERS]>()) {
             let ReplayState { pass, frame, before, finished, .. } = state_of(numbers);

@@ -8,7 +8,7 @@ use super::*;
 use crate::pace::Speed;
 use crate::writer::{PcapFormat, PcapWriter};
 
-/// A capture of `count` frames, 1 ms apart; frame `i` is 60 + i % 7 bytes of `i`.
+/// Creates a capture of `count` frames, 1 ms apart. Frame `i` has 60 + i % 7 bytes, derived from `i`.
 pub(super) fn capture(dir: &tempfile::TempDir, count: u32) -> PathBuf {
     let path = dir.path().join("trace.pcapng");
     let mut writer = PcapWriter::create(&path, PcapFormat::PcapNg).unwrap();
@@ -27,8 +27,8 @@ pub(super) fn open(path: &Path, passes: u64, pace: ReplayPace) -> Source<PcapIng
     Source::new(Box::new(PcapIngress::open(path, ReplayOptions { passes, pace }, Arc::default()).unwrap()))
 }
 
-/// Acts as the worker of an ingress that is not cheap, until it has finished or sent `most` frames. A lost wake-up
-/// shows as a late one.
+/// Acts as the worker of an ingress that is not cheap, until the replay is over or has sent `most` frames. A lost
+/// wake-up makes `sleep` fail.
 pub(super) fn drive(source: &mut Source<PcapIngress>, most: usize, mut each: impl FnMut(&[u8])) -> usize {
     let mut spare = Box::default();
     let mut bytes = vec![0; 65_550];
@@ -58,7 +58,8 @@ fn sleep(source: &mut Source<PcapIngress>) {
     source.woken();
 }
 
-/// Objective: more frames than fit all chunks come out once per pass, in order and unchanged; then it is idle for good.
+/// Objective: more frames than all chunks can contain come out once per pass, in order and unchanged; then the ingress
+/// stays idle.
 #[test]
 fn passes_come_out_in_order() {
     let dir = tempfile::tempdir().unwrap();
@@ -75,7 +76,7 @@ fn passes_come_out_in_order() {
     assert!(source.take(&mut Box::default()).is_empty() && !source.ingress().is_cheap());
 }
 
-/// Objective: a replay without end continues past the file's end, and its thread ends with the ingress.
+/// Objective: an endless replay continues past the file's end, and its thread ends after the ingress is dropped.
 #[test]
 fn an_endless_replay_continues_past_the_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -85,13 +86,13 @@ fn an_endless_replay_continues_past_the_end() {
     drop(source);
     let begun = Instant::now();
     while alarm.strong_count() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "the feeder lives on");
+        assert!(begun.elapsed() < Duration::from_secs(20), "the feeder still runs");
         std::thread::yield_now();
     }
 }
 
-/// Objective: no frame is sent before its time, with recorded gaps or at a rate; between frames the timer wakes the
-/// worker.
+/// Objective: no frame is sent before its send time, with recorded gaps or at a fixed rate; between frames the timer
+/// wakes the worker.
 #[test]
 fn no_frame_is_sent_before_its_time() {
     let dir = tempfile::tempdir().unwrap();
@@ -121,8 +122,8 @@ fn a_cut_file_yields_its_whole_frames() {
     assert!(matches!(source.ingress().status().error(), Some(ReadError::Truncated { frames: 9, .. })));
 }
 
-/// Objective: frames that no port takes are dropped under their own counter; a file of only such frames, or of none,
-/// ends immediately even if repeated without end.
+/// Objective: frames that cannot be sent are dropped with a reason; an endless replay of a file with only such frames,
+/// or without frames, ends immediately.
 #[test]
 fn a_file_with_nothing_to_send_ends_immediately() {
     let dir = tempfile::tempdir().unwrap();
@@ -137,8 +138,8 @@ fn a_file_with_nothing_to_send_ends_immediately() {
     assert_eq!(drive(&mut open(&path, 0, ReplayPace::Fast), usize::MAX, |_| {}), 0);
 }
 
-/// Objective: a file that cannot be replayed is refused immediately, with a named reason; a named pipe without a writer
-/// does not block.
+/// Objective: a file that cannot be replayed is refused immediately with a reason; a named pipe without a writer does
+/// not block.
 #[test]
 fn an_unfit_file_is_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
@@ -154,7 +155,7 @@ fn an_unfit_file_is_refused_with_a_reason() {
     assert!(matches!(refused(&missing), ReplayError::Read { source: ReadError::NotACapture { .. }, .. }));
 }
 
-/// Restores a replay; the old one then ends.
+/// Restores a replay from the state of `source`, and drops `source`.
 fn go_on(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> Source<PcapIngress> {
     let mut source = source;
     source.settle();
@@ -163,7 +164,7 @@ fn go_on(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> So
     Source::new(Box::new(PcapIngress::continued(file, path, options, state, Arc::default()).unwrap()))
 }
 
-/// Objective: a replay restored at any point sends each frame of each pass once, in order, and then is at its end.
+/// Objective: a replay that is restored at any point sends each frame of each pass once, in order, and then ends.
 #[test]
 fn a_continued_replay_sends_each_frame_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +186,7 @@ fn a_continued_replay_sends_each_frame_once() {
     }
 }
 
-/// Objective: recorded times count from the first start, across passes and successors.
+/// Objective: send times count from the start of the first replay, across passes and successors.
 #[test]
 fn recorded_times_count_from_the_first_start() {
     let dir = tempfile::tempdir().unwrap();
@@ -201,14 +202,14 @@ fn recorded_times_count_from_the_first_start() {
     drive(&mut source, usize::MAX, |_| at.push(begun.elapsed()));
     assert_eq!(at.len(), 80);
     for (i, at) in at.iter().enumerate() {
-        // The second pass follows the first one's last frame immediately.
+        // The first frame of the second pass follows the last frame of the first pass immediately.
         let due = if i < 40 { i } else { i - 1 };
         assert!(*at >= Duration::from_millis(due as u64), "frame {i} came after {at:?}");
     }
 }
 
-/// Objective: anything but a regular file that is still a capture is refused; impossible numbers bring no frames, and
-/// the error that ended a replay is kept.
+/// Objective: a file that is not a regular file, or no longer a capture, is refused; impossible positions yield no
+/// frames, and the error that ended a replay is kept.
 #[test]
 fn forged_replays_are_refused_or_bring_no_frames() {
     let dir = tempfile::tempdir().unwrap();

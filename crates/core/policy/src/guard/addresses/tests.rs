@@ -42,13 +42,13 @@ fn groups_and_zero_are_refused() {
 fn an_address_with_a_length_is_refused_with_what_may_be_meant() {
     assert_eq!(
         error("10.1.0.5/24").to_string(),
-        "10.1.0.5/24 is an address within a prefix: write 10.1.0.5 for the address or 10.1.0.0/24 for the prefix"
+        "invalid prefix 10.1.0.5/24: write 10.1.0.5 for the address or 10.1.0.0/24 for the prefix"
     );
     assert!(matches!(error("fe80::1/10"), BadAddresses::HostBits { len: 10, .. }));
     assert!(matches!(error("0.0.0.1/0"), BadAddresses::HostBits { len: 0, .. }));
 }
 
-/// Objective: lists end at their limits; duplicates do not count.
+/// Objective: the lengths of the lists are limited; duplicates do not count.
 #[test]
 fn lists_are_bounded() {
     let mut addresses = AllowedAddresses::new();

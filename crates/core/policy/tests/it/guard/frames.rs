@@ -1,10 +1,10 @@
-//! Frames, by layers that are put around each other.
+//! Builds frames, layer by layer.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use etherparse::PacketBuilder;
 
-/// The port's own addresses, and another's.
+/// The port's own MAC address, and another one.
 pub const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const ALIEN: [u8; 6] = [2, 0, 0, 0, 0, 9];
 pub const GUARDED: &str = "02:00:00:00:00:01, 10.0.0.5, 10.1.0.0/24, 2001:db8::5, fe80::/10";
@@ -28,19 +28,19 @@ pub fn ethernet(src: [u8; 6], ethertype: u16, payload: &[u8]) -> Vec<u8> {
     [&[0xff; 6], &src, &ethertype.to_be_bytes()[..], payload].concat()
 }
 
-/// `frame` with tags of the given types, the outermost first.
+/// Returns `frame` with tags of the given types, the outermost first.
 pub fn tagged(frame: &[u8], tags: &[u16]) -> Vec<u8> {
     let tags: Vec<u8> = tags.iter().flat_map(|tag| [(tag >> 8) as u8, *tag as u8, 0, 7]).collect();
     [&frame[..12], &tags, &frame[12..]].concat()
 }
 
-/// `frame` as an 802.3 frame with an LLC/SNAP header.
+/// Returns `frame` as an 802.3 frame with an LLC/SNAP header.
 pub fn snapped(frame: &[u8], code: [u8; 3]) -> Vec<u8> {
     let len = (frame.len() - 14 + 8) as u16;
     [&frame[..12], &len.to_be_bytes(), &[0xaa, 0xaa, 3], &code, &frame[12..]].concat()
 }
 
-/// An ARP packet of the sender's addresses.
+/// Returns an ARP packet with the given sender addresses.
 pub fn arp(operation: u8, mac: [u8; 6], ip: &str) -> Vec<u8> {
     let fixed = [0, 1, 8, 0, 6, 4, 0, operation];
     [&fixed[..], &mac, &v4(ip).octets(), &[0; 6], &[10, 0, 0, 1]].concat()

@@ -1,4 +1,4 @@
-//! Frames of IGMP, MLD and PIM, with right checksums, independent of the snooping code.
+//! Builds frames of IGMP, MLD and PIM with correct checksums, independently of the snooping code.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ pub fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// The Internet checksum of `bytes`, word by word (RFC 1071 §4.1).
+/// Returns the Internet checksum of `bytes`, computed word by word (RFC 1071 §4.1).
 pub fn internet_checksum(bytes: &[u8]) -> u16 {
     let mut sum: u32 =
         bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0))).sum();
@@ -41,7 +41,7 @@ fn ethernet(dst: IpAddr, packet: &[u8]) -> Vec<u8> {
     [&group_mac(dst), &HOST, &ethertype[..], packet].concat()
 }
 
-/// An IPv4 frame around `message`, with its checksum filled in if it is IGMP or PIM.
+/// Returns an IPv4 frame with `message`, and fills in the message's checksum if it is IGMP or PIM.
 pub fn over_v4(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<u8> {
     let src: Ipv4Addr = src.parse().unwrap();
     let dst: Ipv4Addr = dst.parse().unwrap();
@@ -54,7 +54,7 @@ pub fn over_v4(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<
     ethernet(dst.into(), &[&header.to_bytes()[..], &message].concat())
 }
 
-/// An IPv6 frame around `message` of `protocol`, behind a router alert.
+/// Returns an IPv6 frame with `message` of `protocol`, behind a router alert.
 pub fn over_v6(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<u8> {
     let src: Ipv6Addr = src.parse().unwrap();
     let dst: Ipv6Addr = dst.parse().unwrap();

@@ -1,4 +1,4 @@
-//! Random joins, leaves and times against a model, and random and truncated bytes.
+//! Random joins, leaves and times compared with a model; random and truncated bytes.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -28,7 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Memberships and their ends, by VLAN, group and port: RFC 2236's rules for the single querier, in the simplest form.
+/// The model: memberships and their ends, by VLAN, group and port, with the rules of RFC 2236 for a single querier.
 #[derive(Default)]
 struct Model {
     members: BTreeMap<(u8, u8, u8), u64>,
@@ -73,7 +73,7 @@ fn apply(snoop: &mut Snoop, now_ns: u64, step: &Step) -> bool {
     snoop.tick(now_ns).changed | changed
 }
 
-/// Messages of each kind.
+/// Returns messages of each kind.
 fn samples() -> Vec<Vec<u8>> {
     let mut samples = vec![over_v4("10.0.0.1", "224.0.0.13", 103, vec![0x20, 0, 0, 0])];
     for (group, src, all) in [("239.1.1.1", "10.0.0.1", "0.0.0.0"), ("ff05::1:1", "fe80::1", "::")] {
@@ -97,7 +97,7 @@ fn cut_messages_change_nothing() {
     }
 }
 
-/// Objective: a message with one bit inverted behind its IP addresses is refused, since its checksum is wrong.
+/// Objective: a message with one bit inverted behind its IP addresses is refused because of its checksum.
 #[test]
 fn damaged_messages_change_nothing() {
     for whole in samples() {
@@ -111,7 +111,7 @@ fn damaged_messages_change_nothing() {
     }
 }
 
-/// Objective: frames that are not control messages are recognised by their start, past tags.
+/// Objective: control messages are distinguished from other frames by their first bytes, also behind tags.
 #[test]
 fn control_messages_are_told_from_others() {
     for frame in samples() {
@@ -133,7 +133,7 @@ fn control_messages_are_told_from_others() {
 }
 
 proptest! {
-    /// Objective: memberships equal the simple model's, at any time, and every change is reported.
+    /// Objective: memberships equal those of the model at any time, and every change is reported.
     #[test]
     fn members_are_the_models(steps in prop::collection::vec(step(), 0..60)) {
         let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
@@ -157,7 +157,7 @@ proptest! {
         }
     }
 
-    /// Objective: a sequence of damaged messages at any times is handled, and the limits hold.
+    /// Objective: no sequence of damaged messages at any times causes a panic or exceeds the limits.
     #[test]
     fn damaged_messages_get_an_answer(
         steps in prop::collection::vec(
@@ -185,7 +185,7 @@ proptest! {
         }
     }
 
-    /// Objective: any bytes are handled, and so is any payload of a valid header.
+    /// Objective: no bytes cause a panic, nor does any payload of a valid header.
     #[test]
     fn any_bytes_get_an_answer(
         bytes in prop::collection::vec(any::<u8>(), 4..200),

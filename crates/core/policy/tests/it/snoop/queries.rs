@@ -1,4 +1,4 @@
-//! The queries that a switch sends: their times, and their contents read by another parser.
+//! The queries that a switch sends: their times, and their contents as another parser reads them.
 
 use etherparse::{IpNumber, NetSlice, SlicedPacket};
 use netvale_policy::snoop::{GroupFamily, IgmpVersion, MldVersion, Query, Snoop, SnoopSettings};
@@ -82,7 +82,7 @@ fn queries_are_read_by_others() {
         let sent = due(&mut snoop, 0);
         let places: Vec<_> = sent.iter().map(|query| (query.vlan, query.port)).collect();
         assert_eq!(places, [(7, None), (7, None), (7, Some(3)), (7, Some(3))]);
-        // 125 s is just below 128, and 10 s are 100 tenths.
+        // 125 s are below 128, the limit of the plain encoding; 10 s are 100 tenths of a second.
         let tail4: &[u8] = if newer { &[2, 125, 0, 0] } else { &[] };
         let v4 = |code, group: [u8; 4]| [&[0x11, code], &group[..], tail4].concat();
         for (query, dst, expected) in
@@ -106,7 +106,7 @@ fn queries_are_read_by_others() {
     }
 }
 
-/// Objective: another switch understands this one's queries, and learns no router from a query without a source
+/// Objective: another switch accepts the queries of this one, and learns no router from a query without a source
 /// address.
 #[test]
 fn queries_are_heard_by_another_switch() {
@@ -123,7 +123,7 @@ fn queries_are_heard_by_another_switch() {
     }
 }
 
-/// Objective: two queries at the start, then one every 125 s, as is Linux's default.
+/// Objective: general queries are sent twice at the start, then every 125 s, Linux's default.
 #[test]
 fn general_queries_keep_time() {
     let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
@@ -142,8 +142,8 @@ fn general_queries_keep_time() {
     assert_eq!((due(&mut silent, 900 * SECOND).len(), silent.tick(0).next_ns), (0, u64::MAX));
 }
 
-/// Objective: this switch does not query while a better querier does, and starts again once that is silent. For IPv6 it
-/// has an address and prevails over higher ones; for IPv4 it has none and yields to all.
+/// Objective: this switch does not query while a querier of higher rank does, and starts again once that one is silent.
+/// For IPv6 the switch has an address, and prevails over higher ones; for IPv4 it has none, and yields to all.
 #[test]
 fn a_better_querier_takes_over() {
     for (from, group, yields) in [
@@ -175,7 +175,7 @@ fn a_better_querier_takes_over() {
     }
 }
 
-/// Objective: queries pending when another querier took over are not sent.
+/// Objective: queries that are pending when another querier takes over are not sent.
 #[test]
 fn a_querier_that_gave_way_asks_nothing() {
     let mut snoop = super::querying();

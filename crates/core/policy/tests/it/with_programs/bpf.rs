@@ -1,4 +1,4 @@
-//! Filters, judged by libpcap's interpreter and by Linux's kernel.
+//! Filters, compared with libpcap's interpreter and with the Linux kernel.
 
 mod expressions;
 mod frames;
@@ -12,7 +12,7 @@ use pcap::Pcap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Number of random programs in a test.
+/// Number of random programs per test.
 const CASES: u32 = 20_000;
 const RETURN_A: Insn = Insn { code: 0x16, jt: 0, jf: 0, k: 0 };
 
@@ -20,7 +20,7 @@ fn libpcap() -> Option<Pcap> {
     Pcap::load().map_err(|reason| netvale_harness::skip(&reason.to_string())).ok()
 }
 
-/// Whether the kernel accepts programs from this process at all; some sandboxes have no socket filters.
+/// Whether the kernel accepts any programs from this process: some sandboxes have no socket filters.
 fn kernel_judges() -> bool {
     let verdict = kernel::takes(&[RETURN_A]);
     match &verdict {
@@ -31,11 +31,11 @@ fn kernel_judges() -> bool {
     matches!(verdict, Ok(true))
 }
 
-/// Runs a program over a whole frame and over its first bytes: all results must agree.
+/// Runs a program on a whole frame and on its first bytes, and asserts that all results agree.
 fn run(program: &FilterProgram, frame: &[u8]) -> u32 {
     let len = frame.len() as u32;
     let part = |bytes: usize| program.run(&frame[..bytes.min(frame.len())], len);
-    let whole = part(frame.len()).expect("nothing is beyond a whole frame");
+    let whole = part(frame.len()).expect("no load is beyond a whole frame");
     for bytes in [0, 16, 64, 128] {
         let answer = part(bytes);
         assert!(answer == Ok(whole) || answer == Err(BeyondReach) && bytes < frame.len(), "{bytes} bytes: {answer:?}");
@@ -46,10 +46,10 @@ fn run(program: &FilterProgram, frame: &[u8]) -> u32 {
     whole
 }
 
-/// Objective: every program that libpcap compiles is accepted, and wants the same frames as in libpcap's interpreter.
+/// Objective: every program that libpcap compiles is accepted, and accepts the same frames as in libpcap's interpreter.
 ///
-/// Steps: expressions of all primitives, with and without optimisation; frames of all protocols, cut at every length.
-/// Each expression must accept some frame and refuse another, or it tests little.
+/// Steps: expressions of all primitives run, with and without optimisation, on frames of all protocols, truncated at
+/// every length. Each expression must accept some frames and refuse others, otherwise it tests little.
 #[test]
 fn expressions_want_what_libpcap_says_they_want() {
     let Some(pcap) = libpcap() else { return };
@@ -59,7 +59,7 @@ fn expressions_want_what_libpcap_says_they_want() {
         let insns = pcap.compile(expression, optimise).unwrap();
         let program = FilterProgram::verify(&insns).unwrap_or_else(|reason| panic!("{expression}: {reason}"));
         assert_eq!(FilterProgram::parse(&program.to_string()), Ok(program.clone()), "{expression}");
-        let judge = pcap.judge(&program).expect("libpcap takes what it has compiled");
+        let judge = pcap.judge(&program).expect("libpcap accepts a program that it has compiled");
         let mut verdicts = [0; 2];
         for cut in frames.iter().flat_map(|frame| (0..=frame.len()).map(|len| &frame[..len])) {
             let verdict = run(&program, cut);
@@ -70,10 +70,10 @@ fn expressions_want_what_libpcap_says_they_want() {
             alike.push((expression, verdicts));
         }
     }
-    assert_eq!(alike, [], "expressions that say the same of all frames");
+    assert_eq!(alike, [], "expressions with the same result for all frames");
 }
 
-/// Objective: programs that jump back, which libpcap uses to follow chains of headers, are refused for that reason.
+/// Objective: programs that jump backwards, with which libpcap follows chains of headers, are refused for that reason.
 #[test]
 fn programs_with_loops_are_refused() {
     let Some(pcap) = libpcap() else { return };
@@ -103,19 +103,21 @@ fn the_reach_of_usual_expressions_is_known() {
     }
 }
 
-/// Asserts for any program that the verdict equals the kernel's, except for loads that only the kernel can make.
+/// Asserts that a program is accepted if and only if the kernel accepts it, except for loads that only the kernel
+/// supports.
 fn kernel_agrees(insns: &[Insn]) {
     let ours = FilterProgram::verify(insns);
     if matches!(ours, Err(VerificationError::Ancillary { .. })) {
         return;
     }
     match kernel::takes(insns) {
-        Ok(theirs) => assert_eq!(theirs, ours.is_ok(), "the kernel first, then we: {ours:?}\n{insns:?}"),
-        Err(error) => panic!("the kernel neither takes nor refuses: {error}"),
+        Ok(theirs) => assert_eq!(theirs, ours.is_ok(), "the kernel's result is first: {ours:?}\n{insns:?}"),
+        Err(error) => panic!("the kernel neither accepts nor refuses: {error}"),
     }
 }
 
-/// Objective: of all codes, with constants around every limit, exactly those are accepted that the kernel accepts.
+/// Objective: for all codes, with constants around every limit, exactly those instructions are accepted that the kernel
+/// accepts.
 #[test]
 fn single_instructions_are_judged_as_by_the_kernel() {
     if !kernel_judges() {
@@ -131,7 +133,7 @@ fn single_instructions_are_judged_as_by_the_kernel() {
     }
 }
 
-/// Objective: the longest allowed program is the kernel's.
+/// Objective: the maximum length of a program is the kernel's.
 #[test]
 fn the_longest_program_is_the_kernels() {
     if !kernel_judges() {
@@ -142,7 +144,7 @@ fn the_longest_program_is_the_kernels() {
     }
 }
 
-/// Objective: unusual programs give the same results as in libpcap; an accepted program never panics.
+/// Objective: unusual programs have the same results as in libpcap, and an accepted program never causes a panic.
 #[test]
 fn random_programs_answer_as_libpcaps() {
     let pcap = libpcap();
@@ -150,7 +152,7 @@ fn random_programs_answer_as_libpcaps() {
     proptest!(ProptestConfig::with_cases(CASES), |(insns in programs::nearly_right(), frames in frames)| {
         let Ok(program) = FilterProgram::verify(&insns) else { return Ok(()) };
         prop_assert_eq!(FilterProgram::parse(&program.to_string()), Ok(program.clone()));
-        let judge = pcap.map(|pcap| pcap.judge(&program).expect("libpcap takes what we take"));
+        let judge = pcap.map(|pcap| pcap.judge(&program).expect("libpcap accepts an accepted program"));
         for frame in &frames {
             let answer = run(&program, frame);
             prop_assert_eq!(judge.as_ref().map_or(answer, |judge| judge.run(frame)), answer);
@@ -158,7 +160,7 @@ fn random_programs_answer_as_libpcaps() {
     });
 }
 
-/// Objective: of random programs, exactly those are accepted that the kernel accepts.
+/// Objective: exactly those random programs are accepted that the kernel accepts.
 #[test]
 fn random_programs_are_judged_as_by_the_kernel() {
     if !kernel_judges() {

@@ -20,8 +20,8 @@ fn step(room: &mut Reservation<'_>, count: usize) {
     }
 }
 
-/// Objective: after a reservation is dropped at any step, the ring keeps working, also for the room reserved behind it:
-/// filled slots arrive and are counted, the others arrive empty and are not counted.
+/// Objective: after a reservation is dropped at any step, the ring keeps working, also for a later reservation: filled
+/// slots arrive and are counted, the others arrive empty and are not counted.
 #[test]
 fn a_dropped_reservation_leaves_the_ring_working() {
     for steps in 0..=3 {
@@ -44,7 +44,7 @@ fn a_dropped_reservation_leaves_the_ring_working() {
     }
 }
 
-/// Objective: a pass that unwinds drops its reservations in every ring, and returns lent rings.
+/// Objective: a panic during a pass drops the reservations in all rings and returns lent rings.
 #[test]
 fn an_unwinding_pass_drops_its_reservations() {
     let (own, mut receiver) = ring();
@@ -68,8 +68,8 @@ fn an_unwinding_pass_drops_its_reservations() {
     assert_eq!(counted, Ok(2));
 }
 
-/// Objective: a ring stays lent until its reservation is done: it cannot be taken away before, but can be immediately
-/// after. The thread that takes it away waits no longer than its limit, and a retired queue is used to the end, but not
+/// Objective: a ring stays lent until its reservation is dropped and can be removed immediately afterwards. The thread
+/// that removes it waits no longer than the limit; a retired queue is used until the reservation is dropped, but not
 /// again.
 #[test]
 fn a_ring_stays_lent_until_its_reservation_is_done() {
@@ -99,8 +99,8 @@ fn a_ring_stays_lent_until_its_reservation_is_done() {
     assert_eq!(received(&mut guest), frames(1));
 }
 
-/// Objective: a reservation reports a lack of room before any slot is filled; a ring without room needs no further
-/// steps.
+/// Objective: a reservation reports how many picks found room before any slot is filled; in a ring without room, the
+/// other steps do nothing.
 #[test]
 fn a_lack_of_room_is_reported_beforehand() {
     let (egress, mut receiver) = ring();
@@ -117,5 +117,5 @@ fn a_lack_of_room_is_reported_beforehand() {
         },
     );
     assert_eq!(received(&mut receiver), frames(SLOTS as u8 - 1));
-    assert_eq!(egress.counters().drops(DropReason::NoRoom), 0, "it is for the caller to count");
+    assert_eq!(egress.counters().drops(DropReason::NoRoom), 0, "the caller counts the drops");
 }

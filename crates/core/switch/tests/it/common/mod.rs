@@ -1,4 +1,4 @@
-//! Ports of a switch inside the test: both sides of the rings in one process.
+//! Ports of a switch inside the test, with both sides of the rings in one process.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, PortId, Switch};
 
-/// A port and its application.
+/// A port, and its application's side.
 pub struct TestPort {
     pub id: PortId,
     pub mem: Arc<PortMem>,
@@ -22,11 +22,11 @@ pub struct TestPort {
     pub rx: AppRing,
     pub sent: Arc<RingCounters>,
     pub received: Arc<RingEgress>,
-    /// Rung by the receiver when it makes room, after a request.
+    /// Doorbell that the receiver rings when it makes room, if it was asked.
     pub room: Arc<Doorbell>,
 }
 
-/// The shape of a port to make.
+/// Parameters of a port to create.
 #[derive(Clone, Copy)]
 pub struct Make {
     pub slots: u32,
@@ -80,12 +80,12 @@ pub fn attach(switch: &Arc<Switch>, name: &str, make: Make) -> TestPort {
 }
 
 impl TestPort {
-    /// Queues a frame, in as many slots as it takes. Returns whether there was room.
+    /// Queues a frame, in as many slots as it needs. Returns whether there was room.
     pub fn send(&mut self, frame: &[u8]) -> bool {
         self.send_with(frame, 0)
     }
 
-    /// The same with these slot flags.
+    /// Like `send`, with these slot flags.
     pub fn send_with(&mut self, frame: &[u8], flags: u16) -> bool {
         let size = self.tx.mem().buf_size() as usize;
         let pieces: Vec<&[u8]> = if frame.is_empty() { vec![frame] } else { frame.chunks(size).collect() };
@@ -109,7 +109,7 @@ impl TestPort {
         self.tx.sync();
     }
 
-    /// Everything received so far.
+    /// Takes all frames received since the last call.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
         self.rx.sync();
         let mut frames = Vec::new();
@@ -123,14 +123,14 @@ impl TestPort {
                 frames.push(std::mem::take(&mut frame));
             }
         }
-        assert!(frame.is_empty(), "a frame without its end");
+        assert!(frame.is_empty(), "the last frame is incomplete");
         self.rx.advance(self.rx.space());
         self.rx.sync();
         frames
     }
 }
 
-/// A frame of `len` bytes between these hosts, its last bytes `tag`.
+/// A frame of `len` bytes from host `from` to host `to`, which ends with `tag`.
 pub fn frame(to: u8, from: u8, tag: u16, len: usize) -> Vec<u8> {
     let mut f = vec![0; len.max(16)];
     f[..6].copy_from_slice(&mac(to));
@@ -139,7 +139,7 @@ pub fn frame(to: u8, from: u8, tag: u16, len: usize) -> Vec<u8> {
     f
 }
 
-/// Address of host `n`; 255 is broadcast.
+/// MAC address of host `n`; 255 is broadcast.
 pub fn mac(n: u8) -> [u8; 6] {
     if n == 255 { [0xff; 6] } else { [2, 0, 0, 0, 0, n] }
 }

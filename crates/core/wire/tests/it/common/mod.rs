@@ -1,4 +1,4 @@
-//! Helpers of this crate's tests: frames made by etherparse, and the number of cases.
+//! Helpers of this crate's tests: frames that etherparse builds, and the number of cases.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use etherparse::{PacketBuilder, TcpOptionElement};
@@ -6,8 +6,8 @@ use netvale_wire::vnet::{self, VnetHdr};
 use netvale_wire::{GsoKind, Layers};
 use proptest::prelude::ProptestConfig;
 
-/// Runs as many cases as `PROPTEST_CASES` says; few under Miri, which is slow; without a file of failures, which Miri
-/// cannot write.
+/// Returns the configuration of property tests: `PROPTEST_CASES` cases, but few under Miri, which is slow, and no file
+/// of failures, which Miri cannot write.
 pub fn config() -> ProptestConfig {
     let usual = ProptestConfig::default();
     let cases = match std::env::var_os("PROPTEST_CASES") {
@@ -22,12 +22,12 @@ pub const SRC4: [u8; 4] = [10, 0, 0, 1];
 pub const DST4: [u8; 4] = [10, 0, 0, 2];
 pub const SRC6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 pub const DST6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
-/// TCP sequence number of every frame: it wraps within a long one.
+/// The TCP sequence number of every frame, which wraps within a long one.
 pub const SEQ: u32 = 0xffff_f000;
 
 pub const KINDS: [GsoKind; 4] = [GsoKind::Tcp4, GsoKind::Tcp6, GsoKind::Udp4, GsoKind::Udp6];
 
-/// A frame of `kind` with all TCP flags that segmentation handles, and TCP options.
+/// Returns a frame of `kind` with all TCP flags that segmentation handles, and TCP options.
 pub fn frame(kind: GsoKind, vlan: bool, payload: &[u8]) -> Vec<u8> {
     let ethernet = PacketBuilder::ethernet2([2; 6], [4; 6]);
     let ip = match (vlan, kind.is_v4()) {
@@ -47,7 +47,7 @@ pub fn frame(kind: GsoKind, vlan: bool, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The virtio-net header of a valid frame of `kind` that requests segments of `gso_size`.
+/// Returns the virtio-net header of a valid frame of `kind` that requests segments of `gso_size`.
 pub fn gso_header(kind: GsoKind, frame: &[u8], gso_size: u16) -> VnetHdr {
     VnetHdr {
         flags: vnet::F_NEEDS_CSUM,

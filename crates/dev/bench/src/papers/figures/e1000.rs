@@ -13,7 +13,7 @@ macro_rules! columns {
             Column::of("the same, Mbit/s", $large, Reading::PayloadMbits(1460)),
             Column::of("TCP, Mbit/s", $tcp, Reading::Mbits),
             Column::of("TCPw, Mbit/s", $wide, Reading::Mbits),
-            $(Column::of("RR, thousand a second", $trips, Reading::Thousands),)?
+            $(Column::of("RR, thousands per second", $trips, Reading::Thousands),)?
         ]
     };
 }
@@ -35,10 +35,10 @@ macro_rules! pkt_gen {
     };
 }
 
-/// What is counted beside.
-const FACTS: &[(&str, &str)] = &[("exits_each", "exits a packet"), ("interrupts_each", "interrupts a packet")];
-/// The same where the driver polls.
-const POLLED: &[(&str, &str)] = &[("exits_each", "register accesses a packet")];
+/// Counts beside the rates.
+const FACTS: &[(&str, &str)] = &[("exits_each", "exits per packet"), ("interrupts_each", "interrupts per packet")];
+/// The same for a driver that polls.
+const POLLED: &[(&str, &str)] = &[("exits_each", "register accesses per packet")];
 const BASE: Option<&str> = Some("netvale-base");
 
 const SHORT_ITR: TableRow = TableRow::ours("25 µs between interrupts", "netvale-itr-25us");
@@ -48,25 +48,25 @@ const NETMAP_E1000: TableRow = TableRow::ours("QEMU's e1000 on its netmap back e
 const NETMAP_VIRTIO: TableRow = TableRow::ours("QEMU's virtio-net on netmap", "qemu-virtio-netmap");
 const BEST: TableRow = TableRow::ours("CSB with moderation", "netvale");
 
-/// What two processors are here.
-const TWO_CPUS: &str = "Guests are emulated in software and run Linux. Each has two processors, which are two threads \
-    of QEMU's on the host's two; the switch's worker, QEMU's own thread and the host's stack take their time of the \
-    same two, so that a second processor gives a guest less than it gave the paper's. itr 100 is 102 µs here.";
+/// The meaning of two processors here.
+const TWO_CPUS: &str = "Guests run Linux and are emulated in software. Each guest's two processors are threads of \
+        QEMU on the host's two, which also run the switch's worker, QEMU's own thread and the host's stack; a second \
+        processor therefore gains a guest less than in the paper. itr 100 is 102 µs here.";
 
 /// From a guest to the host, one processor.
 pub const OUT: PaperFigure = PaperFigure {
     number: "2.1",
     title: "An e1000 from a guest to the host",
-    about: "Datagrams of 8 and 1,460 bytes, TCP with writes of 1,460 bytes and of netperf's default, and round trips, \
-        by TAP, one processor: without moderation (BASE), with it (itr, in 250 ns), with Send Combining (SC), and with \
-        the status block in memory (CSB).",
-    here: "Guests are emulated in software and run Linux: their own network stack and the emulation of their processor \
-        are the bound, so that only ratios to BASE compare, and what is counted a packet. itr 100 is 102 µs here, not \
-        25, as an emulated processor takes that long for a few packets; one row has 25 µs. TCP has 64 KiB under way \
-        at most, TCPw, whose writes are of 16 KiB, 1 MiB. TSO, which the paper has off, is as each driver has it.",
-    see: "What each variant saves is register accesses and interrupts, also where the guest's stack hides it in the \
-        rate. Send Combining pays an interrupt, of three accesses, for the packets that came meanwhile: it saves \
-        accesses only where a guest sends more than four in that time, as the paper's did, and the played ones of 2.4.",
+    about: "Datagrams of 8 and 1,460 bytes, TCP with writes of 1,460 bytes and of netperf's default size, and round \
+        trips, through a TAP, with one processor: without moderation (BASE), with moderation (itr, in units of 250 \
+        ns), with Send Combining (SC), and with the status block in memory (CSB).",
+    here: "Guests run Linux and are emulated in software. Their network stack and the emulation limit the rates, so \
+        only ratios to BASE and counts per packet are comparable. itr 100 is 102 µs here instead of 25 µs, since an \
+        emulated processor needs that long for a few packets; one row has 25 µs. TCP has at most 64 KiB in flight; \
+        TCPw, with writes of 16 KiB, 1 MiB. TSO, off in the paper, is at each driver's default.",
+    see: "Each variant saves register accesses and interrupts, even where the guest's stack hides that in the rate. \
+        Send Combining takes an interrupt, with three register accesses, for the packets queued meanwhile: it saves \
+        accesses only if a guest sends more than four packets in that time, as in the paper and in 2.4.",
     runs: &[Run {
         scenario: "e1000",
         variants: &["udp-small-tap", "udp-large-tap", "tcp", "tcp-wide", "tcp-rr"],
@@ -102,8 +102,8 @@ pub const OUT: PaperFigure = PaperFigure {
         facts: FACTS,
     }],
     missing: &[
-        "VirtualBox and VMware, which the paper has beside QEMU, are not in the registries used here.",
-        "Exits of QEMU's own virtio-net: its doorbells are taken before QEMU counts them.",
+        "VirtualBox and VMware, which the paper compares with QEMU: they are in none of the registries used here.",
+        "Exits of QEMU's own virtio-net: its doorbells bypass the count.",
     ],
 };
 
@@ -111,13 +111,13 @@ pub const OUT: PaperFigure = PaperFigure {
 pub const IN: PaperFigure = PaperFigure {
     number: "2.2",
     title: "An e1000 from the host to a guest",
-    about: "Datagrams of 8 and 1,460 bytes as fast as the host sends them, counted in the guest; TCP that the host \
-        sends.",
-    here: "Guests are emulated in software and run Linux. Datagrams come from a port of the switch, as fast as that \
-        takes them (QEMU's e1000 on a TAP: from a socket), streams from the host's stack by the TAP. itr 100 is \
-        102 µs here.",
-    see: "Moderation and the status block take interrupts from the guest's processor, which then has more left for \
-        datagrams; accesses are those of the receiving driver.",
+    about: "Datagrams of 8 and 1,460 bytes at the host's full sending rate, counted in the guest; and TCP from the \
+        host.",
+    here: "Guests run Linux and are emulated in software. Datagrams come from a port of the switch, as fast as it \
+        accepts them (for QEMU's e1000 on a TAP, from a socket); streams come from the host's stack through the TAP. \
+        itr 100 is 102 µs here.",
+    see: "Moderation and the status block save interrupts, which leaves the guest's processor more time for \
+        datagrams. Accesses are those of the receiving driver.",
     runs: &[Run {
         scenario: "e1000",
         variants: &["udp-small-in", "udp-large-in", "tcp-in", "tcp-wide-in"],
@@ -157,10 +157,10 @@ pub const IN: PaperFigure = PaperFigure {
 pub const BETWEEN: PaperFigure = PaperFigure {
     number: "2.3",
     title: "Two guests with an e1000 each, on a VALE switch, two processors each",
-    about: "The same columns from one guest to the other.",
+    about: "The same columns, from one guest to another.",
     here: TWO_CPUS,
-    see: "The status block saves most, as in the paper, as each packet that is sent costs an exit without it; Send \
-        Combining as far as the guest is fast enough (2.1). Exits are the sender's; interrupts are the receiver's.",
+    see: "As in the paper, the status block saves most: without it, each sent packet costs an exit. Send Combining \
+        helps if the guest is fast enough (2.1). Exits are the sender's; interrupts are the receiver's.",
     runs: &[Run {
         scenario: "e1000",
         variants: &[
@@ -206,17 +206,17 @@ pub const BETWEEN: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Guests that are played.
+/// A process in place of guests.
 pub const PLAYED: PaperFigure = PaperFigure {
     number: "2.4",
-    title: "The same driver without a guest around it",
-    about: "pkt-gen in guests, 60 bytes and 1,500, between two guests on a VALE switch, and between a guest and the \
+    title: "The same driver without a guest's stack",
+    about: "pkt-gen in guests, 60 and 1,500 bytes, between two guests on a VALE switch, and between a guest and the \
         host.",
-    here: "A process plays the guests, and is the host's program, with the driver's own code, so that the device and \
-        the switch are the bound, not the emulation of a processor. Both ends share a processor; the switch has the \
-        other.",
-    see: "The status block takes nearly every register access away; Send Combining most of them. Where both ends take \
-        turns on one processor, hardly more is sent than is received.",
+    here: "One process runs the driver's code in place of both guests, or of a guest and the host's program, so the \
+        device and the switch limit the rate instead of the emulation of a processor. Both ends share a processor; \
+        the switch has the other.",
+    see: "The status block saves nearly all register accesses, Send Combining most of them. As both ends take turns \
+        on one processor, little more is sent than received.",
     runs: &[
         Run {
             scenario: "e1000",
@@ -259,10 +259,10 @@ pub const PLAYED: PaperFigure = PaperFigure {
 pub const OUT_TWO: PaperFigure = PaperFigure {
     number: "2.5",
     title: "An e1000 from a guest with two processors to the host",
-    about: "As 2.1, where a second processor takes interrupts while the first one sends.",
+    about: "As 2.1, with a second processor that handles interrupts while the first one sends.",
     here: TWO_CPUS,
-    see: "BASE gains most by the second processor, as it no longer stops sending for each interrupt; the status block \
-        has by far the fewest exits a packet here, too.",
+    see: "BASE gains most from the second processor, since interrupts no longer stop the sender; the status block has \
+        by far the fewest exits per packet here, too.",
     runs: &[Run {
         scenario: "e1000",
         variants: &["udp-small-tap-2cpus", "udp-large-tap-2cpus", "tcp-2cpus", "tcp-wide-2cpus", "tcp-rr-2cpus"],
@@ -290,9 +290,9 @@ pub const OUT_TWO: PaperFigure = PaperFigure {
 pub const IN_TWO: PaperFigure = PaperFigure {
     number: "2.6",
     title: "An e1000 from the host to a guest with two processors",
-    about: "As 2.2, where one processor takes what comes from the card while the other one runs the program.",
+    about: "As 2.2; one processor receives from the card while the other runs the program.",
     here: TWO_CPUS,
-    see: "More datagrams reach the program than with one processor, as the card's interrupts no longer take the \
+    see: "More datagrams reach the program than with one processor, since the card's interrupts no longer take the \
         program's time.",
     runs: &[Run {
         scenario: "e1000",
@@ -320,13 +320,13 @@ pub const IN_TWO: PaperFigure = PaperFigure {
 pub const PKT_GEN: PaperFigure = PaperFigure {
     number: "2.7",
     title: "pkt-gen in a booted guest with two processors",
-    about: "A program that sends or takes frames in netmap mode in the guest: to and from the host by a TAP, to and \
-        from a port of a VALE switch, and to another guest.",
-    here: "The guest's processors are emulated, two on the host's two. Linux has no netmap: the program reaches the \
-        card by AF_XDP, which copies frames to and from the driver's. Where the host sends, it does so by a port of \
-        the switch, in both tables to a guest. What two guests send to each other is counted by who receives it.",
-    see: "Without the guest's stack more frames pass than in 2.3, 2.5 and 2.6; 2.4 has what the card and the switch \
-        do without an emulated processor.",
+    about: "A program in the guest sends or receives frames in netmap mode: to and from the host through a TAP, to \
+        and from a port of a VALE switch, and to another guest.",
+    here: "The guest's two processors are emulated on the host's two. Linux has no netmap: the program opens the card \
+        by AF_XDP, which copies frames to and from the driver's buffers. In both tables with frames to a guest, the \
+        host sends through a port of the switch. Frames between two guests are counted by the receiver.",
+    see: "Without the guest's stack, more frames pass than in 2.3, 2.5 and 2.6. Figure 2.4 shows the rates of the \
+        card and the switch without an emulated processor.",
     runs: &[Run {
         scenario: "e1000",
         variants: &[
@@ -352,7 +352,7 @@ pub const PKT_GEN: PaperFigure = PaperFigure {
         ),
         pkt_gen!(
             FACTS;
-            "From the host, where the paper has a TAP",
+            "From the host; the paper uses a TAP",
             "netmap-small-in-2cpus",
             "netmap-large-in-2cpus",
             TableRow::of(&TAP_TWO_CPUS_IN[4], "netvale")
@@ -386,11 +386,11 @@ pub const PKT_GEN: PaperFigure = PaperFigure {
 pub const BRIDGED: PaperFigure = PaperFigure {
     number: "2.8",
     title: "Two guests with an e1000 each, by TAPs on the kernel's bridge, two processors each",
-    about: "The same columns from one guest to the other, each with a TAP of its own.",
-    here: "Guests are emulated in software and run Linux, two processors each on the host's two. Each guest's e1000 is \
-        on a switch of netvale's with a TAP, which is on the kernel's bridge; one worker serves both switches. itr 100 \
-        is 102 µs here.",
-    see: "A packet passes the kernel's bridge and two TAPs, which costs the host more than the switch alone (2.3). \
+    about: "The same columns, from one guest to another, each with its own TAP.",
+    here: "Guests run Linux and are emulated in software, with two processors each on the host's two. Each guest's \
+        e1000 is on a netvale switch with a TAP, which is a port of the kernel's bridge; one worker serves both \
+        switches. itr 100 is 102 µs here.",
+    see: "A packet passes two TAPs and the kernel's bridge, which costs the host more than the switch alone (2.3). \
         Exits are the sender's; interrupts are the receiver's.",
     runs: &[Run {
         scenario: "e1000",

@@ -7,16 +7,16 @@ use crate::papers::published::{FORWARDING, GENERATORS};
 pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
     number: "1.1",
     title: "Generators by clock and by cores",
-    about: "64-byte frames that a program sends, by the clock of its processor: a socket program (netsend), the \
-        kernel's pktgen, and netmap with 1 and 4 cores. The text says: netmap fills the line from a third of the \
-        clock on, 40 times the socket program and 10 times pktgen at full clock.",
-    here: "A quota of CPU time stands for the clock, in periods of 10 ms: the sending process has that share of one \
-        CPU. There is no line: a veth cable's far end is done by the sender's own CPU, within its share, while a \
-        switch, and the receiver behind it or behind a pipe, have another CPU. netvale has the cable's end by AF_XDP, \
-        which copies frames into the kernel's buffers. With several senders each has a CPU and a cable, switch or pipe \
-        of its own; where there are not twice as many CPUs, receivers share theirs.",
-    see: "Each sender's rate grows with its share, as a frame costs it the same. A pipe and a switch take many times \
-        what a socket sends; on the cable the kernel's own work for a frame bounds all of them.",
+    about: "A program sends 64-byte frames at several clock rates: a socket program (netsend), the kernel's pktgen, \
+        and netmap on one core and on four. According to the text, netmap fills the line from a third of the full \
+        clock rate on, and at the full rate is 40 times as fast as the socket program and 10 times as fast as pktgen.",
+    here: "A quota of CPU time, in periods of 10 ms, replaces the clock: the sending process gets that share of one \
+        CPU. There is no physical line. The far end of a veth cable is processed on the sender's CPU, within its \
+        share; a switch and its receiver, or the receiver at a pipe, have another CPU. netvale opens the cable by \
+        AF_XDP, which copies frames into the kernel's buffers. Several senders each have their own CPU, and their own \
+        cable, switch or pipe; with fewer than two CPUs per sender, receivers share theirs.",
+    see: "The rate of each sender grows with its share, since a frame costs the same at each. A pipe and a switch \
+        carry many times the rate of a socket; on the cable, the kernel's work per frame limits all senders.",
     runs: &[Run {
         scenario: "generators",
         variants: &["10-percent", "25-percent", "50-percent", "75-percent", "100-percent", "2-senders", "4-senders"],
@@ -25,7 +25,7 @@ pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
     }],
     tables: &[
         Table {
-            title: "By the share of one CPU, Mpps",
+            title: "By share of one CPU, Mpps",
             columns: &[
                 mpps("10 %", "10-percent"),
                 mpps("25 %", "25-percent"),
@@ -46,7 +46,7 @@ pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
             facts: &[],
         },
         Table {
-            title: "By the number of senders, a CPU each, Mpps",
+            title: "By number of senders, one CPU each, Mpps",
             columns: &[mpps("1", "100-percent"), mpps("2", "2-senders"), mpps("4", "4-senders")],
             rows: &[
                 TableRow::ours("UDP by sendto", "udp-sendto"),
@@ -61,24 +61,24 @@ pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
             facts: &[],
         },
     ],
-    missing: &["pktgen with a share of a CPU: a thread of the kernel's is in no control group that limits it."],
+    missing: &["pktgen with a share of a CPU: no control group limits a kernel thread."],
 };
 
 /// Where the time goes.
 pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
     number: "1.3",
     title: "Where a packet's time goes",
-    about: "What a packet costs that a program sends by a socket. Printed: the system call 50 %, the allocation of \
-        buffers 30 %, the rest equally the copy and the driver.",
-    here: "The sending thread's instructions are sampled by the clock, the kernel's included, and each belongs to a \
-        part by its function's name, in netvale by its source file. The driver is a veth's, and with it comes the \
-        far end, which drops the frame in the sender's thread. A clock that is an interrupt does not see what the \
-        kernel does with interrupts off: it sees that at its end. What no row of functions names is other: locks, \
-        interrupts. netvale's own paths are one thread's work from end to end; its program writes each frame's first \
-        line, and reads it.",
-    see: "By a socket, the program's own work is next to nothing beside the kernel's parts; many datagrams a call save \
-        the call, not the rest. netvale's paths have no call, no buffers and no driver: they are the program, its \
-        rings, and for a switch forwarding and one copy.",
+    about: "The cost of a packet that a program sends through a socket. Printed: the system call takes 50 %, the \
+        allocation of buffers 30 %; the copy and the driver share the rest equally.",
+    here: "A timer samples the instructions of the sending thread, in the kernel and outside it. The name of the \
+        function, in netvale the source file, assigns each sample to a part. The driver is that of veth, and includes \
+        the far end, which drops the frame in the sender's thread. The timer's interrupt is delayed while the kernel \
+        has interrupts off, so such samples appear at the end of these sections. Functions that belong to no part, \
+        such as locks and interrupts, are counted as other. netvale's own paths are the work of one thread from end \
+        to end; its program writes and reads the first line of each frame.",
+    see: "With a socket, the program's own work is negligible beside the kernel's; sending many datagrams per call \
+        saves the call only. netvale's paths have no system call, buffer allocation or driver: they consist of the \
+        program, its rings, and, through a switch, forwarding and one copy.",
     runs: &[Run {
         scenario: "parts",
         variants: &["send"],
@@ -87,7 +87,7 @@ pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
     }],
     tables: &[
         Table {
-            title: "Through the kernel to a veth's far end, parts in per cent",
+            title: "Through the kernel to the far end of a veth pair, parts in percent",
             columns: RATE,
             rows: &[
                 TableRow::ours("UDP by sendto", "udp-sendto"),
@@ -97,7 +97,7 @@ pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
             ],
             base: Some("udp-sendto"),
             facts: &[
-                ("ns", "ns a frame"),
+                ("ns", "ns per frame"),
                 ("call", "system call"),
                 ("buffers", "buffers"),
                 ("copy", "copy"),
@@ -109,12 +109,12 @@ pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
             ],
         },
         Table {
-            title: "netvale's own paths, parts in per cent",
+            title: "netvale's own paths, parts in percent",
             columns: RATE,
             rows: &[TableRow::ours("a VALE switch", "netvale-vale"), TableRow::ours("a pipe", "netvale-pipe")],
             base: None,
             facts: &[
-                ("ns", "ns a frame"),
+                ("ns", "ns per frame"),
                 ("program", "program: fill and read"),
                 ("sync", "sync"),
                 ("switch", "switch"),
@@ -130,11 +130,11 @@ pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
 const RATE: &[Column] = &[Column::of("kpps", "send", Reading::Kpps)];
 
 const FILTERED: &[TableRow] = &[TableRow::ours("netvale's example firewall", "netvale")];
-const BOTH: &[TableRow] = &[FILTERED[0], TableRow::ours("the stack without a filter before it", "linux-stack")];
-const ALL_PASS: &[Column] = &[mpps("judged, Mpps", "all-pass")];
-const HALF_DROPPED: &[Column] = &[mpps("judged, Mpps", "half-dropped")];
-const ALL_DROPPED: &[Column] = &[mpps("judged, Mpps", "all-dropped")];
-const FROM_STACK: &[Column] = &[mpps("judged, Mpps", "from-stack")];
+const BOTH: &[TableRow] = &[FILTERED[0], TableRow::ours("the stack without a filter", "linux-stack")];
+const ALL_PASS: &[Column] = &[mpps("examined, Mpps", "all-pass")];
+const HALF_DROPPED: &[Column] = &[mpps("examined, Mpps", "half-dropped")];
+const ALL_DROPPED: &[Column] = &[mpps("examined, Mpps", "all-dropped")];
+const FROM_STACK: &[Column] = &[mpps("examined, Mpps", "from-stack")];
 
 const fn filter(title: &'static str, columns: &'static [Column], rows: &'static [TableRow]) -> Table {
     Table { title, columns, rows, base: None, facts: &[("passed", "passed, Mpps"), ("dropped", "dropped, Mpps")] }
@@ -144,13 +144,13 @@ const fn filter(title: &'static str, columns: &'static [Column], rows: &'static 
 pub const PACKET_FILTER: PaperFigure = PaperFigure {
     number: "1.4",
     title: "A packet filter between NIC rings and host rings",
-    about: "A program that has an interface's rings and its host rings, and passes on what no rule drops, by swapping \
+    about: "A program opens the rings of an interface and its host rings, and passes what no rule drops by swapping \
         buffers. No values are printed.",
-    here: "The interface is one end of a veth cable. A TAP stands for the host rings: a frame that passes is written \
-        to it, or read from it, by a system call of the daemon's, on the CPU that the filter has, too. To the stack go \
-        two flows together, as fast as packet sockets send them; from the stack, the datagrams of a UDP socket.",
-    see: "Dropping is cheap: it is done in the rings. What passes costs a system call and a way through a TAP a frame, \
-        which is the bound.",
+    here: "The interface is one end of a veth cable. A TAP provides the host rings: the daemon writes each passing \
+        frame to it, or reads it, by a system call on the CPU of the filter. Two flows go to the stack, as fast as \
+        packet sockets send them; a UDP socket sends from the stack.",
+    see: "Dropping is cheap, since it happens in the rings. Each passing frame costs a system call and a way through \
+        a TAP, which limit the rate.",
     runs: &[Run {
         scenario: "filter",
         variants: &["all-pass", "half-dropped", "all-dropped", "from-stack"],
@@ -158,10 +158,10 @@ pub const PACKET_FILTER: PaperFigure = PaperFigure {
         setup: 2,
     }],
     tables: &[
-        filter("To the stack, a rule that fits nothing", ALL_PASS, BOTH),
+        filter("To the stack, a rule that matches nothing", ALL_PASS, BOTH),
         filter("To the stack, a rule for one of two flows", HALF_DROPPED, FILTERED),
         filter("To the stack, a rule for both", ALL_DROPPED, FILTERED),
-        filter("From the stack, a rule that fits nothing", FROM_STACK, BOTH),
+        filter("From the stack, a rule that matches nothing", FROM_STACK, BOTH),
     ],
     missing: &[],
 };
@@ -170,12 +170,12 @@ pub const PACKET_FILTER: PaperFigure = PaperFigure {
 pub const FORWARDED: PaperFigure = PaperFigure {
     number: "1.2",
     title: "Forwarding between two interfaces",
-    about: "60-byte frames from one interface to another: the kernel's bridge, netmap's, the same over libpcap, \
-        and switches.",
-    here: "The interfaces are ends of veth pairs, so that the kernel's own path to and from them is in every \
-        figure, and a program that has them by AF_XDP copies frames.",
-    see: "A program on netmap's rings forwards several times as much as the kernel's bridge; the very same libpcap \
-        program gains without a change when its libpcap is netvale's.",
+    about: "60-byte frames from one interface to another, through the kernel's bridge, netmap's bridge, the same \
+        program over libpcap, and switches.",
+    here: "The interfaces are ends of veth pairs: every figure includes the kernel's path to and from them, and a \
+        program that opens them by AF_XDP copies frames.",
+    see: "A program on netmap's rings forwards several times the rate of the kernel's bridge. The same libpcap \
+        program, unchanged, is faster with netvale's libpcap.",
     runs: &[Run {
         scenario: "nic",
         variants: &["bridge"],
@@ -189,7 +189,7 @@ pub const FORWARDED: PaperFigure = PaperFigure {
             TableRow::of(&FORWARDING[0], "linux-bridge"),
             TableRow::of(&FORWARDING[1], "netvale"),
             TableRow::of(&FORWARDING[2], "pcap-netvale"),
-            TableRow::ours("that program on the system's libpcap", "pcap"),
+            TableRow::ours("the same program over the system's libpcap", "pcap"),
             TableRow::of(&FORWARDING[3], "ovs-netdev"),
             TableRow::ours("DPDK's testpmd on AF_XDP", "dpdk-af-xdp"),
             TableRow::ours("a bare loop on AF_XDP", "af-xdp"),
@@ -197,5 +197,5 @@ pub const FORWARDED: PaperFigure = PaperFigure {
         base: Some("linux-bridge"),
         facts: &[],
     }],
-    missing: &["Click: Debian has it no more; the paper's gain is of its netmap element."],
+    missing: &["Click: Debian no longer has it."],
 };

@@ -40,29 +40,29 @@ const PAIR_PEERS: &[&str] = &["netvale-vhost", "qemu-virtio"];
 pub const ROUND_TRIPS: PaperFigure = PaperFigure {
     number: "3.1",
     title: "Round trips between two guests, by size",
-    about: "TCP_RR and UDP_RR against the size of a message. The text says: ptnet is better at small sizes, and \
-        equal at very large ones.",
+    about: "TCP_RR and UDP_RR by message size. According to the text, ptnet is better at small sizes and equal at \
+        very large ones.",
     here: EMULATED,
-    see: "A round trip takes four wake-ups whatever the interface is; what an interface adds to them is what \
-        differs, and copies matter only for long messages.",
+    see: "A round trip takes four wake-ups with any interface. The interfaces differ in what they add; copies matter \
+        for long messages only.",
     runs: &[Run { scenario: "pairs", variants: &["tcp-rr-between", "udp-rr-between"], peers: PAIR_PEERS, setup: 2 }],
     tables: &[
         Table {
-            title: "TCP, thousand a second",
+            title: "TCP, thousands per second",
             columns: TCP_RR,
             rows: PAIRS,
             base: Some("netvale-vhost"),
             facts: &[],
         },
         Table {
-            title: "UDP, thousand a second",
+            title: "UDP, thousands per second",
             columns: UDP_RR,
             rows: PAIRS,
             base: Some("netvale-vhost"),
             facts: &[],
         },
     ],
-    missing: &["vhost-net, the paper's peer, is a part of the kernel's that needs hardware's virtualisation here."],
+    missing: &["vhost-net, the paper's peer: it needs hardware virtualisation."],
 };
 
 /// A stream.
@@ -71,7 +71,7 @@ pub const STREAM: PaperFigure = PaperFigure {
     title: "A TCP stream between two guests",
     about: "TCP_STREAM. Printed: ptnet 20 Gbit/s, virtio-net with vhost-net 26.",
     here: EMULATED,
-    see: "The paper lost here to vhost-net, which copies once less.",
+    see: "In the paper, vhost-net was faster, since it makes one copy fewer.",
     runs: &[Run { scenario: "pairs", variants: &["tcp-between"], peers: PAIR_PEERS, setup: 15 }],
     tables: &[Table {
         title: "",
@@ -91,10 +91,10 @@ pub const STREAM: PaperFigure = PaperFigure {
 pub const DATAGRAMS: PaperFigure = PaperFigure {
     number: "3.3",
     title: "Datagrams between two guests, by size",
-    about: "UDP_STREAM, as its sender counts it. The text says: it grows up to 20 or 30 KiB, and ptnet is ahead at \
-        all sizes.",
+    about: "UDP_STREAM, measured at the sender. According to the text, the rate grows up to 20 or 30 KiB, and ptnet \
+        is ahead at all sizes.",
     here: EMULATED,
-    see: "A message costs a system call and a way through the stack, so that the rate grows with its size.",
+    see: "Each message costs a system call and a way through the stack, so the rate grows with the size.",
     runs: &[Run { scenario: "pairs", variants: &["udp-messages-between"], peers: PAIR_PEERS, setup: 3 }],
     tables: &[Table { title: "Mbit/s", columns: UDP_MESSAGES, rows: PAIRS, base: Some("netvale-vhost"), facts: &[] }],
     missing: &[],
@@ -109,16 +109,16 @@ const fn burst(head: &'static str, batch: u32) -> Column {
 pub const PKTGEN: PaperFigure = PaperFigure {
     number: "3.4",
     title: "The kernel's generator in a guest, by burst",
-    about: "In-kernel pktgen, 60-byte frames as the host receives them, by the burst: how many frames the driver gets \
-        before the last one. The text says: virtio-net is flat; ptnet grows with the burst, is best near 50, and then \
-        falls.",
-    here: "Guests are emulated in software, without hardware's virtualisation: the instructions of the generator and \
-        of the driver are the bound. One packet is sent over and over, so that making it is not measured.",
-    see: "A driver notifies the host once a burst, so that the rate grows with the burst where notifications cost \
-        something, and is flat where the host is awake all the time and needs none.",
+    about: "In-kernel pktgen, 60-byte frames received on the host, by burst: the number of frames that the driver \
+        gets before it is told of the last one. According to the text, virtio-net is flat; ptnet grows with the \
+        burst, is best near 50, and then falls.",
+    here: "Guests are emulated in software, without hardware virtualisation: the instructions of the generator and \
+        the driver limit the rate. The generator sends the same packet repeatedly, so its creation is not measured.",
+    see: "A driver notifies the host once per burst: the rate grows with the burst if notifications are expensive, \
+        and is flat if the host stays awake and needs none.",
     runs: &[Run { scenario: "pktgen", variants: &["pktgen"], peers: PAIR_PEERS, setup: 2 }],
     tables: &[Table {
-        title: "Thousand frames a second",
+        title: "Thousands of frames per second",
         columns: &[
             burst("1", 1),
             burst("2", 2),
@@ -138,7 +138,7 @@ pub const PKTGEN: PaperFigure = PaperFigure {
         base: None,
         facts: &[],
     }],
-    missing: &["vhost-net, the paper's peer, needs hardware's virtualisation here."],
+    missing: &["vhost-net, the paper's peer: it needs hardware virtualisation."],
 };
 
 /// Netmap programs in two guests.
@@ -146,9 +146,9 @@ pub const PROGRAMS: PaperFigure = PaperFigure {
     number: "3.5",
     title: "pkt-gen between two guests",
     about: "60-byte frames from one guest to another on ptnet ports of a switch, with and without virtio-net headers.",
-    here: "First a process plays both guests on the ports' memory; the receiver shares the sender's processor, the \
-        switch has the other. Then both guests are really booted, emulated in software: their programs take the rings \
-        from the interface by its driver, and the receiver counts.",
+    here: "In the first table, one process operates both guests' ports in their memory: the receiver shares the \
+        sender's processor, and the switch has the other. In the second, both guests are booted, emulated in \
+        software: their programs get the rings from the interface's driver, and the receiver counts.",
     see: "As in the paper, the header costs a small part of the rate.",
     runs: &[
         Run { scenario: "ptnet", variants: &["guests-header", "guests"], peers: &[], setup: 2 },
@@ -156,7 +156,7 @@ pub const PROGRAMS: PaperFigure = PaperFigure {
     ],
     tables: &[
         Table {
-            title: "Guests that a process plays",
+            title: "One process in place of both guests",
             columns: &[mpps("with headers, Mpps", "guests-header"), mpps("without, Mpps", "guests")],
             rows: &[TableRow::of(&PTNET_PKT_GEN, "netvale")],
             base: None,
@@ -180,13 +180,13 @@ pub const PROGRAMS: PaperFigure = PaperFigure {
 pub const PASSED: PaperFigure = PaperFigure {
     number: "3.6",
     title: "Ring sizes, a pipe and an interface, in a guest and on the host",
-    about: "Frames from guest to guest by slots of a ring, into a pipe, and to and from an interface that are passed \
-        through. The text says: the same as on the host.",
-    here: "A process plays the guests; frames have 60 bytes. The interface is an end of a veth pair, opened by \
-        AF_XDP, which copies. On the host, the pipe's two processes have a processor each; where it is passed \
-        through, its worker has one, and both programs have the other.",
-    see: "Passthrough adds a worker: it exchanges slots of a pipe's two ends, and passes an interface's frames from \
-        and to the guest's own buffers. The size of rings is to matter in guests as it does on the host.",
+    about: "Frames from guest to guest by ring size, into a pipe, and to and from an interface, all passed through. \
+        According to the text, the figures are the same as on the host.",
+    here: "One process replaces the guests; frames have 60 bytes. The interface is an end of a veth pair, opened by \
+        AF_XDP, which copies. On the host, each process at the pipe has its own processor; passed through, the pipe's \
+        worker has one processor, and both programs share the other.",
+    see: "Passthrough adds a worker: it exchanges the slots of a pipe's two ends, and moves an interface's frames to \
+        and from the guest's buffers. Ring sizes should matter in guests as on the host.",
     runs: &[
         Run {
             scenario: "ptnet",
@@ -199,7 +199,7 @@ pub const PASSED: PaperFigure = PaperFigure {
     ],
     tables: &[
         Table {
-            title: "By slots of a ring, Mpps",
+            title: "By slots per ring, Mpps",
             columns: &[
                 mpps("256", "slots-256"),
                 mpps("512", "slots-512"),

@@ -38,14 +38,14 @@ const RELEASES: &[TableRow] = &[
     TableRow::ours("netvale's vhost, with DPDK's driver of Debian 12", "netvale"),
 ];
 
-/// Who stands between an interface and the guest.
+/// Hosts between an interface and the guest.
 const OUTSIDE: &[TableRow] = &[
     TableRow::ours("DPDK: net_af_xdp and net_vhost", "dpdk-pvp"),
     TableRow::ours("DPDK: net_af_packet and net_vhost", "dpdk-pvp-packet"),
     TableRow::ours("netvale's switch: the interface by AF_XDP, a vhost port", "netvale"),
 ];
 
-/// The device of a booted guest, by how it is offered.
+/// The device of a booted guest, by offered features.
 const MRG_RXBUF: &[Column] = &[
     by("mrg_rxbuf=on, kpps", "mac mergeable", 0, Reading::Kpps),
     by("mrg_rxbuf=off, kpps", "mac non-mergeable", 0, Reading::Kpps),
@@ -55,12 +55,12 @@ const MRG_RXBUF: &[Column] = &[
 pub const FORWARDED_UNTOUCHED: PaperFigure = PaperFigure {
     number: "4.1",
     title: "Forwarding in the guest, frames untouched (io), by the driver's path",
-    about: "64-byte frames from a generator through a vhost port to a guest that forwards them, and back, Mpps. \
-        The text says: the vector path is the best, by almost 15 % over the mergeable one.",
+    about: "64-byte frames from a generator through a vhost port to a guest that forwards them, and back, in Mpps. \
+        According to the text, the vector path is best, almost 15 % ahead of the mergeable path.",
     here: "The generator is in the host's process, as DPDK's net_null; the guest is a process with the driver. \
-        DPDK has in-order and packed queues since.",
-    see: "The order of the paths is the document's for DPDK's own device; for netvale's, in-order queues are the \
-        best.",
+        In-order and packed queues are newer than the document.",
+    see: "For DPDK's own device, the order of the paths is the document's; for netvale's device, in-order queues are \
+        fastest.",
     runs: &[Run {
         scenario: "pvp",
         variants: &["io mergeable", "io non-mergeable", "io in-order", "io vector", "io packed", "io packed-vector"],
@@ -75,11 +75,11 @@ pub const FORWARDED_UNTOUCHED: PaperFigure = PaperFigure {
 pub const FORWARDED_WRITTEN: PaperFigure = PaperFigure {
     number: "4.2",
     title: "Forwarding in the guest with addresses written (mac), by the driver's path",
-    about: "The same with a guest that writes the Ethernet addresses, Mpps. The text says: the three paths are \
-        nearly the same.",
-    here: "As before.",
-    see: "Writing a line that the host has just written costs a transfer between two processors' caches, which is \
-        the same on all paths.",
+    about: "The same, with a guest that writes the Ethernet addresses. According to the text, the three paths are \
+        nearly equal.",
+    here: "As in 4.1.",
+    see: "Writing a cache line that the host has just written transfers it between the caches of two processors, \
+        which costs the same on all paths.",
     runs: &[Run {
         scenario: "pvp",
         variants: &[
@@ -101,11 +101,11 @@ pub const FORWARDED_WRITTEN: PaperFigure = PaperFigure {
 pub const BY_RELEASE: PaperFigure = PaperFigure {
     number: "4.3",
     title: "The mergeable path by release",
-    about: "Forwarding in the guest with addresses written, the mergeable path, by release of DPDK. The text says: \
-        nearly 20 % up over the releases 16.07 to 17.05, with a dip in 16.11; no values are printed.",
-    here: "The releases are those of Debian 12 and of newer Debians, host and guest each; frames untouched (io) \
-        are beside. netvale's own versions have a table, to which each release appends a row.",
-    see: "The path is the same work in all releases: what differs between them is what was made cheaper in it.",
+    about: "The mergeable path, with addresses written, by DPDK release. According to the text, the rate grew by \
+        nearly 20 % from 16.07 to 17.05, with a dip in 16.11; no values are printed.",
+    here: "The releases are those of Debian 12 and of newer Debian suites, on host and guest; the second column has \
+        untouched frames (io). A second table has netvale's own versions; each release appends a row.",
+    see: "The path does the same work in all releases; differences show the optimisations of a release.",
     runs: &[Run {
         scenario: "pvp",
         variants: &["mac mergeable", "io mergeable"],
@@ -119,21 +119,21 @@ pub const BY_RELEASE: PaperFigure = PaperFigure {
         base: Some("dpdk-pvp"),
         facts: &[("release", "DPDK")],
     }],
-    missing: &["Releases before Debian 12's, the document's among them."],
+    missing: &["Releases before Debian 12's, which include the document's."],
 };
 
 /// A generator on the far side of an interface.
 pub const GENERATOR_OUTSIDE: PaperFigure = PaperFigure {
     number: "4.4",
     title: "The generator outside",
-    about: "The same test with the generator where the document has it, a hardware one on a 10 Gbit/s port: beyond \
-        the host's network interface.",
-    here: "The interface is an end of a veth pair, so that the kernel's copies are in every figure. Two \
-        processors: the generator (DPDK's net_null and net_af_xdp on the pair's far end) and the guest (DPDK's \
-        driver, addresses written) are ports of one program on the first, a burst each in turn; the host has the \
-        second. netvale's host is a switch that learns addresses, DPDK's passes all from one port to the other.",
-    see: "A frame crosses the pair twice, at several times the cost of a vhost queue: the kernel is the bound, and \
-        the hosts differ by how they use its sockets.",
+    about: "The same test with the generator beyond a network interface of the host. The document uses a hardware \
+        generator at a 10 Gbit/s port.",
+    here: "The interface is an end of a veth pair, so every figure includes the kernel's copies. On the first of two \
+        processors, one program serves the generator (DPDK's net_null, and net_af_xdp at the pair's far end) and the \
+        guest (DPDK's driver, addresses written), a burst each in turn; the host has the second. netvale's host is a \
+        switch that learns addresses; DPDK's passes everything from one port to the other.",
+    see: "A frame crosses the pair twice, at several times the cost of a vhost queue: the kernel limits the rate, and \
+        the hosts differ in how they use its sockets.",
     runs: &[Run {
         scenario: "pvp-outside",
         variants: &["mac mergeable", "mac in-order"],
@@ -154,13 +154,13 @@ pub const GENERATOR_OUTSIDE: PaperFigure = PaperFigure {
 pub const BOOTED: PaperFigure = PaperFigure {
     number: "4.5",
     title: "testpmd inside a guest",
-    about: "DPDK's testpmd in a virtual machine, on its virtio-net: `mrg_rxbuf=on` and `off`. No values are \
-        printed.",
-    here: "The guest is really booted, but its processor is emulated in software, and is the bound: rates compare \
-        devices and options only. The device is uio_pci_generic's in the guest. The generator is in the host's \
+    about: "DPDK's testpmd in a virtual machine, on its virtio-net device with `mrg_rxbuf=on` and `off`. No values \
+        are printed.",
+    here: "The guest is booted, with a processor emulated in software, which limits the rate: only devices and \
+        options can be compared. In the guest, uio_pci_generic drives the device. The generator is in the host's \
         process.",
-    see: "With `mrg_rxbuf=on` the driver reads how many buffers a frame has taken from its header, and looks for \
-        more; with `off` a frame is one buffer.",
+    see: "With `mrg_rxbuf=on`, the driver reads the number of buffers of a frame from its header, and collects them; \
+        with `off`, a frame is one buffer.",
     runs: &[Run {
         scenario: "pvp-booted",
         variants: &["mac mergeable", "mac non-mergeable"],

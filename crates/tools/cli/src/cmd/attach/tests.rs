@@ -277,7 +277,7 @@ fn a_port_beside_an_interface_is_told() {
 #[test]
 fn right_forms_are_told() {
     let why = params(&args(&["vale7:foo", "null:"])).unwrap_err().to_string();
-    assert!(why.contains("vale7:foo is a port of one"), "{why}");
+    assert!(why.contains("found the port vale7:foo"), "{why}");
     let file = ConfigFile::parse("[[port]]\nswitch = 'vale7:foo'\nport = 'null:'").unwrap_err().to_string();
     assert!(file.contains("write vale7, and name foo") && file.contains("line 2"), "{file}");
 }

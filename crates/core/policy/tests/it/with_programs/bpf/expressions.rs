@@ -215,7 +215,8 @@ pub const EXPRESSIONS: &[&str] = &[
     "src net 10.0.0.0/24 and dst net 10.0.0.0/24 and not dst host 10.0.0.255",
 ];
 
-/// Expressions that libpcap compiles to programs with jumps back, which it runs itself and no kernel accepts.
+/// Expressions that libpcap compiles to programs with backward jumps, which libpcap runs itself, as no kernel accepts
+/// them.
 pub const LOOPS: &[&str] = &[
     "ip protochain 6",
     "ip6 protochain 17",

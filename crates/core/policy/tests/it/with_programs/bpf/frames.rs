@@ -9,10 +9,10 @@ const V4: u16 = 0x0800;
 const V6: u16 = 0x86dd;
 const PAYLOAD: &[u8] = b"abcdefgh";
 
-/// A packet without its link layer: its EtherType, and its bytes.
+/// A packet without its link layer: the EtherType, and the bytes.
 type Packet = (u16, Vec<u8>);
 
-/// A few hundred frames.
+/// Returns a few hundred frames.
 pub fn frames() -> Vec<Vec<u8>> {
     let packets = [ipv4(), ipv6(), others()].concat();
     let tags: [fn(Packet) -> Packet; 9] = [
@@ -35,26 +35,26 @@ fn ethernet((kind, bytes): Packet) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1], &kind.to_be_bytes()[..], &bytes].concat()
 }
 
-/// A VLAN tag.
+/// Puts a VLAN tag in front of a packet.
 fn tag(tpid: u16, tci: u16, (kind, bytes): Packet) -> Packet {
     (tpid, [&tci.to_be_bytes()[..], &kind.to_be_bytes(), &bytes].concat())
 }
 
-/// MPLS labels; the last one has the bottom-of-stack bit.
+/// Puts MPLS labels in front of a packet. The last one has the bottom-of-stack bit.
 fn label(labels: &[u32], (_, bytes): Packet) -> Packet {
     let entry = |(at, label): (usize, &u32)| (label << 12 | u32::from(at + 1 == labels.len()) << 8 | 64).to_be_bytes();
     let stack: Vec<u8> = labels.iter().enumerate().flat_map(entry).collect();
     (0x8847, [stack, bytes].concat())
 }
 
-/// A PPPoE session's frame.
+/// Puts a packet into a frame of a PPPoE session.
 fn pppoe_session((kind, bytes): Packet) -> Packet {
     let protocol: u16 = if kind == V6 { 0x57 } else { 0x21 };
     let len = bytes.len() as u16 + 2;
     (0x8864, [&[0x11, 0, 0, 17], &len.to_be_bytes()[..], &protocol.to_be_bytes(), &bytes].concat())
 }
 
-/// A frame in a Geneve tunnel, with eight bytes of options.
+/// Puts a packet into a Geneve tunnel, with eight bytes of options.
 fn tunnelled(packet: Packet) -> Vec<u8> {
     let geneve = [&[2, 0, 0x65, 0x58, 0, 0, 77, 0][..], &[0; 8], &ethernet(packet)].concat();
     ethernet((V4, built(PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1000, 6081), &geneve)))
@@ -66,14 +66,14 @@ fn built(step: PacketBuilderStep<etherparse::UdpHeader>, payload: &[u8]) -> Vec<
     bytes
 }
 
-/// An IP packet of any protocol with the given headers.
+/// Returns an IP packet of `protocol` with the given headers.
 fn raw(headers: IpHeaders, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     PacketBuilder::ip(headers).write(&mut bytes, IpNumber(protocol), payload).unwrap();
     bytes
 }
 
-/// The first bytes of TCP, UDP and SCTP, and some more for programs to read.
+/// Returns the first bytes of TCP, UDP and SCTP, and some more that programs read.
 fn transport(src: u16, dst: u16, flags: u8) -> Vec<u8> {
     let ports = [src.to_be_bytes(), dst.to_be_bytes()].concat();
     [&ports[..], &[0x80, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0], b"GET / HTTP/1.1"].concat()
@@ -146,7 +146,7 @@ fn ipv6() -> Vec<Packet> {
     packets.into_iter().map(|packet| (V6, packet)).collect()
 }
 
-/// Packets of other protocols than IP.
+/// Returns packets of other protocols than IP.
 fn others() -> Vec<Packet> {
     let arp = |operation, src: [u8; 4], dst: [u8; 4]| {
         let request = [2, 0, 0, 0, 0, 1];
@@ -166,7 +166,7 @@ fn others() -> Vec<Packet> {
     packets
 }
 
-/// Frames to everyone and to groups, without a payload, and with nothing but zeros or ones.
+/// Returns broadcast and multicast frames, frames without payload, and frames of zeros or ones only.
 fn special() -> Vec<Vec<u8>> {
     let arp = ethernet((0x0806, vec![0; 28]));
     let to = |address: [u8; 6]| [&address[..], &arp[6..]].concat();
@@ -175,7 +175,7 @@ fn special() -> Vec<Vec<u8>> {
     [groups.map(to).to_vec(), vec![vec![0; 64], vec![0xff; 80], vec![], long]].concat()
 }
 
-/// IEEE 802.3 frames: a length, then an LLC header of the protocols that libpcap knows.
+/// Returns IEEE 802.3 frames: a length, then an LLC header of the protocols that libpcap supports.
 fn llc() -> Vec<Vec<u8>> {
     let headers: [&[u8]; 15] = [
         &[0x42, 0x42, 3],

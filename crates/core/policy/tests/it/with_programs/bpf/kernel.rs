@@ -1,4 +1,4 @@
-//! Linux's kernel as a judge of programs: it accepts or refuses them as socket filters.
+//! Passes programs to the Linux kernel, which accepts or refuses them as socket filters.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,8 +7,8 @@ use std::os::unix::net::UnixDatagram;
 
 use netvale_policy::bpf::Insn;
 
-/// Whether the kernel accepts a program. It returns `EINVAL` for a refused one, and `ENOMEM` for a valid one for which
-/// a socket has no room (`net.core.optmem_max`); any other error is this test's.
+/// Whether the kernel accepts a program. The kernel returns `EINVAL` for an invalid program, and `ENOMEM` for a valid
+/// one for which a socket has no room (`net.core.optmem_max`); any other error is a fault of this test.
 pub fn takes(insns: &[Insn]) -> io::Result<bool> {
     let socket = UnixDatagram::unbound()?;
     let mut filter: Vec<_> =

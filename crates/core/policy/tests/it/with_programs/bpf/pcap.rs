@@ -33,7 +33,7 @@ type Validate = unsafe extern "C" fn(*const BpfInsn, c_int) -> c_int;
 
 /// `DLT_EN10MB`: Ethernet.
 const ETHERNET: c_int = 1;
-/// The result of programs for a wanted frame.
+/// The value that programs return for a wanted frame.
 const SNAPLEN: c_int = 262_144;
 /// 255.255.255.0, for `ip broadcast`, in libpcap's byte order.
 const NETMASK: u32 = 0xffff_ff00;
@@ -57,19 +57,19 @@ pub struct Judge {
 }
 
 fn load(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: a C string; libpcap's initialisers do nothing.
+    // SAFETY: the name is a C string, and libpcap's initialisers do nothing.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
     (!library.is_null()).then_some(library)
 }
 
 fn function(library: *mut c_void, name: &CStr) -> Result<*mut c_void, String> {
-    // SAFETY: a handle from dlopen, which is never closed, and a C string.
+    // SAFETY: the handle is from dlopen and never closed, and the name is a C string.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     if found.is_null() { Err(format!("libpcap has no {}", name.to_string_lossy())) } else { Ok(found) }
 }
 
 impl Pcap {
-    /// Loads libpcap; the error gives the reason of a failure.
+    /// Loads libpcap. The error contains the reason of a failure.
     pub fn load() -> Result<Pcap, String> {
         let library = load(c"libpcap.so.0.8").or_else(|| load(c"libpcap.so.1"));
         let library = library.ok_or("there is no libpcap.so.0.8 or libpcap.so.1 to load")?;
@@ -93,10 +93,10 @@ impl Pcap {
     pub fn compile(&self, expression: &str, optimise: bool) -> Result<Vec<Insn>, String> {
         let text = CString::new(expression).map_err(|e| e.to_string())?;
         let mut program = BpfProgram { len: 0, insns: std::ptr::null_mut() };
-        // SAFETY: plain numbers; nothing is opened.
+        // SAFETY: the arguments are plain numbers, and nothing is opened.
         let handle = unsafe { (self.open_dead)(ETHERNET, SNAPLEN) };
         assert!(!handle.is_null(), "pcap_open_dead fails only without memory");
-        // SAFETY: the handle is open, the text ends with a NUL, and the program is written by the call.
+        // SAFETY: the handle is open, the text ends with a NUL, and the call writes the program.
         let status = unsafe { (self.compile)(handle, &mut program, text.as_ptr(), optimise.into(), NETMASK) };
         let compiled = if status == 0 {
             // SAFETY: a compiled program has the number of instructions that it states.
@@ -107,7 +107,7 @@ impl Pcap {
             let reason = unsafe { CStr::from_ptr((self.geterr)(handle)) };
             Err(format!("{expression}: {}", reason.to_string_lossy()))
         };
-        // SAFETY: the program is freed once, if there is one, and the handle closed once.
+        // SAFETY: the program, if there is one, is freed once, and the handle is closed once.
         unsafe {
             (self.freecode)(&mut program);
             (self.close)(handle);
@@ -115,18 +115,18 @@ impl Pcap {
         compiled
     }
 
-    /// The judge of a verified program, if libpcap accepts it as well.
+    /// Loads a verified program into libpcap's interpreter, if libpcap accepts it as well.
     pub fn judge(&self, program: &FilterProgram) -> Option<Judge> {
         let insns: Vec<_> =
             program.insns().iter().map(|&Insn { code, jt, jf, k }| BpfInsn { code, jt, jf, k }).collect();
-        // SAFETY: the stated number of instructions.
+        // SAFETY: the array has the stated number of instructions.
         let valid = unsafe { (self.validate)(insns.as_ptr(), insns.len() as c_int) } != 0;
         valid.then_some(Judge { pcap: *self, insns })
     }
 }
 
 impl Judge {
-    /// The result of libpcap's interpreter for a frame.
+    /// Returns the result of libpcap's interpreter for a frame.
     pub fn run(&self, frame: &[u8]) -> u32 {
         let len = frame.len() as c_uint;
         // SAFETY: libpcap has validated the program, and the frame has the stated length.

@@ -1,4 +1,4 @@
-//! Random programs, most of them valid.
+//! Generates random programs, most of which are valid.
 
 use netvale_policy::bpf::Insn;
 use proptest::collection::vec;
@@ -13,7 +13,7 @@ const ALU_X: [u16; 10] = [0x0c, 0x1c, 0x2c, 0x3c, 0x4c, 0x5c, 0x6c, 0x7c, 0x9c, 
 const JUMPS: [u16; 9] = [0x05, 0x15, 0x25, 0x35, 0x45, 0x1d, 0x2d, 0x3d, 0x4d];
 const REST: [u16; 4] = [0x07, 0x87, 0x16, 0x06];
 
-/// Any meaningful code.
+/// Generates known codes.
 fn code() -> impl Strategy<Value = u16> {
     prop_oneof![
         6 => select(LOADS.to_vec()),
@@ -25,7 +25,7 @@ fn code() -> impl Strategy<Value = u16> {
     ]
 }
 
-/// Constants: offsets in a short frame, cells and shifts, and values that may overflow.
+/// Generates constants: offsets in a short frame, cells and shifts, and values that may overflow.
 fn constant() -> impl Strategy<Value = u32> {
     prop_oneof![
         8 => 0..80_u32,
@@ -39,7 +39,7 @@ fn insn() -> impl Strategy<Value = Insn> {
     (code(), 0..6_u8, 0..6_u8, constant()).prop_map(|(code, jt, jf, k)| Insn { code, jt, jf, k })
 }
 
-/// Programs that differ from valid ones in at most a few instructions.
+/// Generates programs that differ from valid ones in at most a few instructions.
 pub fn nearly_right() -> impl Strategy<Value = Vec<Insn>> {
     let wrong = prop_oneof![3 => Just(None), 1 => any::<usize>().prop_map(Some)];
     (vec(insn(), 1..40), 0..5_u32, wrong).prop_map(|(body, cells, wrong)| {
@@ -57,7 +57,7 @@ pub fn nearly_right() -> impl Strategy<Value = Vec<Insn>> {
     })
 }
 
-/// Makes an instruction valid that `after` others follow, in a program that has written `cells` cells.
+/// Makes an instruction valid, which `after` others follow, in a program that has written the first `cells` cells.
 fn mend(insn: &mut Insn, after: u32, cells: u32) {
     match insn.code {
         0x02 | 0x03 | 0x60 | 0x61 => insn.k %= cells,
@@ -73,7 +73,7 @@ fn mend(insn: &mut Insn, after: u32, cells: u32) {
     }
 }
 
-/// Programs of arbitrary instructions.
+/// Generates programs of arbitrary instructions.
 pub fn arbitrary() -> impl Strategy<Value = Vec<Insn>> {
     let any_insn = any::<(u16, u8, u8, u32)>().prop_map(|(code, jt, jf, k)| Insn { code, jt, jf, k });
     vec(prop_oneof![insn(), any_insn], 0..20)
