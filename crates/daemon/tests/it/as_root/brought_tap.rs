@@ -69,17 +69,17 @@ fn other_descriptors_are_refused_by_name() {
         return;
     }
     let d = Daemon::start("");
-    refused(&d, File::open("/dev/null").unwrap(), "not open for reading and writing");
-    refused(&d, File::options().read(true).write(true).open("/dev/null").unwrap(), "no TUN device");
-    refused(&d, File::open(d.dir()).unwrap(), "not open for reading and writing");
-    refused(&d, std::os::unix::net::UnixStream::pair().unwrap().0, "no TUN device");
+    refused(&d, File::open("/dev/null").unwrap(), "open for reading and writing");
+    refused(&d, File::options().read(true).write(true).open("/dev/null").unwrap(), "an open /dev/net/tun");
+    refused(&d, File::open(d.dir()).unwrap(), "open for reading and writing");
+    refused(&d, std::os::unix::net::UnixStream::pair().unwrap().0, "an open /dev/net/tun");
     let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    refused(&d, memory, "no TUN device");
-    refused(&d, rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap(), "no TUN device");
+    refused(&d, memory, "an open /dev/net/tun");
+    refused(&d, rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap(), "an open /dev/net/tun");
     let open = |flags| rustix::fs::open("/dev/net/tun", flags, Mode::empty()).unwrap();
-    refused(&d, open(OFlags::PATH), "not open for reading and writing");
-    refused(&d, open(OFlags::RDWR), "it is blocking");
-    refused(&d, open(OFlags::RDWR | OFlags::NONBLOCK), "there is no interface behind it");
+    refused(&d, open(OFlags::PATH), "open for reading and writing");
+    refused(&d, open(OFlags::RDWR), "the descriptor is blocking");
+    refused(&d, open(OFlags::RDWR | OFlags::NONBLOCK), "the TUN device has no interface");
     refused(&d, tun("tap vnet_hdr", OFlags::RDWR | OFlags::NONBLOCK), "nvp0 is persistent");
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();

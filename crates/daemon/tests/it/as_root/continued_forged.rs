@@ -45,7 +45,7 @@ fn only_queues_of_that_tap_are_accepted() {
     assert!(refused("nvt0", Vec::new()).contains("0 descriptors came"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::PATH)]).contains("reading and writing"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::RDONLY)]).contains("reading and writing"));
-    assert!(refused("nvt0", vec![opened("/dev/null", rw)]).contains("no TUN device"));
+    assert!(refused("nvt0", vec![opened("/dev/null", rw)]).contains("expected an open /dev/net/tun"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", rw | nonblock)]).contains("no interface"));
     assert!(refused("nvt0", again(&one)).contains("interface nvt1, not nvt0"));
     let mixed = again(&several[..1]).into_iter().chain(again(&one)).collect();

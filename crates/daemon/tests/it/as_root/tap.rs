@@ -301,11 +301,11 @@ fn those_that_are_there() {
         d.call("port.attach", asked)["error"]["message"].to_string()
     };
     for (name, rings, why) in [
-        ("single", 2, "made without multi_queue"),
+        ("single", 2, "created without multi_queue"),
         ("routed", 1, "is a TUN"),
         ("routed", 2, "is a TUN"),
-        ("lo", 1, "is no TAP"),
-        ("lo", 2, "is no TAP"),
+        ("lo", 1, "is not a TAP"),
+        ("lo", 2, "is not a TAP"),
     ] {
         let text = refused(name, rings);
         assert!(text.contains(why), "{name} {rings}: {text}");
