@@ -52,7 +52,7 @@ impl BringConnection {
     pub fn attach(self, params: AttachParams, queues: &[OwnedFd]) -> Result<String, ClientError> {
         let lost = |e: rustix::io::Errno| ClientError::Lost { socket: self.socket.clone(), source: e.into() };
         if queues.is_empty() || queues.len() > MAX_BROUGHT {
-            return Err(refusal(format!("{} queues: expected 1 to {MAX_BROUGHT} queues of a TAP", queues.len())));
+            return Err(refusal(format!("{} TAP queues: expected 1 to {MAX_BROUGHT}", queues.len())));
         }
         let message = BringRequest { queues: queues.len() as u16, params }.encode();
         if message.len() > BRING_LEN {

@@ -80,7 +80,7 @@ fn check(fd: BorrowedFd<'_>, path: &Path, kind: SocketType) -> Result<(), String
     rustix::net::listen(fd, MANAGERS_BACKLOG).map_err(of)
 }
 
-/// Whether two paths name the same socket, by whatever path to the folder.
+/// Whether two paths name the same socket: the same file name in the same folder, however each path reaches it.
 fn is_same(one: &Path, other: &Path) -> bool {
     let folder = |path: &Path| path.parent().and_then(|folder| folder.canonicalize().ok());
     one.file_name() == other.file_name() && folder(one).is_some_and(|found| folder(other) == Some(found))

@@ -120,7 +120,7 @@ pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), Socket
         let refuse = |why| Err(SocketError::NotGiven { dir: dir.into(), why, uid: uid.as_raw() });
         match () {
             () if found.st_uid != 0 => return refuse("belongs to another user"),
-            () if found.st_mode & 0o022 != 0 => return refuse("can be written by others"),
+            () if found.st_mode & 0o022 != 0 => return refuse("is writable by its group or by others"),
             () if !has_only_ours(&folder).map_err(io("cannot read"))? => {
                 return refuse("contains files that are not the daemon's");
             }

@@ -97,7 +97,7 @@ impl<D: Device> DeviceSession<D> {
             dma.restore(window, &files).map_err(|why| BadState::from(why).of(part()))?;
         }
         for (kind, vector, fd) in state.vectors {
-            let part = |why| BadState::from(why).of(format!("interrupt {vector} of kind {kind}"));
+            let part = |why| BadState::from(why).of(format!("IRQ index {kind}, vector {vector}"));
             irqs.connect(kind, vector, fd.take()?).map_err(part)?;
         }
         irqs.masked = state.masked;

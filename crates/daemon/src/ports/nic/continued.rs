@@ -85,7 +85,7 @@ fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Item> {
 pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<ContinuedInterface, Refusal> {
     let (interface, mode) = item.interface();
     if d.interfaces.known(&interface.name).is_some() {
-        return refuse(Errno::INVAL, "it is restored twice");
+        return refuse(Errno::INVAL, "the interface has already been restored");
     }
     let nic = Nic::restore(interface, mode, item.has_told, item.nic)?;
     d.interfaces.add(&nic);

@@ -99,7 +99,7 @@ pub struct Variant {
     pub spin_us: &'static [u32],
     /// Numbers of destination addresses; empty if they do not vary.
     pub addresses: &'static [u32],
-    /// Numbers of foreign threads; empty if there are none by design.
+    /// Numbers of foreign threads: busy threads that do not belong to the contender. Empty if there are none by design.
     pub foreign: &'static [u32],
 }
 

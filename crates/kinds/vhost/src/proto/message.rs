@@ -189,7 +189,7 @@ impl VhostMessage {
         VhostMessage { request, flags: VERSION | REPLY, payload, fds: Vec::new() }
     }
 
-    /// Requests an answer to this message in any case.
+    /// Requests an acknowledgement of this message, of success too (`NEED_REPLY`).
     #[must_use]
     pub fn with_ack(mut self) -> VhostMessage {
         self.flags |= NEED_REPLY;
@@ -201,7 +201,7 @@ impl VhostMessage {
         self.flags & REPLY != 0
     }
 
-    /// Returns whether the message requests an answer in any case.
+    /// Returns whether the message requests an acknowledgement, of success too (`NEED_REPLY`).
     pub fn needs_ack(&self) -> bool {
         self.flags & NEED_REPLY != 0
     }

@@ -37,7 +37,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
         [("WHAT", grid::Align::Left), ("RATE", grid::Align::Right)],
         figures.into_iter().map(|f| [f.what.to_owned(), f.value]),
     ))?;
-    guide.say("\nWhat to try next: `netvale up` and, in other terminals, `netvale pkt-gen`, `netvale top`;")?;
+    guide.say("\nNext, try `netvale up` and, in other terminals, `netvale pkt-gen` and `netvale top`;")?;
     guide.say("`make bench` compares with DPDK and the kernel; README.md lists what to read first.")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -65,7 +65,7 @@ fn host_address() -> Result<[u8; 6]> {
         match ethernet_address(&table, HOST) {
             Some(address) => return Ok(address),
             None if Instant::now() < end => std::thread::sleep(PAUSE),
-            None => return Err(refused(&format!("{STATIONS} has no {HOST}"))),
+            None => return Err(refused(&format!("{STATIONS} has no entry for {HOST}"))),
         }
     }
 }
