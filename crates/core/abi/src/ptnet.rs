@@ -78,9 +78,9 @@ pub struct PtnetHeader {
     pub pad: [u32; 34],
     /// Host: status bits, `STATUS_*`.
     pub status: u32,
-    /// Host: number of the last executed command.
+    /// Host: sequence number ([`PtnetHeader::number`]) of the last executed command.
     pub answered: u32,
-    /// Host: result of that command: 0, or a Linux error number.
+    /// Host: result of the last executed command: 0, or a Linux error number.
     pub result: u32,
     /// Host: number of extra buffers granted, which are in the list of `ni_bufs_head`.
     pub extra_bufs: u32,
@@ -90,7 +90,8 @@ pub struct PtnetHeader {
     pub pad2: [u32; 10],
     /// Guest: the command, one of `COMMAND_*`.
     pub command: u32,
-    /// Guest: number of the command, different from that of the command before. Written after the other words.
+    /// Guest: sequence number of the command. A new number starts the command, so it is written after the command's
+    /// other words.
     pub number: u32,
     /// Guest: requested features.
     pub wanted: u32,

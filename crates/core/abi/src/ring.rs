@@ -161,7 +161,7 @@ pub enum RingError {
     HeadNotOwned {
         /// The application's value.
         head: u32,
-        /// The first slot that was the application's.
+        /// The first slot that the application owned before this sync.
         first: u32,
         /// The end of the application's slots.
         tail: u32,

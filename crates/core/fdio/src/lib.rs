@@ -12,14 +12,13 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// Maximum number of descriptors of a message (`SCM_MAX_FD`).
+/// Maximum number of descriptors in a message (`SCM_MAX_FD`).
 pub const MOST: usize = 253;
 
 /// Sends bytes, with the descriptors attached to the first byte. Returns the number of bytes sent.
 ///
-/// # Errors
-/// The error of sendmsg(2); `ETOOMANYREFS` for more than [`MOST`] descriptors. A peer that is gone is `EPIPE`, without
-/// a signal.
+/// # Errors The error of sendmsg(2); `ETOOMANYREFS` for more than [`MOST`] descriptors; `EPIPE`, without SIGPIPE, if
+/// the peer has closed its socket.
 pub fn send(to: impl AsFd, bytes: &[u8], fds: &[impl AsFd], flags: SendFlags) -> rustix::io::Result<usize> {
     send_parts(to, &[IoSlice::new(bytes)], fds, flags)
 }
@@ -53,7 +52,7 @@ pub struct ReceivedMessage {
     pub bytes: usize,
     /// The descriptors, closed on exec.
     pub fds: Vec<OwnedFd>,
-    /// Whether descriptors are missing because this process has reached its limit.
+    /// Whether the kernel dropped descriptors because this process has reached its limit of open files.
     pub is_short: bool,
 }
 

@@ -1,9 +1,10 @@
-//! The *state* with which another process continues: fields, and each descriptor in its place among them.
+//! The *state* with which another process continues a port or a queue: fields, and each descriptor in its place among
+//! them.
 //!
-//! A structure of state has an [`Fd`] for each descriptor. [`State::of`] serialises the structure as JSON and a list of
-//! descriptors, which a message over a socket carries; each [`Fd`] becomes its index in the list. [`State::read`]
-//! restores each descriptor in its place. Sender and receiver only have to agree on the structure's fields, and a
-//! forged state (a descriptor missing, named twice or left over) is refused in one place.
+//! A structure that holds state has a field of type [`Fd`] for each descriptor. [`State::of`] serialises the structure
+//! as JSON and a list of descriptors, which a message over a socket carries; each [`Fd`] becomes its index in the list.
+//! [`State::read`] restores each descriptor in its place. Sender and receiver only have to agree on the structure's
+//! fields, and a forged state (a descriptor missing, named twice or left over) is refused in one place.
 
 use std::cell::RefCell;
 use std::fmt::{self, Debug, Display, Formatter};
@@ -85,7 +86,8 @@ impl AsFd for Fd {
     }
 }
 
-/// Two are equal if they are the same descriptor. Descriptors of the same file are not enough.
+/// Two values are equal if they hold the same descriptor; it is not enough that their descriptors refer to the same
+/// file.
 impl PartialEq for Fd {
     fn eq(&self, other: &Fd) -> bool {
         match (&self.0, &other.0) {
@@ -123,7 +125,8 @@ impl Drop for OuterFdList {
     }
 }
 
-/// Runs `what`, which writes or reads a state, with this list of descriptors. Also returns the list.
+/// Runs `what`, which writes or reads a state, with `list` as the calling thread's list of descriptors. Returns its
+/// result and the list.
 fn beside<T>(list: FdList, what: impl FnOnce() -> T) -> (T, Option<FdList>) {
     let _outer = OuterFdList(BESIDE.replace(Some(list)));
     let done = what();
@@ -154,16 +157,14 @@ impl<'de> Deserialize<'de> for Fd {
 
 /// Serialises a state as a message: returns its bytes and its descriptors.
 ///
-/// # Errors
-/// [`BadState`] if it cannot be written as JSON.
+/// # Errors [`BadState`] if the structure cannot be written as JSON.
 pub fn to_bytes(said: &impl Serialize) -> Result<(Vec<u8>, Vec<Fd>), BadState> {
     write_with(|| serde_json::to_vec(said))
 }
 
 /// Reads a state from a message: all of it, or nothing.
 ///
-/// # Errors
-/// [`BadState`] if it is another structure's state, or a descriptor is missing, named twice or left over.
+/// # Errors [`BadState`] if the fields do not match `T`, or a descriptor is missing, named twice or left over.
 pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<T, BadState> {
     read_with(fds.into_iter().map(Fd::from), || serde_json::from_slice(bytes))
 }
@@ -199,8 +200,7 @@ pub struct State {
 impl State {
     /// Serialises a state.
     ///
-    /// # Errors
-    /// [`BadState`] if it cannot be written as JSON.
+    /// # Errors [`BadState`] if the structure cannot be written as JSON.
     pub fn of(said: &impl Serialize) -> Result<State, BadState> {
         let (said, fds) = write_with(|| serde_json::to_value(said))?;
         Ok(State { said, fds })
@@ -218,8 +218,7 @@ impl State {
 
     /// Reads the state: all of it, or nothing.
     ///
-    /// # Errors
-    /// [`BadState`] if it is another structure's state, or a descriptor is missing, named twice or left over.
+    /// # Errors [`BadState`] if the fields do not match `T`, or a descriptor is missing, named twice or left over.
     pub fn read<T: DeserializeOwned>(self) -> Result<T, BadState> {
         read_with(self.fds, || serde_json::from_value(self.said))
     }
@@ -234,17 +233,17 @@ pub struct BadState {
 }
 
 impl BadState {
-    /// The error for a state that is inconsistent, or is another structure's.
+    /// Creates the error `EINVAL`, for a state that is inconsistent or does not match the expected structure.
     pub fn new(why: impl Display) -> BadState {
         BadState::with(Errno::INVAL, why)
     }
 
-    /// An error with a number, which the kernel or another part of the program reported.
+    /// Creates an error with the number that the kernel or another part of the program reported.
     pub fn with(errno: Errno, why: impl Display) -> BadState {
         BadState { errno, why: why.to_string() }
     }
 
-    /// Adds the name of the part of the state that the error concerns.
+    /// Puts the name of the part of the state that the error concerns in front of the message.
     #[must_use]
     pub fn of(self, part: impl Display) -> BadState {
         BadState { why: format!("{part}: {}", self.why), ..self }
