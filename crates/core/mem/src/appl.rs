@@ -64,7 +64,7 @@ impl AppRing {
         AppRing { side, dir, head: 0, cur: 0, tail, published: 0, doorbell, kicks, released: None }
     }
 
-    /// Makes returned slots visible to monitors.
+    /// Sets the mirror that copies returned slots for monitors.
     #[must_use]
     pub fn mirrored(self, released: Mirror) -> Self {
         AppRing { released: Some(Box::new(released)), ..self }
@@ -197,7 +197,7 @@ impl AppRing {
     }
 
     /// Like [`AppRing::sync_header`], for a tx ring with indirect slots: if a new slot is indirect, first calls `fetch`
-    /// with the ring, the first new slot and the slot behind the last one.
+    /// with the ring, the first new slot and the slot after the last one.
     pub fn sync_header_fetching(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> SyncResult {
         self.take_header();
         if !self.indices_are_legal() {

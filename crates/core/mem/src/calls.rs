@@ -94,14 +94,15 @@ pub fn bounded<T>(fault: &Fault, why: &str, call: impl FnOnce() -> Result<T>) ->
     done
 }
 
-/// Time after which the CPU time of further calls is checked: either other programs had the CPU, or the peer delays the
-/// calls.
+/// Duration of a call above which the CPU time of the next calls is measured, to tell whether the peer delays the calls
+/// or other programs had the CPU.
 const LONG: Duration = Duration::from_millis(2);
-/// CPU time that a call may take. Normal calls take a microsecond.
+/// CPU time above which a call counts as slow. Normal calls take a microsecond.
 const MOST: Duration = Duration::from_millis(1);
 
-/// Like [`bounded`], for a doorbell: the call wakes all waiters, and a peer can have very many. After a call that
-/// lasts, the CPU time of the next calls is measured; if too many of them take long, the peer is reported.
+/// Like [`bounded`], for ringing a doorbell: the call wakes all waiters, of which a peer can create very many. After a
+/// call that takes more than 2 ms, the CPU time of the next calls is measured; if too many of them use more than 1 ms,
+/// the peer is reported.
 ///
 /// # Errors
 /// Like [`bounded`].
@@ -136,7 +137,7 @@ pub fn own_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Calls in progress: for each, its thread and its number in that thread.
+/// Calls in progress: for each, its thread and the thread's call count.
 pub type CallsUnderWay = Vec<(Pid, u64)>;
 
 /// Returns the calls in progress. Calls `interrupt` with the thread of each call that is also in `before`; the thread

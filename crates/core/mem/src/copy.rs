@@ -8,7 +8,7 @@
 /// Copies `len` bytes from `src` to `dst`.
 ///
 /// Another process may write to both ranges during the copy, and the ranges may overlap, as a peer may name the same
-/// place twice. No decision depends on the bytes: the worst result is a frame with mixed contents.
+/// buffer twice. No decision depends on the bytes: the worst result is a frame with mixed contents.
 ///
 /// # Safety
 /// `src..src+len` must be readable, `dst..dst+len` writable, both for the whole call.

@@ -128,8 +128,8 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, hwcur)).load(Ordering::Relaxed)
     }
 
-    /// Sets both halves to the state of a new ring: `head = cur = hwcur = 0`, and the given `hwtail`. Only the host
-    /// asks for kicks: an application that is awake must not cause any.
+    /// Sets both halves to the state of a new ring: `head = cur = hwcur = 0`, and the given `hwtail`. Of the two
+    /// `need_kick` flags only the host's is set: the application is awake, and needs no kick until it arms its own.
     pub fn reset(&self, hwtail: u32) {
         self.publish_head(0, 0);
         self.word(self.atok, offset_of!(NmCsbAtok, sync_flags)).store(1, Ordering::Relaxed);

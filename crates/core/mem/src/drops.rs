@@ -52,7 +52,7 @@ impl RingCounters {
         }
     }
 
-    /// Counts frames whose drop was already recorded as a step.
+    /// Counts dropped frames whose drop was already reported to traces as a step.
     #[inline]
     pub fn dropped_before(&self, why: DropReason, frames: u64) {
         if let Some(c) = self.drops.get(why as usize) {

@@ -21,9 +21,10 @@ const WATCHED: &str = "a doorbell of this peer has too many waiters: ringing it 
 /// The reason for a peer that is blocked because of another peer of the same user.
 const BLOCKED_ELSEWHERE: &str = "a doorbell of another port of the same user, or that user's memory, blocked a thread";
 
-/// Number of calls that are checked after one that lasted, and how many of them may take long in CPU time: an interrupt
-/// may run during a call, and in a virtual machine the host's time counts, too.
+/// Number of calls whose CPU time is measured after a slow one.
 const LOOKS: u32 = 64;
+/// How many of the measured calls may use too much CPU time: an interrupt may run during a call, and in a virtual
+/// machine the host's time counts, too.
 const MOST_STRETCHED: u32 = 7;
 
 /// The reason for a peer whose memory is gone.
@@ -38,15 +39,15 @@ pub(crate) struct FaultInner {
     /// An eventfd, readable after a fault, which never leaves this process. Several peers may share it.
     news: Arc<OwnedFd>,
     group: FaultGroup,
-    /// Whether ringing the peer's doorbells may take long.
+    /// Whether the peer is trusted: ringing its doorbells may take any CPU time.
     is_trusted: bool,
     /// Whether any of the peer's memory was lost ([`crate::watch`]).
     lost: AtomicBool,
-    /// Number of calls that are still to be checked after one that lasted, and number of those that took long in CPU
-    /// time.
+    /// Number of calls whose CPU time is still to be measured.
     looks: AtomicU32,
+    /// Number of measured calls that used too much CPU time.
     stretched: AtomicU32,
-    /// The reason. The lock is taken only after a fault.
+    /// The reported reason, if any. The lock is taken only after a fault.
     why: Mutex<Option<String>>,
 }
 
@@ -60,7 +61,8 @@ impl FaultGroup {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Records that a peer of the group blocks a thread, as if by a doorbell.
+    /// Records that a peer of the group blocks a thread otherwise, e.g. by its memory. The effect is that of a blocked
+    /// doorbell.
     #[cold]
     pub fn block(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -137,13 +139,13 @@ impl Fault {
         self.report(why);
     }
 
-    /// Whether calls on the peer's doorbells are checked.
+    /// Whether the CPU time of calls on the peer's doorbells is measured.
     #[inline]
     pub(crate) fn is_looked_at(&self) -> bool {
         self.0.looks.load(Ordering::Relaxed) > 0
     }
 
-    /// Starts checking the peer's calls, after one that lasted.
+    /// Starts measuring the CPU time of calls on the peer's doorbells, after a slow one.
     #[cold]
     pub(crate) fn look_at(&self) {
         if self.0.is_trusted {
@@ -153,7 +155,7 @@ impl Fault {
         self.0.looks.store(LOOKS, Ordering::Relaxed);
     }
 
-    /// Records a checked call. `stretched` is set if it took long in CPU time.
+    /// Records a measured call. `stretched` is set if the call used too much CPU time.
     pub(crate) fn looked(&self, stretched: bool) {
         let left = self.0.looks.load(Ordering::Relaxed);
         self.0.looks.store(left.saturating_sub(1), Ordering::Relaxed);

@@ -14,12 +14,12 @@ use rustix::fs::SeekFrom;
 use crate::toucher::Toucher;
 
 thread_local! {
-    /// The waiter that waits in place of this thread.
+    /// The waiter that waits for holes in place of this thread, if any.
     static WAITER: RefCell<Option<Rc<HoleWaiter>>> = const { RefCell::new(None) };
 }
 
 /// Waits until no hole is being punched in a file, by a seek to a hole, which takes the same lock. Restores the file
-/// position, which others share.
+/// position, which other processes share.
 pub fn wait_for_holes(file: &OwnedFd) {
     if let Ok(position) = rustix::fs::tell(file) {
         let _ = rustix::fs::seek(file, SeekFrom::Hole(0));
@@ -43,7 +43,7 @@ pub fn may_be_mapped(file: &Arc<OwnedFd>) -> bool {
     }
 }
 
-/// Waits for holes in place of another thread.
+/// Lets a thread of its own wait for holes in place of a thread that maps files.
 #[derive(Debug)]
 pub struct HoleWaiter {
     news: Arc<OwnedFd>,
@@ -65,7 +65,7 @@ impl HoleWaiter {
         waiter
     }
 
-    /// Waits for holes in files that the calling thread maps during `what`.
+    /// Runs `what`. For files that the calling thread maps meanwhile, this waiter waits for holes.
     pub fn during<T>(self: &Rc<Self>, what: impl FnOnce() -> T) -> T {
         let before = WAITER.replace(Some(Rc::clone(self)));
         let done = what();

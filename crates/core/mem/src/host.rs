@@ -45,7 +45,7 @@ impl HostTx {
         self.at(hwcur)
     }
 
-    /// Continues where an earlier owner of the ring stopped.
+    /// Continues at slot `hwcur`, where an earlier owner of the ring stopped.
     #[must_use]
     pub fn at(self, hwcur: u32) -> Self {
         HostTx { hwcur: hwcur.min(self.side.ring.num_slots() - 1), ..self }
@@ -80,11 +80,11 @@ impl HostTx {
         head != self.hwcur && self.no_news != Some(head)
     }
 
-    /// Returns the slot behind the last filled one: a snapshot of `head`. Any index inside the ring is valid, as every
+    /// Returns the slot after the last filled one: a snapshot of `head`. Any index inside the ring is valid, as every
     /// slot may be filled; a `head` that moves backwards looks like nearly a whole ring of slots, as in netmap.
     ///
-    /// # Errors
-    /// [`BadHead`] when a bad value is seen first; from then on the same value does not count as news.
+    /// # Errors [`BadHead`] when a bad value is read for the first time; afterwards the same value does not count as
+    /// news.
     #[inline]
     pub fn head(&mut self) -> Result<u32, BadHead> {
         let head = self.side.csb.head();
@@ -260,8 +260,8 @@ impl HostRx {
     }
 
     /// Requests a kick when the application releases slots. The caller must look for room once more before it sleeps,
-    /// and must sleep with a time limit: if several workers request a kick, the first that is done clears the flag for
-    /// all.
+    /// and must sleep with a time limit: if several workers request a kick, the first that withdraws its request clears
+    /// the flag for all of them.
     pub fn ask_for_room(&self) {
         arm(self.side.csb.kern_need_kick());
     }

@@ -42,7 +42,7 @@ pub struct PoolSize {
 /// Number and size of the objects in a region's pools, which determine its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSizes {
-    /// `netmap_if` objects: one per port.
+    /// `netmap_if` objects: one for each program that has rings of a port open.
     pub ifs: PoolSize,
     /// `netmap_ring` objects: header and slots.
     pub rings: PoolSize,
@@ -56,11 +56,11 @@ pub enum LayoutError {
     /// The buffer size is not a multiple of 64 in 64..=65,536.
     #[error("invalid buffer size {0}: expected a multiple of 64 from 64 to 65536, e.g. 2112")]
     BufSize(u32),
-    /// A pool has no objects, or objects too small for their purpose.
+    /// A pool has no objects, or its objects are too small or not whole cache lines.
     #[error("the {0} pool is empty, or its objects are too small or not whole cache lines")]
     Pool(&'static str),
     /// The caller's memory is too small, or is not whole pages.
-    #[error("the region needs {needed} bytes in whole pages, {room} are available; request fewer or smaller buffers")]
+    #[error("the region needs {needed} bytes in whole pages, but has {room}: request fewer or smaller buffers")]
     Room {
         /// Bytes needed.
         needed: u64,
@@ -179,7 +179,8 @@ impl Layout {
         Layout { csb_atok, csb_ktoa, total, ..Layout::pools(sizes, netmap) }.bounded()
     }
 
-    /// Lays out a region in the usual order, with a size that is a power of two: memory for a PCI device's BAR.
+    /// Lays out a region in the order of [`Layout::new`], with a size that is a power of two: memory for a PCI device's
+    /// BAR.
     ///
     /// # Errors
     /// Like [`Layout::new`].

@@ -29,7 +29,7 @@ pub struct Lease {
     pub count: u32,
 }
 
-/// The error that an application's `head`, given here, is outside its slots.
+/// The error for an application's `head`, given here, that is outside the application's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHead(pub u32);
 
@@ -223,7 +223,7 @@ impl Leases {
         &self.ends[(seq % self.slots) as usize]
     }
 
-    /// Position of the end of the ended leases that follow `from` without a gap.
+    /// Position up to which all leases from `from` on have ended.
     #[inline]
     fn completed(&self, from: u64) -> u64 {
         let mut to = from;

@@ -19,7 +19,7 @@ use crate::mapping::Mapping;
 use crate::side::RingSide;
 use crate::view::RegionLayout;
 
-/// The copying side of one ring, whose frames one thread moves at a time.
+/// Copies the frames of one ring for monitors. One thread at a time moves the ring's frames, and makes the copies.
 #[derive(Debug)]
 pub struct Mirror {
     map: Arc<Mapping>,
@@ -41,7 +41,7 @@ pub fn name(ring: u32) -> u32 {
 }
 
 impl Mirror {
-    /// Creates the copying side for a ring of the region mapped at `map`.
+    /// Creates the mirror for a ring of the region mapped at `map`.
     pub fn new(map: &Arc<Mapping>, places: RegionLayout, moment: Moment) -> Mirror {
         Mirror { map: Arc::clone(map), places, moment, named: 0, ring: None, begun: 0, lost: false }
     }

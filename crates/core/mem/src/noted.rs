@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::mapping::{Mapping, PageKind, sealed_memfd};
 use crate::words::Words;
 
-/// Number of numbers in a record.
+/// How many numbers a record contains.
 pub const NUMBERS: usize = 12;
 /// Size of the memory, bytes.
 const BYTES: usize = 4096;
@@ -40,7 +40,7 @@ impl NotedCounts {
         Self::with(file, mapping)
     }
 
-    /// Continues another process's records.
+    /// Continues the records in `file`, another process's memory.
     ///
     /// # Errors
     /// `EINVAL` if the memory is too small or could be truncated; otherwise the error of mmap(2).

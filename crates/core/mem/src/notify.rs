@@ -141,7 +141,7 @@ impl DoorbellRegister {
         match self {
             DoorbellRegister::Mapped { words, index, value } => words.store(*index, *value),
             DoorbellRegister::File { file, at } => {
-                // An error means that the device is gone; it needs no kick then.
+                // An error means that the device is gone and needs no kick.
                 let _ = rustix::io::pwrite(file, &0u32.to_le_bytes(), *at);
             }
         }
@@ -186,8 +186,8 @@ impl Doorbell {
         Self::mistrusted(fd, fault)
     }
 
-    /// Like [`Doorbell::given`], for a doorbell that this process only rings. It may also be a UNIX socket, as for
-    /// User-Mode Linux.
+    /// Like [`Doorbell::given`], for a doorbell that this process rings but never waits on. It may also be a UNIX
+    /// socket, as User-Mode Linux passes.
     ///
     /// # Errors
     /// `EINVAL` if the descriptor is neither an eventfd nor a UNIX socket.
@@ -304,8 +304,8 @@ impl AsFd for Doorbell {
 
 /// Returns the kernel's name of a descriptor's file, which begins with a slash if the file has a path.
 fn name_of(fd: &OwnedFd) -> rustix::io::Result<String> {
-    /// The folder of this process's descriptors, kept because opening it takes longer than a read in it. A fork has
-    /// another process id.
+    /// The folder `/proc/self/fd`, kept open because opening it takes longer than a read in it. The process id shows
+    /// after a fork that the folder is the parent's.
     static FOUND: Mutex<Option<(Pid, OwnedFd)>> = Mutex::new(None);
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     let own = getpid();

@@ -35,7 +35,7 @@ pub struct PipeTx {
     released: u32,
     /// First slot that does not belong to the application: the one before `released`.
     tail: u32,
-    /// The peer's `hwtail`, which this end publishes. Before `moved` while a frame is incomplete.
+    /// The peer's `hwtail`, which this end publishes. While a frame is incomplete, it is a slot before `moved`.
     shown: u32,
     wake_peer: Doorbell,
     kicks: KickCounts,
@@ -44,7 +44,7 @@ pub struct PipeTx {
 }
 
 impl PipeTx {
-    /// Creates the sending half, without access to the memory. `own` is this end's tx ring, `peer` the other end's rx
+    /// Creates the sending half, without accessing the memory. `own` is this end's tx ring, `peer` the other end's rx
     /// ring, `wake_peer` the receiver's doorbell. `None` if the rings do not share their buffers, or differ in size.
     pub fn new(own: RingSide, peer: RingSide, wake_peer: Doorbell) -> Option<Self> {
         let slots = own.ring.num_slots();
@@ -65,7 +65,7 @@ impl PipeTx {
         })
     }
 
-    /// Makes the frames visible to monitors.
+    /// Sets the mirror that copies frames for monitors.
     #[must_use]
     pub fn mirrored(self, mirror: Mirror) -> Self {
         PipeTx { mirror: Some(Box::new(mirror)), ..self }

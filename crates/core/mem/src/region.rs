@@ -1,5 +1,5 @@
-//! A region and the ports allocated in it, from the host's side. A user of a part of a port holds ranges of the port's
-//! rings.
+//! A region and the ports allocated in it, from the host's side. A program that opens a part of a port holds ranges of
+//! the port's rings ([`RingRanges`]).
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -59,7 +59,7 @@ pub enum RegionError {
         /// Maximum.
         most: u32,
     },
-    /// Threads that touch the memory stall.
+    /// Threads that touch the memory stall, e.g. at a hole that is being punched in its file.
     #[error(
         "threads that touch this user's memory stall: do not punch holes in the files behind it, and keep its pages \
          available"
@@ -115,10 +115,12 @@ struct ClientFileParts {
     csb: OwnedFd,
 }
 
-/// A sealed memfd, or a part of a client's file, with the pools of its free objects. A region is a trust domain.
+/// A sealed memfd, or a part of a client's file, and the record of its free objects. A region is a trust domain: ports
+/// that swap buffers share one, isolated ports do not.
 #[derive(Debug)]
 pub struct Region {
-    /// Closed before the memory is unmapped: whichever reference goes last frees the pages.
+    /// Closed before the memory is unmapped: the last reference frees the pages, which takes long, and large mappings
+    /// have a thread for that ([`crate::mapping::unmap_apart`]).
     fd: Option<OwnedFd>,
     map: Arc<Mapping>,
     /// Set if the pools are in a client's file.

@@ -73,7 +73,8 @@ impl RelayEnd {
         self.hwtail
     }
 
-    /// First slot that the application has not released, by its current `head`. A `head` outside its slots is ignored.
+    /// First slot that the application has not released, by its current `head`. A `head` outside the application's
+    /// slots is ignored.
     fn head(&self) -> u32 {
         let n = self.side.ring.num_slots();
         let head = self.side.csb.head();
@@ -192,7 +193,7 @@ impl Relay {
         Ok(done)
     }
 
-    /// Whether all slots are with the sender.
+    /// Whether the sender has got all slots back, because the receiver has released them.
     fn has_given_all(&self) -> bool {
         self.tail == self.from.side().ring.prev(self.from.hwcur())
     }

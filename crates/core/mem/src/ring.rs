@@ -48,8 +48,8 @@ pub struct RingMem {
 
 // SAFETY: all access is through atomics or raw copies inside a mapping that the Arc keeps alive.
 unsafe impl Send for RingMem {}
-// SAFETY: a shared view offers the same as an owned one: atomic accesses, and raw copies, with which those of other
-// processes may coincide anyway.
+// SAFETY: a shared view offers the same as an owned one: atomic accesses, and raw copies, which may race with those of
+// other processes anyway.
 unsafe impl Sync for RingMem {}
 
 const SLOTS_AT: usize = size_of::<NetmapRing>();
@@ -123,8 +123,8 @@ impl RingMem {
         if i == 0 { self.place.slots - 1 } else { i - 1 }
     }
 
-    /// Returns the slot behind the last complete frame in the slots from `from` up to (not including) `to`: `to`,
-    /// unless a frame continues at `to`; `from` if no frame is complete.
+    /// Returns the slot after the last complete frame in the slots from `from` up to (not including) `to`: `to`, unless
+    /// a frame continues at `to`; `from` if no frame is complete.
     #[inline]
     pub fn last_whole(&self, from: u32, to: u32) -> u32 {
         let goes_on = from != to && self.slot_word(self.prev(to)).flags & NS_MOREFRAG != 0;

@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 
 /// Time between two clock reads above which another thread, or another virtual machine, ran in between.
 const GAP: Duration = Duration::from_micros(40);
-/// First suspension of polling after it stopped paying off.
+/// Duration of the first suspension, after polling has stopped paying off.
 const HOLD_OFF: Duration = Duration::from_millis(1);
-/// The longest suspension, after repeated failures.
+/// Maximum duration of a suspension, reached after repeated failures.
 const MOST_HOLD_OFF: Duration = Duration::from_millis(32);
-/// Initial time in which polling looks as often as possible. Later, each look that finds nothing only takes the cache
-/// line from the other side, so that looking less often finds more.
+/// Period at the start of polling in which looks follow one another without pauses. Later looks have pauses: a look
+/// that finds nothing takes the cache line from the other side, and so delays the event that it waits for.
 const EAGER: Duration = Duration::from_micros(1);
 /// Number of spin-loop pauses between two later looks: about a quarter of a microsecond.
 const PAUSES: u32 = 8;
-/// Maximum credit: number of failed trials forgiven after as many successes.
+/// Maximum credit. A successful trial adds 1, a failed one subtracts 1; polling is suspended at 0.
 const MOST_CREDIT: u32 = 4;
 
 /// A side's decision whether to poll for the other side, with the results of earlier polling.
@@ -128,7 +128,7 @@ impl Spin {
     }
 }
 
-/// Polls for a value that contains its own [`Spin`], which `spin` returns.
+/// Like [`Spin::poll`], for a value that contains its own [`Spin`], which `spin` returns.
 pub fn poll_for<T>(it: &mut T, spin: impl Fn(&mut T) -> &mut Spin, mut look: impl FnMut(&mut T) -> bool) -> bool {
     let mut learned = std::mem::take(spin(it));
     let found = learned.poll(|| look(it));
@@ -158,8 +158,8 @@ pub fn preemptions() -> Option<u64> {
 }
 
 /// Whether the machine has more than one CPU: with a single CPU, the other side cannot run while a thread polls. The
-/// CPUs of this process do not decide, as the other side may run on other CPUs. The first call, before a sandbox hides
-/// the file, reads the number.
+/// number of CPUs of this process does not matter, as the other side may run on others. The first call reads the
+/// machine's number from a file, and must precede a sandbox that hides the file.
 pub fn has_company() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {

@@ -32,11 +32,11 @@ pub enum Step {
     Floods,
     /// The frame enters the link of its source port.
     Link,
-    /// The frame goes to a port and a ring of the port.
+    /// The frame goes to a ring: index of the port, and index of the port's ring.
     To(u8, u8),
-    /// The frame waits for room in that ring.
+    /// The frame waits for room in the ring of the last [`Step::To`].
     Waits,
-    /// The frame entered the ring after waiting.
+    /// The frame entered the ring for which it waited.
     Taken,
     /// The frame was cut into this many segments.
     Cut(u32),
@@ -46,8 +46,9 @@ pub enum Step {
     Dropped(DropReason, u32),
 }
 
-/// Maximum number of recorded steps, and how many of them are reserved for drops and their ports.
+/// Maximum number of recorded steps of a frame.
 const STEPS: usize = 30;
+/// How many of these steps are reserved for drops and their ports.
 const FOR_DROPS: usize = 6;
 
 /// The steps of a frame.
@@ -210,7 +211,7 @@ fn take_down(step: Step) {
     });
 }
 
-/// Starts recording. From now on the calling thread moves one frame alone.
+/// Starts recording. Until [`end`], the calling thread moves one frame alone.
 pub fn begin() {
     OWN.with_borrow_mut(|own| own.clear(true));
 }

@@ -19,8 +19,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Number of consecutive checks without progress that are too many. One is not enough: this process itself may have
 /// been stopped.
 const LOOKS: u32 = 2;
-/// Duration above which a touch must have used at least one `PART`th of that time as CPU time.
+/// Duration above which a touch is stuck unless it has used enough CPU time ([`PART`]).
 const LONG: Duration = Duration::from_secs(1);
+/// A long touch makes progress if it has used at least 1/`PART` of its duration as CPU time.
 const PART: u32 = 16;
 /// Minimum CPU time between two checks that counts as progress: waiting uses a little, too.
 const MOVES: Duration = Duration::from_millis(1);
@@ -39,11 +40,12 @@ pub struct Toucher {
 struct TouchState {
     /// The thread's id in the kernel; 0 before the thread has begun.
     thread: AtomicI32,
-    /// Numbers of touches given to the thread, and of those done.
+    /// Number of touches given to the thread.
     given: AtomicU64,
+    /// Number of touches that the thread has done.
     done: AtomicU64,
-    /// Number of touches that must be done before callers wait again: all those given by the time that one took too
-    /// long.
+    /// Number of touches that must be done before callers wait for touches again: the value of `given` when a touch
+    /// last took too long.
     late: AtomicU64,
     /// Whether a touch took too long since the last report.
     was_late: AtomicBool,
@@ -98,7 +100,7 @@ impl Toucher {
     /// Runs an action in the thread. `None` if the action, or one before it, takes too long: the action still runs when
     /// its turn comes, and its result is dropped.
     pub fn touch<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
-        // A value that is dropped in the toucher may itself have memory to touch.
+        // This call is already in the toucher: a value that is dropped there may itself have memory to touch.
         if self.state.thread.load(Ordering::Relaxed) == number() {
             return Some(what());
         }

@@ -16,7 +16,7 @@ use crate::side::RingSide;
 pub struct PortMem {
     pub(super) region: Arc<Region>,
     pub(super) shape: PortShape,
-    /// Numbers of host rings, the last of the tx and of the rx rings.
+    /// Number of host tx rings and number of host rx rings. Host rings are the last rings of each direction.
     pub(super) host: (u32, u32),
     pub(super) ids: Range<u32>,
     /// Tx rings in order.
@@ -36,7 +36,7 @@ impl PortMem {
         self.shape
     }
 
-    /// Numbers of host rings, the last of the tx and of the rx rings.
+    /// Number of host tx rings and number of host rx rings. Host rings are the last rings of each direction.
     pub fn host_rings(&self) -> (u32, u32) {
         self.host
     }
@@ -59,9 +59,9 @@ impl PortMem {
         Ok(self)
     }
 
-    /// Renews the rings for a new application, while the application of `other`'s rings in the same region continues.
-    /// Afterwards no buffer is in slots of both. These rings keep their buffers, each once, and get other buffers only
-    /// if these run out: the other application may hold buffers outside its rings.
+    /// Re-initialises the rings for a new application, while the application of `other`, in the same region, continues.
+    /// Afterwards no buffer is in slots of both. The rings keep their own buffers, each in one slot, and get further
+    /// buffers only if those run out, as the application of `other` may hold buffers outside its rings.
     pub fn renew_beside(&self, other: &PortMem) {
         let num = self.region.layout.sizes.bufs.num;
         let sides = |mem: &PortMem| -> Vec<RingSide> { mem.tx.iter().chain(&mem.rx).cloned().collect() };
@@ -84,7 +84,7 @@ impl PortMem {
         }
     }
 
-    /// Renews rings without buffers, and gives each of their slots a buffer.
+    /// Re-initialises rings that have no buffers, and gives each of their slots a buffer.
     ///
     /// # Errors
     /// [`RegionError::Exhausted`] if the region has too few buffers.
@@ -105,7 +105,7 @@ impl PortMem {
         Ok(furnished)
     }
 
-    /// Renews a tx ring that has buffers.
+    /// Re-initialises tx ring `i`, whose slots keep their buffers.
     ///
     /// # Errors
     /// [`RegionError::Slow`] if touching the memory takes too long.
