@@ -10,17 +10,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Stat, Uid, XattrFlags};
 use rustix::io::Errno;
 
-/// Extended attribute that holds a file's access control list (xattr(7)), and the version of its layout
-/// (`POSIX_ACL_XATTR_VERSION`).
+/// Extended attribute that holds a file's access control list (xattr(7)).
 const ATTRIBUTE: &str = "system.posix_acl_access";
+/// Version of the attribute's layout (`POSIX_ACL_XATTR_VERSION`).
 const VERSION: u32 = 2;
-/// Entry tags (linux/posix_acl.h), and the ID in entries that name no user or group.
+/// Tags of entries (linux/posix_acl.h).
 const OWNER: u16 = 0x01;
 const USER: u16 = 0x02;
 const OWNING_GROUP: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHERS: u16 = 0x20;
+/// The ID in entries that name no user or group.
 const NOBODY: u32 = u32::MAX;
 /// Maximum size in bytes of a list that the daemon reads; real lists have few entries.
 const LONGEST: usize = 4096;
@@ -117,8 +118,8 @@ fn chmod(file: &Path, mode: u32) -> Result<(), Errno> {
     rustix::fs::chmodat(CWD, file, Mode::from_raw_mode(mode), AtFlags::empty())
 }
 
-/// Whether the user may access a file. The user's groups are unknown, so a group's permission counts only if everyone
-/// has it.
+/// Whether the user may access a file. The user's groups are unknown, so a group's permission counts only if all groups
+/// and others have it.
 pub(crate) fn permits(file: &Path, stat: &Stat, user: u32, bits: u32) -> bool {
     let mut space = [0; LONGEST];
     let listed = match rustix::fs::getxattr(file, ATTRIBUTE, &mut space[..]) {

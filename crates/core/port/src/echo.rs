@@ -36,8 +36,8 @@ pub enum EchoError {
     Doorbell(#[from] std::io::Error),
 }
 
-/// Creates both ends of a ring of `slots` slots, in memory that no other process maps. Frames that find no room are
-/// left to the caller.
+/// Creates both ends of a ring of `slots` slots, in memory that no other process maps. A delivery leaves frames that
+/// find no room to its caller, which drops or holds them.
 ///
 /// # Errors
 /// [`EchoError`] if the memory or the doorbell cannot be created.

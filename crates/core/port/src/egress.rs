@@ -10,7 +10,7 @@ use crate::batch::Batch;
 use crate::ring_out::{Reservation, RingEgress, SentCopies};
 use crate::soft::Scratch;
 
-/// A queue the switch delivers to, from any worker at any time.
+/// A queue to which the switch delivers, from any worker at any time.
 pub trait Egress: Send + Sync {
     /// Copies the frames of `batch` whose indices are in `picks`, in that order, to the receiver, and kicks the
     /// receiver if it requested a kick. Returns the number of finished picks: frames delivered, or dropped and counted

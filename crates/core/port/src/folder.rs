@@ -217,7 +217,7 @@ impl FoundFile {
     }
 
     /// Whether the user may access the file with these bits (4: read, 2: write). The user's groups are unknown, so a
-    /// group's permission counts only if all groups and everyone have it.
+    /// group's permission counts only if all groups and others have it.
     pub fn permits(&self, user: u32, bits: u32) -> bool {
         permits(&self.way(), &self.stat, user, bits)
     }

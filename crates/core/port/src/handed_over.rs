@@ -26,7 +26,8 @@ pub struct HandOverQueue {
 }
 
 impl HandOverQueue {
-    /// Wraps a user's queue. The returned [`LinkEnd`] is for a task of the user's worker.
+    /// Wraps `own`, the queue of an untrusted user. A task of that user's worker must move frames from the returned
+    /// [`LinkEnd`] to the queue.
     ///
     /// # Errors
     /// [`LinkError`] if the memory or the doorbell cannot be created.
@@ -61,7 +62,7 @@ impl Egress for HandOverQueue {
         self.own.is_open()
     }
 
-    /// Only the user's worker may read the receiver's progress.
+    /// Only for the user's worker: other workers may not read the receiver's progress from its memory.
     fn room(&self) -> Option<&dyn Room> {
         if self.domain.is_here() { self.own.room() } else { None }
     }

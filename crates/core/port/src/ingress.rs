@@ -51,8 +51,8 @@ pub trait Ingress: Send {
     /// elapsed.
     fn hurry(&mut self) {}
 
-    /// Enters the pause: writes state that only this value has to shared memory, for a successor process. Called after
-    /// all taken frames have been released.
+    /// Enters the pause: for a successor process, writes to shared memory the state that only this value contains.
+    /// Called after all taken frames have been released.
     fn settle(&mut self) {}
 
     /// Whether frames that exceed a rate limit can wait in the ingress. If not, they are dropped.

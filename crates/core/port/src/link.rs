@@ -88,16 +88,17 @@ impl CurrentSettings {
 /// The state shared by both ends of a link.
 struct LinkState {
     lanes: Box<[LinkLane]>,
-    /// Bytes in all lanes, and their limit.
+    /// Number of bytes in flight, in all lanes together.
     used: AtomicU64,
+    /// Limit of `used`.
     most: AtomicU64,
-    /// Frames not yet delivered or lost.
+    /// Number of frames in flight: not yet delivered or lost.
     frames: AtomicU64,
     /// Non-zero while the far end sleeps.
     need_kick: AtomicU32,
     doorbell: Doorbell,
     current: ArcSwap<CurrentSettings>,
-    /// Number of changes of the settings; the far end compares it.
+    /// Number of changes of the settings. The far end adopts the settings when this number differs from its own.
     changes: AtomicU32,
     /// Whether frames pass without delay.
     is_flushed: AtomicBool,
@@ -127,7 +128,7 @@ pub struct Link {
     shared: Arc<LinkState>,
     /// Egress for frames that need not wait; `None` if all frames leave through the far end.
     to: Option<Arc<dyn Egress>>,
-    /// Maximum bytes and frames in flight for which the memory suffices.
+    /// The numbers of bytes and of frames in flight for which the memory suffices.
     room: (u64, usize),
     memory: u64,
 }

@@ -61,7 +61,7 @@ pub enum OpenError {
     )]
     NoLists(PathBuf),
     /// A step failed.
-    #[error("{path}: {what}: {source}")]
+    #[error("{path}: cannot {what}: {source}")]
     Step {
         /// Path of the socket or device.
         path: PathBuf,

@@ -22,7 +22,7 @@ const MOST_A_FRAME: Duration = Duration::from_micros(100);
 const MOST_A_BATCH: Duration = Duration::from_millis(1);
 /// Slow batches get 1/`PART` of the worker's time.
 const PART: u32 = 10;
-/// Period whose share of time slow batches may use in advance.
+/// Slow batches may use in advance the time to which they are entitled in this period.
 const AHEAD: Duration = Duration::from_secs(2);
 /// How long all batches are timed after a slow one.
 pub const LOOKS_FOR: Duration = Duration::from_secs(1);
@@ -163,7 +163,7 @@ impl<C: Clock> QueuePace<C> {
         nanos(now + AHEAD) < self.owes_until.load(Ordering::Relaxed)
     }
 
-    /// Times all batches for a while.
+    /// Starts timing all batches, for [`LOOKS_FOR`].
     #[cold]
     pub fn look(&self) {
         self.looks_until.store(nanos(self.clock.now() + LOOKS_FOR), Ordering::Relaxed);

@@ -55,7 +55,7 @@ pub trait Intake: Send {
     /// The ring and its status block.
     fn side(&self) -> &RingSide;
 
-    /// The first slot not yet returned.
+    /// The first slot not yet returned to the application.
     fn hwcur(&self) -> u32;
 
     /// The slot after the last filled one, always inside the ring.
@@ -64,7 +64,7 @@ pub trait Intake: Send {
     /// [`BadHead`] if the application published an index outside the ring. The same bad value is reported only once.
     fn head(&mut self) -> Result<u32, BadHead>;
 
-    /// Returns all slots before `to`.
+    /// Returns all slots before `to` to the application.
     fn complete(&mut self, to: u32);
 
     /// Records that the slots up to `head` end in the middle of a frame, so [`Intake::arm`] reports new slots only once
@@ -120,7 +120,7 @@ impl Intake for HostTx {
 }
 
 impl RingIngress {
-    /// Disarms the application's kicks, for a switch that runs in the application's calls.
+    /// Requests no kicks from the application: a switch that runs in the application's own calls needs none.
     pub fn quiet(&self) {
         self.tx.disarm();
     }

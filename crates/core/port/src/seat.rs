@@ -29,8 +29,9 @@ pub struct Seat<Q> {
     is_open: AtomicBool,
 }
 
-/// Maximum number of checks of a draining ring, and the pause between two checks.
+/// Maximum number of checks whether a queue's published frames have been forwarded, before it is removed.
 const DRAINING: u32 = 200;
+/// Pause between two such checks.
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl<Q> Default for Seat<Q> {

@@ -80,7 +80,7 @@ pub trait Protocol: Send + 'static {
         peer: &ServicePeer<Self::Detail, Self::Kept>,
     ) -> Result<(), String>;
 
-    /// The [`Fault`] of a [restored](Service::restore) peer to which workers already report.
+    /// The [`Fault`] of a [restored](Service::restore) peer, to which workers already report; `None` for a new peer.
     fn fault(&self, _connection: &Self::Connection) -> Option<Fault> {
         None
     }
@@ -148,7 +148,7 @@ impl<D> SharedServiceState<D> {
 /// The kept state of a service's peer, with which another process continues the peer if this process is killed.
 #[derive(Clone)]
 pub struct KeptState<K> {
-    /// Number of changes. A change may affect only the state's descriptors.
+    /// Number of changes so far, including those that affect only the state's descriptors.
     pub changes: u64,
     /// The peer's last [kept](ServicePeer::keep) state; `None` without a peer or a kept state.
     pub last: Option<K>,
@@ -180,7 +180,7 @@ pub struct ServicePeer<D, K = ()> {
 struct ServiceControl {
     stop: Doorbell,
     pauses: Pauses,
-    /// Readable when either doorbell is rung.
+    /// Readable when the doorbell of `stop` or of `pauses` is rung.
     any: OwnedFd,
     on_change: OnceLock<OnChange>,
     on_peer: OnceLock<OnChange>,
@@ -259,7 +259,7 @@ impl<D, K: PartialEq> ServicePeer<D, K> {
         self.control.pauses.take()
     }
 
-    /// The peer's [`Fault`], which creates the peer's doorbells, and to which workers report violations.
+    /// The peer's [`Fault`], with which the peer's doorbells are created, and to which workers report violations.
     pub fn fault(&self) -> &Fault {
         &self.fault
     }

@@ -109,7 +109,8 @@ pub struct SegmentRoom {
 }
 
 impl SegmentRoom {
-    /// Whether to deliver a frame now: all its segments find room, or never can.
+    /// Whether to deliver a frame now: all its segments find room, or there are too many of them ever to find room
+    /// together.
     fn takes(&self, form: FrameForm) -> bool {
         let FrameForm::Segments { count, longest, .. } = form else { return true };
         let need = (count as usize).saturating_mul((self.lead + longest).div_ceil(self.bytes.max(1)));

@@ -79,8 +79,9 @@ impl Retag {
 struct RetagStart {
     /// The new first bytes of an area.
     bytes: [u8; ALIKE],
-    /// Offsets in the area: of the frame's copy, and of the variant's first byte.
+    /// Offset of the frame's copy in the area.
     lead: usize,
+    /// Offset of the variant's first byte in the area.
     begin: usize,
 }
 

@@ -7,8 +7,9 @@ use netvale_mem::notify::Doorbell;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Result;
 
-/// epoll data that identifies the peer's doorbell, and all other descriptors.
+/// epoll data of the peer's doorbell.
 const PEER: u64 = 1;
+/// epoll data of all other descriptors.
 const OTHER: u64 = 0;
 
 /// An epoll set that wakes the worker that owns a peer's ring. The peer's doorbell, other sources of work, and the

@@ -24,10 +24,11 @@ pub struct LinkEnd {
     shared: Arc<LinkState>,
     readers: Vec<LaneReader>,
     model: Option<Model>,
-    /// Current limit of frames in flight, and its upper bound.
+    /// Current limit of frames in flight.
     most: usize,
+    /// Maximum of `most`: the number of frames for which there is memory.
     room: usize,
-    /// Number of the last change of settings that was adopted.
+    /// Number of the last adopted change of the settings (`LinkState::changes`).
     changes: u32,
     schedule: Schedule,
     /// The frames handed out in the current batch.

@@ -8,9 +8,11 @@ use std::collections::{BinaryHeap, VecDeque};
 pub(super) struct FrameInFlight {
     /// Arrival time in nanoseconds of the link's clock.
     pub(super) due: u64,
-    /// Index of the frame's lane, its position in the lane, and its size there.
+    /// Index of the frame's lane.
     pub(super) lane: u16,
+    /// Position of the frame's record in the lane.
     pub(super) position: u64,
+    /// Size in the lane in bytes, including the record.
     pub(super) size: u32,
     /// Index of the bit to invert on arrival, or [`NO_FLIP`].
     pub(super) flip: u32,
