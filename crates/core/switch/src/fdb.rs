@@ -83,9 +83,9 @@ pub enum LearnResult {
     Moved(PortId),
     /// The address stays behind this port, which keeps it.
     Kept(PortId),
-    /// The port or its owner is at the limit, or there is no room.
+    /// The port or its owner is at its limit of addresses, or the table has no room for the address.
     TooMany,
-    /// The batch is at its limit of changes.
+    /// The batch is at its limit of changes in the table; a later batch learns the address.
     Later,
 }
 

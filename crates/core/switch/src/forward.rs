@@ -35,7 +35,7 @@ use spread::{BatchSender, deliver_spread};
 use timing::BatchTiming;
 use traced::ForwarderTrace;
 
-/// The picks 0, 1, 2, … of a batch that goes to one port as a whole.
+/// The picks (indices of frames) of a batch that goes to one port as a whole: 0, 1, 2, …
 pub(crate) const IDENTITY: [u16; BATCH] = {
     let mut a = [0; BATCH];
     let mut i = 0;

@@ -14,14 +14,14 @@ pub const FOR_A_WAKE_UP: Duration = Duration::from_millis(10);
 /// other ports. A port thus holds senders for at most 1 s in 11.
 const PAUSE: u32 = 10;
 
-/// The run-time limits on a port's holding of senders.
+/// The run-time state that limits how long a port holds senders back.
 #[derive(Debug)]
 pub(crate) struct HoldLimit {
     base: Instant,
     /// When the port may hold senders again, in milliseconds since `base`.
     until: AtomicU64,
-    /// The receiver's progress at the last wait in which it did not run. Senders do not wait for it again until that
-    /// value changes.
+    /// The receiver's `Room::progress` when it was last woken and did not run in time. Senders do not wait for the
+    /// receiver again until its progress has another value.
     stopped_at: AtomicU64,
 }
 
@@ -42,7 +42,8 @@ impl HoldLimit {
         self.until.store(self.now() + (PAUSE * held).as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Whether to wait for a receiver that was woken, with this progress. A stopped receiver is waited for only once.
+    /// Whether to wait for a receiver that was woken, and whose `Room::progress` is `progress`. Senders wait only once
+    /// for a receiver that has stopped.
     pub(crate) fn is_awaited(&self, progress: u32) -> bool {
         self.stopped_at.load(Ordering::Relaxed) != u64::from(progress)
     }

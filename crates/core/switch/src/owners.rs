@@ -110,7 +110,7 @@ impl Owners {
         self.port(port).is_full()
     }
 
-    /// Counts an address that `lost` lost and `got` got.
+    /// Updates the counts of addresses: port `lost`, if set, has one less; port `got`, if set, has one more.
     pub(crate) fn exchange(&self, lost: Option<PortId>, got: Option<PortId>) {
         if lost == got {
             return;

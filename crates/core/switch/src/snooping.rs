@@ -1,5 +1,5 @@
-//! Multicast snooping: control messages from workers to the keeper of a switch's groups, and groups and queries from
-//! the keeper to the workers.
+//! Multicast snooping: control messages from workers to the thread that keeps a switch's groups, and groups and queries
+//! from that thread to the workers.
 //!
 //! ```text
 //!   workers                                  the daemon's main thread
@@ -30,7 +30,7 @@ pub struct HeardMessage {
     pub vlan: u16,
     /// Index of the port.
     pub port: PortId,
-    /// Number of the port's attachment. The index may be another port's by now.
+    /// Number of the port's attachment, as the port's index may belong to another port by the time the message is read.
     pub since: u64,
     len: u16,
     bytes: [u8; LONGEST],
@@ -46,7 +46,7 @@ impl HeardMessage {
 
 type WakeFn = Box<dyn Fn() + Send + Sync>;
 
-/// State shared by a snooping switch's workers and the keeper of its groups.
+/// State shared by a snooping switch's workers and the thread that keeps its groups.
 pub struct Snooping {
     heard: ArrayQueue<HeardMessage>,
     groups: ArcSwapOption<SnoopGroups>,

@@ -40,7 +40,7 @@ pub enum AttachError {
         port: String,
     },
     /// The switch has no port of this name to monitor or trace.
-    #[error("switch {switch} has no port {port} to monitor: 'netvale list' shows its ports")]
+    #[error("switch {switch} has no port {port}: 'netvale list' shows its ports")]
     NoSuchPort {
         /// Name of the switch.
         switch: String,
@@ -82,7 +82,7 @@ impl PortTable {
     }
 }
 
-/// The ports of a switch, as the keeper of its groups sees them.
+/// The ports of a switch, for the thread that keeps its multicast groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPorts {
     /// The ports.
@@ -91,7 +91,7 @@ pub struct GroupPorts {
     pub has_vlans: bool,
 }
 
-/// A port, as the keeper of groups sees it.
+/// A port, for the thread that keeps the switch's multicast groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupPort {
     /// Index of the port.
@@ -148,7 +148,7 @@ impl Switch {
         Self::with(name, SwitchSettings::default())
     }
 
-    /// Creates a switch without ports.
+    /// Creates a switch without ports, with these settings.
     pub fn with(name: &str, settings: SwitchSettings) -> Arc<Self> {
         let random = RandomState::new();
         Self::with_flows(name, settings, [random.hash_one(3u8), random.hash_one(4u8)])
@@ -282,7 +282,7 @@ impl Switch {
         self.snooping.get()
     }
 
-    /// The switch's ports, for the keeper of groups.
+    /// The switch's ports, for the thread that keeps the switch's multicast groups.
     pub fn groups_of(&self) -> GroupPorts {
         let table = self.table.load();
         let none = PolicySummary::none();

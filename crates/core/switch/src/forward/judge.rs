@@ -340,7 +340,8 @@ impl<'a> Judge<'a> {
             LearnResult::Kept(other) => {
                 step(Step::Kept(other));
                 let keeps = |entry: &std::sync::Arc<PortEntry>| self.policed.policies(entry).sticky;
-                // Otherwise the owner keeps the address: it is not learned, and the frame passes, as without policies.
+                // If only the port's owner keeps the address, it is not learned, and the frame passes, as without
+                // policies.
                 if self.table.get(other).is_some_and(keeps) { Err(DropReason::AddressTaken) } else { Ok(()) }
             }
             LearnResult::TooMany if self.policies.most_addresses.is_some() => Err(DropReason::AddressLimit),

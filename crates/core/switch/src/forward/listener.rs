@@ -1,4 +1,4 @@
-//! Finds the ports for multicast frames, and passes multicast control messages to the keeper of groups.
+//! Finds the ports for multicast frames, and passes multicast control messages to the thread that keeps the groups.
 
 use std::sync::Arc;
 

@@ -11,10 +11,10 @@ use crate::classify::{FLOOD, NOWHERE};
 use crate::fdb::PortId;
 use crate::policies::{Class, KINDS};
 
-/// Value for a frame without a variant of that kind.
+/// Value in [`FramePlan::variants`] for a kind of tag of which the frame has no variant.
 pub(super) const NO_VARIANT: u16 = u16::MAX;
 
-/// Value for frames without a set: all ports that take frames of the class.
+/// Value of [`FramePlan::members`] for a frame without a set of ports: all ports that take frames of its class get it.
 pub(super) const ALL: u16 = u16::MAX;
 
 /// The sets of ports to which frames for groups go.

@@ -94,7 +94,7 @@ impl Forwarder {
         before - self.rest.frames.len()
     }
 
-    /// Sends the frames that wait because of the port's rates immediately, before a pause of the worker. Frames that
+    /// Before a pause of the worker, immediately sends the frames that wait because of the port's rates. Frames that
     /// find no room are dropped.
     #[cold]
     pub(super) fn hurry_rest(&mut self, work: &mut ForwardMemory) {

@@ -1,4 +1,4 @@
-//! Frames for groups go to members; multicast control messages go to routers and to the keeper of the groups.
+//! Frames for groups go to members; multicast control messages go to routers and to the thread that keeps the groups.
 
 use crate::common;
 
