@@ -103,8 +103,8 @@ impl Bucket {
         may
     }
 
-    /// Takes the tokens of frames that pass in any case. If two threads pass a batch each at the same time, the bucket
-    /// is in debt, and both wait longer.
+    /// Takes the tokens of frames that pass whether or not enough tokens are left. If two threads pass a batch each at
+    /// the same time, the bucket goes into debt, and both wait longer afterwards.
     pub fn charge(&self, limit: &RateLimit, now: u64, weights: impl Iterator<Item = Weight>) {
         self.add(now, weights.map(|weight| limit.of(weight)).sum());
     }

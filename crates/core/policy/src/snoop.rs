@@ -24,8 +24,8 @@
 //! of all of these, and hosts drop frames of groups that they have not joined. For example, frames to 239.0.0.5 are
 //! flooded, as they have the MAC address of 224.0.0.5.
 //!
-//! A join for some sources only (IGMPv3, MLDv2) counts as a join of the group for all sources. Counters count the
-//! messages that arrive; an expiry reports what changed because time has passed.
+//! A join for some sources only (IGMPv3, MLDv2) counts as a join of the group for all sources. [`Counters`] count the
+//! messages that arrive; an [`Expiry`] reports whether the passage of time has changed destinations.
 //!
 //! The numbers of a port's memberships and of a switch's groups are limited. A port that exceeds a limit gets the
 //! frames of all groups until its last refused join has expired; other ports are not affected.
@@ -122,14 +122,14 @@ pub struct Membership {
     pub expires_ns: u64,
 }
 
-/// The state of one family in one VLAN, for display.
+/// The state of one family of groups (IPv4 or IPv6) in one VLAN, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownDomain {
     /// The VLAN; 0 in a switch without VLANs.
     pub vlan: u16,
     /// The family.
     pub family: GroupFamily,
-    /// Whether groups are forwarded separately.
+    /// Whether frames for groups go only to members and routers, not to all ports.
     pub is_active: bool,
     /// Whether this switch is the querier.
     pub is_asking: bool,
@@ -146,8 +146,9 @@ pub struct Snoop {
     settings: SnoopSettings,
     table: MemberTable,
     domains: BTreeMap<(u16, GroupFamily), Domain>,
-    /// Ports with a router behind them by configuration, and ports without one by configuration.
+    /// Ports that are configured to have a router behind them.
     always: PortSet,
+    /// Ports that are configured to have no router behind them.
     never: PortSet,
     fast_leave: PortSet,
     counters: Counters,
@@ -275,7 +276,8 @@ impl Snoop {
         groups
     }
 
-    /// Returns the destinations of a frame to `mac`, like [`SnoopGroups::ports`] of a snapshot. For single look-ups.
+    /// Returns the destinations of a frame to `mac`, like [`SnoopGroups::ports`]: for single look-ups, which are not
+    /// worth a snapshot.
     pub fn members(&self, vlan: u16, mac: MacAddr) -> Option<PortSet> {
         self.snapshot().ports(vlan, mac).copied()
     }
@@ -290,7 +292,7 @@ impl Snoop {
         self.domains.get(&(vlan, family)).map_or(self.always, |domain| self.routers(domain))
     }
 
-    /// Whether groups of a family are forwarded separately in a VLAN.
+    /// Whether frames for groups of a family in a VLAN go only to members and routers, not to all ports.
     pub fn is_active(&self, vlan: u16, family: GroupFamily) -> bool {
         self.domains.get(&(vlan, family)).is_some_and(Domain::is_active)
     }

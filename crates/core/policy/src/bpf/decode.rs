@@ -26,7 +26,7 @@ pub enum VerificationError {
         code: u16,
     },
     /// A jump past the last instruction, or backwards.
-    #[error("instruction {at} jumps past the end of the filter, or backwards: expected a jump forward")]
+    #[error("instruction {at} jumps out of the filter, or backwards: expected a jump to a later instruction")]
     JumpOut {
         /// The instruction's number.
         at: usize,

@@ -12,8 +12,8 @@ use super::{Bucket, PARTS, RateLimit, Weight};
 pub const MEMBERS: usize = 256;
 /// Number of bytes by which a member may be ahead: two of the longest frames.
 const AHEAD: u64 = 128 << 10;
-/// Time in nanoseconds, at the group's rate, for which a member keeps an unused share: the queue of a sender may be
-/// empty only until the next acknowledgements arrive.
+/// An idle member keeps at most the share that the group's rate yields in this time, in nanoseconds: a sender's queue
+/// is often empty only until the next acknowledgements arrive.
 const CREDIT: f64 = 1e8;
 /// Time in nanoseconds after which a member that has not tried to send again no longer counts as waiting.
 const PATIENCE: u64 = 50_000_000;
@@ -32,7 +32,7 @@ struct BucketMember {
 #[derive(Debug)]
 pub struct Group {
     limit: RateLimit,
-    /// Number of bytes by which a returning member may be behind.
+    /// Maximum number of bytes by which the count of a member that was idle may be behind that of the waiting members.
     credit: u64,
     bucket: Bucket,
     members: Box<[BucketMember]>,

@@ -40,7 +40,10 @@ pub enum BadAddresses {
     #[error("too many MAC addresses: list at most {}", AllowedAddresses::MAX_MACS)]
     TooManyMacs,
     /// There are more than [`AllowedAddresses::MAX_PREFIXES`] IP addresses and prefixes.
-    #[error("too many IP addresses and prefixes: list at most {}, or shorter prefixes", AllowedAddresses::MAX_PREFIXES)]
+    #[error(
+        "too many IP addresses and prefixes: list at most {}; a shorter prefix covers more addresses",
+        AllowedAddresses::MAX_PREFIXES
+    )]
     TooManyPrefixes,
 }
 

@@ -16,8 +16,9 @@ const REDIRECT: u8 = 137;
 /// Reports and "done" of multicast listener discovery (RFC 2710 §3.1, RFC 3810 §5.2).
 const MLD: [u8; 3] = [131, 132, 143];
 
-/// Options with the MAC address of the sender, or of the target.
+/// Option with the MAC address of the sender.
 const SOURCE_LINK_LAYER: u8 = 1;
+/// Option with the MAC address of the target.
 const TARGET_LINK_LAYER: u8 = 2;
 
 /// Position of the target address in a neighbour solicitation or advertisement.

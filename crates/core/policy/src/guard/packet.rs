@@ -18,8 +18,9 @@ pub(super) const ICMPV6: u8 = 58;
 const FRAGMENT: u8 = 44;
 /// Protocol number of the authentication header, whose length has its own unit.
 const AUTHENTICATION: u8 = 51;
-/// Bits of the fragment fields with the payload's offset: IPv4 in units of 8 bytes, IPv6 in bytes.
+/// Bits of IPv4's fragment field that hold the payload's offset, in units of 8 bytes.
 const V4_FRAGMENT_OFFSET: u16 = 0x1fff;
+/// Bits of IPv6's fragment field that hold the payload's offset, in bytes.
 const V6_FRAGMENT_OFFSET: u16 = 0xfff8;
 
 /// Returns the Ethernet source of a frame.

@@ -1,4 +1,4 @@
-//! The state of one family in one VLAN: its querier and its routers.
+//! The state of one family of groups (IPv4 or IPv6) in one VLAN: its querier and its routers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -45,7 +45,7 @@ struct OtherQuerier {
 }
 
 impl Domain {
-    /// Creates an empty domain. As in Linux, groups are forwarded separately only once hosts had the time to answer the
+    /// Creates an empty domain. As in Linux, frames for groups go to all ports until hosts have had time to answer the
     /// first query.
     pub fn start(now_ns: u64, family: GroupFamily, settings: &SnoopSettings) -> Self {
         let own_addr = match family {
@@ -63,7 +63,7 @@ impl Domain {
         }
     }
 
-    /// Whether groups are forwarded separately.
+    /// Whether frames for groups go only to members and routers, not to all ports.
     pub fn is_active(&self) -> bool {
         self.active
     }

@@ -14,7 +14,7 @@ use super::portset::PortSet;
 pub struct SnoopGroups {
     /// The members and routers for each VLAN and MAC address with members.
     members: HashMap<(u16, MacAddr), PortSet>,
-    /// The VLANs in which groups are forwarded separately.
+    /// The routers for each VLAN and family in which frames for groups go only to members and routers.
     domains: HashMap<(u16, GroupFamily), Routers>,
 }
 
@@ -49,7 +49,7 @@ impl SnoopGroups {
         self.domains.get(&(vlan, family)).map(|domain| &domain.routers)
     }
 
-    /// Adds a VLAN and family whose groups are forwarded separately.
+    /// Adds a VLAN and family in which frames for groups go only to members and routers.
     pub(super) fn add_domain(&mut self, vlan: u16, family: GroupFamily, routers: PortSet, everything: PortSet) {
         self.domains.insert((vlan, family), Routers { routers, everything });
     }

@@ -82,7 +82,7 @@ pub(super) struct HeardQuery {
     /// The queried group; `None` for all groups.
     pub group: Option<IpAddr>,
     pub max_response_ns: u64,
-    /// Whether memberships expire soon without an answer.
+    /// Whether the query lowers the timers of memberships, which then expire soon without an answer.
     pub lowers_timers: bool,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct HeardQuery {
 pub(super) enum GroupChange {
     Join(IpAddr),
     Leave(IpAddr),
-    /// The host blocks sources, and may want none.
+    /// The host blocks further sources, and may want no others: it must be asked whether it still wants the group.
     Ask(IpAddr),
 }
 
@@ -316,7 +316,7 @@ impl Iterator for ReportRecords<'_> {
 
 impl ReportRecord {
     /// Returns the meaning of the record for the group as a whole. A host that lists wanted sources wants the group;
-    /// one that lists none does not. A host that blocks sources may want no others, or all others.
+    /// one that lists none does not. A host that blocks further sources may want none of the others, or all of them.
     fn change(&self) -> Option<GroupChange> {
         match (self.kind, self.sources) {
             (1 | 3, 0) => Some(GroupChange::Leave(self.group)),

@@ -13,9 +13,9 @@ const SECOND: u64 = 1000 * MILLISECOND;
 
 /// Length of the longest query in bytes: MLDv2 behind a hop-by-hop header.
 const MAX_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + HOP_BY_HOP.len() + 28;
-/// The router alert option: of IPv4 (RFC 2113), and of IPv6 (RFC 2711) in a padded hop-by-hop header in front of
-/// ICMPv6.
+/// The router alert option of IPv4 (RFC 2113).
 const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
+/// A hop-by-hop header in front of ICMPv6, with the router alert option of IPv6 (RFC 2711) and padding.
 const HOP_BY_HOP: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
 /// Types of queries.
 const IGMP_QUERY: u8 = 0x11;

@@ -38,8 +38,9 @@ pub(super) struct MemberTable {
 struct MemberEntry {
     port: u8,
     expires: u64,
-    /// If the member may have left: the time of the next query, and the number of queries left.
+    /// Time of the next query for this member, if it may have left.
     ask_at: u64,
+    /// Number of queries that are still to be sent for this member; 0 unless it may have left.
     asks_left: u8,
 }
 
