@@ -55,8 +55,9 @@ impl PlainFlow {
     }
 }
 
-/// Mask in the second word: EtherType, version and header length. Then their values for IPv4 without options.
+/// Mask in the second word: EtherType, version and header length.
 const TYPE: u64 = 0x00ff_ffff << 32;
+/// Values of these fields for IPv4 without options.
 const IPV4_20: u64 = 0x0045_0008 << 32;
 /// Mask in the third word: flag "more fragments" and fragment offset.
 const FRAGMENT: u64 = 0xff3f << 32;

@@ -25,8 +25,9 @@ pub const DONT_FRAGMENT: u16 = 0x4000;
 
 /// Mask in the fragment field: flag "more fragments" and fragment offset.
 const FRAGMENT_MASK: u16 = 0x3fff;
-/// Options that end and pad the list of options (RFC 791 §3.1).
+/// Option that ends the list of options (RFC 791 §3.1).
 const OPTION_END: u8 = 0;
+/// Option that pads the list of options (RFC 791 §3.1).
 const OPTION_NOP: u8 = 1;
 /// Options of loose and strict source routes (RFC 791 §3.1).
 const OPTION_SOURCE_ROUTES: [u8; 2] = [131, 137];

@@ -9,8 +9,8 @@ use crate::{Layers, MalformedPacket, ethernet, ipv6, layers, tcp, udp};
 /// Maximum length of the headers that segmentation supports, bytes: enough for two VLAN tags, IPv6 with options and TCP
 /// with options. Frames with longer headers are refused.
 pub const MAX_HEADERS: usize = 256;
-/// Maximum number of segments of one frame. It prevents that a 64 KiB frame requests segments of one byte each; 32
-/// bytes of payload per segment or more are always accepted.
+/// Maximum number of segments of one frame. It prevents a 64 KiB frame from requesting segments of one byte each;
+/// segments of at least 32 bytes of payload are always accepted.
 pub const MAX_SEGMENTS: usize = 2048;
 /// Maximum of the length fields of IPv4, IPv6 and UDP.
 const MAX_LENGTH_FIELD: usize = 0xffff;
