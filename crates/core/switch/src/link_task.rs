@@ -21,8 +21,9 @@ const PATIENCE: Duration = Duration::from_millis(10);
 pub struct LinkTask {
     source: Source<LinkEnd>,
     to: Arc<dyn Egress>,
-    /// Number of finished frames of the batch, and when the others began to wait.
+    /// Number of finished frames of the batch.
     done: usize,
+    /// When the other frames of the batch began to wait, if they wait.
     since: Option<Instant>,
     switch: Arc<Switch>,
     /// The port at the far end; its traces record losses.

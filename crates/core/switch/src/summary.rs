@@ -18,8 +18,9 @@ pub(crate) struct PolicySummary {
     pub(crate) snoops: bool,
     /// Kinds of tags with which frames may leave a port.
     pub(crate) kinds: [bool; KINDS],
-    /// Whether any port filters the frames that it gets, and whether such a filter may read behind a frame's head.
+    /// Whether any port filters the frames that it gets.
     pub(crate) is_filtered: bool,
+    /// Whether such a filter may read behind a frame's head.
     pub(crate) is_deep: bool,
     /// Whether such a filter may read behind the headers of a segment.
     pub(crate) looks_at_payload: bool,

@@ -37,8 +37,9 @@ const ALIGN: u64 = 8;
 const HEADER: u64 = size_of::<LaneRecord>() as u64;
 /// Minimum size of a frame in a ring, in bytes: a record and an Ethernet header.
 pub(super) const LEAST_FRAME: u64 = (HEADER + 14).next_multiple_of(ALIGN);
-/// Bounds of a ring's size in bytes: a frame of any length must fit, and offsets must fit into `size`.
+/// Minimum size of a ring in bytes: a frame of any length must fit.
 const LEAST: u64 = 2 * (MAX_FRAME as u64 + HEADER);
+/// Maximum size of a ring in bytes: offsets must fit into [`LaneRecord::size`].
 const MOST: u64 = 1 << 31;
 
 thread_local! {

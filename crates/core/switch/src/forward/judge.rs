@@ -37,8 +37,9 @@ pub(super) struct Judge<'a> {
     pub(super) me: &'a PortEntry,
     pub(super) policies: &'a CompiledPolicies,
     pub(super) fdb: &'a Fdb,
-    /// Number of bytes of long frames to examine, and whether to examine all bytes.
+    /// Number of bytes of long frames to examine.
     want: usize,
+    /// Whether to examine all bytes of frames.
     is_deep: bool,
     last: Option<(Conversation, u8)>,
     /// Number of changes that the batch may still make in the forwarding table.

@@ -64,8 +64,9 @@ const DROPPED: FramePlan =
 /// Consecutive frames of a conversation, with one variant each.
 pub(super) struct FrameRun {
     pub(super) frames: Range<usize>,
-    /// The plan of the first frame, and the kind of tag of its only variant. The variants of the others follow it.
+    /// The plan of the first frame.
     pub(super) first: FramePlan,
+    /// The kind of tag of the first frame's only variant. The variants of the other frames follow that variant.
     pub(super) kind: usize,
 }
 
