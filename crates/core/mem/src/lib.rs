@@ -53,7 +53,7 @@
 //! | [`slice`](mod@slice) | short time slices |
 //! | [`watch`] | mappings of files that others may truncate |
 //! | [`words`] | shared words outside rings: a device's header |
-//! | [`noted`] | numbers that outlive the process |
+//! | [`noted`] | records of progress that outlive the process |
 //! | [`holes`] | waits while another process punches holes in a memory file |
 //! | [`latency`] | a histogram of frame latencies for each ring |
 //! | [`offsets`] | offsets of frames in the buffers of a ring |

@@ -1,5 +1,5 @@
-//! Numbers that a process records while it works and that outlive the process: its progress, for a successor after a
-//! kill.
+//! Records of a process's progress, as numbers that outlive the process: if it is killed, a successor continues from
+//! them.
 //!
 //! A memfd holds two records of the numbers. A process writes new numbers to the older record, and makes it the valid
 //! one only when it is complete, so that one record is complete whenever the process is killed. This takes a few

@@ -276,8 +276,8 @@ impl Snoop {
         groups
     }
 
-    /// Returns the destinations of a frame to `mac`, like [`SnoopGroups::ports`]: for single look-ups, which are not
-    /// worth a snapshot.
+    /// Returns the destinations of a frame to `mac`, like [`SnoopGroups::ports`]. Creates a snapshot each time; for
+    /// several look-ups, use one snapshot.
     pub fn members(&self, vlan: u16, mac: MacAddr) -> Option<PortSet> {
         self.snapshot().ports(vlan, mac).copied()
     }

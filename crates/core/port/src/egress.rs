@@ -49,11 +49,11 @@ pub trait Room: Send + Sync {
     /// A value that changes when the receiver makes room.
     fn progress(&self) -> u32;
 
-    /// Asks the receiver to signal room. Returns the descriptor that becomes readable when there is
-    /// room. Check for room once more before sleeping.
+    /// Asks the receiver to signal room. Returns the descriptor that becomes readable when there is room, if the
+    /// receiver can signal it. The caller must check for room once more before it sleeps.
     fn ask(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Withdraws the request. Returns the same descriptor.
+    /// Withdraws the request of [`Room::ask`]. Returns the descriptor that it returned.
     fn stop_asking(&self) -> Option<BorrowedFd<'_>>;
 }
 

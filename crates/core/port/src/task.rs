@@ -33,9 +33,8 @@ pub trait Task<W>: Any + Send {
         true
     }
 
-    /// Asks the receiver of held frames to signal room. Returns the descriptor that becomes readable
-    /// when there is room, if the receiver can announce it. The worker must call [`Task::pass`] once more before it
-    /// sleeps.
+    /// Asks the receiver of held frames to signal room. Returns the descriptor that becomes readable when there is
+    /// room, if the receiver can signal it. The worker must call [`Task::pass`] once more before it sleeps.
     fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }

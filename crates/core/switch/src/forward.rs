@@ -56,7 +56,7 @@ pub struct ForwardMemory {
     picks: [u16; BATCH],
     /// Destinations of a delivery in steps. Empty between batches, and kept to avoid allocations.
     open: Vec<OpenDestination<'static>>,
-    /// Destinations that do not support steps; kept in the same way.
+    /// Destinations that do not support delivery in steps. Empty between batches, and kept to avoid allocations.
     stepless: Vec<PortId>,
     /// Memory for switches with policies, allocated on first use.
     policed: Option<Box<ForPolicies>>,

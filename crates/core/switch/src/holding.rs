@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a lossless receiver may hold a batch back without taking a frame of any sender. A receiver that stopped
-/// reading must not stop its senders for good.
+/// reading must not stop its senders permanently.
 pub const WITHOUT_PROGRESS: Duration = Duration::from_millis(500);
 /// How long a lossless receiver may hold a batch back in total, even if it takes frames.
 pub const FOR_A_BATCH: Duration = Duration::from_secs(5);

@@ -6,8 +6,8 @@
 use crate::vnet::{self, BadVnet, VnetHdr};
 use crate::{Layers, MalformedPacket, ethernet, ipv6, layers, tcp, udp};
 
-/// Maximum length of the headers that segmentation supports, bytes: enough for two VLAN tags, IPv6 with options and TCP
-/// with options. Frames with longer headers are refused.
+/// Maximum length of the headers that segmentation supports, bytes: enough for two VLAN tags, IPv6 with extension
+/// headers and TCP with options. Frames with longer headers are refused.
 pub const MAX_HEADERS: usize = 256;
 /// Maximum number of segments of one frame. It prevents a 64 KiB frame from requesting segments of one byte each;
 /// segments of at least 32 bytes of payload are always accepted.

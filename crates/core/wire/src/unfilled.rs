@@ -1,5 +1,5 @@
 //! Finds missing checksums of frames that a device marks as verified, with the flag "data valid" (virtio 1.3 §5.1.6.4).
-//! Receivers without that flag would drop the frames.
+//! A receiver to which the flag cannot be passed on would drop the frames.
 
 use crate::checksum::pseudo;
 use crate::offload::Offload;

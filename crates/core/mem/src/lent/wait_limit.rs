@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use std::time::Duration;
 
-/// Number of polls before yielding the CPU, and before a control thread sleeps.
+/// Number of polls before the thread yields the CPU.
 #[cfg(not(loom))]
 const SPINS: u32 = 64;
+/// Number of polls before a control thread sleeps instead.
 #[cfg(not(loom))]
 const YIELDS: u32 = 128;
 /// Time for which a control thread sleeps between polls.
@@ -35,7 +36,7 @@ impl WaitLimit {
         WaitLimit { sleeps: true, ..Self::of_worker(limit) }
     }
 
-    /// Sets a new limit from now on.
+    /// Restarts the limit: `limit` from now on.
     pub(super) fn renew(&mut self, limit: Duration) {
         self.until = Instant::now() + limit;
     }

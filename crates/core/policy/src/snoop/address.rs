@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// Objective: some groups are not forwarded separately.
+    /// Objective: some groups are not snooped: their frames go to all ports, or never leave a host.
     #[test]
     fn some_groups_are_not_snooped() {
         for group in

@@ -108,8 +108,8 @@ fn some_groups_go_everywhere() {
     assert_eq!(snoop.memberships().count(), 0);
 }
 
-/// Objective: groups are forwarded separately once a querier is known and hosts had time to answer it, until the
-/// querier expires.
+/// Objective: frames for groups go only to members once a querier is known and hosts have had time to answer it, until
+/// the querier expires.
 #[test]
 fn groups_are_kept_apart_while_there_is_a_querier() {
     let mut snoop = Snoop::new(SnoopSettings::new(SWITCH));

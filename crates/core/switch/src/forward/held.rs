@@ -36,8 +36,8 @@ pub(super) struct HeldFrames {
 pub(super) enum WaitReason {
     /// The port is lossless.
     Lossless,
-    /// The receiver was woken and has not run yet. On a busy machine that takes a while, in which all frames that its
-    /// ring cannot hold would be lost.
+    /// The receiver was woken and has not run yet. On a busy machine a wake-up takes a while, and without a wait all
+    /// frames beyond the ring's room would be lost.
     Waking,
 }
 

@@ -274,7 +274,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Checks whether the port may send frames from this address. If so, learns the address, unless the frame is marked
-    /// not to be learned.
+    /// `NS_NO_LEARN`.
     #[inline]
     fn source(&mut self, vlan: u16, src: u64, no_learn: bool) -> Result<(), DropReason> {
         match self.policed.pinned(src) {
@@ -313,7 +313,8 @@ impl<'a> Judge<'a> {
         self.not_learned(self.fdb.learn_in(vlan, src, self.me.id, &mut 1))
     }
 
-    /// Checks the source of a frame marked not to be learned, which must not evade the port's policies.
+    /// Checks a source address that is not to be learned: the frame is marked `NS_NO_LEARN`, or its batch is at its
+    /// limit of changes. The mark must not evade the port's policies.
     #[cold]
     fn unlearned(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         match self.fdb.lookup_in(vlan, src) {

@@ -76,7 +76,7 @@ impl Forwarder {
         self.next_traced(me, 0..self.source.frames().len()).is_some()
     }
 
-    /// Index of the first frame of a range to be examined for tracing.
+    /// Index of the first frame in `range` that a trace is to examine.
     fn next_traced(&self, me: &PortEntry, range: Range<usize>) -> Option<usize> {
         let number = self.tracing.number(range.start);
         let ahead = me.traces.iter().map(|trace| trace.ahead(number)).min()?;
