@@ -243,7 +243,7 @@ impl BadState {
         BadState { errno, why: why.to_string() }
     }
 
-    /// Puts the name of the part of the state that the error concerns in front of the message.
+    /// Prefixes the message with `part`, the name of the faulty part of the state.
     #[must_use]
     pub fn of(self, part: impl Display) -> BadState {
         BadState { why: format!("{part}: {}", self.why), ..self }

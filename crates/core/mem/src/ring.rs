@@ -231,8 +231,8 @@ impl RingMem {
         unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast::<u64>().add(1)).store(ptr, Ordering::Relaxed) };
     }
 
-    /// Swaps the buffers of `count` slots from `from` on with those of the same slots of ring `to`, whose slots also
-    /// get the lengths and flags. Marks all slots as changed. Returns the slot after the last one.
+    /// Swaps the buffers in `count` slots, from slot `from` on, with those in the same slots of ring `to`, and copies
+    /// lengths and flags to `to`. Marks all slots as changed. Returns the slot after the last one.
     #[inline]
     pub fn swap_slots(&self, to: &RingMem, from: u32, count: u32) -> u32 {
         const CHANGED: u64 = (NS_BUF_CHANGED as u64) << 48;

@@ -108,8 +108,8 @@ impl FilterProgram {
         run::run_parts(&self.ops, first, second)
     }
 
-    /// Number of a frame's first bytes that are enough to run the program on any frame; 0 for a program that reads no
-    /// bytes. It may exceed the length of every frame. `None` if the program has no limit.
+    /// Upper bound of the number of a frame's first bytes that the program reads; 0 for a program that reads no bytes,
+    /// `None` if there is no bound. The bound may exceed the length of every frame.
     pub fn reach(&self) -> Option<u32> {
         self.reach
     }

@@ -32,7 +32,7 @@ pub enum EchoError {
     #[error(transparent)]
     Region(#[from] RegionError),
     /// The doorbell's eventfd cannot be created.
-    #[error("cannot create a doorbell: {0}")]
+    #[error("cannot create an eventfd: {0}")]
     Doorbell(#[from] std::io::Error),
 }
 

@@ -140,7 +140,7 @@ pub enum LinkError {
     #[error("cannot allocate memory for the link's frames")]
     Memory,
     /// The link's doorbell cannot be created.
-    #[error("cannot create a doorbell: {0}")]
+    #[error("cannot create an eventfd: {0}")]
     Doorbell(#[from] rustix::io::Errno),
 }
 

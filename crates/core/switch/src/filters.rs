@@ -19,7 +19,7 @@ use netvale_wire::segment::Segmenter;
 
 /// Minimum number of bytes of a long frame that filters see: the head, from which a tag may have been removed.
 const SEEN: usize = HEAD - 4;
-/// Length of Ethernet, IPv4 and UDP headers, the shortest in front of the payload of a frame with an offload.
+/// Minimum length of the headers of a frame with a pending offload: Ethernet, IPv4 and UDP.
 const SHORTEST: usize = ethernet::HEADER_LEN + 20 + 8;
 /// Maximum number of frames cut from a segment for rules. No network stack creates larger segments, and they would take
 /// too much of a worker's time.

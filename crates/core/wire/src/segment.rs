@@ -233,7 +233,7 @@ impl<'a> Segment<'a> {
 /// The completion of a checksum ([`crate::Offload::CsumPartial`]), computed from the pieces of the frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// Number of bytes of the frame that are left before the start of the sum.
+    /// Number of the frame's next bytes that the checksum does not cover.
     skip: usize,
     /// Offset of the checksum, in bytes from the start of the frame.
     at: usize,

@@ -32,7 +32,7 @@ struct BucketMember {
 #[derive(Debug)]
 pub struct Group {
     limit: RateLimit,
-    /// Maximum number of bytes by which the count of a member that was idle may be behind that of the waiting members.
+    /// Maximum number of bytes by which a member that was idle may be behind the waiting members.
     credit: u64,
     bucket: Bucket,
     members: Box<[BucketMember]>,

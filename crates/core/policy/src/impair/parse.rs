@@ -17,7 +17,7 @@ pub enum NetemError {
     )]
     Unknown(String),
     /// A word of netem that netvale does not support.
-    #[error("{0:?} of netem is not supported")]
+    #[error("netem's {0:?} is not supported")]
     Unsupported(String),
     /// A repeated word.
     #[error("{0} is given twice")]
@@ -358,8 +358,8 @@ mod tests {
     #[test]
     fn unsupported_requests_are_refused_by_name() {
         for (text, sentence) in [
-            ("delay 1ms slot 1ms", "\"slot\" of netem is not supported"),
-            ("loss 1% ecn", "\"ecn\" of netem is not supported"),
+            ("delay 1ms slot 1ms", "netem's \"slot\" is not supported"),
+            ("loss 1% ecn", "netem's \"ecn\" is not supported"),
             ("delay 1ms delay 2ms", "delay is given twice"),
             ("loss 1% loss state 1%", "loss is given twice"),
             ("delay", "delay has no value"),

@@ -267,7 +267,7 @@ pub(super) fn decode16(code: u16) -> u32 {
     if code < 0x8000 { code } else { (code & 0xfff | 0x1000) << ((code >> 12 & 7) + 3) }
 }
 
-/// The records of a report of IGMPv3 or MLDv2 (RFC 3376 §4.2, RFC 3810 §5.2), all of which are complete.
+/// The records of an IGMPv3 or MLDv2 report (RFC 3376 §4.2, RFC 3810 §5.2), all of them complete.
 #[derive(Clone)]
 pub(super) struct ReportRecords<'a> {
     rest: &'a [u8],
