@@ -1,4 +1,4 @@
-//! Splits a stream of bytes into lines, however the stream is divided into pieces. Pure.
+//! Splits a stream of bytes, which arrives in arbitrary pieces, into lines. Performs no I/O.
 
 /// Maximum length of a request's line in bytes, without the newline.
 pub const MAX_REQUEST_LINE: usize = 64 * 1024;
@@ -31,7 +31,7 @@ pub struct LineSplitter {
     bytes: Vec<u8>,
     /// Start of the first line not returned yet.
     start: usize,
-    /// There is no newline between `start` and here.
+    /// End of the bytes, from `start`, that are known to contain no newline.
     scanned: usize,
     limit: usize,
 }

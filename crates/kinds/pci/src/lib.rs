@@ -184,7 +184,7 @@ impl PciFunction {
             .map_err(|source| self.failed("map its registers", source))
     }
 
-    /// Maps a whole base address register that is memory, written by others.
+    /// Maps a whole base address register that contains memory, which others may write at the same time.
     ///
     /// # Errors
     /// [`PciError`] if the function has no such BAR, or the kernel refuses to map it.

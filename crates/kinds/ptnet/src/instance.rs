@@ -59,7 +59,7 @@ pub struct PtnetInstance {
     seen: u32,
     /// The predecessor's state of the rings, until they resume here.
     begun: GuestRingsState,
-    /// Whether this process owns the device. Until then it writes nothing of the guest's.
+    /// Whether this process owns the device; if not, it writes nothing to the guest's memory.
     is_ours: bool,
 }
 
@@ -123,7 +123,7 @@ impl PtnetInstance {
     }
 
     /// Restores a predecessor's device from its memory, doorbells and vectors. Before [`PtnetInstance::go_on`], it
-    /// rings no doorbell and changes nothing of the guest's.
+    /// rings no doorbell and writes nothing to the guest's memory.
     ///
     /// # Errors
     /// [`InstanceError`] if the memory is not this device's.

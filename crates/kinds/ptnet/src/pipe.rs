@@ -66,8 +66,9 @@ pub struct PipeBackend {
     fault: Fault,
 }
 
-/// Index of the direction from the guest, and of the program's ring in it.
+/// Index of the direction from the guest, and of the program's rx ring.
 const FROM_GUEST: usize = 0;
+/// Index of the direction to the guest, and of the program's tx ring.
 const TO_GUEST: usize = 1;
 
 impl PipeBackend {

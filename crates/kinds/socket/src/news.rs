@@ -75,7 +75,7 @@ impl PeerNews {
         }
     }
 
-    /// Returns whether a worker reported that since the last call.
+    /// Returns whether, since the last call, a worker reported that nobody receives the peer's datagrams.
     pub fn take_missed(&self) -> bool {
         self.0.is_missed.swap(false, Ordering::Relaxed)
     }

@@ -18,9 +18,11 @@ use crate::sys;
 
 /// Major and minor number of /dev/net/tun.
 const TUN: (u32, u32) = (10, 200);
-/// `IFF_PERSIST` and `IFF_DETACH_QUEUE` of linux/if_tun.h.
+/// `IFF_PERSIST` of linux/if_tun.h.
 const PERSISTENT: u16 = 0x0800;
+/// `IFF_DETACH_QUEUE`.
 pub(crate) const DETACHED: u16 = 0x0400;
+/// `IFF_NAPI_FRAGS`.
 const NAPI_FRAGS: u16 = 0x0020;
 
 /// The reason why a descriptor is unfit as a queue of a TAP.

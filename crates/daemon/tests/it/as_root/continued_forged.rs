@@ -138,7 +138,7 @@ fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
         assert_eq!(refused(0, entries, socket()), "invalid number of ring entries");
     }
     let again = heir.continue_queue(0, 64, &memory, buffers, socket()).unwrap();
-    assert_eq!(refused(0, 64, socket()), "a queue is restored twice");
+    assert_eq!(refused(0, 64, socket()), "the queue has already been restored");
     assert!(again.socket.receiver().is_ok());
     let larger = heir.continue_queue(1, 8192, &memory, buffers, socket()).unwrap();
     assert!(larger.socket.receiver().is_err(), "its rings are smaller");

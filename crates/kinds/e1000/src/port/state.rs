@@ -33,7 +33,7 @@ pub struct E1000State {
     guest: Option<ClientState<u32>>,
 }
 
-/// The state of the guest that the control thread passes on in a pause.
+/// The guest's saved state, which a control thread returns when it pauses, or the error of saving it.
 pub(super) type CardAnswer = std::io::Result<ClientState<u32>>;
 
 /// Saves the guest that a control thread serves.

@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 pub struct PtnetState {
     version: u32,
     serving: ServingState,
-    /// Kick counts of each tx ring, and of each rx ring: interrupts sent, interrupts saved, kicks.
+    /// Kick counts of each tx ring, and of each rx ring: interrupts sent, interrupts suppressed, kicks.
     kicks: [Vec<(u64, u64, u64)>; 2],
 }
 

@@ -50,7 +50,7 @@ impl<D: Clone + Default + Send + 'static> DeviceServiceState<D> {
 /// State of a device's client, if there is one.
 type SavedClient = Option<ClientState<Option<PtnetRegisters>>>;
 
-/// Returns the error of a service that its peer blocks.
+/// Returns the error for a control thread that does not pause in time.
 fn held_up() -> std::io::Error {
     std::io::Error::other("the control thread did not pause within 1 s; try again")
 }

@@ -129,7 +129,7 @@ impl DatagramPair {
         }
     }
 
-    /// Switches the watch for a first datagram on or off while no peer is connected. The edge is enough.
+    /// Starts or stops watching, edge-triggered, for a first datagram while no peer is connected.
     fn listen(&self, on: bool) {
         let Some(events) = &self.events else { return };
         events.remove(&**self.socket());

@@ -22,8 +22,9 @@ use crate::vde::{BadRequest, LONGEST, PlugAddress, PlugRequest, answer};
 
 /// Length of the queue of connections to be accepted.
 const BACKLOG: i32 = 64;
-/// Time limit for a plug's request, and the number of plugs that may take that long together.
+/// Time limit for a plug's request.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum number of plugs whose requests are incomplete.
 const MOST_WAITING: usize = 64;
 
 /// epoll events of a connection whose request is incomplete.
