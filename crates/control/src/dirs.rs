@@ -54,7 +54,7 @@ fn is_named() -> bool {
 pub(crate) enum Presence {
     Nobody,
     Listener,
-    /// This user may not look.
+    /// This user may not connect, so the answer is unknown.
     Denied,
 }
 

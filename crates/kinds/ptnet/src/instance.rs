@@ -270,7 +270,7 @@ impl PtnetInstance {
         }
     }
 
-    /// Starts new rings over the whole memory, whatever state the guest left it in.
+    /// Starts new rings over the whole memory, regardless of the state in which the guest left it.
     fn start(&mut self, features: u32, extra_bufs: u32) -> Result<(), Errno> {
         if features & !self.config.features() != 0 {
             return Err(Errno::OPNOTSUPP);

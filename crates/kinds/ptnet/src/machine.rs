@@ -143,7 +143,8 @@ pub(crate) struct RingsLayout {
 }
 
 impl RingsLayout {
-    /// Lays everything out again, whatever state the guest left it in. The previous layout must be out of use.
+    /// Lays everything out again, regardless of the state in which the guest left it. The previous layout must be out
+    /// of use.
     pub(crate) fn new(region: &Region, c: &PtnetDeviceConfig) -> Result<RingsLayout, InstanceError> {
         let mem = Arc::new(region.renewed()?.port(shape(c))?);
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, 0)?;

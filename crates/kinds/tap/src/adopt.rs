@@ -147,8 +147,8 @@ fn is_tun(fd: &OwnedFd) -> Result<bool, AdoptError> {
     Ok(is_device && (stat.stx_rdev_major, stat.stx_rdev_minor) == TUN)
 }
 
-/// Makes the settings that frames depend on, whatever their values were. Returns whether the kernel leaves UDP
-/// segmentation to the reader.
+/// Makes the settings on which frames depend, regardless of their previous values. Returns whether the kernel leaves
+/// UDP segmentation to the reader.
 fn set(queue: impl AsFd, name: &str) -> Result<bool, AdoptError> {
     let queue = queue.as_fd();
     sys::set_little_endian(queue)?;

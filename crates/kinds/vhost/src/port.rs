@@ -48,7 +48,7 @@ pub struct VhostOptions {
     pub mtu: u16,
 }
 
-/// An error of creating a port.
+/// An error in creating a port.
 #[derive(Debug, Error)]
 pub enum VhostError {
     /// The number of queue pairs is out of range.

@@ -117,7 +117,7 @@ impl OutgoingRing {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a frame; waits up to `limit` for room. An accepted frame arrives, whatever the program does afterwards.
+    /// Sends a frame; waits up to `limit` for room. An accepted frame is delivered without any further call.
     ///
     /// # Errors
     /// [`SendError`] gives the reason.

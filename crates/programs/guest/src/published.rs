@@ -55,7 +55,7 @@ impl IoPorts {
 
 /// Finds the memory device with number `id`.
 fn memory_device(id: u32) -> Result<(PathBuf, IoPorts), GuestError> {
-    let none = GuestError::Device("no memory device for it: give the machine both devices");
+    let none = GuestError::Device("the ptnet device has no memory device: give the machine both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
     for folder in all.flatten().map(|entry| entry.path()) {
         if bus::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {

@@ -24,7 +24,8 @@ pub struct VhostState {
     pub connections: u64,
     /// Reason for the last disconnection of a front end.
     pub last_error: Option<String>,
-    /// Number of changes by the front end, which descriptors alone do not show.
+    /// Number of changes that the front end has made. A change may replace descriptors only, which the rest of the
+    /// state does not show.
     pub changes: u64,
     /// Calls sent and kicks received, for each queue.
     pub kicks: Vec<(u64, u64)>,
