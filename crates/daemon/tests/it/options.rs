@@ -92,6 +92,6 @@ fn refusals_name_the_place() {
     writeln!(stream, "{twice}").unwrap();
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).unwrap();
-    assert!(answer.contains("rings") && answer.contains("stands twice") && answer.contains("-32600"), "{answer}");
+    assert!(answer.contains("rings") && answer.contains("duplicate member") && answer.contains("-32600"), "{answer}");
     assert!(d.ports().is_empty());
 }

@@ -133,7 +133,7 @@ fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
         result.err().map(|e| e.to_string()).unwrap_or_default()
     };
     assert_eq!(refused(0, 64, opened_null()), "a descriptor is not a socket of the expected family");
-    assert_eq!(refused(2, 64, socket()), "there is no such queue");
+    assert_eq!(refused(2, 64, socket()), "the interface has no such queue");
     for entries in [0, 65, 1 << 20] {
         assert_eq!(refused(0, entries, socket()), "invalid number of ring entries");
     }
