@@ -249,7 +249,7 @@ pub struct AttachReply {
     pub num_ifs: u32,
     /// Number of rings of the region.
     pub num_rings: u32,
-    /// Largest offset of the rings in bytes, if offsets were requested.
+    /// Largest offset of a frame in its buffer, in bytes, if offsets were requested.
     pub max_offset: u32,
     /// [`PORT_OF_SWITCH`], [`OFFSETS_AT_FAULT`], [`IN_FILE`], [`FILE_AT_FAULT`].
     pub port_flags: u32,

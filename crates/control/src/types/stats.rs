@@ -66,7 +66,7 @@ pub struct MulticastStats {
     pub memberships: u64,
     /// Messages that join or leave groups.
     pub reports: u64,
-    /// Queries from others than this switch.
+    /// Queries from queriers other than this switch.
     pub queries: u64,
     /// Joins refused beyond the limits.
     pub refused_joins: u64,

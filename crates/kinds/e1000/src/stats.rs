@@ -26,11 +26,11 @@ const RECEIVED_BROADCAST: usize = word(0x4078);
 const RECEIVED_MULTICAST: usize = word(0x407c);
 /// Good frames sent.
 const SENT: usize = word(0x4080);
-/// Low halves of the octets of good frames, received and sent.
+/// Low halves of the octet counters of good frames, received and sent.
 const GOOD_OCTETS: [usize; 2] = [word(0x4088), word(0x4090)];
-/// Low halves of the octets of all frames, received and sent.
+/// Low halves of the octet counters of all frames, received and sent.
 const TOTAL_OCTETS: [usize; 2] = [word(0x40c0), word(0x40c8)];
-/// All frames, received and sent.
+/// Counters of all frames, received and sent.
 const TOTAL: [usize; 2] = [word(0x40d0), word(0x40d4)];
 /// First counter of frames by length: 64, 65 to 127, … bytes (§13.7.14–13.7.19, §13.7.44–13.7.49).
 const LENGTHS: [usize; 2] = [word(0x405c), word(0x40d8)];

@@ -202,7 +202,7 @@ impl PcapEgress {
         Self::limited(file, path, options, CaptureLimit::default(), counters)
     }
 
-    /// Like [`PcapEgress::new`], up to a limit.
+    /// Like [`PcapEgress::new`], but the capture ends at `limit`.
     ///
     /// # Errors
     /// As for [`PcapEgress::new`].

@@ -303,8 +303,8 @@ impl PtnetDevice {
         }
     }
 
-    /// Sets half of an address. The driver writes the low half last, which takes effect and stops rings that run with
-    /// the old address.
+    /// Sets half of an address. The driver writes the low half last; only this write takes effect, and it stops rings
+    /// that run with the old address.
     fn set_csb(&mut self, half: usize, value: u32) {
         if let Some(place) = self.csb.get_mut(half) {
             *place = value;

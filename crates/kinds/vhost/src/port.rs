@@ -116,9 +116,9 @@ impl VhostPort {
         Ok((VhostPort { service, seats, options: options.clone(), mtu, listener }, queues))
     }
 
-    /// Restores a port whose process was replaced or ended without notice. The port resumes once the last part of the
-    /// result is dropped; until then, the predecessor may resume it instead. Workers have the queues already. After an
-    /// end without notice, a front end that cannot be restored is disconnected.
+    /// Restores a port whose process was replaced or ended without notice. The port resumes once the returned
+    /// [`PausedService`] is dropped; until then, the predecessor may resume it instead. The workers already have the
+    /// queues. After an end without notice, a front end that cannot be restored is disconnected.
     ///
     /// # Errors
     /// [`BadState`] if the state is of a different port, or inconsistent.

@@ -101,8 +101,7 @@ impl Nic {
 
     /// Restores queue `number` on `memory`. Its socket has `entries` entries in each ring.
     ///
-    /// # Errors
-    /// [`BadState`] if the queue does not exist or is in use, or the descriptor is not such a socket.
+    /// # Errors [`BadState`] if the queue does not exist or is in use, or the descriptor is not an AF_XDP socket.
     pub fn continue_queue(
         self: &Arc<Self>,
         number: u32,

@@ -31,8 +31,8 @@ pub(super) enum VethEnd {
     Elsewhere,
 }
 
-/// Drivers of interfaces that get frames from other interfaces. The stack removes tags before, and an XDP program in
-/// the stack does not see them.
+/// Drivers of interfaces that get frames from other interfaces. The stack removes tags before frames reach such an
+/// interface, so an XDP program in the stack does not see them.
 const ABOVE_OTHERS: [&str; 6] = ["bridge", "bonding", "team", "macvlan", "ipvlan", "openvswitch"];
 
 /// The reason why VLAN tags of received frames are lost.

@@ -54,8 +54,7 @@ impl GuestSocket {
 
     /// Continues with a predecessor's socket.
     ///
-    /// # Errors
-    /// [`OpenError`] if it is not such a socket, or its file is not at the path.
+    /// # Errors [`OpenError`] if the socket is of another type, or its file is not at the path.
     pub fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<GuestSocket, OpenError> {
         BoundSocket::restore(site, socket).map(Self::with)
     }

@@ -157,8 +157,7 @@ impl ListeningSource {
 
     /// Continues with a predecessor's socket.
     ///
-    /// # Errors
-    /// [`OpenError`] if it is not such a socket, or its file is not at the path.
+    /// # Errors [`OpenError`] if the socket is of another type, or its file is not at the path.
     pub fn restore(at: &OwnAddress, format: FrameFormat, socket: OwnedFd) -> Result<ListeningSource, OpenError> {
         let (socket, file) = match at {
             OwnAddress::Unix(site) => {

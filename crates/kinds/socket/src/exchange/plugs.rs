@@ -76,8 +76,7 @@ impl PlugSwitch {
 
     /// Continues with a predecessor's socket.
     ///
-    /// # Errors
-    /// [`OpenError`] if it is not such a socket, or its file is not at the path.
+    /// # Errors [`OpenError`] if the socket is of another type, or its file is not at the path.
     pub fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<PlugSwitch, OpenError> {
         let (listener, file) = Listener::restore(socket, site)?;
         Ok(Self::with(site, listener, file))

@@ -57,9 +57,9 @@ impl VhostPort {
         self.service.ask_to_pause()
     }
 
-    /// Returns the state for a successor. The connection is paused until the second part is dropped. The workers must
-    /// be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be restored, because
-    /// a peer blocks the port's thread or the guest's memory is in too many files.
+    /// Returns the state for a successor. The connection is paused until the returned [`PausedService`] is dropped. The
+    /// workers must be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be
+    /// restored, because a peer blocks the port's thread or the guest's memory is in too many files.
     ///
     /// # Errors
     /// Fails if the process is out of descriptors.

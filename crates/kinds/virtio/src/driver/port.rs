@@ -32,7 +32,7 @@ use state::{DeviceSaid, DeviceState, DriverState, device_state};
 pub trait Transport: Display + Send + 'static {
     /// An open connection to the device.
     type Connection: Send;
-    /// The reason why the driver has no device.
+    /// An error in connecting to the device or in driving it.
     type Error: Display + From<LendError>;
 
     /// Connects to the device. The caller retries after a failure.
@@ -126,8 +126,8 @@ impl VirtioPort {
         Ok((VirtioPort { service: Service::start("netvale-virtio", &at, None, driver)? }, queues))
     }
 
-    /// Restores a predecessor's port. The port resumes once the last part of the result is dropped; until then, the
-    /// predecessor may resume it instead. Workers have the queues already.
+    /// Restores a predecessor's port. The port resumes once the returned [`PausedService`] is dropped; until then, the
+    /// predecessor may resume it instead. The workers already have the queues.
     ///
     /// # Errors
     /// [`BadState`] if the state is of a different port, or inconsistent.
@@ -177,9 +177,9 @@ impl VirtioPort {
         self.service.ask_to_pause()
     }
 
-    /// Returns the state for a successor. The port's thread is paused until the second part is dropped. The workers
-    /// must be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be restored,
-    /// because the thread is blocked or other processes cannot reach the device.
+    /// Returns the state for a successor. The port's thread is paused until the returned [`PausedService`] is dropped.
+    /// The workers must be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be
+    /// restored, because the thread is blocked or other processes cannot reach the device.
     ///
     /// # Errors
     /// Fails if the process is out of descriptors.
