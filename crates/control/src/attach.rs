@@ -265,8 +265,8 @@ impl AttachReply {
         AttachReply { status, text: text.into(), ..Self::default() }
     }
 
-    /// Number of descriptors in the reply: the region, the CSB arrays if separate ([`IN_FILE`]), then doorbell and
-    /// wake-up of each bound ring, tx rings first.
+    /// Number of descriptors in the reply: the region, the CSB arrays if separate ([`IN_FILE`]), then, for each bound
+    /// ring, the doorbell that the client rings and the doorbell that wakes the client, tx rings first.
     pub fn num_fds(&self) -> usize {
         if self.status != 0 {
             0

@@ -57,8 +57,7 @@ impl LineSplitter {
 
     /// Returns the next whole line without its `\n`, or `None` if more bytes are needed.
     ///
-    /// # Errors
-    /// [`LineTooLong`], as soon as it is detected, and at every later call.
+    /// # Errors [`LineTooLong`] as soon as a line exceeds the limit, and at every later call.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
         let unread = self.bytes.get(self.scanned..).unwrap_or(&[]);
         let end = unread.iter().position(|&b| b == b'\n').map(|at| self.scanned + at);

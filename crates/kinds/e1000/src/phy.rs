@@ -63,7 +63,7 @@ impl Phy {
         self.registers[CONTROL] = 0x1140;
         self.registers[4] = 0x0de1;
         self.registers[9] = 0x0300;
-        // Crossover and FIFOs as the driver of a copper PHY expects them.
+        // PHY-specific registers for crossover and FIFOs, with the values that drivers of a copper PHY expect.
         self.registers[16] = 0x0068;
         self.registers[20] = 0x0c60;
     }

@@ -116,7 +116,8 @@ pub fn find_taken(receiver: &mut XdpReceiver, buffers: &BufferLayout, own: Range
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// Finds the free send buffers after the process that kept their list was killed: the buffers of `own` that are in no
-/// ring. A buffer that the kernel is sending is in no ring either: waits up to `limit` until there are none.
+/// ring. A buffer that the kernel is sending is in no ring either, so this waits, up to `limit`, until the kernel has
+/// sent all.
 ///
 /// # Errors
 /// [`BadState`] if the kernel still has buffers at the limit, or unless the rings show each buffer in at most one

@@ -159,7 +159,9 @@ impl PtnetInstance {
                 None => Arc::new(this.region.continue_port(shape(config), 0, 0, 0)?),
             };
             if hdr_len != 0 && (hdr_len != 12 || !config.vnet_hdr) {
-                return Err(InstanceError::Forged("a virtio-net header that the device does not offer"));
+                return Err(InstanceError::Forged(
+                    "the rings have a virtio-net header, which the device does not offer",
+                ));
             }
             let binding = mem.continue_binding(index, extra_bufs)?;
             this.connect(&mem, hdr_len, true)?;

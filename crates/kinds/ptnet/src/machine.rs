@@ -90,7 +90,7 @@ impl PtnetMachine {
         let layout = Layout::bar(sizes(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
         let region = Region::adopt(memory.file.take()?, layout, &[]).map_err(BadState::new)?;
         let number =
-            MachineNumber::of(memory.number).ok_or_else(|| BadState::new("a memory number that is already in use"))?;
+            MachineNumber::of(memory.number).ok_or_else(|| BadState::new("the memory number is already in use"))?;
         Ok(PtnetMachine { shared: Mutex::new(MachineMemory { memory: Some((region, number)), users: 0 }) })
     }
 }

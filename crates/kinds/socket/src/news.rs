@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use netvale_mem::fault::{Fault, raise};
 
 /// The reason for disconnecting a peer that passed descriptors.
-pub const PASSED: &str = "it passed descriptors: expected only frames";
+pub const PASSED: &str = "the peer passed descriptors: expected only frames";
 
 /// Reports about a peer. Clones share them.
 #[derive(Clone, Debug)]

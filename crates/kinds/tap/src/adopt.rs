@@ -50,7 +50,7 @@ pub enum AdoptError {
     #[error("{0} {1}")]
     Mode(String, &'static str),
     /// The descriptors belong to several interfaces.
-    #[error("{0} and {1} are different interfaces")]
+    #[error("expected queues of one interface, found {0} and {1}")]
     Apart(String, String),
     /// The kernel refuses a query or a setting.
     #[error("{0}")]

@@ -30,11 +30,11 @@ pub struct SessionState {
     config: Vec<u8>,
     /// Received bytes that are not parsed yet.
     unread: Vec<u8>,
-    /// The descriptors that came with them, each with the offset of its message.
+    /// Descriptors received with the unparsed bytes, each set with the offset of its message.
     unread_fds: Vec<(usize, Vec<Fd>)>,
     /// Bytes of an answer that the client has not read yet.
     unsent: Vec<u8>,
-    /// The descriptors of that answer.
+    /// Descriptors of the unread answer.
     unsent_fds: Vec<Fd>,
 }
 

@@ -128,7 +128,7 @@ impl VhostPort {
     ) -> Result<(VhostPort, VirtioQueues, PausedService), BadState> {
         let (seats, queues) = seats(options)?;
         if (options.mode == VhostMode::Server) != state.listener.is_some() || state.kicks.len() != seats.len() {
-            return Err(BadState::new("a port of another mode, or with other queues"));
+            return Err(BadState::new("the port has another mode or other queues"));
         }
         let (listener, file) = match state.listener {
             Some(fd) => {

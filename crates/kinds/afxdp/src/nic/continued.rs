@@ -92,8 +92,8 @@ impl Nic {
         Ok(Arc::new(Nic { interface, program, promiscuous, tags, lost_tags, taken, freed, senders }))
     }
 
-    /// Transfers the interface's program and settings to this process, which may then change them, and restores them at
-    /// its end.
+    /// Transfers the interface's program and settings to this process, which may then change them; dropping the
+    /// interface then restores the settings.
     pub fn own(&self) {
         self.program.own();
         self.tags.iter().for_each(TagsLeft::own);

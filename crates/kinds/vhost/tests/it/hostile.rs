@@ -119,7 +119,7 @@ fn bad_rings_stop_their_queue_with_the_reason() {
     type Act<'a> = &'a dyn Fn(&OwnedFd);
     let acts: [(&str, Act<'_>); 5] = [
         ("longer than the queue, or loops", &loops),
-        ("the available index jumped", &jumps),
+        ("avail.idx moved by more than the queue's size", &jumps),
         ("a buffer lies outside", &outside),
         ("begins at a descriptor outside the table", &head),
         ("its file was cut short", &gone),

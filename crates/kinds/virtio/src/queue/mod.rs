@@ -43,7 +43,7 @@ const INDIRECT: u16 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DriverViolation {
     /// `avail.idx` moved by more than the queue's size.
-    #[error("the available index jumped")]
+    #[error("avail.idx moved by more than the queue's size")]
     AvailIndex,
     /// An available entry with an index outside the descriptor table.
     #[error("a chain begins at a descriptor outside the table")]

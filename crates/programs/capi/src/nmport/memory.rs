@@ -101,7 +101,7 @@ fn map_file(path: &Path) -> std::io::Result<(*mut c_void, size_t)> {
     if base == MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok((base, size)) }
 }
 
-/// Returns the numbers of a port's extmem; null without extmem.
+/// Returns the numbers and sizes of the pools in a port's extmem option; null without the option.
 ///
 /// # Safety
 /// `d` is a port.

@@ -123,7 +123,7 @@ impl LentDevice {
             || sizes.len() > 2 * seats.len()
             || !sizes.iter().all(fits)
         {
-            return Err(BadState::new("queues that this port would not have"));
+            return Err(BadState::new("the device has other queues than this port"));
         }
         if [&calls, &kicks].iter().any(|bells| bells.len() != sizes.len()) {
             return Err(BadState::new("the numbers of queues and doorbells differ"));
