@@ -1,5 +1,5 @@
-//! The owner of each buffer of a queue: free, held by the driver with a frame, or held by the device. This record is in
-//! private memory, which the device cannot write.
+//! The owners of a queue's buffers: a buffer is free, held by the driver with a frame, or held by the device. This
+//! record is in private memory, which the device cannot write.
 
 use serde::{Deserialize, Serialize};
 
