@@ -58,7 +58,7 @@ fails "without any daemon, so does pkt-gen" "start one with 'netvale up', or" jo
 background "$NETVALE" up --socket-group 4242 --share-switch vale9 >"$work/system.log" 2>&1
 wait_for "the system's daemon" 20 "$NETVALE" list
 must "$NETVALE" attach vale9 null:
-kept="the system's daemon runs in /run/netvale; members of the group valers may: 'sudo usermod -aG valers joe'"
+kept="the system's daemon runs in /run/netvale; members of the group valers may connect: 'sudo usermod -aG valers joe'"
 fails "a user who is no member, netvale list" "$kept" joe "$NETVALE" list
 fails "a user who is no member, pkt-gen" "$kept" joe "$NETVALE" pkt-gen -i vale0:x -f rx -n 1
 fails "a user who names it" "may not connect to /run/netvale/control.sock" joe "$NETVALE" --run-dir /run/netvale list

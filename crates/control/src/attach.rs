@@ -34,8 +34,8 @@ pub const REQUEST_LEN: usize = size_of::<wire::AttachRequestWire>();
 pub const REPLY_LEN: usize = size_of::<wire::AttachReplyWire>();
 /// Version of these messages.
 pub const ATTACH_VERSION: u16 = 1;
-/// Maximum number of rings bound to one client, in both directions together. Two descriptors for each ring, the memory
-/// and the CSB arrays fit into one message (Linux: 253 descriptors).
+/// Maximum number of rings bound to one client, in both directions together: two descriptors for each ring, the memory
+/// and the CSB arrays must fit into one message, which Linux limits to 253 descriptors.
 pub const MAX_RINGS: usize = 125;
 /// Maximum number of descriptors of a reply.
 pub const MAX_FDS: usize = 2 + 2 * MAX_RINGS;
@@ -49,19 +49,20 @@ const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"NVrp");
 pub const NIC_BOUND: u32 = 1;
 /// The second descriptor of an rx ring is the TAP behind the host rings, with virtio-net headers of 12 bytes.
 pub const NIC_FORWARDS: u32 = 2;
-/// An earlier holder of the rings has passed their buffers to the kernel.
+/// An earlier holder of the rings has already passed their buffers to the kernel; the client must not pass them again.
 pub const NIC_RESUMED: u32 = 4;
 /// Frames may span several buffers; set for bound sockets.
 pub const NIC_MULTI_BUFFER: u32 = 8;
 
-/// The rings belong to a switch's port: the client copies the data of its indirect slots.
+/// The rings belong to a switch's port: the client itself copies the data of indirect slots (`NS_INDIRECT`) into
+/// buffers.
 pub const PORT_OF_SWITCH: u32 = 1;
 /// Set in a refusal caused by the offsets in the request.
 pub const OFFSETS_AT_FAULT: u32 = 2;
 /// The region is in the user's file ([`FLAG_FILE`]), at [`AttachReply::file_offset`]. The CSB arrays have their own
 /// memfd, whose descriptor follows that of the file.
 pub const IN_FILE: u32 = 4;
-/// Set in a refusal caused by the file: without it the port can be opened.
+/// Set in a refusal caused by the client's file ([`FLAG_FILE`]): a request without the file can succeed.
 pub const FILE_AT_FAULT: u32 = 8;
 
 /// The port holds its senders back instead of dropping frames (a lossless receiver).
@@ -145,15 +146,15 @@ pub struct AttachRequest {
     pub hdr_len: u32,
     /// Number of pipes to reserve room for in a new region.
     pub pipes: u32,
-    /// Number of host tx rings of an interface, unless it is already open.
+    /// Number of host tx rings of an interface; ignored if the interface is already open.
     pub host_tx_rings: u32,
-    /// Number of host rx rings of an interface, unless it is already open.
+    /// Number of host rx rings of an interface; ignored if the interface is already open.
     pub host_rx_rings: u32,
     /// Number of the region to use; 0: the region that belongs to the name, or one that the daemon chooses.
     pub mem_id: u32,
     /// The pools of a new region.
     pub pools: PoolSizes,
-    /// A note that is returned in [`AttachReply::note`].
+    /// The client's note for later holders of the connection, which find it in [`AttachReply::note`].
     pub note: [u8; NOTE_LEN],
     /// Offsets of frames in their buffers.
     pub offsets: Option<OffsetsRequest>,
@@ -161,7 +162,7 @@ pub struct AttachRequest {
     pub file: Option<FilePlacement>,
 }
 
-/// The other side of the rings.
+/// The party at the other side of the rings, which reads the client's tx rings and fills its rx rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// A worker of the daemon: the ordinary rings of a switch port.
@@ -193,7 +194,7 @@ pub struct AttachReply {
     pub csb_ktoa: u64,
     /// Index of the ring object and CSB entry of the port's first ring; the others follow, tx rings first.
     pub csb_first: u32,
-    /// Index of the first ring of the pipe's other end.
+    /// With [`Role::Pipe`]: index of the ring object and CSB entry of the other end's first ring.
     pub peer_csb_first: u32,
     /// Offset of the ring pool.
     pub ring_pool: u64,
@@ -209,9 +210,9 @@ pub struct AttachReply {
     pub tx_rings: u32,
     /// Number of rx rings of the port, host rings included.
     pub rx_rings: u32,
-    /// Number of host rings, the last of the tx rings.
+    /// Number of host tx rings, which are the last of the tx rings.
     pub host_tx_rings: u32,
-    /// Number of host rings, the last of the rx rings.
+    /// Number of host rx rings, which are the last of the rx rings.
     pub host_rx_rings: u32,
     /// Entries in each ring of the AF_XDP sockets; 0 without an interface. Otherwise all rings but host rings are
     /// queues of an interface. Each has two descriptors: the queue's AF_XDP socket, and, for rx rings with
@@ -219,8 +220,8 @@ pub struct AttachReply {
     pub nic_entries: u32,
     /// [`NIC_BOUND`], [`NIC_FORWARDS`], [`NIC_RESUMED`], [`NIC_MULTI_BUFFER`].
     pub nic_flags: u32,
-    /// Index of the interface for unbound sockets. The client maps their rings and then binds each socket to the queue
-    /// with its ring's number.
+    /// Index of the interface, if the sockets are not bound yet: the client maps their rings, and then binds each
+    /// socket to the queue with its ring's number.
     pub nic_ifindex: u32,
     /// The interface's MTU in bytes.
     pub nic_mtu: u32,
@@ -248,7 +249,7 @@ pub struct AttachReply {
     pub num_ifs: u32,
     /// Number of rings of the region.
     pub num_rings: u32,
-    /// Largest offset of the rings in bytes, if offsets were requested.
+    /// Largest offset of a frame in its buffer, in bytes, if offsets were requested.
     pub max_offset: u32,
     /// [`PORT_OF_SWITCH`], [`OFFSETS_AT_FAULT`], [`IN_FILE`], [`FILE_AT_FAULT`].
     pub port_flags: u32,
@@ -264,8 +265,8 @@ impl AttachReply {
         AttachReply { status, text: text.into(), ..Self::default() }
     }
 
-    /// Number of descriptors in the reply: the region, the CSB arrays if separate ([`IN_FILE`]), then doorbell and
-    /// wake-up of each bound ring, tx rings first.
+    /// Number of descriptors in the reply: the region, the CSB arrays if separate ([`IN_FILE`]), then, for each bound
+    /// ring, the doorbell that the client rings and the doorbell that wakes the client, tx rings first.
     pub fn num_fds(&self) -> usize {
         if self.status != 0 {
             0

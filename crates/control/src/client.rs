@@ -127,11 +127,11 @@ impl Client {
     /// Returns the daemon's process ID; `None` if the daemon does not answer, or runs in a PID namespace that is
     /// invisible here.
     ///
-    /// The kernel provides the ID, that of the last process that called listen(2) on the socket when this connection
-    /// was made: a daemon cannot name another process and so have that process's options and limits taken for its own.
-    /// If a service manager created the socket, this may be the manager's process or that of an earlier daemon. The
-    /// daemon's own answer only distinguishes these cases: in another PID namespace its ID differs. A newer connection
-    /// has the right process, as a daemon calls listen(2) again before its first answer.
+    /// The ID comes from the kernel (`SO_PEERCRED`), not from the daemon, which could name another process and pass off
+    /// that process's options and limits as its own. The kernel returns the process that had last called listen(2) on
+    /// the socket when this connection was made. If a service manager created the socket, that may be the manager or an
+    /// earlier daemon; the ID then differs from the one that the daemon reports, and a new connection returns the right
+    /// one, because a daemon calls listen(2) before its first answer.
     pub fn daemon_pid(&mut self) -> Option<u32> {
         let says = self.version().ok()?.pid;
         let listener = self.listener();
@@ -141,7 +141,7 @@ impl Client {
         Client::connect_within(self.socket.parent()?, self.timeout).ok()?.listener()
     }
 
-    /// Returns the process that listened when this connection was made.
+    /// Returns the process that had last called listen(2) on the socket when this connection was made.
     fn listener(&self) -> Option<u32> {
         let peer = sockopt::socket_peercred(&self.stream).ok()?;
         u32::try_from(peer.pid.as_raw_pid()).ok().filter(|&pid| pid != 0)
@@ -314,7 +314,8 @@ impl Client {
         self.call(&Request::ConfigExport)
     }
 
-    /// Requests the daemon's end. The answer precedes the end; [`Client::wait_closed`] waits for the end.
+    /// Asks the daemon to end. The answer arrives before the daemon has ended; [`Client::wait_closed`] waits until it
+    /// has.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.

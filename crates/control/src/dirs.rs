@@ -40,7 +40,7 @@ pub fn daemon_run_dir(socket: &str) -> PathBuf {
     if presence(&system.join(socket)) == Presence::Listener { system.into() } else { own }
 }
 
-/// Returns whether there is a system daemon, besides this user's, whose socket excludes them.
+/// Returns whether the system's daemon runs but its socket excludes this user, and no run directory is set.
 pub fn is_kept_from_system(socket: &str) -> bool {
     !is_named() && presence(&Path::new(SYSTEM_RUN_DIR).join(socket)) == Presence::Denied
 }
@@ -49,17 +49,18 @@ fn is_named() -> bool {
     std::env::var_os(RUN_DIR_VARIABLE).is_some_and(|value| !value.is_empty())
 }
 
-/// The listener at a socket's path.
+/// Whether a process listens at a socket's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Nobody,
     Listener,
-    /// This user may not look.
+    /// This user may not connect, so the answer is unknown.
     Denied,
 }
 
-/// Determines the listener from the kernel's answer to a socket of another type. Without a connection, no service
-/// manager starts a daemon, and no daemon has to accept one.
+/// Determines whether a process listens, without a connection: a socket of another type is refused with `EPROTOTYPE` if
+/// there is a listener. A connection could make a service manager start a daemon, and the daemon would have to accept
+/// it.
 pub(crate) fn presence(socket: &Path) -> Presence {
     let asked = UnixDatagram::unbound().and_then(|probe| probe.connect(socket));
     match asked {

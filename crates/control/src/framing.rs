@@ -1,4 +1,4 @@
-//! Splits a stream of bytes into lines, however the stream is divided into pieces. Pure.
+//! Splits a stream of bytes, which arrives in arbitrary pieces, into lines. Performs no I/O.
 
 /// Maximum length of a request's line in bytes, without the newline.
 pub const MAX_REQUEST_LINE: usize = 64 * 1024;
@@ -31,7 +31,7 @@ pub struct LineSplitter {
     bytes: Vec<u8>,
     /// Start of the first line not returned yet.
     start: usize,
-    /// There is no newline between `start` and here.
+    /// End of the bytes, from `start`, that are known to contain no newline.
     scanned: usize,
     limit: usize,
 }
@@ -57,8 +57,7 @@ impl LineSplitter {
 
     /// Returns the next whole line without its `\n`, or `None` if more bytes are needed.
     ///
-    /// # Errors
-    /// [`LineTooLong`], as soon as it is detected, and at every later call.
+    /// # Errors [`LineTooLong`] as soon as a line exceeds the limit, and at every later call.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
         let unread = self.bytes.get(self.scanned..).unwrap_or(&[]);
         let end = unread.iter().position(|&b| b == b'\n').map(|at| self.scanned + at);

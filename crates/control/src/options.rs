@@ -60,7 +60,7 @@ pub struct AttachOption {
     pub default: &'static str,
     /// Keys of options that exclude this one.
     pub excludes: &'static [&'static str],
-    /// The reason why they exclude it.
+    /// The reason why these options and this one exclude each other.
     pub why: &'static str,
     holder: OptionHolder,
 }

@@ -1,4 +1,4 @@
-//! The daemon's side of a control connection: bytes in, bytes out. Pure.
+//! The daemon's side of a control connection: bytes in, bytes out. Performs no I/O.
 //!
 //! A line holds a request or an array of requests (a batch, JSON-RPC 2.0 section 6). The answer is a line; there is
 //! none if the line holds only notifications. Blank lines are skipped. Invalid JSON and invalid requests are answered

@@ -119,7 +119,7 @@ pub struct GroupsInfo {
     pub domains: Vec<MulticastDomain>,
     /// Messages that join or leave groups.
     pub reports: u64,
-    /// Queries from others than this switch.
+    /// Queries from queriers other than this switch.
     pub queries: u64,
     /// Joins refused beyond the limits.
     pub refused_joins: u64,

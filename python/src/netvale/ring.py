@@ -261,7 +261,7 @@ class Ring:
         """Copies a frame of any length and type. Returns the number of slots that it took; 0 if there is no room."""
         data = memoryview(frame).cast("B")
         if data.nbytes == 0:
-            raise ValueError("a frame without bytes")
+            raise ValueError("the frame is empty")
         size = min(self.buf_size, 0xFFFF)
         count = -(-data.nbytes // size)
         if count >= self.num_slots:

@@ -1,9 +1,9 @@
 //! The message with which a client passes the daemon a device that the client created: a TAP in a network namespace
 //! that the daemon cannot enter.
 //!
-//! The message contains the head, the number of queues, and the parameters of `port.attach` as JSON. It carries a
-//! socket for the answer and the device's queues as `SCM_RIGHTS`. The answer is an [`AttachReply`] without descriptors;
-//! if its status is 0, its text is the port's full name. The port outlives the connection.
+//! The message contains a head (magic number and version), the number of queues, and the parameters of `port.attach` as
+//! JSON. It carries a socket for the answer and the device's queues as `SCM_RIGHTS`. The answer is an [`AttachReply`]
+//! without descriptors; if its status is 0, its text is the port's full name. The port outlives the connection.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -58,10 +58,10 @@ impl BringRequest {
         let start: BringStart = wire::read(start, BRING_MAGIC)?;
         let queues = start.queues.get();
         if !(1..=MAX_BROUGHT).contains(&queues.into()) {
-            return Err(BadMessage::Field("number of queues: 1 to 128"));
+            return Err(BadMessage::Field("number of queues: expected 1 to 128"));
         }
         let params = strict::parse(text).and_then(serde_json::from_value);
-        Ok(BringRequest { queues, params: params.map_err(|_| BadMessage::Field("parameters of port.attach"))? })
+        Ok(BringRequest { queues, params: params.map_err(|_| BadMessage::Field("`params` of port.attach"))? })
     }
 }
 
@@ -108,9 +108,9 @@ mod tests {
         assert_eq!(with(&|bytes| bytes.truncate(7)), BadMessage::Length(7));
         assert_eq!(with(&|bytes| bytes.resize(BRING_LEN + 1, b' ')), BadMessage::Length(BRING_LEN + 1));
         for queues in [0, 129] {
-            assert_eq!(with(&|bytes| bytes[6] = queues), BadMessage::Field("number of queues: 1 to 128"));
+            assert_eq!(with(&|bytes| bytes[6] = queues), BadMessage::Field("number of queues: expected 1 to 128"));
         }
-        let params = BadMessage::Field("parameters of port.attach");
+        let params = BadMessage::Field("`params` of port.attach");
         assert_eq!(with(&|bytes| bytes.truncate(20)), params);
         assert_eq!(with(&|bytes| bytes.extend(b"{}")), params);
         assert_eq!(with(&|bytes| bytes[10] = 0xff), params);

@@ -56,7 +56,7 @@ impl AttachRequest {
             return Err(BadMessage::Field("flags"));
         }
         if !matches!(m.hdr_len.get(), 0 | 10 | 12) {
-            return Err(BadMessage::Field("virtio-net header length: 0, 10 or 12"));
+            return Err(BadMessage::Field("virtio-net header length: expected 0, 10 or 12"));
         }
         let [ifs, rings, bufs] = m.pools.map(|[number, size]| (number.get(), size.get()));
         let file = FilePlacement { offset: m.file_offset.get(), len: m.file_len.get() };
@@ -202,7 +202,8 @@ impl AttachReply {
     }
 }
 
-/// Returns the range of rings bound to a client, out of `rings`.
+/// Checks the first index and the number of rings bound to a client against the port's number of rings, and returns
+/// them as a range.
 fn bound([first, count]: [U32; 2], rings: u32) -> Result<Range<u32>, BadMessage> {
     let first = first.get();
     let end = first.checked_add(count.get()).filter(|&end| end <= rings);

@@ -44,7 +44,7 @@ impl MessageHead {
     }
 }
 
-/// Reads a message of one kind.
+/// Reads a message of the type `T`, and checks its length, magic number and version.
 pub(crate) fn read<T: FromBytes>(bytes: &[u8], magic: u32) -> Result<T, BadMessage> {
     let wrong_length = || BadMessage::Length(bytes.len());
     let message = T::read_from_bytes(bytes).map_err(|_| wrong_length())?;
@@ -99,7 +99,7 @@ pub(crate) struct AttachRequestWire {
     pub(crate) host_tx_rings: U32,
     pub(crate) host_rx_rings: U32,
     pub(crate) mem_id: U32,
-    /// 0: no offsets; otherwise the number of their bits plus one.
+    /// Number of bits of the offsets plus one; 0 if no offsets are requested.
     pub(crate) offset_bits: U32,
     pub(crate) max_offset: U32,
     pub(crate) initial_offset: U32,

@@ -49,7 +49,7 @@ impl<'a> Outsider<'a> {
         if rest.rsplit(':').next().unwrap_or_default().split(',').any(|member| member.trim() == user) {
             return format!("{user} joined the group {group} after logging in: log in again");
         }
-        format!("members of the group {group} may: 'sudo usermod -aG {group} {user}', and log in again")
+        format!("members of the group {group} may connect: 'sudo usermod -aG {group} {user}', then log in again")
     }
 }
 

@@ -76,7 +76,7 @@ pub enum ClientErrorKind {
 }
 
 impl ClientError {
-    /// The error of a failed connection to a socket, within `limit`.
+    /// Returns the error for a connection to `socket` that failed, or did not succeed within `limit`.
     pub fn connecting(socket: PathBuf, limit: Duration, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory => {
@@ -88,7 +88,7 @@ impl ClientError {
         }
     }
 
-    /// The kernel's error number, if any.
+    /// Returns the kernel's error number, if any.
     pub fn errno(&self) -> Option<i32> {
         match self {
             ClientError::NotRunning { source, .. }

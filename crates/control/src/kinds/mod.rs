@@ -16,7 +16,7 @@ pub use vxlan::*;
 use crate::error::RpcError;
 use crate::params::params_of;
 
-/// One kind's part of an enum over all kinds, `All`.
+/// Data of one kind of port, as a variant of the enum `All` over all kinds.
 pub trait Detail<All>: Sized {
     /// Returns this kind's data, if present.
     fn of(all: &All) -> Option<&Self>;
@@ -141,7 +141,7 @@ pub enum KindReply {
 }
 
 impl PortDetail {
-    /// Removes the parts that lists omit.
+    /// Removes the parts that only `port.show` returns.
     pub fn shorten(&mut self) {
         if let PortDetail::Vxlan(tunnel) = self {
             tunnel.remotes.clear();

@@ -4,7 +4,7 @@ use netvale_policy::units::{Rate, Size};
 
 /// Minimum default burst: two frames of maximum length.
 const LEAST_BURST: u64 = 128 << 10;
-/// Part of a second whose frames a default burst allows at the rate: 1/100.
+/// A default burst contains what the rate allows in this part of a second: 1/100, that is 10 ms.
 const BURST_PART: u64 = 100;
 
 /// Returns the default burst of a rate.

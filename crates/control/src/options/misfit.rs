@@ -41,7 +41,7 @@ impl Misfit {
         let key = name(self.key);
         match &self.why {
             MisfitReason::Text(error) => {
-                (format!("bad {key}: {error:#}"), "'netvale attach --help' shows how to write it".into())
+                (format!("invalid {key}: {error:#}"), "'netvale attach --help' shows how to write it".into())
             }
             MisfitReason::Kind { takers, port } => {
                 (format!("{key} applies to {takers} only; {port} is not one of them"), format!("omit {key}"))
@@ -54,7 +54,7 @@ impl Misfit {
             }
             MisfitReason::PortForSwitch { switch, port } => {
                 let what = format!("expected a switch, found the port {switch}:{port}");
-                (what, format!("write {switch}, and {} {port} for the name of the port", name("name")))
+                (what, format!("use {switch} as the switch, and set {} to {port}", name("name")))
             }
             MisfitReason::TwoPlaces => {
                 let what = format!("a port is attached to a switch or passed through by {}, not both", name("backend"));

@@ -13,12 +13,15 @@ use super::rule::{ConfiguredRule, ConfiguredRules};
 use super::written::WrittenValue;
 use super::{AttachOption, OPTIONS, OptionAccess, OptionHolder, Policies};
 
-/// Part of a second that the default queue holds at the configured rate: 1/20, clamped to these bounds.
+/// The default queue holds what the rate allows in this part of a second: 1/20, that is 50 ms.
 const QUEUE_PART: u64 = 20;
+/// Minimum size of the default queue in bytes.
 const LEAST_QUEUE: u64 = 256 << 10;
+/// Maximum size of the default queue in bytes.
 const MOST_QUEUE: u64 = 64 << 20;
-/// Limits of bytes and frames in flight on a link.
+/// Maximum number of bytes in flight on a link.
 const MOST_UNDER_WAY: u64 = 1 << 30;
+/// Maximum number of frames in flight on a link.
 const MOST_FRAMES: u32 = 1 << 24;
 
 /// Returns all policies of the table.
@@ -35,7 +38,7 @@ impl Policies {
         all().filter_map(|(option, access)| Some((option.key, (access.given)(self)?)))
     }
 
-    /// Returns the policies that are set as an object.
+    /// Returns, as a JSON object, the policies that are set.
     #[must_use]
     pub fn values(&self) -> Map<String, Value> {
         self.given().map(|(key, value)| (key.to_owned(), value)).collect()
@@ -176,7 +179,8 @@ impl Policies {
         [self.flood, self.mcast_flood, self.bcast_flood].map(|flood| flood != Some(false))
     }
 
-    /// Returns the port's limits for sending these three kinds of frames, in frames per second.
+    /// Returns the port's send limits for frames to unknown addresses, multicast frames and broadcast frames, in frames
+    /// per second.
     #[must_use]
     pub fn storms(&self) -> [Option<u32>; 3] {
         [self.storm_unknown, self.storm_mcast, self.storm_bcast]
@@ -227,7 +231,7 @@ impl Policies {
             return Err(Misfit::policy("max_addresses", "a limit of learned addresses needs learning, which is off"));
         }
         if self.max_addresses == Some(0) {
-            let what = "'learning off' with 'locked on' already allows no learned address";
+            let what = "'learning off' with 'locked on' already prevents that addresses are learned";
             return Err(Misfit::policy("max_addresses", what));
         }
         Ok(())

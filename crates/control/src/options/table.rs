@@ -239,7 +239,8 @@ options! {
         excludes: &["name", "lossless", "gro", "vnet_hdr"],
         because "these options need a switch, and the backend provides the name",
     }
-    /// Value of the interrupt throttling register, in units of 256 ns (0: no throttling), whatever the driver writes.
+    /// Value of the interrupt throttling register, in units of 256 ns (0: no throttling). It overrides the driver's
+    /// value.
     itr: Option<u16> = "itr" {
         value: "COUNTS" OptionShape::Number(0, 65_535),
         under: Machines,

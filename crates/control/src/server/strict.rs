@@ -68,7 +68,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
         let mut map = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             if map.contains_key(&name) {
-                return Err(Error::custom(format_args!("{name:?} stands twice in an object")));
+                return Err(Error::custom(format_args!("duplicate member {name:?} in an object")));
             }
             let value = members.next_value_seed(StrictVisitor)?;
             map.insert(name, value);
@@ -88,7 +88,7 @@ mod tests {
         for text in [r#"{"a":1,"b":2,"a":1}"#, r#"[{"x":{"a":1,"a":null}}]"#] {
             let error = parse(text.as_bytes()).unwrap_err();
             assert!(
-                error.is_data() && error.to_string().contains(r#""a" stands twice in an object at line 1"#),
+                error.is_data() && error.to_string().contains(r#"duplicate member "a" in an object at line 1"#),
                 "{error}"
             );
         }
@@ -106,7 +106,7 @@ mod tests {
         ) {
             match (parse(text.as_bytes()), serde_json::from_str::<Value>(&text)) {
                 (Ok(ours), Ok(theirs)) => prop_assert_eq!(ours, theirs),
-                (Err(ours), theirs) => prop_assert!(theirs.is_err() || ours.to_string().contains("stands twice")),
+                (Err(ours), theirs) => prop_assert!(theirs.is_err() || ours.to_string().contains("duplicate member")),
                 (Ok(ours), Err(theirs)) => prop_assert!(false, "{ours} {theirs}"),
             }
         }

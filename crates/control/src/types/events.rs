@@ -52,7 +52,7 @@ events! {
     PortPolicies = "port.policies", ["by" "set"], "the policies of a port changed";
     GuestConnected = "guest.connected", ["connections"],
         "a peer has connected: a virtual machine, a front end, a back end or a card";
-    GuestLeft = "guest.left", ["why"], "a port's peer has left; `why`, if for another reason than its own";
+    GuestLeft = "guest.left", ["why"], "a port's peer has left; `why` is omitted if the peer disconnected by itself";
     LinkUp = "link.up", [], "a guest's driver runs with its link up, or an interface has a carrier";
     LinkDown = "link.down", [],
         "a guest's driver has stopped or its link is down, or an interface has lost its carrier or vanished";
@@ -72,7 +72,7 @@ events! {
     DaemonContinued = "daemon.continued", ["pid" "version"],
         "the successor has taken over, with this connection and its subscription";
     DaemonEnding = "daemon.ending", ["why"], "the daemon ends";
-    EventsLost = "events.lost", ["lost"], "this number of events was dropped, because the subscriber did not read";
+    EventsLost = "events.lost", ["lost"], "`lost` events were dropped, because the subscriber did not read";
 }
 
 impl EventName {

@@ -113,7 +113,7 @@ pub struct RuleInfo {
     pub frames: u64,
 }
 
-/// A program that lost its port, because waking the program blocked another one or because its memory vanished.
+/// A program that lost its port: its doorbell blocked the daemon, or its memory vanished (its file was truncated).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionInfo {
     /// Full name of the port, e.g. `vale0:a`. A new port may have taken the name.
@@ -237,7 +237,7 @@ pub struct RingInfo {
     pub idle: u64,
     /// Kicks that the daemon sent to the application.
     pub kicks_sent: u64,
-    /// Kicks that the daemon saved because the application had not armed `need_kick`.
+    /// Kicks that the daemon did not send, because the application had not armed `need_kick`.
     pub kicks_suppressed: u64,
     /// Kicks that the daemon received from the application.
     pub kicks_received: u64,

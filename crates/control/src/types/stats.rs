@@ -66,7 +66,7 @@ pub struct MulticastStats {
     pub memberships: u64,
     /// Messages that join or leave groups.
     pub reports: u64,
-    /// Queries from others than this switch.
+    /// Queries from queriers other than this switch.
     pub queries: u64,
     /// Joins refused beyond the limits.
     pub refused_joins: u64,
@@ -108,7 +108,7 @@ pub struct PortDetails {
     pub idle: u64,
     /// Kicks that the daemon sent to the application.
     pub kicks_sent: u64,
-    /// Kicks that the daemon saved because the application had not armed `need_kick`.
+    /// Kicks that the daemon did not send, because the application had not armed `need_kick`.
     pub kicks_suppressed: u64,
     /// Kicks that the daemon received from the application.
     pub kicks_received: u64,
@@ -149,7 +149,8 @@ impl PortDetails {
     }
 }
 
-/// Latencies of frames in timed batches, from before they leave their ring until they are delivered or dropped.
+/// Latencies of the frames in batches that were timed, from just before the frames leave their ring until they are
+/// delivered or dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     /// Sum of these latencies, in nanoseconds.

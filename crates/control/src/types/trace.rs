@@ -116,7 +116,7 @@ pub enum TraceStep {
     Unknown,
     /// The frame is flooded, or goes to the members of a group.
     Floods,
-    /// The destination port that decides the following steps.
+    /// The following steps concern this destination port.
     For(String),
     /// The frame goes to this ring, written `PORT/RING`. It is delivered unless another step follows.
     To(String),

@@ -85,7 +85,7 @@ mod tests {
             (
                 "[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch = 'vale0'\nport = 'ä:x'",
                 "f.toml:6:8: ",
-                "bad port",
+                "invalid port",
             ),
             ("[[port]]\nswitch='vale0'\nport='a'\nmtu='x'", "f.toml:4:5: ", "mtu"),
             ("[[port]]\nport='a' # ä\nswitch='v:' ", "f.toml:3:8: ", "switch"),

@@ -73,10 +73,10 @@ fn refusals_name_the_place() {
     let refused = |params: Value| d.call("port.attach", params)["error"].to_string();
     let with = |options: Value| refused(json!({"switch": "vale0", "port": "a", "options": options}));
     for name in [json!("n".repeat(64)), json!("a/b"), json!("")] {
-        assert!(with(json!({"name": name})).contains("bad name"), "{name}");
+        assert!(with(json!({"name": name})).contains("invalid name"), "{name}");
     }
-    assert!(refused(json!({"switch": "vale".repeat(30), "port": "a"})).contains("bad switch"));
-    assert!(refused(json!({"switch": "vale0", "port": "n".repeat(64)})).contains("bad port"));
+    assert!(refused(json!({"switch": "vale".repeat(30), "port": "a"})).contains("invalid switch"));
+    assert!(refused(json!({"switch": "vale0", "port": "n".repeat(64)})).contains("invalid port"));
     assert!(with(json!({"velocity": 1})).contains("velocity"));
     assert!(with(json!({"rings": "two"})).contains("invalid rings \\\"two\\\": expected a number from 0"));
     let both = json!({"switch": "vale0", "port": "ptnet:/p", "options": {"backend": "netmap:p{1"}});
@@ -92,6 +92,6 @@ fn refusals_name_the_place() {
     writeln!(stream, "{twice}").unwrap();
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).unwrap();
-    assert!(answer.contains("rings") && answer.contains("stands twice") && answer.contains("-32600"), "{answer}");
+    assert!(answer.contains("rings") && answer.contains("duplicate member") && answer.contains("-32600"), "{answer}");
     assert!(d.ports().is_empty());
 }

@@ -384,8 +384,9 @@ pub fn steering() -> Result<OwnedFd, (&'static str, Errno)> {
     load(&insns, PROG_TYPE_SOCKET_FILTER, 0).map_err(|e| ("load a program for the TAP's queues", e))
 }
 
-/// The mark of a redirected frame, which replaces its original mark. The lower half is the ring's index.
+/// The mark of a redirected frame, which replaces its original mark; the lower half is replaced by the ring's index.
 const MARK: i32 = 0x6e76_0000;
+/// Mask of the ring's index in the mark.
 const MARK_RING: i32 = 0xffff;
 /// Offset of `mark` in struct __sk_buff.
 const SKB_MARK: i16 = 8;

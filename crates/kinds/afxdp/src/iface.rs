@@ -144,7 +144,8 @@ pub fn news() -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Drains a socket made by [`news`]. The messages are discarded, because some are lost when there are too many.
+/// Drains a socket made by [`news`]. The messages only show that something changed; the caller queries the interfaces,
+/// because the kernel drops messages when the socket's buffer is full.
 pub fn read_news(fd: &OwnedFd) {
     let mut bytes = [0u8; 1];
     while !matches!(rustix::net::recv(fd, &mut bytes[..], RecvFlags::DONTWAIT), Err(Errno::AGAIN)) {}

@@ -22,9 +22,10 @@ use sending::Senders;
 pub use tags::LostTags;
 use tags::{TagsLeft, VethEnd};
 
-/// Time limit for the kernel to free a queue that another program may have used.
+/// Time limit for a busy queue to become free if another program may be using it.
 const FREED_WITHIN: Duration = Duration::from_millis(500);
-/// Time limit for the kernel to free a queue that only this process used: on a busy machine that takes longer.
+/// Time limit for a busy queue to become free if this process has just closed a socket on this interface: on a busy
+/// machine, the kernel takes longer to free the queue.
 const OWN_FREED_WITHIN: Duration = Duration::from_secs(5);
 
 /// An error opening an interface or one of its queues.
@@ -56,7 +57,7 @@ pub enum NicError {
         program: String,
     },
     /// The driver removes VLAN tags from frames and cannot be configured otherwise.
-    #[error("{name}: the driver removes VLAN tags ('ethtool -k': rx-vlan-offload), and cannot stop: {source}")]
+    #[error("{name}: the driver removes VLAN tags ('ethtool -k': rx-vlan-offload), and cannot keep them: {source}")]
     Tags {
         /// Name of the interface.
         name: String,
@@ -85,7 +86,7 @@ pub enum NicError {
     #[error("buffers of {0} bytes are too small for AF_XDP: choose 2048 bytes or more, e.g. 2112")]
     Buffers(u32),
     /// The interface's frames do not fit into the buffers.
-    #[error("{name} has an MTU of {mtu}, but buffers hold at most {longest} bytes: lower it, or choose larger buffers")]
+    #[error("{name} has an MTU of {mtu}, but buffers hold at most {longest} bytes: lower it, or use larger buffers")]
     Mtu {
         /// Name of the interface.
         name: String,
@@ -266,7 +267,7 @@ impl Nic {
         Ok(Arc::new(Nic { interface, program, promiscuous, tags, lost_tags, taken, freed, senders }))
     }
 
-    /// Time limit for the kernel to free a queue.
+    /// Returns the time limit for a busy queue to become free.
     fn frees_within(&self) -> Duration {
         let freed = *self.freed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = freed.is_some_and(|at| at.elapsed() < OWN_FREED_WITHIN);

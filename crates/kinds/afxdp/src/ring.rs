@@ -22,8 +22,9 @@ pub struct XdpRing<T> {
     flags: Option<usize>,
     desc: usize,
     size: u32,
-    /// Our index, and the last known index of the other side.
+    /// Our index.
     mine: u32,
+    /// The last known index of the other side.
     theirs: u32,
     _entries: std::marker::PhantomData<T>,
 }

@@ -15,8 +15,9 @@ pub struct RxEnd {
     side: RingSide,
     /// First slot not published to the program.
     hwtail: u32,
-    /// The program's last valid `head`, and the last invalid one.
+    /// The program's last valid `head`.
     head: u32,
+    /// The program's last invalid `head`.
     bad: Option<u32>,
     wake: Arc<Doorbell>,
     kicks: Arc<KickCounts>,
@@ -32,7 +33,7 @@ impl RxEnd {
         Self::counted(side, wake, Arc::default())
     }
 
-    /// Like [`RxEnd::new`], but continues the counters `kicks`.
+    /// Like [`RxEnd::new`], but counts in the existing `kicks` instead of in new counters.
     pub fn counted(side: RingSide, wake: impl Into<Arc<Doorbell>>, kicks: Arc<KickCounts>) -> RxEnd {
         RxEnd { side, hwtail: 0, head: 0, bad: None, wake: wake.into(), kicks }
     }

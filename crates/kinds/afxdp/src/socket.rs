@@ -180,8 +180,8 @@ impl XdpSocket {
         let with = |more| {
             let place = SocketAddrXdp::new(usual | more, address.ifindex, address.queue);
             match rustix::net::bind(&self.fd, &place) {
-                // The program that has the queue's other ring has bound the socket first. The kernel checked the flags
-                // before.
+                // The program with the queue's other ring has already bound the socket. The kernel checks the flags
+                // before it returns this error.
                 Err(Errno::BUSY) if self.is_bound() => Ok(()),
                 bound => bound,
             }
@@ -242,8 +242,8 @@ impl XdpSender {
         self.push_while(|_| true)
     }
 
-    /// Like [`XdpSender::push`], but only while `goes_on` returns true, which gets the number of entries that a call
-    /// took. The rest waits.
+    /// Like [`XdpSender::push`], but stops when `goes_on` returns false. `goes_on` is called after each call to the
+    /// kernel, with the number of entries that the kernel took. The remaining entries stay in the ring.
     ///
     /// # Errors
     /// As for [`XdpSender::push`].

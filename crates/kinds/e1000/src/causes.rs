@@ -9,19 +9,22 @@ use serde::{Deserialize, Serialize};
 use crate::direction::CardDirection;
 use crate::regs::{ICR_ALL, ICR_RXT0, ICR_TXDW};
 
-/// Nanoseconds per count of ITR and of the delay timers.
+/// Nanoseconds per count of ITR.
 const THROTTLE: u64 = 256;
+/// Nanoseconds per count of a delay timer.
 const DELAY: u64 = 1024;
 
 /// Delay timers of one direction: the relative timer restarts with each event, the absolute timer runs from the first
 /// event.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct InterruptDelay {
-    /// Values of the delay registers, in counts; the absolute timer is off if its value is zero.
+    /// Value of the relative delay register, in counts; no delay if it is zero.
     relative: u16,
+    /// Value of the absolute delay register, in counts; the timer is off if it is zero.
     absolute: u16,
-    /// Times at which a delayed cause is set: at the latest, and if no further event occurs.
+    /// Time at which a delayed cause is set at the latest.
     latest: Option<u64>,
+    /// Time at which a delayed cause is set if no further event occurs.
     next: Option<u64>,
 }
 
@@ -54,8 +57,9 @@ impl InterruptDelay {
 pub struct Causes {
     standing: u32,
     mask: u32,
-    /// Value of ITR as written, and a value that overrides it.
+    /// Value of ITR as written by the driver.
     interval: u16,
+    /// Value that overrides ITR, if any.
     forced: Option<u16>,
     /// The earliest time at which the line may be asserted.
     not_before: u64,

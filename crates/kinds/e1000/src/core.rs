@@ -24,9 +24,10 @@ use crate::tx::TxReport;
 struct InterruptLine {
     /// The hypervisor's doorbell.
     bell: Option<Doorbell>,
-    /// Whether interrupts are messages. The doorbell is rung for each message, but for a pin only once until the
-    /// hypervisor unmasks the pin (`pin_ready`).
+    /// Whether interrupts are messages (MSI), each of which rings the doorbell, instead of a pin (INTx).
     is_message: bool,
+    /// For a pin: whether the hypervisor has unmasked it since the doorbell was last rung. The doorbell is not rung
+    /// otherwise.
     pin_ready: bool,
     timer: OwnedFd,
     /// Number of interrupts sent.

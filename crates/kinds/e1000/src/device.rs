@@ -89,8 +89,9 @@ pub struct E1000 {
     plain: [u32; PLAIN.len()],
     /// Guest address of the status block; zero without one.
     csb: u64,
-    /// Whether there are received frames that are not reported yet, and whether a short frame is among them.
+    /// Whether there are received frames that are not reported yet.
     received: bool,
+    /// Whether a short frame is among the received frames that are not reported yet.
     received_small: bool,
     /// Whether few receive descriptors were left at the last check.
     few: bool,

@@ -21,14 +21,16 @@ const CS: u32 = 1 << 1;
 const DI: u32 = 1 << 2;
 /// EECD: data from the EEPROM.
 const DO: u32 = 1 << 3;
-/// EECD: access requested by software, and access granted.
+/// EECD: software requests access.
 const REQ: u32 = 1 << 6;
+/// EECD: access is granted.
 const GNT: u32 = 1 << 7;
 /// EECD: EEPROM present.
 const PRES: u32 = 1 << 8;
 
-/// EERD: start of a read, and end of a read (§13.4.4).
+/// EERD: starts a read (§13.4.4).
 const START: u32 = 1;
+/// EERD: the read is done.
 const DONE: u32 = 1 << 4;
 
 /// Start bit and operation code of a read. Other commands are ignored, so a guest cannot change the EEPROM.

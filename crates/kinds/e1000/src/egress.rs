@@ -11,18 +11,23 @@ use netvale_port::{Batch, DropReason, Egress, FrameRef, RingCounters, Scratch};
 use crate::core::{Core, SharedCore};
 use crate::memory::Finder;
 
-/// Status bits of a receive descriptor: done, end of packet, checksum not checked, VLAN tag removed (§3.2.3.1).
+/// Status bit of a receive descriptor: descriptor done (§3.2.3.1).
 const DD: u64 = 1;
+/// Status bit: end of packet.
 const EOP: u64 = 1 << 1;
+/// Status bit: the checksum was not checked.
 const IXSM: u64 = 1 << 2;
+/// Status bit: the VLAN tag was removed.
 const VP: u64 = 1 << 3;
-/// Bit positions of status and tag in the descriptor's second word.
+/// Bit position of the status in the descriptor's second word.
 const STATUS: u32 = 32;
+/// Bit position of the VLAN tag in the descriptor's second word.
 const SPECIAL: u32 = 48;
 /// Minimum length of a frame on a wire in bytes, without CRC.
 const SHORTEST: usize = 60;
-/// Offset and length of a VLAN tag in bytes.
+/// Offset of a VLAN tag in bytes.
 const TAG_AT: usize = 12;
+/// Length of a VLAN tag in bytes.
 const TAG: usize = 4;
 /// How many descriptors ahead of the filled one are prefetched.
 const AHEAD: u32 = 8;

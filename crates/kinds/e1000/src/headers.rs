@@ -9,8 +9,9 @@ use netvale_wire::vnet::{F_NEEDS_CSUM, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, VnetHdr
 
 use crate::tx::{ChecksumRequest, TxContext, TxOffload};
 
-/// Length of a VLAN tag in bytes, and its offset behind the two addresses.
+/// Length of a VLAN tag in bytes.
 const TAG: usize = 4;
+/// Offset of a VLAN tag in bytes, behind the two addresses.
 const BEFORE_TAG: usize = 12;
 /// Maximum length in bytes of headers with a tag.
 pub const ROOM: usize = MAX_HEADERS + TAG;
@@ -63,8 +64,8 @@ pub fn prepare(
     Ok(done)
 }
 
-/// The transport checksum as an offload. No offload if its offset is outside the frame, where the controller does not
-/// write.
+/// Returns the transport checksum as an offload for the switch; no offload if its offset is outside the frame, where
+/// the controller does not write.
 fn left(sum: &ChecksumRequest, len: usize) -> Offload {
     let start = u16::from(sum.start);
     let at = u16::from(sum.at);

@@ -38,12 +38,14 @@ pub struct E1000Ingress {
     epoch: u64,
     /// Descriptors of the batch that must be written back.
     reported: Vec<(u64, RawDesc)>,
-    /// Number of descriptors of the batch, and whether the reports of all of them may be delayed.
+    /// Number of descriptors of the batch.
     taken: u32,
+    /// Whether the reports of all of them may be delayed.
     may_wait: bool,
     /// Whether descriptors are still to be returned.
     owes: bool,
-    /// Epoch and number of available descriptors if they contain no packet's end: more descriptors are needed.
+    /// Epoch and number of available descriptors at the last look, if these contained no end of a packet: until there
+    /// are more of them, nothing can be taken.
     waits: Option<(u64, u32)>,
     /// Memory for looped-back frames, while a loopback mode is on.
     scratch: Option<Box<Scratch>>,

@@ -30,11 +30,13 @@ const CONTROL_RESET: u16 = 1 << 15;
 const CONTROL_LOOPBACK: u16 = 1 << 14;
 const CONTROL_RESTART: u16 = 1 << 9;
 const CONTROL_POWER_DOWN: u16 = 1 << 11;
-/// Bits of the status register: capabilities; negotiation complete and link up.
+/// Bits of the status register: capabilities.
 const ABLE: u16 = 0x7949;
+/// Bits of the status register: negotiation complete and link up.
 const LINKED: u16 = 1 << 5 | 1 << 2;
-/// Bits of the specific status register: 1,000 Mbit/s, full duplex, speed and duplex resolved; link up.
+/// Bits of the specific status register: 1,000 Mbit/s, full duplex, speed and duplex resolved.
 const RESOLVED: u16 = 0b10 << 14 | 1 << 13 | 1 << 11;
+/// Bit of the specific status register: link up.
 const SPECIFIC_LINK: u16 = 1 << 10;
 
 /// The PHY of a card.
@@ -61,7 +63,7 @@ impl Phy {
         self.registers[CONTROL] = 0x1140;
         self.registers[4] = 0x0de1;
         self.registers[9] = 0x0300;
-        // Crossover and FIFOs as the driver of a copper PHY expects them.
+        // PHY-specific registers for crossover and FIFOs, with the values that drivers of a copper PHY expect.
         self.registers[16] = 0x0068;
         self.registers[20] = 0x0c60;
     }

@@ -15,8 +15,9 @@ pub struct CoreState {
     pub(crate) e1000: crate::device::E1000,
     /// Nanoseconds since the card's creation, on which its timers are based.
     pub(crate) now: u64,
-    /// Whether the driver has a status block, and the causes that were last written to it.
+    /// Whether the driver has a status block.
     pub(crate) has_block: bool,
+    /// The causes that were last written to the status block.
     pub(crate) told: u32,
     /// Whether a pin interrupt may be sent.
     pub(crate) pin_ready: bool,

@@ -14,17 +14,23 @@ const fn word(at: u32) -> usize {
     ((at - STATISTICS.start) / 4) as usize
 }
 
-/// Missed frames (MPC), and frames without a receive buffer (RNBC) (§13.7.4, §13.7.31).
+/// Missed frames (MPC, §13.7.4).
 const MISSED: usize = word(0x4010);
+/// Frames without a receive buffer (RNBC, §13.7.31).
 const NO_BUFFERS: usize = word(0x40a0);
-/// Good frames: received, received as broadcast, received as multicast, sent.
+/// Good frames received.
 const RECEIVED: usize = word(0x4074);
+/// Good broadcast frames received.
 const RECEIVED_BROADCAST: usize = word(0x4078);
+/// Good multicast frames received.
 const RECEIVED_MULTICAST: usize = word(0x407c);
+/// Good frames sent.
 const SENT: usize = word(0x4080);
-/// Low halves of the octets of good frames and of total octets; total frames.
+/// Low halves of the octet counters of good frames, received and sent.
 const GOOD_OCTETS: [usize; 2] = [word(0x4088), word(0x4090)];
+/// Low halves of the octet counters of all frames, received and sent.
 const TOTAL_OCTETS: [usize; 2] = [word(0x40c0), word(0x40c8)];
+/// Counters of all frames, received and sent.
 const TOTAL: [usize; 2] = [word(0x40d0), word(0x40d4)];
 /// First counter of frames by length: 64, 65 to 127, … bytes (§13.7.14–13.7.19, §13.7.44–13.7.49).
 const LENGTHS: [usize; 2] = [word(0x405c), word(0x40d8)];

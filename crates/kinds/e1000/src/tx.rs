@@ -20,11 +20,13 @@ const IDE: u8 = 1 << 7;
 const TSE: u8 = 1 << 2;
 const TCP: u8 = 1;
 const IPV4: u8 = 1 << 1;
-/// POPTS: insert the IP checksum; insert the transport checksum.
+/// POPTS: insert the IP checksum.
 const IXSM: u8 = 1;
+/// POPTS: insert the transport checksum.
 const TXSM: u8 = 1 << 1;
-/// DTYP of a context descriptor, and of a data descriptor.
+/// DTYP of a context descriptor.
 const CONTEXT: u8 = 0;
+/// DTYP of a data descriptor.
 const DATA: u8 = 1;
 
 /// DD, descriptor done, in the second word of a transmit descriptor (§3.3.3.2).

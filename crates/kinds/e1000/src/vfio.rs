@@ -14,12 +14,15 @@ use crate::core::{Core, SharedCore};
 use crate::memory::CardMemory;
 use crate::regs::SPACE;
 
-/// Indices of the base address registers: memory, and I/O ports (§4.1).
+/// Index of the base address register for memory (§4.1).
 const MEMORY: usize = 0;
+/// Index of the base address register for I/O ports.
 const PORTS: usize = 1;
-/// Size of the I/O ports in bytes, and the offsets of the register's address and data (§13.3).
+/// Size of the I/O ports in bytes (§13.3).
 const PORTS_SIZE: u64 = 64;
+/// Offset of the port with a register's offset.
 const IOADDR: u64 = 0;
+/// Offset of the port with that register's data.
 const IODATA: u64 = 4;
 /// PCI vendor ID (§5.6.11).
 pub const VENDOR: u16 = 0x8086;

@@ -92,8 +92,9 @@ pub fn check_sending(
 /// because it is unknown which of their frames were forwarded. `own` are the queue's receive buffers, as many as each
 /// ring has entries.
 ///
-/// At first all of them were put into the fill ring, and since then one for each that was taken and returned. The
-/// buffers taken last are still in the receive ring: the kernel has had no buffer with which to reuse their entries.
+/// All of them entered the fill ring at first, and each entered it again whenever it had been taken and returned: the
+/// difference of the indices is the number of buffers taken and not returned. They are the last entries taken from the
+/// receive ring, which the kernel has not overwritten, because it had no buffers left to put there.
 ///
 /// # Errors
 /// [`BadState`] unless the rings show each buffer in at most one place.
@@ -115,7 +116,8 @@ pub fn find_taken(receiver: &mut XdpReceiver, buffers: &BufferLayout, own: Range
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// Finds the free send buffers after the process that kept their list was killed: the buffers of `own` that are in no
-/// ring, once the kernel has none. Waits for that up to `limit`.
+/// ring. A buffer that the kernel is sending is in no ring either, so this waits, up to `limit`, until the kernel has
+/// sent all.
 ///
 /// # Errors
 /// [`BadState`] if the kernel still has buffers at the limit, or unless the rings show each buffer in at most one

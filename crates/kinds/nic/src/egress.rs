@@ -23,7 +23,7 @@ const SHORTEST: usize = 14;
 
 /// The transmit side of a queue, as an egress.
 pub struct NicEgress {
-    /// Always contains the rings; it only excludes other workers.
+    /// The rings, which are always present: the lent queue only excludes other workers.
     sending: Lent<NicEgressRings>,
     counters: Arc<RingCounters>,
     pace: QueuePace,
@@ -168,7 +168,7 @@ impl NicEgressRings {
         }
     }
 
-    /// The room for segments of a frame to be cut.
+    /// Returns the room for segments, for a frame that may have to be cut.
     fn room(&mut self) -> SegmentRoom {
         let free = self.free.len().min(self.sender.tx.room() as usize);
         let all = self.most_free.min(self.sender.tx.size() as usize);

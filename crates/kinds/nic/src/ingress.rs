@@ -79,7 +79,7 @@ impl NicIngress {
         Ok(this)
     }
 
-    /// The place where the state is saved when the worker pauses.
+    /// The state that the worker saves when it pauses, shared with the control thread.
     pub fn settled(&self) -> Arc<Mutex<PausedIngress>> {
         Arc::clone(&self.settled)
     }

@@ -110,7 +110,8 @@ pub struct StackTx {
     outlet: Outlet,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
-    /// A `head` at which the ring waits for another: an invalid one, or one in the middle of a frame.
+    /// The `head` at which the ring stops until the program publishes another one: it is invalid, or ends inside a
+    /// frame.
     stuck: Option<u32>,
     /// Whether the TAP is full.
     full: bool,

@@ -105,8 +105,8 @@ impl CaptureStatus {
         self.error.get()
     }
 
-    /// Waits until the egress is dropped and its last frame is in the file, at most for `limit`. Returns whether that
-    /// is the case.
+    /// Waits until the egress is dropped and its last frame is in the file, at most for `limit`. Returns false if the
+    /// limit was reached first.
     pub fn wait_closed(&self, limit: Duration) -> bool {
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.closing.wait_timeout_while(closed, limit, |closed| !*closed);
@@ -202,7 +202,7 @@ impl PcapEgress {
         Self::limited(file, path, options, CaptureLimit::default(), counters)
     }
 
-    /// Like [`PcapEgress::new`], up to a limit.
+    /// Like [`PcapEgress::new`], but the capture ends at `limit`.
     ///
     /// # Errors
     /// As for [`PcapEgress::new`].

@@ -42,16 +42,17 @@ impl Speed {
 pub struct Pacer {
     pace: ReplayPace,
     frames: u64,
-    /// Send time at the start of this pass over the recording, and the recorded time of its first frame.
+    /// Send time at the start of this pass over the recording.
     begun: Duration,
+    /// Recorded time of the first frame of this pass.
     first: Option<Duration>,
     /// The latest time recorded in this pass.
     latest: Duration,
     last: Duration,
 }
 
-/// Frames recorded out of order differ by less than this. If recorded times go back further, the recording clock was
-/// set back: gaps of later frames then count on the new clock.
+/// If a recorded time is earlier than the latest one by at least this, the recording clock was set back, and the gaps
+/// of later frames count on the new clock. Smaller steps back are frames recorded out of order.
 const BACK: Duration = Duration::from_secs(1);
 
 impl Pacer {

@@ -48,8 +48,9 @@ struct FrameMark {
     pass: u64,
     /// Index of the frame in its pass.
     frame: u64,
-    /// Number of frames in earlier passes, and the start of this pass since the start of the replay.
+    /// Number of frames in earlier passes.
     before: u64,
+    /// Start of this pass, since the start of the replay.
     begins: Duration,
 }
 
@@ -60,9 +61,11 @@ struct ReplayInput<'a> {
     at: u64,
 }
 
-/// Number of chunks, and the size of one in bytes and frames.
+/// Number of chunks.
 const CHUNKS: usize = 8;
+/// Size of a chunk in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
+/// Maximum number of frames of a chunk.
 const CHUNK_FRAMES: usize = 1024;
 
 /// The options of a replay.
@@ -173,15 +176,16 @@ pub struct PcapIngress {
     empty: SyncSender<Chunk>,
     /// The current chunk, and the number of its frames that were taken.
     current: Option<(Chunk, usize)>,
-    /// Position of the current chunk's first frame, or of the next frame.
+    /// Position of the current chunk's first frame; without a chunk, of the next frame.
     mark: FrameMark,
     alarm: Arc<Alarm>,
     /// When the first frame arrived: to measure with, and as `CLOCK_MONOTONIC` time, which a successor can use.
     began: Option<(Instant, Duration)>,
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
-    /// Notes for a successor, and the position noted last.
+    /// Notes for a successor.
     noted: NotedCounts,
+    /// The position noted last.
     noted_at: FrameMark,
 }
 

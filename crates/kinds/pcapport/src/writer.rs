@@ -14,8 +14,9 @@ use thiserror::Error;
 use crate::source::MAX_CAPTURED;
 
 const BUFFER: usize = 256 * 1024;
-/// Length in bytes of a pcap record, and of a pcapng enhanced packet block without options, each without the frame.
+/// Length in bytes of a pcap record without its frame.
 pub(crate) const PCAP_RECORD: usize = 16;
+/// Length in bytes of a pcapng enhanced packet block without options, without its frame.
 const NG_BLOCK: usize = 32;
 
 /// Format of a capture file.

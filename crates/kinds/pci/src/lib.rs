@@ -33,7 +33,7 @@ const HAS_CAPABILITIES: u16 = 1 << 4;
 /// Maximum length of a capability list, more than fits into 192 bytes: a longer list is circular.
 const MOST_CAPABILITIES: usize = 48;
 
-/// An error of opening or driving a function.
+/// An error in opening or driving a function.
 #[derive(Debug, Error)]
 pub enum PciError {
     /// No function has this address.
@@ -184,7 +184,7 @@ impl PciFunction {
             .map_err(|source| self.failed("map its registers", source))
     }
 
-    /// Maps a whole base address register that is memory, written by others.
+    /// Maps a whole base address register that contains memory, which others may write at the same time.
     ///
     /// # Errors
     /// [`PciError`] if the function has no such BAR, or the kernel refuses to map it.

@@ -38,7 +38,7 @@ pub const IOCTLS: [u32; 9] = [
 
 /// `VFIO_TYPE1v2_IOMMU`.
 const TYPE1V2: u32 = 3;
-/// `VFIO_GROUP_FLAGS_VIABLE`: the drivers of all functions of the group leave them to user space.
+/// `VFIO_GROUP_FLAGS_VIABLE`: no function of the group is bound to a kernel driver other than vfio's.
 const VIABLE: u32 = 1;
 /// `VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE`.
 const READ_WRITE: u32 = 3;
@@ -136,7 +136,7 @@ impl VfioDevice {
         // SAFETY: the structure of this call.
         unsafe { call(&group, GROUP_GET_STATUS, &raw mut status) }.map_err(|e| ("read its group's status", e))?;
         if status.flags & VIABLE == 0 {
-            return Err(("take it while kernel drivers have other functions of its group", Errno::BUSY));
+            return Err(("use it while kernel drivers use other functions of its IOMMU group", Errno::BUSY));
         }
         let mut fd = container.as_raw_fd();
         // SAFETY: the call takes a pointer to a descriptor.

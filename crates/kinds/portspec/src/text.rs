@@ -184,7 +184,7 @@ text_type! {
 }
 
 impl Ident {
-    /// Returns the name of last resort.
+    /// Returns the name `port`, for a port whose name cannot be derived from anything else.
     pub(crate) fn default_port() -> Self {
         Self("port".to_owned())
     }

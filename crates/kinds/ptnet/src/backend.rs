@@ -81,8 +81,8 @@ pub trait Backend: Send + Sync {
     /// [`InUse`] if a worker does not return a ring: the guest must be disconnected.
     fn empty(&self) -> Result<(), InUse>;
 
-    /// Returns the kick counts of one tx ring (`tx`) or rx ring: interrupts sent to the guest, interrupts saved, kicks
-    /// from the guest.
+    /// Returns the kick counts of one tx ring (`tx`) or rx ring: interrupts sent to the guest, interrupts suppressed,
+    /// kicks from the guest.
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64);
 
     /// Returns a tx (`tx`) or rx ring, while a guest has it, to read its indices.

@@ -59,7 +59,7 @@ pub struct PtnetInstance {
     seen: u32,
     /// The predecessor's state of the rings, until they resume here.
     begun: GuestRingsState,
-    /// Whether this process owns the device. Until then it writes nothing of the guest's.
+    /// Whether this process owns the device; if not, it writes nothing to the guest's memory.
     is_ours: bool,
 }
 
@@ -123,7 +123,7 @@ impl PtnetInstance {
     }
 
     /// Restores a predecessor's device from its memory, doorbells and vectors. Before [`PtnetInstance::go_on`], it
-    /// rings no doorbell and changes nothing of the guest's.
+    /// rings no doorbell and writes nothing to the guest's memory.
     ///
     /// # Errors
     /// [`InstanceError`] if the memory is not this device's.
@@ -159,7 +159,9 @@ impl PtnetInstance {
                 None => Arc::new(this.region.continue_port(shape(config), 0, 0, 0)?),
             };
             if hdr_len != 0 && (hdr_len != 12 || !config.vnet_hdr) {
-                return Err(InstanceError::Forged("a virtio-net header that the device does not offer"));
+                return Err(InstanceError::Forged(
+                    "the rings have a virtio-net header, which the device does not offer",
+                ));
             }
             let binding = mem.continue_binding(index, extra_bufs)?;
             this.connect(&mem, hdr_len, true)?;
@@ -270,7 +272,7 @@ impl PtnetInstance {
         }
     }
 
-    /// Starts new rings over the whole memory, whatever state the guest left it in.
+    /// Starts new rings over the whole memory, regardless of the state in which the guest left it.
     fn start(&mut self, features: u32, extra_bufs: u32) -> Result<(), Errno> {
         if features & !self.config.features() != 0 {
             return Err(Errno::OPNOTSUPP);

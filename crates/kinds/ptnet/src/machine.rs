@@ -90,7 +90,7 @@ impl PtnetMachine {
         let layout = Layout::bar(sizes(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
         let region = Region::adopt(memory.file.take()?, layout, &[]).map_err(BadState::new)?;
         let number =
-            MachineNumber::of(memory.number).ok_or_else(|| BadState::new("a memory number that is already in use"))?;
+            MachineNumber::of(memory.number).ok_or_else(|| BadState::new("the memory number is already in use"))?;
         Ok(PtnetMachine { shared: Mutex::new(MachineMemory { memory: Some((region, number)), users: 0 }) })
     }
 }
@@ -143,7 +143,8 @@ pub(crate) struct RingsLayout {
 }
 
 impl RingsLayout {
-    /// Lays everything out again, whatever state the guest left it in. The previous layout must be out of use.
+    /// Lays everything out again, regardless of the state in which the guest left it. The previous layout must be out
+    /// of use.
     pub(crate) fn new(region: &Region, c: &PtnetDeviceConfig) -> Result<RingsLayout, InstanceError> {
         let mem = Arc::new(region.renewed()?.port(shape(c))?);
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, 0)?;

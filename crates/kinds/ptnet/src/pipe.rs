@@ -22,7 +22,7 @@ use crate::backend::{Backend, BackendMemory, GuestRings};
 use crate::header::PtnetDeviceConfig;
 use crate::instance::{InstanceError, shape, sizes};
 
-/// A ring of the program: its doorbell and wake-up, and a position in it.
+/// A ring of the program, the doorbell that the program rings, and the doorbell that wakes the program.
 struct FarRing {
     side: RingSide,
     doorbell: Doorbell,
@@ -41,7 +41,8 @@ impl FarRing {
 #[derive(Serialize, Deserialize)]
 pub struct PipeState {
     memory: Fd,
-    /// Doorbell and wake-up of the program's rx ring, then of its tx ring.
+    /// The doorbell that the program rings and the doorbell that wakes the program, for its rx ring, then for its tx
+    /// ring.
     bells: [[Fd; 2]; 2],
     /// Buffers in use.
     used_bufs: Vec<Range<u32>>,
@@ -66,8 +67,9 @@ pub struct PipeBackend {
     fault: Fault,
 }
 
-/// Index of the direction from the guest, and of the program's ring in it.
+/// Index of the direction from the guest, and of the program's rx ring.
 const FROM_GUEST: usize = 0;
+/// Index of the direction to the guest, and of the program's tx ring.
 const TO_GUEST: usize = 1;
 
 impl PipeBackend {
@@ -158,7 +160,8 @@ impl PipeBackend {
         [&self.seats[FROM_GUEST], &self.seats[TO_GUEST]]
     }
 
-    /// Returns doorbell and wake-up of the program's tx ring, and of its rx ring.
+    /// Returns the doorbell that the program rings and the doorbell that wakes the program, for its tx ring, then for
+    /// its rx ring.
     pub fn bells(&self) -> [(&Doorbell, &Doorbell); 2] {
         [TO_GUEST, FROM_GUEST].map(|i| (&self.far[i].doorbell, &*self.far[i].wake))
     }

@@ -55,7 +55,7 @@ pub enum PtnetTransport {
     VfioUser,
 }
 
-/// An error of creating a port.
+/// An error in creating a port.
 #[derive(Debug, Error)]
 pub enum PtnetError {
     /// The number of rings is out of range.
@@ -166,8 +166,8 @@ impl PtnetPort {
         }
     }
 
-    /// Returns the kick counts of one tx ring (`tx`) or rx ring: interrupts sent to the guest, interrupts saved, kicks
-    /// from the guest.
+    /// Returns the kick counts of one tx ring (`tx`) or rx ring: interrupts sent to the guest, interrupts suppressed,
+    /// kicks from the guest.
     pub fn ring_kicks(&self, tx: bool, i: usize) -> (u64, u64, u64) {
         self.backend.kicks(tx, i)
     }
@@ -270,7 +270,7 @@ impl IvshmemServer {
         let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
         ivshmem::send(connection.as_fd(), peer.stops(), &greeting)
             .map_err(|e| format!("cannot announce the device: {e}"))?;
-        // Without descriptors for its state, the guest does not survive a restart.
+        // If the process is out of descriptors for the state, the guest is not restored after a restart.
         peer.keep(state::of(&connection, &device, InstanceState::UNKNOWN).ok());
         drop(greeting);
         Ok((connection, device))

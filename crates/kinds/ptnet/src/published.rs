@@ -31,9 +31,11 @@ use crate::machine::{MachineShare, PtnetMachine, RingsLayout};
 
 /// Size of the registers in bytes.
 const REGISTERS: u64 = 256;
-/// Numbers of base address registers: registers of both devices, memory of the first, vectors of the second.
+/// Number of the base address register for the registers of either device.
 const IO: usize = 0;
+/// Number of the base address register for the memory device's memory.
 const MEMORY: usize = 1;
+/// Number of the base address register for the ptnet device's vectors.
 const VECTORS: usize = 2;
 /// Size of the table of vectors in bytes.
 const VECTORS_SIZE: u64 = 4096;
@@ -144,7 +146,7 @@ pub struct PtnetDevice {
     /// The layout of the rings, renewed whenever they stop and before they start.
     laid: RingsLayout,
     backend: Arc<dyn Backend>,
-    /// The doorbells that workers ring, tx rings first; they forward kicks to the hypervisor's.
+    /// The doorbells that workers ring, tx rings first; they forward kicks to the hypervisor's doorbells.
     wakes: Vec<Arc<Doorbell>>,
     features: u32,
     /// The header length, which may change while the rings run.
@@ -240,8 +242,8 @@ impl PtnetDevice {
         }
     }
 
-    /// Attaches restored registers and the hypervisor's resources. No doorbell is rung and nothing of the guest's
-    /// changes.
+    /// Attaches restored registers and the hypervisor's resources. No doorbell is rung, and the guest's memory stays
+    /// unchanged.
     ///
     /// # Errors
     /// The error for which the rings cannot run.
@@ -301,8 +303,8 @@ impl PtnetDevice {
         }
     }
 
-    /// Sets half of an address. The driver writes the low half last, which takes effect and stops rings that run with
-    /// the old address.
+    /// Sets half of an address. The driver writes the low half last; only this write takes effect, and it stops rings
+    /// that run with the old address.
     fn set_csb(&mut self, half: usize, value: u32) {
         if let Some(place) = self.csb.get_mut(half) {
             *place = value;

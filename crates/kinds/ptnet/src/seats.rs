@@ -56,8 +56,8 @@ impl Egress for RxSeat {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // `deliver` handles batches that are not plain, and workers that would have to wait, without entering twice; a
-        // waiting worker then holds no other ring.
+        // Batches that are not plain, and a ring that another worker uses, are left to `deliver`: a worker must not
+        // enter a ring twice, nor wait for one while it holds another.
         let ring = batch.is_plain(u32::MAX).then(|| self.ring.enter_now().ok())??;
         RingEgress::reserve_at(ring.into(), batch, picks)
     }

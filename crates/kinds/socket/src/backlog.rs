@@ -10,8 +10,9 @@ pub struct Backlog {
     bytes: Vec<u8>,
     /// Ends of the messages in the buffer.
     ends: Vec<usize>,
-    /// Number of sent bytes, and of sent messages.
+    /// Number of sent bytes.
     at: usize,
+    /// Number of sent messages.
     sent: usize,
 }
 

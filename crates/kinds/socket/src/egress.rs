@@ -27,12 +27,13 @@ const PRIVATE: usize = 2 * (MAX_FRAME + 32 * 1024);
 struct Parcel {
     /// Index of its pick in the batch.
     pick: usize,
-    /// Length of the frame in bytes, with its prefix and header and without.
+    /// Length in bytes, with prefix and header.
     bytes: usize,
+    /// Length of the frame in bytes, without prefix and header.
     frame: usize,
 }
 
-/// The egress to a peer, which lies in a seat.
+/// The egress to a peer, which is installed in a seat.
 pub struct PeerEgress {
     parts: PeerParts,
     format: FrameFormat,
@@ -69,7 +70,7 @@ pub(crate) struct Carrier {
 }
 
 impl PeerEgress {
-    /// Creates the egress; `backlog` is what a predecessor accepted.
+    /// Creates the egress; `backlog` contains what a predecessor accepted and did not send.
     pub(crate) fn new(
         parts: PeerParts,
         carrier: Carrier,

@@ -37,9 +37,11 @@ use crate::rules::FrameFormat;
 use crate::state::LineState;
 use crate::sys::maker_of;
 
-/// epoll data of workers' news and of the source's own socket. Numbers of connections start after it.
+/// epoll data of the descriptor with which workers signal news.
 const NEWS: u64 = 0;
+/// epoll data of the source's own socket.
 const SOCKET: u64 = 1;
+/// epoll data of the first connection.
 const FIRST: u64 = 16;
 /// Maximum number of events per epoll_wait(2).
 const EVENTS: usize = 64;
@@ -177,7 +179,8 @@ pub trait PeerSource {
     /// Returns the sockets that a successor needs.
     fn save(&self) -> Vec<Fd>;
 
-    /// Returns claims that make socket files this process's, to be used once the predecessor will not continue.
+    /// Returns the claims with which this process takes over the socket files, once the predecessor can no longer
+    /// resume.
     fn claims(&self) -> Vec<Claim> {
         Vec::new()
     }
@@ -245,7 +248,8 @@ impl Exchange {
         &mut *self.source
     }
 
-    /// Returns the end of a line's peer as reported by workers: the reason, or `None` inside if the peer just left.
+    /// Returns `Some` if workers have reported the end of a line's peer, with the reason; the reason is `None` if the
+    /// peer disconnected by itself.
     pub fn over(&self, line: &SocketLine) -> Option<Option<String>> {
         let is_missed = line.take_missed() && self.source.goes_when_missed();
         line.over().or_else(|| is_missed.then_some(None))

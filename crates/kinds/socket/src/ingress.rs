@@ -12,7 +12,7 @@ use crate::parts::PeerParts;
 use crate::reader::{FrameReader, ReadStep};
 use crate::rules::PeerIntake;
 
-/// The ingress from a peer, which lies in a seat.
+/// The ingress from a peer, which is installed in a seat.
 pub struct PeerIngress {
     parts: PeerParts,
     reader: FrameReader,
@@ -44,7 +44,7 @@ impl PeerIngress {
         }
     }
 
-    /// Has the worker poll the ingress again soon.
+    /// Makes the worker poll the ingress again soon.
     fn poke(&self) {
         self.seats.input.upgrade().iter().for_each(|seat| seat.poke());
     }

@@ -73,7 +73,7 @@ impl SocketPeer {
     }
 }
 
-/// Data of a peer that the predecessor took from a socket, or accepted for it, and did not deliver.
+/// Data that the predecessor received from a peer, or accepted for the peer, and did not deliver.
 #[derive(Debug, Default)]
 pub struct Undelivered {
     /// The start of a frame, with its length prefix.
@@ -96,7 +96,7 @@ pub(crate) struct LinePeer {
 pub struct LineStory {
     /// Number of peers so far.
     pub connections: u64,
-    /// The reason why the last peer is not connected, unless it just left.
+    /// The reason why the last peer was disconnected; `None` if it disconnected by itself.
     pub last_error: Option<String>,
     /// Identity of the last peer, by which it finds its line again.
     pub who: Option<String>,
@@ -225,7 +225,8 @@ impl SocketLine {
         PeerParts { socket, rules: Arc::clone(&self.rules), news: news.clone(), room: room.clone() }
     }
 
-    /// Returns the end of the peer as reported by a worker, with the rule that the peer broke, if any.
+    /// Returns `Some` if a worker has reported the end of the peer, with the rule that the peer broke; the rule is
+    /// `None` if the peer disconnected by itself.
     pub fn over(&self) -> Option<Option<String>> {
         let peer = self.peer.borrow();
         let news = &peer.as_ref()?.news;
@@ -243,7 +244,7 @@ impl SocketLine {
         self.input.poke();
     }
 
-    /// Disconnects the peer; `why` is the reason, unless the peer just left.
+    /// Disconnects the peer for the reason `why`, or because it disconnected by itself (`None`).
     pub fn end(&self, why: Option<String>) -> LeftPeer {
         let Some(LinePeer { peer, news, .. }) = self.peer.borrow_mut().take() else { return LeftPeer::default() };
         self.story.borrow_mut().last_error = why;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use netvale_mem::fault::{Fault, raise};
 
 /// The reason for disconnecting a peer that passed descriptors.
-pub const PASSED: &str = "it passed descriptors: expected only frames";
+pub const PASSED: &str = "the peer passed descriptors: expected only frames";
 
 /// Reports about a peer. Clones share them.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl PeerNews {
         }
     }
 
-    /// Returns whether a worker reported that since the last call.
+    /// Returns whether, since the last call, a worker reported that nobody receives the peer's datagrams.
     pub fn take_missed(&self) -> bool {
         self.0.is_missed.swap(false, Ordering::Relaxed)
     }

@@ -86,7 +86,7 @@ impl SocketLine {
             (Some(socket), None, None) => SocketPeer::connected(socket.take()?, format),
             (Some(socket), Some(control), None) => SocketPeer::plugged(socket.take()?, Arc::new(control.take()?)),
             (None, None, Some(own)) => own,
-            _ => return Err(BadState::new("a peer with another kind of socket")),
+            _ => return Err(BadState::new("the peer has a socket of another kind")),
         };
         if noted.as_ref().is_some_and(|noted| is_lost(noted, &begun, &backlog)) {
             self.continue_story(LineStory { last_error: Some(IN_A_FRAME.to_owned()), ..story });

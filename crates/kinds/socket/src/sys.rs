@@ -19,8 +19,9 @@ const RIGHTS: usize = size_of::<libc::cmsghdr>() + 254 * size_of::<libc::c_int>(
 const CREDENTIALS: usize = size_of::<libc::cmsghdr>() + 16;
 /// Maximum number of messages per receive call.
 pub const MESSAGES: usize = 32;
-/// Maximum number of frames per send call, and of their parts (linux/uio.h, `UIO_MAXIOV`).
+/// Maximum number of frames per send call.
 pub const PARCELS: usize = 64;
+/// Maximum number of the frames' parts per send call (linux/uio.h, `UIO_MAXIOV`).
 const PARTS: usize = 1024;
 /// Maximum size of a frame's prefix in bytes: its length and a virtio-net header.
 pub const HEAD: usize = 16;

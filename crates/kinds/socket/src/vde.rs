@@ -25,8 +25,9 @@ const NEW_PORT_0: u32 = 1;
 const MOST_PORT: u16 = u16::MAX;
 /// Offset of the address in a request, in bytes.
 const ADDRESS: usize = 12;
-/// Size of an address (`struct sockaddr_un`) in bytes, and of the path in it.
+/// Size of an address (`struct sockaddr_un`) in bytes.
 const ADDRESS_LEN: usize = 110;
+/// Size of the path in an address in bytes.
 const PATH_LEN: usize = 108;
 /// Minimum size of a request in bytes, without a description.
 const SHORTEST: usize = ADDRESS + ADDRESS_LEN;

@@ -18,9 +18,11 @@ use crate::sys;
 
 /// Major and minor number of /dev/net/tun.
 const TUN: (u32, u32) = (10, 200);
-/// `IFF_PERSIST` and `IFF_DETACH_QUEUE` of linux/if_tun.h.
+/// `IFF_PERSIST` of linux/if_tun.h.
 const PERSISTENT: u16 = 0x0800;
+/// `IFF_DETACH_QUEUE`.
 pub(crate) const DETACHED: u16 = 0x0400;
+/// `IFF_NAPI_FRAGS`.
 const NAPI_FRAGS: u16 = 0x0020;
 
 /// The reason why a descriptor is unfit as a queue of a TAP.
@@ -48,7 +50,7 @@ pub enum AdoptError {
     #[error("{0} {1}")]
     Mode(String, &'static str),
     /// The descriptors belong to several interfaces.
-    #[error("{0} and {1} are different interfaces")]
+    #[error("expected queues of one interface, found {0} and {1}")]
     Apart(String, String),
     /// The kernel refuses a query or a setting.
     #[error("{0}")]
@@ -145,8 +147,8 @@ fn is_tun(fd: &OwnedFd) -> Result<bool, AdoptError> {
     Ok(is_device && (stat.stx_rdev_major, stat.stx_rdev_minor) == TUN)
 }
 
-/// Makes the settings that frames depend on, whatever their values were. Returns whether the kernel leaves UDP
-/// segmentation to the reader.
+/// Makes the settings on which frames depend, regardless of their previous values. Returns whether the kernel leaves
+/// UDP segmentation to the reader.
 fn set(queue: impl AsFd, name: &str) -> Result<bool, AdoptError> {
     let queue = queue.as_fd();
     sys::set_little_endian(queue)?;

@@ -41,7 +41,7 @@ pub struct TapOptions {
     pub no_offloads: bool,
 }
 
-/// An error of opening a TAP.
+/// An error in opening a TAP.
 #[derive(Debug, Error)]
 pub enum TapError {
     /// The TUN device node is missing.

@@ -54,7 +54,7 @@ impl TapLink {
         self.0.is_gone.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the last frame found the interface down or gone.
+    /// Returns whether the interface was down or gone when a frame was last read or written.
     pub fn is_down(&self) -> bool {
         self.0.is_down.load(Ordering::Relaxed)
     }

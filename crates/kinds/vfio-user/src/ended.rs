@@ -41,7 +41,7 @@ pub enum ConnectionEnd {
     #[error(transparent)]
     Refused(#[from] ClientViolation),
     /// A header has an impossible length.
-    #[error("invalid message length {0}: must be {HEADER} to {MAX_MESSAGE} bytes")]
+    #[error("invalid message length {0}: expected {HEADER} to {MAX_MESSAGE} bytes")]
     Length(u32),
     /// Too many descriptors arrived.
     #[error("a message with more than {MAX_FDS} descriptors")]

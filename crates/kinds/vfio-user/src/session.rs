@@ -129,7 +129,7 @@ impl<D: Device> DeviceSession<D> {
             Err(_) => return Err(Errno::INVAL.into()),
         };
         self.greeted = true;
-        // QEMU refuses more than it proposed.
+        // QEMU refuses limits above those that it proposed.
         let least = |what: &str, ours: usize| {
             let asked = theirs["capabilities"][what].as_u64().and_then(|n| usize::try_from(n).ok());
             asked.map_or(ours, |asked| asked.min(ours))
@@ -160,7 +160,7 @@ impl<D: Device> DeviceSession<D> {
         let flags = b.u32()?;
         let address = b.u64()?;
         let size = b.u64()?;
-        // "All of the memory", as in vfio; the specification defines no flags.
+        // The flag for all of the memory, as in linux/vfio.h; the vfio-user specification defines no flags.
         if flags & 0b10 != 0 {
             self.host.dma.clear();
         } else {

@@ -18,8 +18,9 @@ use crate::{Device, DeviceHost};
 pub struct SessionState {
     /// Whether the client has sent its version.
     greeted: bool,
-    /// The windows of the guest's memory, and their files.
+    /// The windows of the guest's memory.
     windows: Vec<WindowState>,
+    /// The files of the windows.
     files: Vec<Fd>,
     /// Connected interrupts, by kind and vector, with their eventfds.
     vectors: Vec<(usize, usize, Fd)>,
@@ -27,11 +28,13 @@ pub struct SessionState {
     masked: bool,
     /// Configuration space.
     config: Vec<u8>,
-    /// Received bytes that are not parsed yet, and descriptors with the offset of their message.
+    /// Received bytes that are not parsed yet.
     unread: Vec<u8>,
+    /// Descriptors received with the unparsed bytes, each set with the offset of its message.
     unread_fds: Vec<(usize, Vec<Fd>)>,
-    /// Bytes of an answer that the client has not read yet, and their descriptors.
+    /// Bytes of an answer that the client has not read yet.
     unsent: Vec<u8>,
+    /// Descriptors of the unread answer.
     unsent_fds: Vec<Fd>,
 }
 
@@ -85,7 +88,7 @@ impl<D: Device> DeviceSession<D> {
     ) -> Result<DeviceSession<D>, BadState> {
         let mut session = DeviceSession::new(device, counts, fault);
         if state.config.len() != SIZE {
-            return Err(BadState::new(format!("configuration space of {} bytes", state.config.len())));
+            return Err(BadState::new(format!("configuration space of {} bytes: expected {SIZE}", state.config.len())));
         }
         // Only guest-writable bits change.
         session.device.config().write(0, &state.config);

@@ -1,4 +1,4 @@
-//! Messages as bytes: a header of 16 bytes, then the fields of each command. Pure.
+//! Messages as bytes: a header of 16 bytes, then the fields of each command.
 
 use std::os::fd::OwnedFd;
 
@@ -32,6 +32,7 @@ const TYPE: u32 = 0xf;
 const REPLY: u32 = 1;
 /// Flag of a command: the client expects no answer.
 pub const NO_REPLY: u32 = 1 << 4;
+/// Flag of a reply: the command failed.
 const ERROR: u32 = 1 << 5;
 
 /// The header of every message.
@@ -107,7 +108,7 @@ pub struct VfioMessage {
     pub header: VfioHeader,
     /// The bytes after the header.
     pub payload: Vec<u8>,
-    /// The descriptors that arrived with it.
+    /// The descriptors that arrived with the message.
     pub fds: Vec<OwnedFd>,
 }
 

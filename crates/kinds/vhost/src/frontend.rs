@@ -84,7 +84,8 @@ impl Transport for BackEnd {
 
     fn serve(&mut self, connection: OwnedFd, session: &PortSession<'_>) -> Result<(), NoBackEnd> {
         let socket = connection.as_fd();
-        // A back end need not send anything: any news is a hang-up or a violation.
+        // A back end sends nothing unasked: if the socket is readable, the back end has hung up or violates the
+        // protocol.
         let news = |_| Err(NoBackEnd::Closed);
         if let Some(lent) = session.restored() {
             return session.go_on(lent, [socket, socket], Some(socket), news);

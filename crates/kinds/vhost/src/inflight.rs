@@ -175,8 +175,8 @@ impl QueueRecord {
                 if new.at >= q.size() || old.at >= q.size() {
                     return None;
                 }
-                // The process ended between these two steps: only the ring shows whether the driver has seen the new
-                // position.
+                // If the process ended between storing a position and showing it, only the ring reveals whether the
+                // driver has seen it.
                 self.old = if new == old || q.is_used(old) { new } else { old };
                 q.resume(self.old);
                 self.keep(self.old);

@@ -48,7 +48,7 @@ pub struct VhostOptions {
     pub mtu: u16,
 }
 
-/// An error of creating a port.
+/// An error in creating a port.
 #[derive(Debug, Error)]
 pub enum VhostError {
     /// The number of queue pairs is out of range.
@@ -116,9 +116,9 @@ impl VhostPort {
         Ok((VhostPort { service, seats, options: options.clone(), mtu, listener }, queues))
     }
 
-    /// Restores a port whose process was replaced or ended without notice. The port resumes once the last part of the
-    /// result is dropped; until then, the predecessor may resume it instead. Workers have the queues already. After an
-    /// end without notice, a front end that cannot be restored is disconnected.
+    /// Restores a port whose process was replaced or ended without notice. The port resumes once the returned
+    /// [`PausedService`] is dropped; until then, the predecessor may resume it instead. The workers already have the
+    /// queues. After an end without notice, a front end that cannot be restored is disconnected.
     ///
     /// # Errors
     /// [`BadState`] if the state is of a different port, or inconsistent.
@@ -128,7 +128,7 @@ impl VhostPort {
     ) -> Result<(VhostPort, VirtioQueues, PausedService), BadState> {
         let (seats, queues) = seats(options)?;
         if (options.mode == VhostMode::Server) != state.listener.is_some() || state.kicks.len() != seats.len() {
-            return Err(BadState::new("a port of another mode, or with other queues"));
+            return Err(BadState::new("the port has another mode or other queues"));
         }
         let (listener, file) = match state.listener {
             Some(fd) => {

@@ -19,14 +19,17 @@ use netvale_virtio::queue::QueueFeatures;
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// virtio's vendor ID; device IDs of network devices since virtio 1.0, and of transitional ones (§4.1.2).
+/// virtio's PCI vendor ID.
 const VENDOR: u16 = 0x1af4;
+/// PCI device IDs of network devices: since virtio 1.0, and transitional (§4.1.2).
 const DEVICES: [u16; 2] = [0x1041, 0x1000];
 /// A vendor-specific capability.
 const VENDOR_CAPABILITY: u8 = 9;
-/// Types of structures that such capabilities describe (§4.1.4).
+/// Type of a capability for the common configuration structure (§4.1.4).
 const COMMON: u8 = 1;
+/// Type of a capability for the notification structure.
 const NOTIFY: u8 = 2;
+/// Type of a capability for the device-specific configuration structure.
 const OWN: u8 = 4;
 /// Register value for no interrupt vector.
 const NO_VECTOR: u16 = 0xffff;

@@ -102,7 +102,7 @@ unsafe impl Sync for GuestRegion {}
 pub struct GuestMemory {
     /// The regions by guest address.
     regions: Vec<GuestRegion>,
-    /// Number of losses in this process when the regions were last found undamaged.
+    /// Number of memory losses (truncated files) in this process when the regions were last found undamaged.
     found_whole: Arc<AtomicUsize>,
 }
 

@@ -6,10 +6,13 @@ use netvale_wire::{checksum, ethernet};
 use crate::header;
 use crate::sys::VxlanMessage;
 
-/// Codepoints (RFC 3168 §5): of a transport without ECN, of transports with it, and the mark of a congested router.
+/// ECN codepoint (RFC 3168 §5) of a transport without ECN.
 pub const NOT_ECT: u8 = 0;
+/// Codepoint ECT(1) of a transport with ECN.
 const ECT_1: u8 = 1;
+/// Codepoint ECT(0) of a transport with ECN.
 const ECT_0: u8 = 2;
+/// Codepoint set by a congested router.
 pub const CE: u8 = 3;
 
 /// Returns the offset of the codepoint in a frame, and its shift in that byte.

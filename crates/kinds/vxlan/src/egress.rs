@@ -149,7 +149,8 @@ fn source(hash: u32) -> u8 {
     (hash % SOURCES as u32) as u8
 }
 
-/// Returns the length in bytes of the longest frame that leaves; TCP is cut to fit.
+/// Returns the length in bytes of the longest frame that is sent for `frame`, after segmentation; 0 for TCP, which is
+/// cut to fit the path.
 #[inline]
 fn length_of(frame: &FrameRef<'_>) -> usize {
     match frame.offload() {

@@ -20,6 +20,7 @@ use crate::sys::{self, VxlanMessage};
 
 /// Size of the socket's receive buffer in bytes: half a millisecond at 100 Gbit/s.
 const RECEIVE_ROOM: i32 = 4 << 20;
+/// Size of a sending socket's send buffer in bytes.
 const SEND_ROOM: i32 = 4 << 20;
 /// Capacity of an inbox in messages.
 const INBOX: usize = 32;
@@ -28,7 +29,7 @@ pub const SOURCES: usize = 16;
 /// Shift of the ECN codepoint in a socket's number.
 pub const ECN_SHIFT: u32 = SOURCES.ilog2();
 
-/// An error of creating a tunnel.
+/// An error in creating a tunnel.
 #[derive(Debug, Error)]
 pub enum EndpointError {
     /// Another socket has the address and port.

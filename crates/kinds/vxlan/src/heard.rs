@@ -16,8 +16,9 @@ use netvale_port::origin::Origin;
 use crate::ip::{self, IpWords};
 use crate::neighbors::{NeighborMessage, TunnelNeighbor};
 
-/// Number of lines, and of claims per line.
+/// Number of lines of the table.
 const LINES: usize = 512;
+/// Number of claims per line.
 const LINE: usize = 16;
 /// Seconds of silence after which a claim is forgotten.
 const AGEING: u32 = 1200;
@@ -110,7 +111,7 @@ impl HeardClaims {
         claims.into_iter().map(neighbor).collect()
     }
 
-    /// Returns the counter of new claims, for those who wait for one.
+    /// Returns the counter of new claims, for a control plane that waits for the next one.
     #[must_use]
     pub fn changes(&self) -> &ChangeCount {
         &self.changes

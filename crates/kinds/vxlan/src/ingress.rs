@@ -29,12 +29,13 @@ const KEPT: usize = 3 * READS;
 pub struct TunnelIngress {
     tunnel: Arc<Tunnel>,
     receiver: VxlanReceiver,
-    /// Messages with frames to take, in order, and spare buffers. A message is neither moved nor written between `take`
-    /// and `release`.
+    /// Messages with frames to take, in order. A message is neither moved nor written between `take` and `release`.
     messages: Vec<VxlanMessage>,
+    /// Spare buffers for messages.
     free: Vec<VxlanMessage>,
-    /// Number of messages entirely in the batch, and of datagrams taken from the next one.
+    /// Number of messages entirely in the batch.
     taken: usize,
+    /// Number of datagrams in the batch from the next message.
     datagrams: usize,
     /// Replies that are in the batch.
     replies: Vec<TooLongReply>,
@@ -49,7 +50,7 @@ struct ReceivePass<'a> {
     counters: &'a RingCounters,
     now: u32,
     whole: usize,
-    /// Number of addresses that may still be learned.
+    /// Number of addresses that may still be learned in this pass.
     news: Cell<u32>,
 }
 

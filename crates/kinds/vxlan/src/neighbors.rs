@@ -12,20 +12,27 @@ use netvale_wire::{Layers, MacAddr, arp, ethernet};
 use crate::ip::{self, IpWords};
 use crate::too_long::TooLongReply;
 
-/// Number of maps of known neighbours, and an odd number that mixes the bits of an address.
+/// Number of maps of known neighbours.
 const SHARDS: usize = 256;
+/// An odd number that mixes the bits of an address.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Next-header value of ICMPv6.
 const ICMPV6: u8 = 58;
-/// ICMPv6 types (router advertisement, neighbour solicitation, neighbour advertisement), and options with the source's
-/// and the target's link-layer address (RFC 4861 §4).
+/// ICMPv6 type: router advertisement (RFC 4861 §4).
 const ROUTER_ADVERTISEMENT: u8 = 134;
+/// ICMPv6 type: neighbour solicitation.
 const SOLICITATION: u8 = 135;
+/// ICMPv6 type: neighbour advertisement.
 const ADVERTISEMENT: u8 = 136;
+/// Option with the source's link-layer address.
 const SOURCE: u8 = 1;
+/// Option with the target's link-layer address.
 const TARGET: u8 = 2;
-/// Flags of an advertisement: router, solicited, override.
+/// Flag of an advertisement: the sender is a router.
 const ROUTER: u8 = 0x80;
+/// Flag of an advertisement: it replies to a solicitation.
 const SOLICITED: u8 = 0x40;
+/// Flag of an advertisement: it overrides a cached address.
 const OVERRIDE: u8 = 0x20;
 
 /// A neighbour: an IP address and the station that has it.

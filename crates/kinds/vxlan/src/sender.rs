@@ -28,17 +28,21 @@ use crate::ip::{self, IpWords};
 use crate::peers::VtepPeers;
 use crate::sys::Outbox;
 
-/// Maximum number of messages and parts in a system call, and of parts in one message (linux/uio.h, `UIO_MAXIOV`).
+/// Maximum number of messages in a system call.
 const MESSAGES: usize = 128;
+/// Maximum number of parts in a system call.
 const PARTS: usize = 2048;
+/// Maximum number of parts in one message (linux/uio.h, `UIO_MAXIOV`).
 const MOST_PARTS: usize = 1024;
 /// Maximum number of messages in a call while sending is slow, as a call cannot be interrupted.
 const MESSAGES_A_CALL: usize = 32;
-/// Maximum number of datagrams in a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels), and of their bytes.
+/// Maximum number of datagrams in a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels).
 const DATAGRAMS: usize = 64;
+/// Maximum number of bytes in a message.
 const BYTES: usize = 65_000;
-/// Maximum number of runs of frames that wait to be packed, and of their destinations.
+/// Maximum number of runs of frames (consecutive picks for one lane) that wait to be packed.
 const RUNS: usize = 512;
+/// Maximum number of lanes, the destinations of these runs.
 const LANES: usize = 32;
 /// Size of the private memory in bytes: two of the longest frames and the headers of their segments.
 const PRIVATE: usize = 2 * (MAX_FRAME + DATAGRAMS * MAX_HEADERS);
@@ -103,11 +107,13 @@ pub struct TunnelSender {
     lanes: Vec<SendLane>,
     /// The lane of the last frame added.
     recent: usize,
-    /// Private memory, and the number of its bytes in use.
+    /// Private memory for bytes that are generated for a frame.
     private: Vec<u8>,
+    /// Number of bytes of the private memory in use.
     used: usize,
-    /// The lane that is being packed, and its open message.
+    /// The lane that is being packed.
     lane: SendLane,
+    /// The open message of that lane.
     open: OpenMessage,
     outcome: TunnelSendResult,
 }
@@ -280,7 +286,8 @@ impl TunnelSender {
         (frame.copy_out(0, place) == frame.len()).then_some(place)
     }
 
-    /// Packs the segments of a frame. TCP segments never exceed a packet of the path, whatever size was requested.
+    /// Packs the segments of a frame. TCP segments never exceed a packet of the path, even if a larger size was
+    /// requested.
     fn segments(&mut self, job: &TunnelSendContext<'_>, frame: &FrameRef<'_>, gso: Gso) -> Option<()> {
         let headers = usize::from(gso.hdr_len);
         let fits = job.whole.saturating_sub(headers).clamp(1, u16::MAX.into()) as u16;

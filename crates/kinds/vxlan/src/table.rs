@@ -17,10 +17,13 @@ const MOST: usize = 1 << 20;
 /// A slot whose address was removed: addresses in later slots are still found.
 const REMOVED: u64 = 1 << 63;
 
-/// Parts of the second word: time last seen, in seconds; whether it is given; whether it is sticky; the version.
+/// Mask of the time last seen, in seconds, in the second word.
 const SEEN: u64 = 0xffff_ffff;
+/// Flag in the second word: the address is given.
 const GIVEN: u64 = 1 << 32;
+/// Flag in the second word: the address is sticky.
 const STICKY: u64 = 1 << 33;
+/// Shift of the version in the second word.
 const VERSION_SHIFT: u32 = 40;
 
 #[derive(Debug, Default)]

@@ -13,12 +13,17 @@ const WAITING: usize = 16;
 pub const LONGEST: usize = ETHERNET + TAGS + 1280;
 /// Size of the quoted packet in ICMP, in bytes: the maximum of RFC 1812 §4.3.2.3 for a reply, without headers.
 const QUOTED_V4: usize = 548;
+/// Size of the quoted packet in ICMPv6, in bytes: a reply has the minimum MTU of IPv6.
 const QUOTED_V6: usize = 1280 - 48;
+/// Size of an Ethernet header in bytes.
 const ETHERNET: usize = 14;
 /// Size of two VLAN tags in bytes.
 const TAGS: usize = 8;
+/// IP protocol number of ICMP.
 const ICMP: u8 = 1;
+/// Next-header value of ICMPv6.
 const ICMPV6: u8 = 58;
+/// Time to live, or hop limit, of a reply.
 const HOPS: u8 = 64;
 
 /// Number of a frame's bytes that are needed to quote it.

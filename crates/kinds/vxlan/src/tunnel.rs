@@ -28,14 +28,17 @@ use crate::too_long::Replies;
 const ROOM: usize = 16_384;
 /// Maximum number of given addresses, and of given neighbours, of a tunnel.
 pub const MAX_GIVEN: usize = 1 << 18;
-/// Size of a UDP and a VXLAN header, and of an IP header, in bytes.
+/// Size of a UDP and a VXLAN header together, in bytes.
 const HEADERS: u32 = 8 + header::LEN as u32;
+/// Size of an IPv4 header in bytes.
 const IPV4: u32 = 20;
+/// Size of an IPv6 header in bytes.
 const IPV6: u32 = 40;
 /// Assumed MTU of a path while it is unknown, in bytes.
 const USUAL_MTU: u32 = 1500;
-/// Seconds between checks of paths, and number of paths checked; other paths show their MTU when a message is refused.
+/// Seconds between checks of paths.
 const LOOK_AGAIN: u32 = 300;
+/// Maximum number of paths checked. The MTU of any other path becomes known when a message is refused.
 const LOOKED_AT: usize = 64;
 /// Size of the longest frame in a datagram that may be fragmented, in bytes.
 const LONGEST: u32 = 65_507 - header::LEN as u32;
@@ -151,8 +154,9 @@ pub struct Tunnel {
     pub(crate) replies: Lent<Replies>,
     pub(crate) senders: [Lent<TunnelSender>; 2],
     pub(crate) flows: FlowKey,
-    /// MTU of the paths, and the time of the last check.
+    /// MTU of the paths.
     path: AtomicU32,
+    /// Time of the last check of the paths.
     looked: AtomicU32,
     given: Mutex<GivenEntries>,
 }
@@ -338,8 +342,8 @@ impl Tunnel {
         }
     }
 
-    /// Handles the end of a delivery in which a path only accepted shorter packets than assumed, or after which a check
-    /// for longer ones is due.
+    /// Checks the MTU of the paths after a delivery, if the path to `shorter` accepts only shorter packets than
+    /// assumed, or if a check for longer packets is due.
     #[inline]
     pub(crate) fn path_is(&self, shorter: Option<IpWords>, now: u32) {
         if shorter.is_some() || now.wrapping_sub(self.looked.load(Ordering::Relaxed)) >= LOOK_AGAIN {

@@ -44,7 +44,7 @@ impl UserCsb {
         Self::word(self.ktoa, ring.min(self.rings - 1), offset)
     }
 
-    /// Initialises an entry: the application's indices as they are in the ring, kicks requested.
+    /// Initialises an entry with the ring's indices; both sides then request kicks.
     pub fn init(&self, ring: usize, head: u32, cur: u32, hwcur: u32, hwtail: u32) {
         self.atok(ring, offset_of!(NmCsbAtok, cur)).store(cur, Ordering::Relaxed);
         self.atok(ring, offset_of!(NmCsbAtok, head)).store(head, Ordering::Relaxed);

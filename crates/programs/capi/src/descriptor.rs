@@ -21,7 +21,7 @@ use crate::csb::UserCsb;
 use crate::loop_state::LoopState;
 use crate::starving::FullRing;
 
-/// The operations of a ring, whatever its direction.
+/// The operations of a ring in either direction.
 pub trait DirectedRing {
     /// See [`TxRing::sync_header`].
     fn sync_header(&mut self) -> SyncResult;
@@ -102,7 +102,7 @@ impl<R: DirectedRing> BoundRing<R> {
         }
     }
 
-    /// Syncs a tx ring. A caller that repeatedly finds the ring full may be the one that starves the worker.
+    /// Syncs a tx ring. A thread that repeatedly finds the ring full may be keeping the daemon's worker from its CPU.
     #[inline]
     fn sync_tx(&self) -> bool {
         let bad = self.sync();
@@ -183,7 +183,8 @@ pub struct BoundPort {
     _map: Arc<netvale_mem::Mapping>,
 }
 
-/// Interval of this report: a program that ignores it would poll without pause.
+/// Interval at which poll(2) reports that the daemon has closed the connection: a program that ignores the report would
+/// otherwise poll without pause.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 impl BoundPort {
@@ -287,7 +288,8 @@ impl BoundPort {
         told.map_or(Duration::ZERO, |at| TOLD_EVERY.saturating_sub(at.elapsed()))
     }
 
-    /// Records this report. The end of a monitor is reported every time, as in netmap.
+    /// Records the report that the daemon has closed the connection. The end of a monitor is reported every time, as in
+    /// netmap.
     pub fn end_is_told(&self) {
         if self.reply.role != Role::Monitor {
             *self.told_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());

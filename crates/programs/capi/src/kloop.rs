@@ -28,7 +28,7 @@ const LOOK_UP: Duration = Duration::from_millis(20);
 pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut RequestOptions) -> Result<(), Errno> {
     let bound = descriptor.bound().ok_or(Errno::NXIO)?;
     let csb = bound.csb.get().ok_or(Errno::INVAL)?;
-    // The modes choose the thread that copies, and nothing is copied here.
+    // The modes select the thread that syncs. They have no effect here: this thread syncs all rings.
     let mode = options.find(NETMAP_REQ_OPT_SYNC_KLOOP_MODE).map_or(Ok(0), |opt| read_mode(opt.addr));
     options.set(NETMAP_REQ_OPT_SYNC_KLOOP_MODE, mode.map(drop));
     let direct = mode? != 0;
@@ -64,7 +64,7 @@ fn read_eventfds(addr: u64, size: u64, rings: usize, direct: bool) -> Result<Vec
     }
     let read = |i: usize| user::read(addr + header + (i * size_of::<NmEventfds>()) as u64);
     let eventfds: Vec<NmEventfds> = (0..rings).map(read).collect::<Result<_, _>>()?;
-    // A direct mode copies in the notification, and needs an ioeventfd of each ring.
+    // In netmap's direct modes, a ring is synced in the wake-up callback of its ioeventfd: each ring needs one.
     if direct && eventfds.iter().any(|e| e.ioeventfd < 0) {
         return Err(Errno::INVAL);
     }

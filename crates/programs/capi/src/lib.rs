@@ -33,7 +33,7 @@
 //! | `maps` | the program's mappings, and the files behind them |
 //! | `marks` | one bit per descriptor, readable in signal handlers |
 //! | `starving` | warns a program at a real-time priority that keeps the daemon's worker from its CPU |
-// Tests export nothing, so much of the code is unused.
+// Test builds do not export the functions, which then count as unused code.
 #![cfg_attr(test, allow(dead_code))]
 
 mod csb;

@@ -29,9 +29,11 @@ pub struct RequestOptions(Vec<NmOption>);
 
 /// Offset of `nro_status` in an option.
 const STATUS_AT: u64 = std::mem::offset_of!(NmreqOption, nro_status) as u64;
+/// Size of an option's header in bytes.
 const HEADER: usize = size_of::<NmreqOption>();
 /// Number of option types, of which all but 0 are known.
 const KINDS: usize = NETMAP_REQ_OPT_OFFSETS as usize + 1;
+/// Size of a pointer in netmap's buffer in bytes.
 const POINTER: usize = size_of::<u64>();
 /// Size of netmap's buffer for a request: two pointers, body and options of the largest size, a pointer before each
 /// kind of option, and netmap's table of options.

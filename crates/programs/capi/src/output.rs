@@ -16,7 +16,7 @@ pub const ROOM: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
 
 /// A queue on which frames are sent.
 pub trait SendQueue: Send + Sync {
-    /// Returns whether there is room, or an error that sending would report. Checks every time.
+    /// Returns whether there is room, or an error that sending would report. Checks the ring at each call.
     fn has_room(&self) -> bool;
     /// Returns a number that changes when there is room again.
     fn news(&self) -> u64;
@@ -49,7 +49,7 @@ static OUTPUTS: Mutex<BTreeMap<c_int, Arc<dyn SendQueue>>> = Mutex::new(BTreeMap
 /// Number of outputs; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns whether any such descriptor exists.
+/// Returns whether the library reports POLLOUT on any descriptor.
 #[inline]
 pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0 || socket::any()

@@ -38,7 +38,7 @@ pub fn control(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> R
     let mut options = RequestOptions::read(header.nr_options, body)?;
     end_name(&header, addr)?;
     let done = carry_out(fd, descriptor, &header, addr, &mut options);
-    // The options' status is written in any case; the request's own error takes precedence.
+    // The status of each option is written even if the request failed; the request's own error takes precedence.
     let told = options.write_back();
     done.and(told)
 }

@@ -19,10 +19,12 @@ const LOOK_EVERY: u32 = 64;
 #[derive(Debug, Default)]
 pub struct FullRing {
     syncs: AtomicU32,
-    /// The unchanged tail. The next fields are the start of its standstill and its last check, in nanoseconds of the
-    /// process's clock.
+    /// The ring's tail at the last sync that found the ring full.
     tail: AtomicU32,
+    /// Time since which checks without a pause have found the same tail, in nanoseconds of the process's clock; 0: the
+    /// tail has just moved.
     since: AtomicU64,
+    /// Time of the last check, on the same clock.
     seen: AtomicU64,
 }
 

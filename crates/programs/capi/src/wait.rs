@@ -117,7 +117,7 @@ pub struct WatchedFd {
     pub events: c_short,
     /// Events found.
     pub found: c_short,
-    /// Events that are reported whatever the state of the rings, because the peer hung up.
+    /// Events that are reported regardless of the state of the rings, because the peer hung up.
     pub ended: c_short,
     /// [`EventSource::news`] at the last report; without a change the descriptor is not ready again (edge-triggered
     /// epoll).
@@ -146,7 +146,8 @@ pub fn wait(
 ) -> Result<(), Errno> {
     let start = Instant::now();
     if look(ports) || poll(ports, limit) {
-        // The others are checked, too, lest they starve; if there are none, the system call is saved.
+        // The other descriptors are checked, too, so that busy ports do not starve them; if there are none, the system
+        // call is saved.
         return if others.is_empty() && mask.is_null() { Ok(()) } else { kernel(others, Some(Duration::ZERO), mask) };
     }
     loop {

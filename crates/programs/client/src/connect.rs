@@ -29,9 +29,9 @@ use crate::ring::{RxRing, TxKind, TxRing};
 /// Time limit for the daemon's answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The daemon's answer while a worker still uses the memory of a closed port in the same file, and the pause before the
-/// next attempt.
+/// The daemon's errno while a worker still uses the memory of a closed port in the same file.
 const AGAIN: i32 = Errno::AGAIN.raw_os_error();
+/// Pause before the next attempt after this errno.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The parts of an attachment besides its connection: the reply, the mapping and the rings.
@@ -141,7 +141,7 @@ fn attached(bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<AttachedRings, Error>
     let csb = (reply.port_flags & IN_FILE != 0).then(|| fds.remove(0));
     let map = match &csb {
         None => mapped(&region, len, || Mapping::of_any(region.as_fd(), len))?,
-        // Regions in files are distinguished by their memfds, of which each has one.
+        // A region in a file is identified by the memfd of its CSB arrays, as the file may contain several regions.
         Some(csb) => mapped(csb, len, || {
             let room = usize::try_from(reply.csb_atok).map_err(|_| Errno::NOMEM)?;
             let rest = len.checked_sub(room).ok_or(Errno::INVAL)?;

@@ -7,7 +7,7 @@ use netvale_control::client::ClientError;
 use netvale_portspec::ParseError;
 use thiserror::Error;
 
-/// An error of opening or using a port.
+/// An error in opening or using a port.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A PCI function cannot be opened.

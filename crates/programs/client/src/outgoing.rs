@@ -23,10 +23,10 @@ pub enum SendError {
     #[error("no room in the port's ring")]
     NoRoom,
     /// The frame has no bytes.
-    #[error("a frame without bytes")]
+    #[error("the frame is empty")]
     Empty,
     /// No ring of the port accepts a frame of this length.
-    #[error("a frame longer than the port accepts")]
+    #[error("the frame is longer than the port accepts")]
     TooLong,
     /// The port was detached, or the daemon ended.
     #[error("the port was detached, or the daemon ended")]
@@ -117,7 +117,7 @@ impl OutgoingRing {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a frame; waits up to `limit` for room. An accepted frame arrives, whatever the program does afterwards.
+    /// Sends a frame; waits up to `limit` for room. An accepted frame is delivered without any further call.
     ///
     /// # Errors
     /// [`SendError`] gives the reason.

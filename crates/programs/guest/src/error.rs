@@ -1,4 +1,4 @@
-//! The error of opening a device.
+//! The error in opening a device.
 
 use thiserror::Error;
 

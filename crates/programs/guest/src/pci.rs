@@ -48,7 +48,9 @@ pub fn open(address: &str, hdr_len: u32) -> Result<FoundDevice, GuestError> {
     let id = id(&folder);
     let is_published = id == Some((VENDOR, PTNET_DEVICE));
     if id != Some(ID) && !is_published {
-        return Err(GuestError::Device("no ptnet device: 'lspci -d 1af4:1110' and 'lspci -d 1b36:000d' list them"));
+        return Err(GuestError::Device(
+            "no ptnet device: 'lspci -d 1af4:1110' and 'lspci -d 1b36:000d' list ptnet devices",
+        ));
     }
     let driver = folder.join("driver").read_link().ok();
     if is_published && driver.is_none() {
@@ -70,7 +72,8 @@ fn polled(folder: &Path) -> Result<BareGuest, GuestError> {
     let map = |bar: u32, len: Option<usize>| -> Result<Arc<Mapping>, GuestError> {
         let file = OpenOptions::new().read(true).write(true).open(folder.join(format!("resource{bar}")));
         let file = file.map_err(io("open the device's memory"))?;
-        let all = usize::try_from(file.metadata().map_err(io("size the device's memory"))?.len()).unwrap_or(0);
+        let all =
+            usize::try_from(file.metadata().map_err(io("get the size of the device's memory"))?.len()).unwrap_or(0);
         let map = Mapping::of_function(file.as_fd(), 0, len.unwrap_or(all));
         Ok(Arc::new(map.map_err(GuestError::system("map the device's memory"))?))
     };

@@ -149,11 +149,11 @@ pub(crate) fn header(map: &Arc<Mapping>) -> Result<(Words, usize), GuestError> {
     let header = Words::new(map, 0, (HEADER_BYTES / 4) as usize).ok_or(GuestError::Device("no header"))?;
     let found = [header.load(at!(magic)), header.load(at!(magic) + 1)];
     if found != netvale_abi::ptnet::MAGIC {
-        return Err(GuestError::Device("no ptnet header"));
+        return Err(GuestError::Device("the memory has no ptnet header"));
     }
     let version = header.load(at!(version));
     if version != netvale_abi::ptnet::VERSION {
-        return Err(GuestError::Device("an unsupported version of ptnet"));
+        return Err(GuestError::Device("the device has an unsupported version of ptnet"));
     }
     let vectors = header.load(at!(vectors)) as usize;
     Ok((header, vectors.clamp(3, 64)))
@@ -161,7 +161,7 @@ pub(crate) fn header(map: &Arc<Mapping>) -> Result<(Words, usize), GuestError> {
 
 fn bell(connection: &OwnedFd) -> Result<Doorbell, GuestError> {
     let (_, fd) = recv(connection)?;
-    fd.map(Doorbell::from_fd).ok_or(GuestError::Device("a vector without a descriptor"))
+    fd.map(Doorbell::from_fd).ok_or(GuestError::Device("an interrupt vector came without a descriptor"))
 }
 
 /// Receives a number and the descriptor that came with it.

@@ -55,7 +55,7 @@ impl IoPorts {
 
 /// Finds the memory device with number `id`.
 fn memory_device(id: u32) -> Result<(PathBuf, IoPorts), GuestError> {
-    let none = GuestError::Device("no memory device for it: give the machine both devices");
+    let none = GuestError::Device("the ptnet device has no memory device: give the machine both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
     for folder in all.flatten().map(|entry| entry.path()) {
         if bus::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {
@@ -111,7 +111,7 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<PublishedDevice, Guest
     let tx_rings = r(reg::TX_RINGS)?;
     let rx_rings = r(reg::RX_RINGS)?;
     if tx_rings == 0 || rx_rings == 0 || tx_rings.saturating_add(rx_rings) > 32 {
-        return Err(GuestError::Device("an impossible number of rings"));
+        return Err(GuestError::Device("the device has an invalid number of rings"));
     }
     let csbs = Arc::new(Mapping::private(2 * PAGE).ok_or(GuestError::Device("out of memory"))?);
     let addresses = locked(&csbs)?;
@@ -201,9 +201,9 @@ fn rings(
     let side = |csb: u32, entry: u32, slots: u32| -> Result<RingSide, GuestError> {
         let ring = reply.nifp.wrapping_add(offsets.load_wide(2 * entry as usize));
         let place = RingPlace { ring, slots, bufs: reply.buf_pool, num_bufs: reply.num_bufs, buf_size: reply.buf_size };
-        let ring = RingMem::new(map, place).ok_or(GuestError::Device("a ring outside the memory"))?;
+        let ring = RingMem::new(map, place).ok_or(GuestError::Device("a ring is outside the memory"))?;
         let at = CSB * u64::from(csb);
-        let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(GuestError::Device("no status block"))?;
+        let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(GuestError::Device("a ring has no status block"))?;
         // The host starts with requests for interrupts; this device has none.
         disarm(csb_block.appl_need_kick());
         Ok(RingSide { ring, csb: csb_block, csb_index: csb, offsets: Arc::default() })

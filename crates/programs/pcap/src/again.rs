@@ -14,7 +14,7 @@ pub struct PortInUse {
     /// Number of handles that are monitors of the port.
     copies: usize,
     sender: Weak<OutgoingRing>,
-    /// The port of the first handle, if this was closed before the others.
+    /// The port of the first handle, if that handle was closed before the others.
     left: Option<Port>,
 }
 

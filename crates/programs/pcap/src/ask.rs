@@ -13,7 +13,7 @@ fn after(h: &Handle, value: c_int) -> c_int {
     if h.is_active() { value } else { sys::ERROR_NOT_ACTIVATED }
 }
 
-/// Returns the descriptor to select on, which is kept up to date from now on.
+/// Returns the descriptor for poll(2) and select(2), whose readiness is kept up to date from now on.
 fn selectable(h: &Handle) -> c_int {
     // SAFETY: a borrow that ends here.
     unsafe { h.active() }.map_or(sys::ERROR, |a| a.selectable())
@@ -111,7 +111,7 @@ on_handle! {
     fn pcap_bufsize(p, h) -> c_int = c"pcap_bufsize" { after(h, 0) }
     /// Returns null: a port is not a file.
     fn pcap_file(p, _h) -> *mut FILE = c"pcap_file" { std::ptr::null_mut() }
-    /// Returns the descriptor to select on.
+    /// Returns the descriptor for poll(2) and select(2).
     fn pcap_fileno(p, h) -> c_int = c"pcap_fileno" { selectable(h) }
     /// Returns a descriptor that becomes readable when frames arrive and, under `netvale run`, writable when there is
     /// room to send.

@@ -61,7 +61,7 @@ pub struct Handle {
 pub struct ActivePort {
     /// The port from which frames are received, or a monitor of it.
     pub port: ManuallyDrop<Port>,
-    /// Name of the port's monitor; `None` if the port is a monitor.
+    /// Name of the monitor of the port's received frames; `None` if the port is itself a monitor or receives nothing.
     copies: Option<String>,
     /// Whether frames come from this monitor, because the program already had the port open.
     is_copy: bool,
@@ -88,7 +88,7 @@ pub struct ActivePort {
     is_always: bool,
     /// Rung by `pcap_breakloop`.
     breaker: Doorbell,
-    /// Whether the program requested the descriptor to select on.
+    /// Whether the program requested the descriptor for poll(2) and select(2).
     pub selectable: bool,
     /// Whether that descriptor shows room to send.
     shows_room: bool,
@@ -282,7 +282,7 @@ impl ActivePort {
         })
     }
 
-    /// Returns the descriptor to select on, which is kept up to date from now on.
+    /// Returns the descriptor for poll(2) and select(2), whose readiness is kept up to date from now on.
     pub fn selectable(&mut self) -> c_int {
         self.selectable = true;
         self.settle();
@@ -293,7 +293,7 @@ impl ActivePort {
         fd
     }
 
-    /// Returns whether the program itself has made the descriptor to select on non-blocking.
+    /// Returns whether the program itself has made the descriptor for poll(2) and select(2) non-blocking.
     pub fn is_nonblocking(&self) -> bool {
         rustix::fs::fcntl_getfl(&self.epoll).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }

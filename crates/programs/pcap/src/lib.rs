@@ -19,7 +19,7 @@
 //! | `output` | room to send, for poll |
 //! | `open`, `setup`, `send`, `ask` | the other functions, by purpose |
 //! | `again` | a port that the program opens again while it has it open |
-// Tests export nothing, so much of the code is unused.
+// Test builds do not export the functions, which then count as unused code.
 #![cfg_attr(test, allow(dead_code))]
 
 mod again;

@@ -1,5 +1,6 @@
-//! Shows room to send on the descriptor to select on. netvale's netmap library, preloaded beside this one, interposes
-//! poll, select and epoll, and queries this library. Without it, the descriptor only shows frames to read.
+//! Shows room to send on a handle's descriptor for poll(2) and select(2). netvale's netmap library, preloaded beside
+//! this one, interposes poll, select and epoll, and queries this library. Without it, the descriptor only shows frames
+//! to read.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsRawFd;

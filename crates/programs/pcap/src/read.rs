@@ -19,7 +19,7 @@ struct ReceivedFrame {
     slots: u32,
 }
 
-/// Number of frames ahead for which bytes are fetched from the other core's cache.
+/// How many frames ahead are prefetched from the sending core's cache.
 const AHEAD: u32 = 8;
 /// Number of slots released together, so that the sender has room while a full ring is read.
 const GIVE_BACK: u32 = 64;

@@ -133,12 +133,12 @@ fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
         result.err().map(|e| e.to_string()).unwrap_or_default()
     };
     assert_eq!(refused(0, 64, opened_null()), "a descriptor is not a socket of the expected family");
-    assert_eq!(refused(2, 64, socket()), "there is no such queue");
+    assert_eq!(refused(2, 64, socket()), "the interface has no such queue");
     for entries in [0, 65, 1 << 20] {
         assert_eq!(refused(0, entries, socket()), "invalid number of ring entries");
     }
     let again = heir.continue_queue(0, 64, &memory, buffers, socket()).unwrap();
-    assert_eq!(refused(0, 64, socket()), "a queue is restored twice");
+    assert_eq!(refused(0, 64, socket()), "the queue has already been restored");
     assert!(again.socket.receiver().is_ok());
     let larger = heir.continue_queue(1, 8192, &memory, buffers, socket()).unwrap();
     assert!(larger.socket.receiver().is_err(), "its rings are smaller");

@@ -86,7 +86,7 @@ impl XdpProgram {
         Ok(XdpProgram { map, mode, link: attached, puts_tags_back: false })
     }
 
-    /// Makes the program this process's own, which may then change the map.
+    /// Transfers the program to this process, which may then change the map.
     pub fn own(&self) {
         self.map.own();
     }
@@ -113,7 +113,7 @@ impl Diversion {
         Ok(Diversion { rings, links: [away, back, only] })
     }
 
-    /// Makes the hooks this process's own, which may then change the map.
+    /// Transfers the hooks to this process, which may then change the map.
     pub fn own(&self) {
         self.rings.own();
     }

@@ -35,9 +35,11 @@ pub(super) fn load(map: BorrowedFd<'_>, ifindex: u32) -> Result<OwnedFd, Errno> 
     load_as(bound, &program(map, ask))
 }
 
-/// Offsets in the program's stack: the queue's index, and the protocol and content of the reported tag.
+/// Offset of the queue's index in the program's stack.
 const QUEUE: i16 = -4;
+/// Offset of the reported tag's protocol in the program's stack.
 const KIND: i16 = -8;
+/// Offset of the reported tag's content in the program's stack.
 const TAG: i16 = -16;
 const LOAD_HALF: u8 = 0x69;
 const STORE_HALF: u8 = 0x6b;

@@ -22,8 +22,9 @@ const MOST_ENTRIES: u32 = 1 << 16;
 /// Saved state of an open interface.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NicState {
-    /// The map and the link of the XDP program.
+    /// The map of the XDP program.
     map: Fd,
+    /// The link of the XDP program.
     link: Fd,
     /// The socket that keeps the interface promiscuous.
     promiscuous: Fd,
@@ -91,7 +92,8 @@ impl Nic {
         Ok(Arc::new(Nic { interface, program, promiscuous, tags, lost_tags, taken, freed, senders }))
     }
 
-    /// Makes the interface's program and settings this process's own, to change and to undo.
+    /// Transfers the interface's program and settings to this process, which may then change them; dropping the
+    /// interface then restores the settings.
     pub fn own(&self) {
         self.program.own();
         self.tags.iter().for_each(TagsLeft::own);
@@ -99,8 +101,7 @@ impl Nic {
 
     /// Restores queue `number` on `memory`. Its socket has `entries` entries in each ring.
     ///
-    /// # Errors
-    /// [`BadState`] if the queue does not exist or is in use, or the descriptor is not such a socket.
+    /// # Errors [`BadState`] if the queue does not exist or is in use, or the descriptor is not an AF_XDP socket.
     pub fn continue_queue(
         self: &Arc<Self>,
         number: u32,
@@ -111,14 +112,14 @@ impl Nic {
     ) -> Result<OpenNicQueue, BadState> {
         is_socket(&socket, AddressFamily::XDP)?;
         match () {
-            () if number >= self.interface.queues => return Err(BadState::new("there is no such queue")),
+            () if number >= self.interface.queues => return Err(BadState::new("the interface has no such queue")),
             () if buffers.chunk().is_none() => return Err(BadState::new("the queue's buffers are too small")),
             () if !entries.is_power_of_two() || entries > MOST_ENTRIES => {
                 return Err(BadState::new("invalid number of ring entries"));
             }
             () => {}
         }
-        let queue = self.take(number, buffers).map_err(|_| BadState::new("a queue is restored twice"))?;
+        let queue = self.take(number, buffers).map_err(|_| BadState::new("the queue has already been restored"))?;
         Ok(OpenNicQueue { socket: XdpSocket::adopt(socket, entries, memory), queue: Arc::new(queue) })
     }
 }

@@ -20,19 +20,19 @@ pub(super) struct TagsLeft {
     is_own: AtomicBool,
 }
 
-/// What a veth's far end does with tags, if the kernel does not report tags in metadata.
+/// The treatment of VLAN tags at the far end of a veth, which matters if the kernel does not report tags in metadata.
 #[derive(Debug)]
 pub(super) enum VethEnd {
-    /// It inserts tags into frames by itself.
+    /// The far end's driver has always inserted tags into frames.
     Never,
-    /// It was configured to insert tags into frames.
+    /// The far end's driver was configured to insert tags into frames.
     Told(TagsLeft),
-    /// It is in another network namespace, or refuses: tags may be lost.
+    /// The far end is in another network namespace, or cannot be configured: tags may be lost.
     Elsewhere,
 }
 
-/// Drivers of interfaces that get frames from other interfaces. The stack removes tags before, and an XDP program in
-/// the stack does not see them.
+/// Drivers of interfaces that get frames from other interfaces. The stack removes tags before frames reach such an
+/// interface, so an XDP program in the stack does not see them.
 const ABOVE_OTHERS: [&str; 6] = ["bridge", "bonding", "team", "macvlan", "ipvlan", "openvswitch"];
 
 /// The reason why VLAN tags of received frames are lost.

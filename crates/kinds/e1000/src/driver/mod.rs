@@ -63,6 +63,7 @@ pub enum CardViolation {
 
 /// Command bits of all transmit descriptors: end of packet, insert CRC, report status.
 const COMMAND: u64 = 0b1011 << 24;
-/// Status bits: descriptor done; end of packet, in receive descriptors only.
+/// Status bit: descriptor done.
 const DONE: u64 = 1 << 32;
+/// Status bit of a receive descriptor: end of packet.
 const END: u64 = 1 << 33;

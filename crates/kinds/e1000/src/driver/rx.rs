@@ -31,8 +31,9 @@ pub struct CardRxRing {
     ram: Arc<CardRam>,
     registers: Arc<dyn CardRegisters>,
     csb: Option<Csb>,
-    /// Index of the next descriptor to read, and of the first one whose frame is still in use.
+    /// Index of the next descriptor to read.
     next: u32,
+    /// Index of the first descriptor whose frame is still in use.
     held: u32,
     /// Last value written to RDT.
     told: u32,

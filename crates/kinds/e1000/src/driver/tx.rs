@@ -16,12 +16,13 @@ pub struct CardTxRing {
     ram: Arc<CardRam>,
     registers: Arc<dyn CardRegisters>,
     csb: Option<Csb>,
-    /// Descriptors from `done` up to `next` are owned by the card, or about to be published to it.
+    /// Index of the next descriptor to fill.
     next: u32,
+    /// Index of the first descriptor that the card has not returned.
     done: u32,
     /// Last value written to TDT.
     told: u32,
-    /// Whether the card may not have read the last written TDT yet.
+    /// Whether the last written TDT may not have reached the card yet.
     on_way: bool,
     /// Send Combining: maximum number of packets that wait for earlier ones to be sent.
     combine: u32,

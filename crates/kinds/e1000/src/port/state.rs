@@ -33,7 +33,7 @@ pub struct E1000State {
     guest: Option<ClientState<u32>>,
 }
 
-/// The state of the guest that the control thread passes on in a pause.
+/// The guest's saved state, which a control thread returns when it pauses, or the error of saving it.
 pub(super) type CardAnswer = std::io::Result<ClientState<u32>>;
 
 /// Saves the guest that a control thread serves.
@@ -172,7 +172,7 @@ mod tests {
             ("/guest/session/config", json!([]), "configuration space"),
             ("/guest/session/windows/0/place/size", json!(1u64 << 40), "the guest's memory"),
             ("/guest/session/windows/0/file", json!(7), "the guest's memory"),
-            ("/guest/session/vectors/0/1", json!(1), "the interrupt 1 of kind 1"),
+            ("/guest/session/vectors/0/1", json!(1), "IRQ index 1, vector 1"),
             ("/guest/session/unread_fds", json!([[0, [1]]]), "named twice"),
             ("/guest/session/unsent_fds", json!([usize::MAX]), "is missing"),
         ];
@@ -193,7 +193,7 @@ mod tests {
         }
         let mut others = copies(&fds);
         others[3] = others[0].try_clone().unwrap();
-        assert!(go_on(&said, others).map(drop).unwrap_err().contains("the interrupt"), "no eventfd");
+        assert!(go_on(&said, others).map(drop).unwrap_err().contains("IRQ index"), "no eventfd");
         // The process that has the guest resumes.
         drop(paused);
         assert_eq!(guest.remote.read(STATUS) & STATUS_LU, STATUS_LU);

@@ -31,7 +31,7 @@ pub(super) struct Feeder {
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
     chunk: Option<Chunk>,
-    /// Position of the chunk's first frame, or of the next frame.
+    /// Position of the chunk's first frame; without a chunk, of the next frame.
     mark: FrameMark,
 }
 

@@ -99,7 +99,7 @@ pub enum AttachNeeds<'a> {
     Interface(&'a str),
     /// A network interface that the port creates, or uses if it exists.
     Tap(&'a str),
-    /// A right of root alone, in words for messages.
+    /// A resource that only trusted users may use; the text names it in messages.
     Trust(&'static str),
 }
 

@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 pub struct PtnetState {
     version: u32,
     serving: ServingState,
-    /// Kick counts of each tx ring, and of each rx ring: interrupts sent, interrupts saved, kicks.
+    /// Kick counts of each tx ring, and of each rx ring: interrupts sent, interrupts suppressed, kicks.
     kicks: [Vec<(u64, u64, u64)>; 2],
 }
 
@@ -81,8 +81,8 @@ impl PtnetPort {
         }
     }
 
-    /// Pauses the control threads until the last result is dropped, and returns the state for a successor. The port's
-    /// workers must be parked.
+    /// Pauses the control threads until the returned [`PausedService`]s are dropped, and returns the state for a
+    /// successor. The port's workers must be parked.
     ///
     /// # Errors
     /// A sentence with the reason why the port cannot be saved now.
@@ -128,8 +128,8 @@ impl PtnetPort {
         }
     }
 
-    /// Restores a predecessor's port; `backend` receives the guest's rings. The port's threads wait until the last
-    /// result is dropped; until then no doorbell is rung and nothing is sent or written to the guest.
+    /// Restores a predecessor's port; `backend` receives the guest's rings. The port's threads wait until the returned
+    /// [`PausedService`]s are dropped; until then, no doorbell is rung and nothing is sent or written to the guest.
     ///
     /// # Errors
     /// [`BadState`] names the inconsistent part.

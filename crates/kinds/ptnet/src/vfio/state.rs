@@ -50,7 +50,7 @@ impl<D: Clone + Default + Send + 'static> DeviceServiceState<D> {
 /// State of a device's client, if there is one.
 type SavedClient = Option<ClientState<Option<PtnetRegisters>>>;
 
-/// Returns the error of a service that its peer blocks.
+/// Returns the error for a control thread that does not pause in time.
 fn held_up() -> std::io::Error {
     std::io::Error::other("the control thread did not pause within 1 s; try again")
 }
@@ -61,7 +61,8 @@ impl DeviceServices {
         [self.ptnet.ask_to_pause(), self.memory.ask_to_pause()]
     }
 
-    /// Pauses the control threads until the last result is dropped, and returns the state for a successor.
+    /// Pauses the control threads until the returned [`PausedService`]s are dropped, and returns the state for a
+    /// successor.
     pub(crate) fn save_parked(&self) -> std::io::Result<(DevicesState, [PausedService; 2])> {
         let mut paused = [self.ptnet.pause().ok_or_else(held_up)?, self.memory.pause().ok_or_else(held_up)?];
         let [client, shown] = paused.each_mut().map(|paused| paused.take::<PtnetClientAnswer>().transpose());
@@ -82,8 +83,8 @@ impl DeviceServices {
         self.state(None, None, None)
     }
 
-    /// Restores a predecessor's devices. Their threads wait until the last result is dropped; until then no doorbell is
-    /// rung and nothing is sent or written to the guest. After a kill, the devices are new ones.
+    /// Restores a predecessor's devices. Their threads wait until the returned [`PausedService`]s are dropped; until
+    /// then, no doorbell is rung and nothing is sent or written to the guest. After a kill, the devices are new ones.
     pub(crate) fn restore(
         site: &ListenAddress,
         config: PtnetDeviceConfig,

@@ -1,5 +1,5 @@
-//! A datagram socket with a file, replaced when its peer is gone: its queue may take long to close, and nothing in it
-//! is for the next peer.
+//! A datagram socket with a file. It is replaced when its peer is gone, because the datagrams in its queue are not for
+//! the next peer. Closing the old socket may take long.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

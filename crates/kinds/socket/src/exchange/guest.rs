@@ -54,8 +54,7 @@ impl GuestSocket {
 
     /// Continues with a predecessor's socket.
     ///
-    /// # Errors
-    /// [`OpenError`] if it is not such a socket, or its file is not at the path.
+    /// # Errors [`OpenError`] if the socket is of another type, or its file is not at the path.
     pub fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<GuestSocket, OpenError> {
         BoundSocket::restore(site, socket).map(Self::with)
     }
@@ -65,7 +64,7 @@ impl GuestSocket {
         GuestSocket { bound, guest: None, next: None, is_lost: false, events: None, refused, strangers }
     }
 
-    /// Switches the sender's credentials on or off for received datagrams.
+    /// Sets whether received datagrams carry the sender's credentials (`SO_PASSCRED`).
     fn ask(&self, on: bool) {
         // If this fails, the first datagram is refused.
         let _ = sockopt::set_socket_passcred(&**self.bound.socket(), on);
@@ -131,8 +130,8 @@ impl GuestSocket {
         SocketPeer::datagrams(self.bound.socket())
     }
 
-    /// Returns the path of the guest of a predecessor, found through the address to which the port's socket is
-    /// connected.
+    /// Returns the path and the file of the guest that a predecessor served: the port's socket is connected to that
+    /// path.
     fn found_again(&self) -> Option<(UserPath, (u64, u64))> {
         let name = rustix::net::getpeername(&**self.bound.socket()).ok()??;
         let name = SocketAddrUnix::try_from(name).ok()?;

@@ -18,9 +18,10 @@ use crate::rules::FrameFormat;
 
 /// Length of the queue of connections to be accepted.
 const BACKLOG: i32 = 64;
-/// Number of peers that may arrive in one burst, and the interval for further ones. The limit keeps a peer that
-/// connects again and again from using up the main thread's time.
+/// Number of peers that may arrive in one burst. The limits on arrivals keep a peer that connects again and again from
+/// using up the main thread's time.
 const TOGETHER: u32 = 32;
+/// Interval at which further peers may arrive after a burst.
 const EVERY: Duration = Duration::from_millis(20);
 
 /// The address at which a port listens.
@@ -32,7 +33,7 @@ pub enum OwnAddress {
     Inet(SocketAddr),
 }
 
-/// A rate limit: a burst, then one at a time.
+/// A rate limit for arriving peers: `TOGETHER` peers in a burst, then one per `EVERY`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turnstile {
     left: u32,
@@ -156,8 +157,7 @@ impl ListeningSource {
 
     /// Continues with a predecessor's socket.
     ///
-    /// # Errors
-    /// [`OpenError`] if it is not such a socket, or its file is not at the path.
+    /// # Errors [`OpenError`] if the socket is of another type, or its file is not at the path.
     pub fn restore(at: &OwnAddress, format: FrameFormat, socket: OwnedFd) -> Result<ListeningSource, OpenError> {
         let (socket, file) = match at {
             OwnAddress::Unix(site) => {

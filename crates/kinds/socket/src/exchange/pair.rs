@@ -67,8 +67,7 @@ impl DatagramPair {
 
     /// Continues with a predecessor's socket.
     ///
-    /// # Errors
-    /// [`OpenError`] if it is not such a socket, or its file is not at the path.
+    /// # Errors [`OpenError`] if the socket is of another type, or its file is not at the path.
     pub fn restore(addresses: &PairAddresses, every: Duration, socket: OwnedFd) -> Result<DatagramPair, OpenError> {
         let ends = match addresses {
             PairAddresses::Unix(site, other) => {
@@ -129,7 +128,7 @@ impl DatagramPair {
         }
     }
 
-    /// Switches the watch for a first datagram on or off while no peer is connected. The edge is enough.
+    /// Starts or stops watching, edge-triggered, for a first datagram while no peer is connected.
     fn listen(&self, on: bool) {
         let Some(events) = &self.events else { return };
         events.remove(&**self.socket());

@@ -22,8 +22,9 @@ use crate::vde::{BadRequest, LONGEST, PlugAddress, PlugRequest, answer};
 
 /// Length of the queue of connections to be accepted.
 const BACKLOG: i32 = 64;
-/// Time limit for a plug's request, and the number of plugs that may take that long together.
+/// Time limit for a plug's request.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum number of plugs whose requests are incomplete.
 const MOST_WAITING: usize = 64;
 
 /// epoll events of a connection whose request is incomplete.
@@ -75,8 +76,7 @@ impl PlugSwitch {
 
     /// Continues with a predecessor's socket.
     ///
-    /// # Errors
-    /// [`OpenError`] if it is not such a socket, or its file is not at the path.
+    /// # Errors [`OpenError`] if the socket is of another type, or its file is not at the path.
     pub fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<PlugSwitch, OpenError> {
         let (listener, file) = Listener::restore(socket, site)?;
         Ok(Self::with(site, listener, file))

@@ -2,7 +2,7 @@
 //!
 //! Bytes that this process took from a socket would be lost if it were killed, and its successor would start in the
 //! middle of a frame. The reader therefore peeks at a stream (`MSG_PEEK`) and takes only whole frames. A frame that is
-//! still incomplete at the second look may be larger than the socket's buffer: the reader then takes its first part,
+//! still incomplete at the second peek may be larger than the socket's buffer: the reader then takes its first part,
 //! and records this, so that a successor detects that the start is missing.
 #![allow(unsafe_code)]
 
@@ -18,14 +18,14 @@ use crate::news::{PASSED, PeerNews};
 use crate::rules::{PREFIX, PeerIntake, StreamFront, front};
 use crate::sys::{HEAD, Skipper, peek};
 
-/// Number of bytes per look, at least the longest frame.
+/// Number of bytes per peek, at least the longest frame.
 const LOOK: usize = 256 * 1024;
 
 const _: () = assert!(LOOK > HEAD + MAX_FRAME);
 
 /// A reader of a stream's frames.
 pub struct StreamReader {
-    /// Bytes seen by a look; those from `at` to `end` are still in the socket.
+    /// Bytes seen by the last peek; those from `at` to `end` are still in the socket.
     buffer: Box<[u8]>,
     at: usize,
     end: usize,
@@ -33,7 +33,7 @@ pub struct StreamReader {
     begun: Vec<u8>,
     /// Whether that frame is complete now and in the batch.
     is_whole: bool,
-    /// Whether a look has found the first frame incomplete.
+    /// Whether the last peek has found the first frame incomplete.
     has_looked: bool,
     /// Frames of the batch.
     frames: Vec<Range<usize>>,
@@ -117,7 +117,7 @@ impl StreamReader {
         Ok(ReadStep::Again)
     }
 
-    /// Looks at the bytes that wait in the socket.
+    /// Peeks at the bytes that wait in the socket.
     fn look(&mut self, socket: &OwnedFd) -> Result<(), StreamEnd> {
         self.at = 0;
         self.end = 0;

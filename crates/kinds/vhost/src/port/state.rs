@@ -24,7 +24,8 @@ pub struct VhostState {
     pub connections: u64,
     /// Reason for the last disconnection of a front end.
     pub last_error: Option<String>,
-    /// Number of changes by the front end, which descriptors alone do not show.
+    /// Number of changes that the front end has made. A change may replace descriptors only, which the rest of the
+    /// state does not show.
     pub changes: u64,
     /// Calls sent and kicks received, for each queue.
     pub kicks: Vec<(u64, u64)>,
@@ -56,9 +57,9 @@ impl VhostPort {
         self.service.ask_to_pause()
     }
 
-    /// Returns the state for a successor. The connection is paused until the second part is dropped. The workers must
-    /// be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be restored, because
-    /// a peer blocks the port's thread or the guest's memory is in too many files.
+    /// Returns the state for a successor. The connection is paused until the returned [`PausedService`] is dropped. The
+    /// workers must be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be
+    /// restored, because a peer blocks the port's thread or the guest's memory is in too many files.
     ///
     /// # Errors
     /// Fails if the process is out of descriptors.

@@ -311,8 +311,8 @@ impl VhostDevice {
         if self.config.pairs > 1 { OFFERED } else { OFFERED & !MQ }
     }
 
-    /// Returns the offered protocol features. A device with one pair does not offer queue pairs here, either: User-Mode
-    /// Linux would take the number as that of single queues.
+    /// Returns the offered protocol features. A device with one pair does not offer multiple queues (`MQ`) here,
+    /// either: User-Mode Linux would take the number as that of single queues.
     fn protocol_offered(&self) -> u64 {
         if self.config.pairs > 1 { PROTOCOL_OFFERED } else { PROTOCOL_OFFERED & !protocol::MQ }
     }

@@ -81,7 +81,7 @@ pub enum FrontEndViolation {
     #[error("an answer to request {0}, which was not sent")]
     Unasked(u32),
     /// The payload is longer than [`MAX_PAYLOAD`].
-    #[error("request {request} with a payload of {size} bytes")]
+    #[error("request {request} with a payload of {size} bytes: expected at most {MAX_PAYLOAD}")]
     TooLarge {
         /// The request.
         request: u32,
@@ -106,7 +106,7 @@ pub enum FrontEndViolation {
         fds: usize,
     },
     /// A kick, call or error descriptor that is not an eventfd.
-    #[error("request {0} with a descriptor that is no eventfd")]
+    #[error("request {0} with a descriptor that is not an eventfd")]
     NoEventfd(u32),
     /// The request is unknown or was not offered.
     #[error("request {0} is unknown, or was not offered")]
@@ -120,10 +120,10 @@ pub enum FrontEndViolation {
         why: InUse,
     },
     /// The queue does not exist.
-    #[error("no queue {0}")]
+    #[error("queue {0} does not exist")]
     NoQueue(u32),
     /// The request is only valid while the queue is stopped, or only while it runs.
-    #[error("request {request} at the wrong time for queue {queue}")]
+    #[error("request {request} is not allowed in the current state of queue {queue}")]
     Time {
         /// The request.
         request: u32,

@@ -119,7 +119,7 @@ impl VhostDevice {
     ) -> Result<VhostDevice, BadState> {
         let mut device = VhostDevice::new(config, seats, fault);
         if state.rings.len() != device.vrings.len() {
-            return Err(BadState::new("a device with other queues"));
+            return Err(BadState::new("the device has other queues"));
         }
         device.say(request::SET_PROTOCOL_FEATURES, &[state.protocol], None)?;
         device.say(request::SET_FEATURES, &[state.features], None)?;

@@ -19,7 +19,7 @@ pub enum ReceiveResult {
     Stopped,
 }
 
-/// Waits for a message, or for `stop` to become readable, which loses a message received in part.
+/// Waits for a message, or for `stop` to become readable; in that case, a partly received message is lost.
 ///
 /// # Errors
 /// [`FrontEndViolation`] if the message is malformed.
@@ -82,7 +82,7 @@ impl MessageInbox {
         }
     }
 
-    /// Returns the number of bytes that are certainly missing.
+    /// Returns the number of bytes missing from the header or, once the header is complete, from the whole message.
     fn missing(&self) -> Result<usize, FrontEndViolation> {
         let whole = match self.bytes.first_chunk() {
             None => HEADER,

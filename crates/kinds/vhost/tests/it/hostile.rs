@@ -39,7 +39,7 @@ fn a_bad_message_ends_the_connection_by_its_rule() {
         ("wrong size", |r| r.say(request::SET_FEATURES, vec![0; 3], Vec::new())),
         ("were not offered", |r| r.number(request::SET_FEATURES, 1 << 63)),
         ("were not offered", |r| r.number(request::SET_PROTOCOL_FEATURES, 1 << 63)),
-        ("no queue 9", |r| r.number(request::SET_VRING_NUM, 9 | 8 << 32)),
+        ("queue 9 does not exist", |r| r.number(request::SET_VRING_NUM, 9 | 8 << 32)),
         ("out of range", |r| r.number(request::SET_VRING_NUM, 0xffff_ffff << 32)),
         ("with 0 descriptors", |r| r.memory(&[whole()], Vec::new())),
         ("with 1 descriptors", |r| r.say(request::SET_OWNER, Vec::new(), vec![file()])),
@@ -58,11 +58,11 @@ fn a_bad_message_ends_the_connection_by_its_rule() {
             r.say(request::SET_INFLIGHT_FD, words.iter().flat_map(|w| w.to_le_bytes()).collect(), vec![file()]);
         }),
         // A write to these descriptors does not wake a guest, or takes arbitrarily long.
-        ("request 13 with a descriptor that is no eventfd", |r| r.bell(request::SET_VRING_CALL, file())),
-        ("request 12 with a descriptor that is no eventfd", |r| {
+        ("request 13 with a descriptor that is not an eventfd", |r| r.bell(request::SET_VRING_CALL, file())),
+        ("request 12 with a descriptor that is not an eventfd", |r| {
             r.bell(request::SET_VRING_KICK, rustix::event::epoll::create(CreateFlags::CLOEXEC).unwrap());
         }),
-        ("request 14 with a descriptor that is no eventfd", |r| {
+        ("request 14 with a descriptor that is not an eventfd", |r| {
             r.bell(request::SET_VRING_ERR, std::os::unix::net::UnixStream::pair().unwrap().0.into());
         }),
         ("outside the guest's memory", |r| r.start(0, 0)),
@@ -118,8 +118,8 @@ fn bad_rings_stop_their_queue_with_the_reason() {
     };
     type Act<'a> = &'a dyn Fn(&OwnedFd);
     let acts: [(&str, Act<'_>); 5] = [
-        ("longer than the queue, or a loop", &loops),
-        ("the available index jumped", &jumps),
+        ("longer than the queue, or loops", &loops),
+        ("avail.idx moved by more than the queue's size", &jumps),
         ("a buffer lies outside", &outside),
         ("begins at a descriptor outside the table", &head),
         ("its file was cut short", &gone),

@@ -217,7 +217,7 @@ impl LiveQueue {
 }
 
 impl LiveQueue {
-    /// Returns whether all segments of a frame have room, or never will.
+    /// Returns whether all segments of a frame have room now, or never will have room, so that waiting is useless.
     fn has_room_for(&mut self, frame: &FrameRef<'_>) -> Result<bool, DriverViolation> {
         let FrameForm::Segments { count, longest, .. } = FrameForm::of(frame, false) else { return Ok(true) };
         let need = self.framing.hdr_len + longest;

@@ -22,7 +22,7 @@ pub trait WriteLog: Send + Sync {
 pub trait InflightRecord: Send {
     /// Records that the driver is about to see returned chains.
     fn showing(&mut self, queue: &DeviceQueue);
-    /// Records that the driver has seen them.
+    /// Records that the returned chains have become visible to the driver.
     fn shown(&mut self, queue: &DeviceQueue);
     /// Clears the record, when the queue's position is known elsewhere.
     fn close(&self);

@@ -1,4 +1,5 @@
-//! The buffers by number: each is free, the driver's with a frame, or the device's. Kept in private memory.
+//! The owners of a queue's buffers: a buffer is free, held by the driver with a frame, or held by the device. This
+//! record is in private memory, which the device cannot write.
 
 use serde::{Deserialize, Serialize};
 

@@ -17,7 +17,7 @@ use super::started::RunningQueue;
 use super::{DeviceViolation, RUN, UsedBuffer};
 use crate::device::ingress::read_header;
 
-/// Number of buffers posted together, so that the cache line of the index moves once for all.
+/// Number of buffers posted together, so that the index's cache line moves to the device only once for all of them.
 const REFILL: usize = 64;
 
 impl RunningQueue {

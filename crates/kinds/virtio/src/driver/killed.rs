@@ -5,9 +5,9 @@
 //! device after that position is therefore intact, used or not, and all other buffers are free. Frames taken but not
 //! noted are received again: at most a batch.
 //!
-//! This holds for devices that return buffers in order, as those do that copy frames. Another device may lose or damage
-//! frames in flight. If this is detected, here or when the device returns a buffer that it is not known to have, the
-//! device is connected again; so it is for any other inconsistency that a device may cause.
+//! This holds for devices that return buffers in order, as devices that copy frames do. With any other device, frames
+//! in flight may be lost or damaged. If the rings are inconsistent, or the device later returns a buffer that it should
+//! not have, the driver connects to the device again.
 
 use super::ids::BuffersState;
 use super::ram::QueueRam;
@@ -68,8 +68,9 @@ fn split(ram: &QueueRam, done: u16) -> Option<ShownChains> {
     Some(ShownChains { chains, next })
 }
 
-/// Recovers the chains of a packed ring. A chain begins at the descriptor that points to the buffer whose number all
-/// its descriptors hold. Of the first descriptor, the device may have overwritten everything but the address.
+/// Recovers the chains of a packed ring. All descriptors of a chain contain the number of the chain's first buffer, and
+/// the chain begins at the descriptor that points to this buffer. The device may have overwritten the first descriptor
+/// except for its address.
 fn packed(ram: &QueueRam, done: u16) -> Option<ShownChains> {
     let n = ram.size();
     let mut at = WrapIndex::of(done);

@@ -43,7 +43,7 @@ use ram::QueueRam;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DeviceViolation {
     /// `used.idx` moved by more than the queue's size.
-    #[error("the used index jumped")]
+    #[error("used.idx moved by more than the queue's size")]
     UsedIndex,
     /// A used entry names a buffer that the device does not have.
     #[error("the device returned a buffer that it does not have")]

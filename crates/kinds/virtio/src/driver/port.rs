@@ -27,11 +27,12 @@ use crate::{MAX_PAIRS, VirtioQueues};
 
 use state::{DeviceSaid, DeviceState, DriverState, device_state};
 
-/// A driver's way to its device. `Display` writes the device's location.
+/// The means by which a driver reaches its device, such as a socket or the PCI bus. `Display` writes the device's
+/// location.
 pub trait Transport: Display + Send + 'static {
     /// An open connection to the device.
     type Connection: Send;
-    /// The reason why the driver has no device.
+    /// An error in connecting to the device or in driving it.
     type Error: Display + From<LendError>;
 
     /// Connects to the device. The caller retries after a failure.
@@ -40,7 +41,8 @@ pub trait Transport: Display + Send + 'static {
     /// The reason why no device is reachable.
     fn connect(&mut self) -> Result<Self::Connection, Self::Error>;
 
-    /// Connects through the descriptor that a predecessor used. `None` if that is impossible, or it is something else.
+    /// Connects through the descriptor that a predecessor used. `None` if this transport cannot restore a connection,
+    /// or the descriptor is of another kind.
     fn restore(&mut self, _by: OwnedFd) -> Option<Self::Connection> {
         None
     }
@@ -49,11 +51,11 @@ pub trait Transport: Display + Send + 'static {
     /// reason for its end.
     ///
     /// # Errors
-    /// An error of driving the device, or its protocol violation.
+    /// An error in driving the device, or the device's protocol violation.
     fn serve(&mut self, connection: Self::Connection, session: &PortSession<'_>) -> Result<(), Self::Error>;
 }
 
-/// An error of lending queues to workers.
+/// An error in lending queues to workers.
 #[derive(Debug, Error)]
 pub enum LendError {
     /// A worker has not returned a queue of the previous device.
@@ -64,7 +66,7 @@ pub enum LendError {
     System(#[from] Errno),
 }
 
-/// An error of creating a port.
+/// An error in creating a port.
 #[derive(Debug, Error)]
 pub enum DriverError {
     /// Too many queue pairs, or zero.
@@ -124,8 +126,8 @@ impl VirtioPort {
         Ok((VirtioPort { service: Service::start("netvale-virtio", &at, None, driver)? }, queues))
     }
 
-    /// Restores a predecessor's port. The port resumes once the last part of the result is dropped; until then, the
-    /// predecessor may resume it instead. Workers have the queues already.
+    /// Restores a predecessor's port. The port resumes once the returned [`PausedService`] is dropped; until then, the
+    /// predecessor may resume it instead. The workers already have the queues.
     ///
     /// # Errors
     /// [`BadState`] if the state is of a different port, or inconsistent.
@@ -175,9 +177,9 @@ impl VirtioPort {
         self.service.ask_to_pause()
     }
 
-    /// Returns the state for a successor. The port's thread is paused until the second part is dropped. The workers
-    /// must be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be restored,
-    /// because the thread is blocked or other processes cannot reach the device.
+    /// Returns the state for a successor. The port's thread is paused until the returned [`PausedService`] is dropped.
+    /// The workers must be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be
+    /// restored, because the thread is blocked or other processes cannot reach the device.
     ///
     /// # Errors
     /// Fails if the process is out of descriptors.
@@ -347,13 +349,13 @@ impl PortSession<'_> {
         self.peer.told().update(|told| told.link_down = !up);
     }
 
-    /// Returns the device that a predecessor set up, if this is one.
+    /// Returns the device if a predecessor set it up; `None` for a new device.
     pub fn restored(&self) -> Option<LentDevice> {
         self.restored.take()
     }
 
     /// Runs the device until it or the port ends. A successor can reach it through `by`. `news` is called when one of
-    /// `fds` is readable; its argument is true for the second.
+    /// `fds` is readable; its argument is true for the second descriptor.
     ///
     /// # Errors
     /// An error of `news`, or of lending a queue.
@@ -395,7 +397,7 @@ impl PortSession<'_> {
         by: Option<BorrowedFd<'_>>,
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
-        // Without descriptors for its state, the device does not survive a restart.
+        // If the process is out of descriptors for the state, the device is not restored after a restart.
         self.peer.keep(by.and_then(|by| lent.state_at_any_time(by, &self.calls).ok()));
         self.peer.told().update(|was| *was = lent.told(self.options));
         if lent.unrung {

@@ -22,7 +22,8 @@ pub struct SplitDriver<B> {
     event_idx: bool,
     ids: B,
     vector: Option<Simd>,
-    /// Last value of each descriptor after its constant address; an equal value is not written again.
+    /// Last value written to the second half of each descriptor (length, flags, next); an equal value is not written
+    /// again. The first half, the address, is constant.
     said: Box<[u64]>,
     /// Last value of each entry of the available ring; an equal value is not written again.
     listed: Box<[u16]>,

@@ -37,13 +37,13 @@ const WRITE: u16 = 2;
 /// `VIRTQ_DESC_F_INDIRECT`.
 const INDIRECT: u16 = 4;
 
-/// A protocol violation by the driver, which stops the queue for good.
-// As wide as a chain's ID, so that a `Result` fits into one register.
+/// A protocol violation by the driver, which stops the queue for good. The type is as wide as a chain's ID, so that a
+/// `Result` fits into one register.
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DriverViolation {
     /// `avail.idx` moved by more than the queue's size.
-    #[error("the available index jumped")]
+    #[error("avail.idx moved by more than the queue's size")]
     AvailIndex,
     /// An available entry with an index outside the descriptor table.
     #[error("a chain begins at a descriptor outside the table")]
@@ -52,7 +52,7 @@ pub enum DriverViolation {
     #[error("a chain continues at a descriptor outside the table")]
     NextIndex,
     /// A chain with more descriptors than the queue has, most likely a loop.
-    #[error("a chain is longer than the queue, or a loop")]
+    #[error("a chain is longer than the queue, or loops")]
     Loop,
     /// A buffer outside the guest's memory.
     #[error("a buffer lies outside the guest's memory")]
@@ -244,8 +244,9 @@ impl Pieces {
 struct QueueDesc {
     addr: u64,
     len: u32,
-    /// Split: flags, next. Packed: ID, flags. Stored here in the order flags, other.
+    /// The descriptor's flags.
     flags: u16,
+    /// Split: the field `next`. Packed: the buffer ID.
     other: u16,
 }
 
@@ -393,7 +394,7 @@ pub struct QueueFeatures {
 }
 
 impl QueueFeatures {
-    /// Derives them from all negotiated features.
+    /// Selects the features of queues from all negotiated features.
     pub fn of(features: u64) -> QueueFeatures {
         let has = |bit: u64| features & bit != 0;
         QueueFeatures { packed: has(RING_PACKED), event_idx: has(EVENT_IDX), indirect: has(INDIRECT_DESC) }

@@ -210,8 +210,8 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) ->
     }
 }
 
-/// Returns whether the kernel itself answers a request for every kind of file. All others go to netmap, which only has
-/// its own.
+/// Returns whether the kernel itself answers a request for every kind of file. All other requests are netmap's, which
+/// refuses those that it does not define.
 fn is_any_files(number: u32) -> bool {
     [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO, libc::FIOASYNC].contains(&c_ulong::from(number))
 }

@@ -80,7 +80,7 @@ pub unsafe extern "C" fn __ppoll_chk(
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
-/// Checks an array like the fortified functions: one shorter than claimed ends the program.
+/// Checks the length of an array as the fortified functions do: aborts if the array is shorter than claimed.
 fn check_len(count: nfds_t, len: size_t) {
     if count as usize > len / size_of::<pollfd>() {
         std::process::abort();

@@ -60,7 +60,7 @@ pub unsafe extern "C" fn nmreq_options_decode(
     // SAFETY: the caller's contract.
     let Some(all) = (unsafe { text(options) }) else {
         // SAFETY: the caller's contract.
-        return unsafe { fail(ctx, Errno::INVAL, "options that are not UTF-8 text") };
+        return unsafe { fail(ctx, Errno::INVAL, "the options are not UTF-8 text") };
     };
     for option in all.split('@').filter(|o| !o.is_empty()) {
         // SAFETY: the caller's contract.
@@ -111,7 +111,7 @@ unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut 
             let (key, value) = part.split_once('=').map_or((part, None), |(k, v)| (k, Some(v)));
             // SAFETY: the caller's contract: the names are C strings.
             let found = keys.iter().find(|k| unsafe { text(k.key) } == Some(key));
-            assign(found.ok_or_else(|| wrong(format!("no key '{key}'")))?, value)?;
+            assign(found.ok_or_else(|| wrong(format!("unknown key '{key}'")))?, value)?;
         }
     } else if parser.flags & OPTION_ALLOW_EMPTY == 0 {
         return Err(wrong("the option needs a value"));

@@ -74,7 +74,7 @@ pub unsafe extern "C" fn nmport_extmem_from_file(d: *mut PortDesc, name: *const 
     // SAFETY: the caller's contract.
     unsafe {
         let ctx = (*d).ctx;
-        let Some(path) = text(name) else { return fail(ctx, Errno::INVAL, "extmem: a file name that is not UTF-8") };
+        let Some(path) = text(name) else { return fail(ctx, Errno::INVAL, "extmem: the file name is not UTF-8") };
         match map_file(Path::new(path)) {
             Ok((base, size)) => {
                 if nmport_extmem(d, base, size) < 0 {
@@ -101,7 +101,7 @@ fn map_file(path: &Path) -> std::io::Result<(*mut c_void, size_t)> {
     if base == MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok((base, size)) }
 }
 
-/// Returns the numbers of a port's extmem; null without extmem.
+/// Returns the numbers and sizes of the pools in a port's extmem option; null without the option.
 ///
 /// # Safety
 /// `d` is a port.

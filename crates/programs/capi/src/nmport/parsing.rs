@@ -59,7 +59,7 @@ pub unsafe extern "C" fn nmport_parse(d: *mut PortDesc, spec: *const c_char) -> 
     // SAFETY: the caller's contract.
     unsafe {
         let ctx = (*d).ctx;
-        let Some(all) = text(spec) else { return fail(ctx, Errno::INVAL, "a port name that is not UTF-8 text") };
+        let Some(all) = text(spec) else { return fail(ctx, Errno::INVAL, "the port name is not UTF-8 text") };
         if !is_prefixed(all) {
             return fail(ctx, Errno::INVAL, &format!("{all}: expected netmap:NAME or SWITCH:NAME"));
         }

@@ -60,7 +60,7 @@ pub unsafe extern "C" fn nmreq_header_decode(
 ) -> c_int {
     // SAFETY: the caller's contract.
     unsafe {
-        let Some(all) = text(*spec) else { return fail(ctx, Errno::INVAL, "a port name that is not UTF-8 text") };
+        let Some(all) = text(*spec) else { return fail(ctx, Errno::INVAL, "the port name is not UTF-8 text") };
         if !is_prefixed(all) {
             return fail(ctx, Errno::INVAL, &format!("{all}: expected netmap:NAME or SWITCH:NAME"));
         }
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn nmreq_register_decode(
 ) -> c_int {
     // SAFETY: the caller's contract.
     unsafe {
-        let Some(all) = text(*mode) else { return fail(ctx, Errno::INVAL, "a mode that is not UTF-8 text") };
+        let Some(all) = text(*mode) else { return fail(ctx, Errno::INVAL, "the mode is not UTF-8 text") };
         let part = &all[..mode_len(all)];
         // The name does not matter: only the rest counts.
         match PortSpec::parse(&format!("netmap:'p'{part}")) {

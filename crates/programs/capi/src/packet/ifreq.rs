@@ -50,7 +50,8 @@ pub fn is_question(number: u32) -> bool {
     )
 }
 
-/// Answers such an ioctl, with its `struct ifreq` at `addr`, if it concerns a port.
+/// Answers an ioctl that queries an interface, with its `struct ifreq` at `addr`; `None` if the interface is not a
+/// port.
 pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
     // For a bad address, the kernel's own answer is as good.
     let mut name = [0u8; NAME];

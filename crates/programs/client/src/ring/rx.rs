@@ -159,12 +159,13 @@ impl RxRing {
         self.wake.as_fd()
     }
 
-    /// Returns the numbers of an interface ring's frames that could not be received, by reason.
+    /// Returns, by reason, the number of frames that could not be received; empty unless the ring belongs to an
+    /// interface.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         self.nic.as_ref().map_or_else(Vec::new, |through| drops(through.counters()))
     }
 
-    /// Returns the counts of kicks sent to the other side, and of kicks saved.
+    /// Returns the counts of kicks sent to the other side, and of kicks suppressed because it did not request any.
     pub fn kicks(&self) -> &KickCounts {
         self.ring.kicks()
     }

@@ -255,7 +255,7 @@ impl TxRing {
         self.wake.as_fd()
     }
 
-    /// Returns the numbers of an interface ring's frames that could not be sent, by reason.
+    /// Returns, by reason, the number of frames that could not be sent; empty unless the ring belongs to an interface.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         match &self.kind {
             TxKind::Nic(n) => drops(n.through.counters()),
@@ -263,7 +263,7 @@ impl TxRing {
         }
     }
 
-    /// Returns the counts of kicks sent to the other side, and of kicks saved.
+    /// Returns the counts of kicks sent to the other side, and of kicks suppressed because it did not request any.
     pub fn kicks(&self) -> &KickCounts {
         match &self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.kicks(),

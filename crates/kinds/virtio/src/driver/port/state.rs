@@ -123,16 +123,16 @@ impl LentDevice {
             || sizes.len() > 2 * seats.len()
             || !sizes.iter().all(fits)
         {
-            return Err(BadState::new("queues that this port would not have"));
+            return Err(BadState::new("the device has other queues than this port"));
         }
         if [&calls, &kicks].iter().any(|bells| bells.len() != sizes.len()) {
-            return Err(BadState::new("a number of doorbells other than that of queues"));
+            return Err(BadState::new("the numbers of queues and doorbells differ"));
         }
         let no_memory = |e: Errno| BadState::from(e).of("its memory");
         let (ram, rams) = DriverRam::restore(memory.take()?, &sizes).map_err(no_memory)?;
         let fault = Fault::new()?;
         ram.mapping().blame(&fault);
-        let no_eventfd = |_| BadState::new("a descriptor that is no eventfd");
+        let no_eventfd = |_| BadState::new("a descriptor that is not an eventfd");
         let bell = |fd: Fd| Doorbell::given(fd.take()?, &fault).map_err(no_eventfd);
         let calls = calls.into_iter().map(bell).collect::<Result<Vec<_>, _>>()?;
         let kicks = kicks.into_iter().map(|fd| bell(fd).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;

@@ -219,14 +219,14 @@ fn unknown_and_too_long() {
     }
     for port in [format!("tap:{long}"), long.clone(), format!("vhost:/{}", long.repeat(2))] {
         for outcome in [command_line(&port, &[]), in_json(&port, &[])] {
-            assert!(outcome.is_err_and(|why| why.contains("bad port")), "{port}");
+            assert!(outcome.is_err_and(|why| why.contains("invalid port")), "{port}");
         }
         let why = in_toml(&port, &[]).expect_err(&port);
-        assert!(why.contains("bad port") && why.contains("line 3"), "{why}");
+        assert!(why.contains("invalid port") && why.contains("line 3"), "{why}");
     }
     let text = format!("[[port]]\nport = 'a'\nswitch = 'vale{long}'");
     let why = ConfigFile::parse(&text).expect_err("too long").to_string();
-    assert!(why.contains("bad switch") && why.contains("line 3"), "{why}");
+    assert!(why.contains("invalid switch") && why.contains("line 3"), "{why}");
 }
 
 /// Objective: duplicates are refused by name, and a port has one place.
