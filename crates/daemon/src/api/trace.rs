@@ -19,8 +19,9 @@ use crate::daemon::Daemon;
 use crate::permission::{self, controls};
 use crate::registry::traces::TraceSession;
 
-/// Maximum number of unread records, and of records in an answer.
+/// Maximum number of unread records of a trace. Further records are lost.
 const ROOM: usize = 1024;
+/// Maximum number of records in one answer.
 const AT_ONCE: usize = 256;
 
 /// Starts a trace.
@@ -145,8 +146,8 @@ impl RecordNames<'_> {
         }
     }
 
-    /// Returns the steps of the frame. A rule belongs to the sender until a step names a receiver, which decides the
-    /// following ones.
+    /// Returns the steps of the frame. Steps before the first receiver name filter rules of the sender; later ones name
+    /// rules of the receiver named last.
     fn steps(&self) -> Vec<TraceStep> {
         let record = self.record;
         let mut port = record.from;

@@ -75,7 +75,8 @@ fn check_backend(d: &Daemon, backend: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Checks that switches, and ports on each, stay within their limits. The port at fault is the first one of its switch.
+/// Checks the limits on the number of switches and on the number of ports of each switch. The fault names the first
+/// port above a limit.
 fn has_room(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
     let switch_of = |full: &str| d.ports.get(full).and_then(|record| Some(record.switch.as_ref()?.name().to_owned()));
     let mut ports: BTreeMap<String, usize> =
