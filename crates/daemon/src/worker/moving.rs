@@ -21,20 +21,21 @@ const LIMIT: Duration = Duration::from_millis(50);
 pub(super) struct MoveOrder {
     id: TaskId,
     to: Arc<WorkerState>,
-    /// Cleared when the worker starts on the command, or the daemon withdraws it.
+    /// Cleared by the worker when it starts on the command, or by the daemon to withdraw the command.
     is_open: Arc<AtomicBool>,
     done: SyncSender<bool>,
 }
 
 impl Worker {
-    /// Moves a task to another worker. Returns false if this worker no longer has the task or is blocked. Later
-    /// commands go to the worker that then has the task.
+    /// Moves a task to another worker. Returns whether it has moved: false if this worker no longer has the task or is
+    /// blocked. The caller sends later commands to the worker that has the task.
     pub fn move_to(&self, id: TaskId, to: &Worker) -> bool {
         let (done, answer) = mpsc::sync_channel(1);
         let is_open = Arc::new(AtomicBool::new(true));
         let order = MoveOrder { id, to: Arc::clone(&to.shared), is_open: Arc::clone(&is_open), done };
         self.shared.send(WorkerCommand::Move(order));
-        // Either the command is withdrawn here, or the worker has started on it, which takes a moment and never waits.
+        // Either this withdraws the command, or the worker has started to execute it, which takes a moment and never
+        // blocks.
         let late = || if is_open.swap(false, Ordering::AcqRel) { Ok(false) } else { answer.recv() };
         let is_there = answer.recv_timeout(LIMIT).or_else(|_| late()).unwrap_or(false);
         if is_there {

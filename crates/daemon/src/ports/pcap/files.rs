@@ -10,8 +10,9 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Permission bits to read and to write.
+/// Permission bit to read, as in one digit of a mode.
 const READ: u32 = 4;
+/// Permission bit to write.
 const WRITE: u32 = 2;
 
 /// Reason why a capture file cannot be opened.
