@@ -76,7 +76,7 @@ pub struct Daemon {
     pub guests: Guests,
     /// For each monitor, the port that it watches.
     pub watches: Watches,
-    /// Mirrors: copies for monitors of frames that bypass the daemon.
+    /// Rings with copies, for monitors, of frames that bypass the daemon.
     pub(crate) mirrors: Mirrors,
     /// Stall detection of the main thread, which serves all requests.
     pub watched: Arc<WatchedThread>,

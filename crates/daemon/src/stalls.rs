@@ -53,7 +53,8 @@ impl WatchedThread {
         }
     }
 
-    /// Marks the thread as idle. Call [`WatchedThread::progress`] first.
+    /// Marks the thread as idle. Call [`WatchedThread::progress`] first, which checks the duration of the operation
+    /// that ends here.
     pub fn rest(&self) {
         self.since.store(0, Ordering::Relaxed);
     }
@@ -64,7 +65,7 @@ impl WatchedThread {
         since != 0 && nanoseconds(now).saturating_sub(since) > limit.as_nanos() as u64
     }
 
-    /// Number of operations over the limit.
+    /// Returns the number of finished operations that took longer than [`LIMIT`].
     pub fn stalls(&self) -> u64 {
         self.stalls.load(Ordering::Relaxed)
     }

@@ -211,8 +211,9 @@ impl Worker {
         taken
     }
 
-    /// Removes a task. The receiver gets a message once the task is dropped with all that it owns. A separate thread
-    /// drops it, because that can take long: the kernel closes a TAP only after all CPUs have synchronised.
+    /// Removes a task. The returned channel gets a message once the task and the resources that it owns have been
+    /// dropped. A separate thread drops it, because that can take long: the kernel closes a TAP only after all CPUs
+    /// have synchronised.
     pub fn remove(&self, id: TaskId) -> Receiver<()> {
         self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
         self.answered(|done| WorkerCommand::Remove(id, done))
@@ -233,7 +234,7 @@ impl Worker {
         self.shared.send(WorkerCommand::WaitWith(id, waiting));
     }
 
-    /// Forwards the frames left in a task's ingress. The receiver gets a message when that is done.
+    /// Forwards the frames left in a task's ingress. The returned channel gets a message when that is done.
     pub fn drain(&self, id: TaskId) -> Receiver<()> {
         self.answered(|done| WorkerCommand::Drain(id, DrainMode::Waits, done))
     }

@@ -41,7 +41,7 @@ pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<Tra
     ports.dedup_by(|(_, one, _), (_, other, _)| one == other);
     let switch = ports.first().map(|(switch, ..)| Arc::clone(switch));
     if switch.is_none() && (p.of.is_empty() || !p.later) {
-        return Err(wrong("expected a port of yours, or a switch with such a port".to_owned()));
+        return Err(wrong("expected one of your ports, or a switch on which you have one".to_owned()));
     }
     let is_elsewhere = |of: &String| switch_of(of) != p.of.first().map_or("", |first| switch_of(first));
     if p.of.iter().any(is_elsewhere) {

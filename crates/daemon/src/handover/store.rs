@@ -67,7 +67,7 @@ impl Store {
         Ok(())
     }
 
-    /// Saves one item, if it differs from `before`.
+    /// Saves one item, unless it is unchanged since it was saved in `before`.
     fn save_one(&mut self, before: &mut BTreeMap<String, SavedItem>, item: &Item) -> std::io::Result<()> {
         let key = item.key();
         let (text, fds) = to_bytes(item)?;

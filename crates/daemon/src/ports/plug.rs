@@ -160,7 +160,7 @@ pub fn drop_switch(d: &mut Daemon, switch: &Switch) {
     }
 }
 
-/// Reports the event that a port is attached.
+/// Reports an attached port to subscribers of events, and to traces that wait for it.
 pub fn tell_attached(d: &mut Daemon, full: &str) {
     d.looks.forget(full);
     let Some(record) = d.ports.get(full) else { return };

@@ -37,7 +37,7 @@ pub fn own_name(port: &str) -> String {
 pub struct PersistentPorts(BTreeMap<String, PersistentPort>);
 
 impl PersistentPorts {
-    /// Returns the port of that name without a switch.
+    /// Returns a persistent port by its name without a switch.
     pub fn get(&self, port: &str) -> Option<&PersistentPort> {
         self.0.get(port)
     }

@@ -102,7 +102,7 @@ pub struct PortRings {
     pub hdr_len: HdrLen,
     /// Doorbells of the tx rings, then of the rx rings.
     pub bells: Vec<RingDoorbells>,
-    /// For each tx ring, what its record keeps: kick counts, and access to its indices.
+    /// Statistics of each tx ring.
     pub tx: Vec<TxStats>,
     /// The switch's end of each rx ring.
     pub rx: Vec<Arc<RingEgress>>,
@@ -110,7 +110,7 @@ pub struct PortRings {
     pub fault: Fault,
 }
 
-/// The part of a tx ring's state that the port's record keeps when a worker gets the ingress.
+/// Statistics of a tx ring, which stay with the port when a worker gets the ring's ingress.
 pub struct TxStats {
     /// Counts of kicks to the application.
     pub kicks: Arc<KickCounts>,

@@ -63,7 +63,7 @@ pub(super) struct WorkerLoop {
     dropping: Sender<(WorkerTask, SyncSender<()>)>,
 }
 
-/// Records the running task while it runs, in case it panics.
+/// Guard of the running task. A panic drops the guard, which records the task's index.
 struct RunningTask<'a>(&'a mut Option<usize>, usize);
 
 impl Drop for RunningTask<'_> {

@@ -99,7 +99,7 @@ impl ContinuedState {
         let done = waiter.during(|| self.add_one(d, item, Some(&waiter)));
         match done {
             Err(why) if waiter.was_late() => {
-                tracing::error!(key, %why, "lost an item: the memory of its user blocks any access");
+                tracing::error!(key, %why, "gave up a part of the saved state: its user's memory blocks the daemon");
                 Ok(())
             }
             done => done.map_err(failed),
@@ -169,7 +169,7 @@ impl ContinuedState {
         last.sort_by_key(Item::rank);
         for item in last {
             if let Err(why) = self.add_now(d, item) {
-                tracing::error!(why, "cannot restore an item");
+                tracing::error!(why, "cannot restore a part of the saved state");
             }
         }
         // The restored ports hold the memory by now.
@@ -181,7 +181,7 @@ impl ContinuedState {
         let until = Instant::now() + TAKEN_BACK;
         for item in self.anew {
             if let Err(why) = attach_patiently(d, &item, until) {
-                tracing::error!(port = item.name, %why, "lost a port");
+                tracing::error!(port = item.name, %why, "cannot restore a port; it is removed");
             }
         }
         for (name, counts) in &self.counters.ports {
@@ -293,7 +293,7 @@ fn client(d: &mut Daemon, item: ClientItem) -> Option<ContinuedClient> {
         ConnectionItem::Attach { holds: None } => ConnectionState::Attach(None),
         ConnectionItem::Attach { holds: Some((hold, note)) } => {
             let held = AttachHold::continued(d, hold, note, caller);
-            let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "lost a program's port");
+            let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "cannot restore a program's port; it is closed");
             ConnectionState::Attach(Some(held.inspect_err(lost).ok()?))
         }
     };

@@ -118,7 +118,7 @@ pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<
             store.forget_found(&key);
         }
         if let Err(why) = lost {
-            tracing::error!(why, "cannot restore an item");
+            tracing::error!(why, "cannot restore a part of the saved state");
         }
     }
     continued.complete(d);

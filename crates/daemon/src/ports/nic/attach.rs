@@ -175,7 +175,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     }
     let nic = d.interfaces.nic(ifname)?;
     if is_loopback(ifname) {
-        let text = format!("{ifname} is a loopback: the switch would learn its own ports' addresses behind it");
+        let text = format!("{ifname} is a loopback interface: a switch would learn all addresses behind it");
         return refuse(Errno::INVAL, format!("{text}; attach a TAP for the host"));
     }
     let queues = nic.interface().queues;
@@ -263,7 +263,7 @@ fn attach_stack(d: &mut Daemon, asked: &AdmittedRequest<'_>, nic: &Arc<Nic>) -> 
         );
     }
     let stack = stack::make(&mut d.interfaces, nic, 1, false)?;
-    let open = |e| Refusal::new(e, format!("host rings of {ifname}: {e}"));
+    let open = |e| Refusal::new(e, format!("cannot open the host rings of {ifname}: {e}"));
     let queues = stack_queues(&stack).map_err(open)?;
     let ring = stack.open_ring(0).map_err(open)?;
     let gro = asked.options::<kind::Netmap>()?.gro();

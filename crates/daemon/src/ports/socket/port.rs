@@ -203,7 +203,7 @@ fn continue_line(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     let at = place_of(item)?;
     let state: SocketState = state.read()?;
     let Some(mut known) = d.exchanges.take(&state.exchange) else {
-        return refuse(Errno::INVAL, format!("the port {} with which it came is missing", state.exchange));
+        return refuse(Errno::INVAL, format!("the port {}, which created this one, is missing", state.exchange));
     };
     let full = known.template.at.full();
     let done = restore(d, &mut known, item, &at, state);
@@ -219,7 +219,7 @@ fn restore(
     state: SocketState,
 ) -> Result<(), Refusal> {
     let SocketState { number, line: Some(state), .. } = state else {
-        return refuse(Errno::INVAL, "a line without a state");
+        return refuse(Errno::INVAL, "missing state of the peer's line");
     };
     let (line, queues) = SocketLine::new(&known.template.rules, known.exchange.news())?;
     let line = Rc::new(line);
