@@ -237,7 +237,7 @@ impl DaemonServer {
     fn event(&mut self, id: u64) {
         match id {
             SIGNAL => {
-                tracing::info!("ending on a signal");
+                tracing::info!("shutting down on a signal");
                 self.tell_ending("a signal");
                 self.running = false;
             }
@@ -406,7 +406,7 @@ impl DaemonServer {
             }
         };
         if shutdown {
-            tracing::info!(uid = caller.uid, pid = caller.pid, "ending on a request");
+            tracing::info!(uid = caller.uid, pid = caller.pid, "shutting down on a request");
             self.tell_ending("asked for");
             self.running = false;
             self.is_asked_to_end = true;
@@ -492,7 +492,7 @@ fn serve_control(
         match closing::receive(fd, &mut bytes) {
             Ok((_, strangers)) if !strangers.is_empty() => {
                 let Caller { uid, pid, .. } = rpc.caller;
-                tracing::warn!(uid, pid, "closed a connection: the control socket takes no descriptors");
+                tracing::warn!(uid, pid, "closed a connection: a client sent descriptors, which the control socket does not accept");
                 strangers.into_iter().for_each(|stranger| closing::close(stranger, uid));
                 return false;
             }

@@ -71,7 +71,8 @@ pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInf
     Some(multicast::groups(d, switch, name))
 }
 
-/// Lists the ports that the caller may see, or those of them on one switch, without rings. Pipes are on no switch.
+/// Lists the ports that the caller may see, without their rings. With `switch`, lists only ports on that switch, and no
+/// pipes.
 pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortInfo> {
     let on = |r: &DaemonPort| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
     let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();

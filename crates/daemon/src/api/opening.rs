@@ -161,7 +161,7 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result
     let is_device = MessageKind::of(bytes.get(..got).unwrap_or(&[])) == MessageKind::Bring;
     if fds.len() > 1 + if is_device { MAX_BROUGHT } else { 1 } {
         let Caller { uid, pid, .. } = caller;
-        tracing::warn!(uid, pid, "closed a connection: {} descriptors came with one message", fds.len());
+        tracing::warn!(uid, pid, "closed a connection: too many descriptors in one message ({})", fds.len());
         fds.into_iter().for_each(|stranger| closing::close(stranger, uid));
         return Err(Errno::PROTO);
     }

@@ -104,7 +104,7 @@ fn lost(kind: &str, mut options: Value, play: &mut Play<'_>) {
             let (still, notes) = told();
             assert_eq!(still, policies);
             assert!(notes.contains(&format!("waits for a virtual machine; connections: {i}")), "{notes}");
-            assert!(notes.contains("the last one was disconnected: the daemon was killed"), "{notes}");
+            assert!(notes.contains("the last virtual machine was disconnected: the daemon was killed"), "{notes}");
             Again::default().burst(1, a, b, i * BURST);
         });
     }

@@ -168,7 +168,7 @@ fn take_back(d: &mut Daemon, done: Vec<UndoStep>) -> RemainingDifferences {
             }
             UndoStep::Put(config) => {
                 if let Err(why) = settings::put(d, *config) {
-                    left.different.push(format!("the settings are the new ones ({why})"));
+                    left.different.push(format!("the daemon keeps the new settings ({why})"));
                 }
             }
             UndoStep::Attach(full, declared, owner) => match attach(d, &declared, owner, true) {

@@ -91,10 +91,10 @@ fn has_room(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
         let count = ports.entry(port.params.switch.clone()).or_default();
         *count += 1;
         if *count > MAX_PORTS {
-            return fault(format!("switch {} would have more than {MAX_PORTS} ports, the limit", port.params.switch));
+            return fault(format!("switch {} would have more than {MAX_PORTS} ports (the limit)", port.params.switch));
         }
         if ports.len() > MAX_SWITCHES {
-            return fault(format!("there would be more than {MAX_SWITCHES} switches, the limit"));
+            return fault(format!("there would be more than {MAX_SWITCHES} switches (the limit)"));
         }
     }
     Ok(())

@@ -293,7 +293,7 @@ fn client(d: &mut Daemon, item: ClientItem) -> Option<ContinuedClient> {
         ConnectionItem::Attach { holds: None } => ConnectionState::Attach(None),
         ConnectionItem::Attach { holds: Some((hold, note)) } => {
             let held = AttachHold::continued(d, hold, note, caller);
-            let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "cannot restore a program's port; it is closed");
+            let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "cannot restore a program's port");
             ConnectionState::Attach(Some(held.inspect_err(lost).ok()?))
         }
     };

@@ -105,7 +105,7 @@ pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<
     let parked =
         std::iter::repeat_with(|| d.workers.park().ok()).find(|parked| parked.is_some() || begun.elapsed() > STARTING);
     let Some(parked) = parked.flatten() else {
-        tracing::error!("the workers do not start; nothing is restored");
+        tracing::error!("the workers did not start in time; nothing is restored");
         return Vec::new();
     };
     let mut continued = ContinuedState::after_a_kill();

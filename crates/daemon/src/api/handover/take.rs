@@ -70,7 +70,7 @@ impl Predecessor {
     pub fn take(self, d: &mut Daemon) -> Result<PredecessorState, String> {
         let fd = self.0;
         rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).map_err(|e| e.to_string())?;
-        let parked = d.workers.park().map_err(|_| "the workers do not start")?;
+        let parked = d.workers.park().map_err(|_| "the workers did not start in time")?;
         match receive_all(&fd, d) {
             Ok((continued, ((sockets, output), kept))) => {
                 Ok(PredecessorState { predecessor: fd, parked, continued, sockets, output, kept })

@@ -38,7 +38,7 @@ pub(super) fn hdr_set(d: &mut Daemon, name: &str, body: &NetmapBody) -> Result<(
     if !find(d, name)?.behind.set_header(len) {
         return refuse(
             Errno::OPNOTSUPP,
-            format!("cannot set the header of {name}: expected a VALE port that a program opens"),
+            format!("cannot set the header of {name}: expected a VALE port that programs can open"),
         );
     }
     Ok(())
@@ -188,7 +188,7 @@ pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bo
     if on && (!(single || multi) || count >= cpus || last > cpus) {
         return refuse(
             Errno::INVAL,
-            format!("invalid polling mode {mode} on {count} CPUs from {first}: there are {cpus} CPUs"),
+            format!("invalid polling mode {mode} on {count} CPUs from CPU {first}: there are {cpus} CPUs"),
         );
     }
     record.polled = on;
