@@ -181,7 +181,7 @@ settings! {
         trusted_hypervisors: Vec<String> = "none", OptionShape::Texts, NewPorts;
     }
     and {
-        /// Owner and mode of the sockets, which determine who may connect.
+        /// Owner, group and mode of the sockets, which determine who may connect.
         sockets: SocketAccess,
         /// Settings of all switches.
         switch: SwitchConfig,

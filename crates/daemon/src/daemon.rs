@@ -270,7 +270,7 @@ pub trait PortBackend: Any {
         self.peers().is_none_or(|peers| peers.connected)
     }
 
-    /// Returns a ring with its indices, for ports whose rings programs do not open.
+    /// Returns access to a netmap ring's indices, for kinds whose rings are opened by a guest instead of by programs.
     fn ring_side(&self, _dir: Direction, _ring: usize) -> Option<RingSide> {
         None
     }

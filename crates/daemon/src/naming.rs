@@ -77,7 +77,8 @@ fn exists(d: &Daemon, name: &PortName) -> bool {
     }
 }
 
-/// Whether the kernel has an interface of that name, or the virtual machine a ptnet device.
+/// Whether an interface of that name exists: one of the kernel, or a ptnet device of the virtual machine that the
+/// daemon runs in.
 pub fn is_interface(name: &str) -> bool {
     Interface::find(name).is_ok() || device_of(name).is_some()
 }

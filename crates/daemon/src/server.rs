@@ -105,7 +105,7 @@ pub struct DaemonServer {
     reserve: Option<OwnedFd>,
     /// Time at which accepting resumes.
     paused: Option<Instant>,
-    /// `None` if the service manager has no watchdog.
+    /// The service manager's watchdog, if it has one for this process.
     watchdog: Option<Watchdog>,
     /// Cleared when the daemon is to end.
     running: bool,
@@ -432,7 +432,7 @@ impl DaemonServer {
         true
     }
 
-    /// Notifies connections that have requested one notification of the next change in a tunnel.
+    /// Notifies connections of changes in tunnels that they watch. Each request to watch yields one notification.
     fn tell_watchers(&mut self) {
         self.daemon.tunnels.news().drain();
         for (id, text) in ports::due(&mut self.daemon) {
@@ -492,7 +492,7 @@ fn serve_control(
         match closing::receive(fd, &mut bytes) {
             Ok((_, strangers)) if !strangers.is_empty() => {
                 let Caller { uid, pid, .. } = rpc.caller;
-                tracing::warn!(uid, pid, "closed a connection: a client sent descriptors, which the control socket does not accept");
+                tracing::warn!(uid, pid, "closed a connection: the control socket does not accept descriptors");
                 strangers.into_iter().for_each(|stranger| closing::close(stranger, uid));
                 return false;
             }

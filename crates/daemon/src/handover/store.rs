@@ -174,8 +174,8 @@ impl Store {
         self.next
     }
 
-    /// Reads an earlier daemon's items from the service manager's descriptors. They stay in the store until the first
-    /// save.
+    /// Reads an earlier daemon's items from the descriptors that the service manager has passed. The items stay in the
+    /// manager's store until the first save.
     pub fn found(kept: &mut StoredDescriptors) -> (Store, Vec<Item>) {
         let mut store = Store::default();
         let mut complete = BTreeMap::new();

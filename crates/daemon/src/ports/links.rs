@@ -50,7 +50,7 @@ pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     [of(policies.link_in.as_deref(), Vec::new()), of(policies.link_out.as_deref(), rates)]
 }
 
-/// New links of a port, whose delivering tasks are not placed yet.
+/// New links of a port. The tasks that deliver frames from them have no worker yet.
 #[derive(Default)]
 pub struct NewLinks([Option<NewLink>; 2]);
 
@@ -67,7 +67,7 @@ fn threads(d: &Daemon, rings: usize) -> [usize; 2] {
     [workers.min((2 * rings).saturating_sub(1)), workers]
 }
 
-/// Creates a link. Frames without delay go directly to `to`.
+/// Creates a link to the egresses `to`, to which frames without delay are delivered directly.
 fn make(
     settings: LinkSettings,
     threads: usize,
@@ -125,7 +125,7 @@ impl NewLinks {
         }
     }
 
-    /// Places the delivering tasks on workers.
+    /// Places the tasks that deliver frames from the links on workers.
     pub fn place(
         &mut self,
         d: &mut Daemon,

@@ -247,8 +247,8 @@ pub fn open(
     opened
 }
 
-/// Gives a program rings of an existing port. `max_offset` is the agreed maximum, if the port was created for this
-/// program.
+/// Binds a program to rings of an existing port. `max_offset` is the maximum offset in effect, if the port was created
+/// for this program.
 pub fn bind(
     d: &mut Daemon,
     full: &str,

@@ -174,23 +174,23 @@ pub fn tell_attached(d: &mut Daemon, full: &str) {
     tell_made(d, full, owner, kind);
 }
 
-/// Reports the event that a program has created a port.
+/// Reports to subscribers that a program has created a port.
 pub fn tell_made(d: &mut Daemon, full: &str, owner: Caller, kind: PortKind) {
     d.events.tell(NewEvent::to(EventName::PortAttached, owner.uid).at(full).by(owner).with("kind", kind));
 }
 
-/// Reports the event that a port is detached.
+/// Reports to subscribers that a port has been detached.
 pub fn tell_detached(d: &mut Daemon, full: &str, uid: u32, why: &str) {
     d.looks.forget(full);
     d.events.tell(NewEvent::to(EventName::PortDetached, uid).at(full).why(why));
 }
 
-/// Reports the event that a program has opened an idle port.
+/// Reports to subscribers that a program has opened a port that was open in no program.
 pub fn tell_open(d: &mut Daemon, full: &str, uid: u32, caller: Caller) {
     d.events.tell(NewEvent::to(EventName::PortOpen, uid).at(full).by(caller));
 }
 
-/// Reports the event that no program has a port open any more.
+/// Reports to subscribers that no program has a port open any more.
 pub fn tell_idle(d: &mut Daemon, full: &str, uid: u32) {
     d.events.tell(NewEvent::to(EventName::PortIdle, uid).at(full));
 }

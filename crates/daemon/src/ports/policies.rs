@@ -193,7 +193,7 @@ pub fn put_mtu(d: &mut Daemon, full: &str, mtu: Option<u32>) -> Result<(), Refus
     Ok(())
 }
 
-/// Reports the event that a caller or the configuration has changed a port's policies.
+/// Reports to subscribers that a caller or the configuration has changed a port's policies.
 pub fn tell(d: &mut Daemon, full: &str, by: Option<Caller>, set: &Map<String, JsonValue>) {
     let uid = d.ports.get(full).map_or(0, |record| record.owner.uid);
     let changed = NewEvent::to(EventName::PortPolicies, uid).at(full).with("set", set);

@@ -37,7 +37,7 @@ impl Holders {
         self.0.iter().map(|h| (h.client, h.shares)).collect()
     }
 
-    /// Creates holders from a list of [`Holders::list`].
+    /// Creates holders from a result of [`Holders::list`].
     pub fn from_list(list: Vec<(u64, bool)>) -> Holders {
         Holders(list.into_iter().map(|(client, shares)| Holder { client, shares }).collect())
     }

@@ -1,8 +1,8 @@
 //! Moves of tasks between workers: one worker gives a task away with all that the task holds, another takes it.
 //!
 //! Frames keep their order because a task is in one place at a time: in the list of one worker, or among the pending
-//! commands of the other. The daemon's commands keep theirs because the daemon sends none for the task before the first
-//! worker has answered.
+//! commands of the other. The daemon's commands for the task keep their order because the daemon sends no further
+//! command before the first worker has answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -52,7 +52,7 @@ pub(super) struct WorkerLoop {
     pub(super) needs_epoll: bool,
     /// Whether any task keeps the worker awake.
     pub(super) awake: bool,
-    /// Number of consecutive naps without work.
+    /// Number of consecutive timed sleeps after which no work was found.
     pub(super) naps: u32,
     pub(super) clock: WorkerClock,
     /// Determines how long the worker polls before it sleeps.

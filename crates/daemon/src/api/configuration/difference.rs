@@ -101,8 +101,8 @@ fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result
     Ok(if is_adjustable(&old, &port.params) { PortStep::Adjust(port, old) } else { PortStep::Reattach(port, old) })
 }
 
-/// Whether all changed options of an attached port can be set: policies, `lossless`, and those that its kind can
-/// change.
+/// Whether all changed options can be set while the port stays attached: policies, `lossless`, and those that the
+/// port's kind can change.
 fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
     let mut as_new = old.options.clone();
     let wanted = &new.options;

@@ -60,7 +60,7 @@ impl WantedRings {
                 (TX_RINGS + i..TX_RINGS + i + 1, n + i..n + i + 1)
             }
             RingsSpec::OneHost(i) => {
-                return refuse(Errno::INVAL, format!("no host ring {}: the port has {}, numbered from 0", i.get(), parent.host));
+                return refuse(Errno::INVAL, format!("no host ring {}: the port has only {}", i.get(), parent.host));
             }
             RingsSpec::AllHost => (TX_RINGS..TX_RINGS + parent.host, n..n + parent.host),
             RingsSpec::NicAndHost => (0..TX_RINGS + parent.host, 0..n + parent.host),
