@@ -441,8 +441,8 @@ pub fn is_free(d: &Daemon, at: &SwitchPort) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses reserved names for a new port: the name of a persistent port that is not attached there, and, for a netmap
-/// program, the name of an interface.
+/// Refuses reserved names for a new port: the name of a persistent port that is not attached to this switch, and, for a
+/// netmap program, the name of an interface.
 ///
 /// # Errors
 /// [`Refusal`] with `EINVAL` if the name is reserved.

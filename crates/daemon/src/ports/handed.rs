@@ -1,4 +1,4 @@
-//! Handed queues. An untrusted user's memory can block the thread that delivers frames there, so only that user's own
+//! Handed queues. An untrusted user's memory can block a thread that delivers frames to it, so only that user's own
 //! worker does ([`netvale_port::domain`]). Other workers put the frames into a handed queue, from which a task of that
 //! worker takes and delivers them.
 

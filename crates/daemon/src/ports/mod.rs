@@ -153,7 +153,7 @@ pub fn lasting_name(d: &Daemon, full: &str, record: &DaemonPort) -> Option<Strin
     joined.or_else(|| d.persistent.at(full)).map(str::to_owned)
 }
 
-/// Restores a persistent port's membership of its second switch, with its policies there.
+/// Restores the port that joins a persistent port to its second switch, with its policies on that switch.
 ///
 /// # Errors
 /// [`Refusal`] if the port or the switch does not exist.

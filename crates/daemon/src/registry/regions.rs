@@ -71,7 +71,7 @@ pub struct Regions {
     faults: Arc<OwnedFd>,
     /// Number and owner of each region freed since the last call of [`Regions::take_touched`].
     gone: BTreeSet<(u32, u32)>,
-    /// For each region, the number of programs that have rings there that are connected to nothing.
+    /// For each region, the number of programs whose rings in it are connected to nothing (netmap's `NR_REG_NULL`).
     bare: BTreeMap<u32, u32>,
     /// Threads that access the regions of untrusted users, by user.
     touchers: BTreeMap<u32, Weak<Toucher>>,
@@ -80,7 +80,7 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Creates an empty registry; `faults` reports damage to regions.
+    /// Creates an empty registry. `faults` is the eventfd that is signalled when a region is damaged.
     pub fn new(faults: Arc<OwnedFd>) -> Regions {
         Regions {
             entries: Vec::new(),

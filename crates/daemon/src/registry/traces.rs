@@ -80,7 +80,7 @@ impl TraceSession {
         if follows && !self.is_of(new.switch) {
             // The former switch may have had the same name.
             self.leave();
-            // Unread records of the former switch's ports keep their names.
+            // Records of the former switch that are still unread keep the names of their ports.
             self.end_names(|_| true);
             self.switch = Some(Arc::clone(new.switch));
         }

@@ -79,7 +79,7 @@ pub struct NicPort {
     pub(crate) mem_id: u32,
     /// Doorbells of the bound host rings, by direction (true: rx) and the ring's number in the port.
     pub(crate) bells: BTreeMap<(bool, u32), RingDoorbells>,
-    /// The fault of the program.
+    /// Fault of the program: the reason, if any, why it must lose the rings.
     pub(crate) fault: Fault,
     pub(crate) tx: Range<u32>,
     pub(crate) rx: Range<u32>,

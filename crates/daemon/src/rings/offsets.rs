@@ -190,8 +190,8 @@ pub(crate) fn are_left(local: &LocalRings) -> bool {
     local.is_unheld() && mem.rx.iter().chain(&mem.tx).any(|s| s.offsets.rule().is_some())
 }
 
-/// Resets a persistent port after its last program has closed it: removes the offsets, and frames at offsets. Sent
-/// frames have been forwarded by then.
+/// Resets a persistent port after its last program has closed it: removes the offsets, and frames at offsets. The
+/// caller has already forwarded the frames that the program sent.
 pub(crate) fn end(workers: &[&Worker], local: &LocalRings) {
     let mem = &local.rings.mem;
     // A worker's missing answer is ignored: no program is there to get the error, and the next program sets its own

@@ -106,7 +106,7 @@ pub struct PortRings {
     pub tx: Vec<TxStats>,
     /// The switch's end of each rx ring.
     pub rx: Vec<Arc<RingEgress>>,
-    /// The fault of the programs that hold the rings.
+    /// Fault of the programs that hold the rings: the reason, if any, why they must lose the port.
     pub fault: Fault,
 }
 

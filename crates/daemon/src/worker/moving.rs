@@ -67,7 +67,7 @@ impl WorkerLoop {
             return false;
         }
         let entry = self.take_out(at);
-        // The other worker checks for pending work.
+        // Marked as ready, so that the other worker polls the task once: work may be pending.
         to.send(WorkerCommand::Add(TaskEntry { ready: true, held: false, broken: None, ..entry }));
         true
     }

@@ -52,7 +52,7 @@ impl PauseState {
         PauseState(Rc::downgrade(&parked.paused))
     }
 
-    /// Adds a new worker without tasks to the pause.
+    /// Makes a new worker, which has no tasks yet, join the pause.
     pub fn include(&self, worker: &Worker) {
         if let Some(others) = self.0.upgrade() {
             others.borrow_mut().push(pause(worker));

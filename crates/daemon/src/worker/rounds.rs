@@ -299,7 +299,7 @@ impl WorkerLoop {
                     PassResult::Held | PassResult::Idle => break,
                 }
             }
-            // The ring may hold frames by now.
+            // Further frames may have arrived, so the next round polls the ingress.
             entry.ready = true;
         });
     }

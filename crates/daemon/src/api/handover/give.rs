@@ -32,7 +32,7 @@ pub type ItemSink<'a> = &'a mut dyn FnMut(Item) -> std::io::Result<()>;
 /// Results of a hand-over, besides its items.
 #[derive(Default)]
 pub struct HandoverResult {
-    /// Guards that keep port threads paused, in addition to the workers, until they are dropped.
+    /// Guards that keep the ports' own threads paused until the guards are dropped. The workers are paused separately.
     pub paused: Vec<Box<dyn Any>>,
     /// Ports that cannot be handed over.
     pub others: Vec<String>,

@@ -97,9 +97,9 @@ pub fn counters(d: &Daemon) -> Option<CountersItem> {
     is_any.then_some(CountersItem { ports, host_rings, switches })
 }
 
-/// Restores the items that an earlier daemon left in the store. An item that cannot be restored is removed there, to
-/// free its resources (a queue of an interface), and then attached anew or lost, which is logged. Returns the restored
-/// connections.
+/// Restores the items that an earlier daemon left in the store. An item that cannot be restored is removed from the
+/// store, which frees its resources (e.g. a queue of an interface). Its port is then attached anew, or lost; this is
+/// logged. Returns the restored connections.
 pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<ContinuedClient> {
     let begun = Instant::now();
     let parked =

@@ -70,7 +70,7 @@ fn watch_device(
     Ok(on)
 }
 
-/// Makes the pipe's ends copy: when one end sends, or when the other one releases received slots.
+/// Makes the programs at a pipe's ends copy frames: the sender when it sends, or the receiver when it releases slots.
 fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &WatchRecord) -> Result<(), Refusal> {
     let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let region = Arc::clone(pipe.end(end).region());

@@ -54,7 +54,7 @@ fn serve_one(d: &mut Daemon, known: &mut KnownExchange, now: Instant) -> bool {
     has_changed
 }
 
-/// Disconnects peers that have left or broken a rule. Returns whether there were any.
+/// Disconnects peers that have left or broken a rule. Returns whether it has disconnected any.
 fn end_peers(known: &mut KnownExchange, now: Instant) -> bool {
     let KnownExchange { exchange, template } = known;
     let over = |(number, line): (&u16, &Rc<SocketLine>)| Some((*number, Rc::clone(line), exchange.over(line)?));
