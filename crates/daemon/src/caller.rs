@@ -1,6 +1,6 @@
 //! The caller of a request.
 
-/// A connection, with the credentials of its other end as reported by the kernel.
+/// A connection, with the credentials of its peer as reported by the kernel (`SO_PEERCRED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Number of the connection.
@@ -20,7 +20,7 @@ impl Caller {
     }
 }
 
-/// Whether the user is root or the daemon's own.
+/// Whether the user is root or the user that the daemon runs as.
 pub fn is_trusted_user(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

@@ -1,5 +1,5 @@
 //! The configuration: a TOML file and the command line, parsed into valid values. One row of a table defines a setting:
-//! its key, field, shape and flag.
+//! its key, its field, its shape (type and range), and its command-line flag.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -181,7 +181,7 @@ settings! {
         trusted_hypervisors: Vec<String> = "none", OptionShape::Texts, NewPorts;
     }
     and {
-        /// Who may connect.
+        /// Owner, group and mode of the sockets, which determine who may connect.
         sockets: SocketAccess,
         /// Settings of all switches.
         switch: SwitchConfig,
@@ -316,13 +316,13 @@ pub enum ConfigError {
         /// The error, with its line.
         source: Box<toml::de::Error>,
     },
-    /// Invalid arguments of command-line flags.
+    /// The argument of a command-line flag is invalid.
     #[error("{0}")]
     Words(String),
 }
 
 impl ConfigFile {
-    /// Completes the file's configuration: fills in defaults that depend on the machine or on other settings.
+    /// Completes the file's configuration with the defaults that depend on the machine or on other settings.
     pub fn into_config(self) -> Config {
         let ConfigFile(mut config) = self;
         if config.run_dir.as_os_str().is_empty() {
@@ -344,7 +344,7 @@ impl ConfigFile {
 }
 
 impl Config {
-    /// Returns when idle workers go to sleep.
+    /// Returns how long idle workers poll before they sleep.
     #[must_use]
     pub fn polling(&self) -> Polling {
         if self.poll_always { Polling::Always } else { Polling::Spin(Duration::from_micros(self.spin_us)) }

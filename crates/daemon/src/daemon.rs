@@ -1,4 +1,4 @@
-//! The daemon's state: its registries, and the interface of a port's backend.
+//! The daemon's state: its registries, and [`PortBackend`], the trait that each kind of port implements.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub struct Daemon {
     pub guests: Guests,
     /// For each monitor, the port that it watches.
     pub watches: Watches,
-    /// Mirrors: copies for monitors of frames that bypass the daemon.
+    /// Rings with copies, for monitors, of frames that bypass the daemon.
     pub(crate) mirrors: Mirrors,
     /// Stall detection of the main thread, which serves all requests.
     pub watched: Arc<WatchedThread>,
@@ -86,17 +86,17 @@ pub struct Daemon {
     pub(crate) evictions: Evictions,
     /// Subscribers to events.
     pub events: Subscriptions,
-    /// Last polled state of ports, for events about changes.
+    /// State of ports at the last poll, with which the next poll is compared to report changes as events.
     pub looks: Looks,
     /// Capture files being written.
     pub(crate) captures: Captures,
     /// Memory of removed ports that is not yet returned to the kernel.
     pub(crate) freed: FreedMemory,
-    /// In a successor, guards that keep restored port threads paused until it takes over.
+    /// In a successor, guards that keep the threads of restored ports paused until the successor takes over.
     pub(crate) held: Vec<Box<dyn Any>>,
-    /// Doorbell that port threads ring when state changes that the service manager keeps.
+    /// Doorbell that port threads ring after a change of state that is saved with the service manager.
     pub(crate) news: Arc<Doorbell>,
-    /// Connection of the successor that awaits the hand-over.
+    /// Number of the connection on which a successor awaits the hand-over.
     pub(crate) successor: Option<u64>,
     /// Changes not yet saved with the service manager.
     pub(crate) changes: UnsavedChanges,
@@ -175,7 +175,7 @@ impl Daemon {
     }
 }
 
-/// Connection state of a port that serves one peer at a time.
+/// Connection state of a port that serves one peer at a time, e.g. the driver of one virtual machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortPeers {
     /// Whether a peer is connected.
@@ -196,7 +196,7 @@ impl<D> From<service::ServiceState<D>> for PortPeers {
 /// A port of the daemon.
 pub type DaemonPort = PortRecord<dyn PortBackend>;
 
-/// Kick counts of one ring: sent, suppressed because the peer asked for none, received.
+/// Kick counts of one ring: kicks sent; kicks suppressed because the peer had not armed `need_kick`; kicks received.
 pub type Kicks = (u64, u64, u64);
 
 /// The backend of a port. Each kind implements this trait in its file in `ports/`. The default methods are for kinds to
@@ -222,7 +222,8 @@ pub trait PortBackend: Any {
     /// table; `id` and `full` identify the port.
     fn add_addresses(&self, _switch: &Switch, _id: PortId, _full: &str, _entries: &mut Vec<TableEntry>) {}
 
-    /// Returns the memory that one peer takes, in bytes, without regions of the registry.
+    /// Returns the memory of the port in bytes, which counts towards its owner's quota. Regions of the registry are
+    /// counted separately.
     fn memory(&self) -> u64 {
         0
     }
@@ -232,8 +233,8 @@ pub trait PortBackend: Any {
         Vec::new()
     }
 
-    /// Polls the state of the device behind the port, for kinds without a notification. Returns the reason if the
-    /// device is gone.
+    /// Polls the state of the device behind the port, for kinds that are not notified of changes. Returns the reason if
+    /// the device is gone.
     fn look(&self) -> Option<String> {
         None
     }
@@ -264,12 +265,12 @@ pub trait PortBackend: Any {
         None
     }
 
-    /// Whether the port can receive frames: not while it has no peer, or its interface is known to be down.
+    /// Whether the port can receive frames. It cannot while it has no peer, or while its interface is known to be down.
     fn may_be_received(&self) -> bool {
         self.peers().is_none_or(|peers| peers.connected)
     }
 
-    /// Returns a ring with its indices, for ports whose rings programs do not open.
+    /// Returns access to a netmap ring's indices, for kinds whose rings are opened by a guest instead of by programs.
     fn ring_side(&self, _dir: Direction, _ring: usize) -> Option<RingSide> {
         None
     }
@@ -358,8 +359,9 @@ impl DaemonPort {
         self.behind.programs().is_some_and(LocalRings::is_unheld)
     }
 
-    /// Returns the length in bytes of the virtio-net header before each frame. Monitors see a device's frames whole,
-    /// with their pending offloads.
+    /// Returns the length in bytes of the virtio-net header before each frame in the port's netmap rings; 0 without
+    /// such rings. A monitor of a device's port therefore gets frames with pending offloads, but without the header
+    /// that describes them.
     pub fn hdr_len(&self) -> u32 {
         self.rings().map_or(0, |rings| rings.hdr_len.get())
     }

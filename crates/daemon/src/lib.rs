@@ -91,7 +91,7 @@ pub enum StartError {
          at least {priority}"
     )]
     RealTime {
-        /// The configured priority.
+        /// The real-time priority in the configuration.
         priority: u8,
         /// The kernel's error.
         source: std::io::Error,
@@ -113,7 +113,7 @@ const ENDING_LIMIT: Duration = Duration::from_secs(5);
 /// Runs the daemon in the foreground until SIGTERM, SIGINT or a `shutdown` request, or until a successor takes over.
 ///
 /// # Errors
-/// [`StartError`] if the daemon cannot start. A daemon that serves does not fail.
+/// [`StartError`] if the daemon cannot start. Once it serves requests, it does not fail.
 pub fn run(config: Config) -> Result<(), StartError> {
     system::freed::keep_limits();
     let dir = config.run_dir.clone();
@@ -121,7 +121,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let place = StartPlace::take(&config, &dir)?;
     let signals = signals(&config)?;
     raise_limits();
-    // The sandbox would refuse both. Threads started later inherit the scheduler slice.
+    // The sandbox would refuse the system calls of both. Threads started later inherit the scheduler slice.
     netvale_mem::spin::has_company();
     netvale_mem::slice::shorten();
     let real_time = realtime::RealTime::begin(config.rt_priority)
@@ -129,7 +129,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     if let Some(user) = user {
         become_user(user, &config, &place)?;
     }
-    // An error here recurs at the first notification, which reports it.
+    // An error is ignored here, because it recurs at the first notification and is reported then.
     let _ = manager::meet();
     let mut kept = keep::found();
     let place = place.listen(&mut kept, &config)?;
@@ -221,7 +221,7 @@ fn end(own: &[PathBuf], mut captures: Captures) {
     }
 }
 
-/// How the daemon gets its run directory: by a new lock, or from a predecessor.
+/// How the daemon gets its run directory: it locks the directory, or takes it over from a predecessor.
 enum StartPlace {
     Fresh(OwnedFd),
     Successor(Predecessor),

@@ -1,4 +1,5 @@
-//! Resolution of names before permissions are checked: aliases of switches, and names that end like a ring number.
+//! Resolution of names before permissions are checked: aliases of switches, and names whose end can be read as a ring
+//! number.
 
 use netvale_afxdp::iface::Interface;
 use netvale_control::Request;
@@ -32,7 +33,7 @@ pub fn port_meant(d: &Daemon, name: &str) -> String {
     let Some((switch, port)) = name.split_once(':') else { return name.to_owned() };
     match PortName::parse(name) {
         Ok(parsed) => name_meant(d, parsed).to_string(),
-        // Not a port that programs open: a host stack, or a name with rings or flags.
+        // The name is not that of a port that programs open: it is a host stack's, or has rings or flags.
         Err(_) => format!("{}:{port}", switch_meant(d, switch)),
     }
 }
@@ -48,7 +49,8 @@ fn name_meant(d: &Daemon, name: PortName) -> PortName {
     base.and_then(|base| PortName::new(base, name.pipe().cloned())).unwrap_or(name)
 }
 
-/// Returns the port that a program asks to open. Requests of netmap programs mark the end of the name themselves.
+/// Returns the port that a program asks to open. In requests of netmap programs (`FLAG_NETMAP`), quotes already mark
+/// the end of the name.
 ///
 /// # Errors
 /// Fails if the name is malformed.
@@ -75,12 +77,13 @@ fn exists(d: &Daemon, name: &PortName) -> bool {
     }
 }
 
-/// Whether the kernel has an interface of that name, or the virtual machine a ptnet device.
+/// Whether an interface of that name exists: one of the kernel, or a ptnet device of the virtual machine that the
+/// daemon runs in.
 pub fn is_interface(name: &str) -> bool {
     Interface::find(name).is_ok() || device_of(name).is_some()
 }
 
-/// Returns the port to attach.
+/// Resolves whether the digits at the end of an interface's name are a ring number, and returns the port to attach.
 pub fn attached(spec: AttachSpec) -> AttachSpec {
     spec.settled(is_interface)
 }
@@ -110,7 +113,7 @@ pub fn settle(d: &Daemon, request: &mut Request) {
             }
         }
         Request::PortDetach(p) => {
-            // The port's name may already contain the switch's, in either form.
+            // The port's name may already contain the switch's name, as given or resolved.
             let meant = switch_meant(d, &p.switch).to_owned();
             let on = |switch: &str| p.port.strip_prefix(switch)?.strip_prefix(':');
             let bare = on(&p.switch).or_else(|| on(&meant)).unwrap_or(&p.port);

@@ -2,7 +2,8 @@
 //! anything for it.
 //!
 //! Requests on both sockets pass [`admit`]. A region can be named in many ways; code that looks one up for a caller
-//! calls [`may_use_region`]. Missing, busy and impossible ports are refused at their lookup, not here.
+//! calls [`may_use_region`]. Requests for missing, busy or impossible ports are refused when the port is looked up, not
+//! here.
 
 use std::path::Path;
 
@@ -38,7 +39,7 @@ pub enum PermissionRequest<'a> {
     Bring(&'a SwitchPort),
     /// Give a virtual machine a pipe's end or an interface, as a device on the socket of this path.
     Passthrough(&'a Path, &'a PortSpec),
-    /// Take a port off its switch, over the control socket.
+    /// Detach a port from its switch, over the control socket.
     Detach(&'a str),
     /// Change these policies of a port.
     SetPolicies(&'a str, &'a Map<String, Value>),
@@ -122,8 +123,8 @@ pub fn sees(caller: Caller, owner: Option<Owner>) -> bool {
     controls(caller, owner.map_or(0, |owner| owner.uid))
 }
 
-/// Admits a device that the caller sends. No right to the device is needed: the caller could create it without the
-/// daemon.
+/// Admits the attachment of a device whose descriptors the caller sends. The caller needs no right to the device,
+/// because it created the device without the daemon.
 fn bring(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
     may_join(d, &at.switch, caller)?;
     is_free(d, at)?;
@@ -332,7 +333,7 @@ fn hand_over(caller: Caller) -> Result<(), Refusal> {
     refuse(Errno::ACCESS, "only root and the daemon's own user may replace the daemon; run this as one of them")
 }
 
-/// Checks that the caller may have ports on a switch: ports of different users meet on shared switches only.
+/// Checks that the caller may have ports on a switch. Only a shared switch takes ports of several untrusted users.
 ///
 /// # Errors
 /// [`Refusal`]: `EACCES` for another user's switch that is not shared.
@@ -411,7 +412,7 @@ fn attach_named(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refus
     if !d.persistent.contains(&at.port) && Interface::find(&at.port).is_ok() {
         may_take_interface(&d.config, &at.port, caller)?;
     }
-    // A persistent port that is not on a switch moves there; it has already been counted.
+    // A persistent port that is on no switch moves to the switch: its user's quota already counts it.
     if d.persistent.own_place(&at.port).is_none_or(|place| place != own_name(&at.port)) {
         quota::may_have_port(d, caller)?;
     }
@@ -440,8 +441,8 @@ pub fn is_free(d: &Daemon, at: &SwitchPort) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses reserved names for a new port: the name of a persistent port that is not attached there, and, for a netmap
-/// program, the name of an interface.
+/// Refuses reserved names for a new port: the name of a persistent port that is not attached to this switch, and, for a
+/// netmap program, the name of an interface.
 ///
 /// # Errors
 /// [`Refusal`] with `EINVAL` if the name is reserved.
@@ -453,14 +454,15 @@ pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool, caller: Caller
             format!("{port} is an interface; attach it and open {}, or choose another name", own_name(port)),
         );
     }
-    // Another user's port does not reserve its name.
+    // A persistent port reserves its name only against callers who control it.
     if d.persistent.get(port).is_some_and(|known| controls(caller, known.uid)) {
         return refuse(Errno::INVAL, format!("{port} is a persistent port; attach it to the switch first"));
     }
     Ok(())
 }
 
-/// Number of slots that this caller cannot take, because they are reserved for root and the daemon's own user.
+/// Returns how many of the `kept` reserved places the caller cannot take: all, or none for root and the daemon's own
+/// user.
 fn reserved(caller: Caller, kept: usize) -> usize {
     if is_trusted(caller) { 0 } else { kept }
 }

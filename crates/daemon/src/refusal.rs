@@ -17,9 +17,9 @@ pub struct Refusal {
     pub errno: i32,
     /// One line: what is wrong, and what to do.
     pub text: String,
-    /// Whether the request's offsets option caused the refusal.
+    /// Whether the request's offsets option (`NETMAP_REQ_OPT_OFFSETS`) caused the refusal.
     pub offsets_at_fault: bool,
-    /// Whether the program's file for the memory caused the refusal.
+    /// Whether the file that the program provided for its region (`NETMAP_REQ_OPT_EXTMEM`) caused the refusal.
     pub file_at_fault: bool,
 }
 
@@ -40,8 +40,8 @@ impl Refusal {
         Refusal::new(Errno::IO, format!("internal error: {what}; please report it"))
     }
 
-    /// Splits the text into fault and advice. Advice follows a semicolon, or else the last colon; a colon after a mere
-    /// name, or before the kernel's words (which begin with a capital), does not count.
+    /// Splits the text into fault and advice. Advice follows the last semicolon or, without one, the last colon. A
+    /// colon after a single word (a name), or before a capital letter (the kernel's message), does not start advice.
     pub fn parts(&self) -> (&str, Option<&str>) {
         let is_advice = |(what, hint): &(&str, &str)| what.contains(' ') && !hint.starts_with(char::is_uppercase);
         match self.text.rsplit_once("; ").or_else(|| self.text.rsplit_once(": ").filter(is_advice)) {

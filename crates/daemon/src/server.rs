@@ -39,7 +39,7 @@ const MAX_CLIENTS: usize = 1024;
 /// Maximum number of unread answer bytes of one control client.
 const MAX_UNSENT: usize = 4 << 20;
 
-/// Pause in accepting connections when no descriptors are left.
+/// Time for which the daemon accepts no connections after it has run out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// User ID for connections whose user is unknown (the kernel's overflow uid).
@@ -61,7 +61,7 @@ const LINKS: u64 = 9;
 const EXCHANGES: u64 = 10;
 const FIRST_CLIENT: u64 = 16;
 
-/// Descriptors that report signals.
+/// Sockets that become readable on signals.
 pub struct Signals {
     /// Readable on SIGTERM and SIGINT.
     pub end: UnixStream,
@@ -105,11 +105,11 @@ pub struct DaemonServer {
     reserve: Option<OwnedFd>,
     /// Time at which accepting resumes.
     paused: Option<Instant>,
-    /// `None` if the service manager has no watchdog.
+    /// The service manager's watchdog, if it has one for this process.
     watchdog: Option<Watchdog>,
     /// Cleared when the daemon is to end.
     running: bool,
-    /// Whether a request ended the daemon; the service manager then keeps no state.
+    /// Whether the daemon ends because of a request, not of a signal. The service manager then keeps no state.
     is_asked_to_end: bool,
     /// Time of the next check of the counters, and the workers' busy time at the last one.
     counted: (Instant, u64),
@@ -164,7 +164,7 @@ impl DaemonServer {
         })
     }
 
-    /// Saves changes with the service manager from now on.
+    /// Sets the service manager's store, in which changes are saved from now on.
     pub(crate) fn keep_in(&mut self, store: Store) {
         self.daemon.store = Some(store);
     }
@@ -173,7 +173,7 @@ impl DaemonServer {
     /// process continues them.
     pub(crate) fn run(mut self) -> ServerEnd {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
-        // This precedes the removal of the predecessor's items, which hold its counters.
+        // The counters are saved before the predecessor's items, which contain them, are removed from the store.
         self.keep_counters(Instant::now());
         while self.running {
             self.keep();
@@ -237,7 +237,7 @@ impl DaemonServer {
     fn event(&mut self, id: u64) {
         match id {
             SIGNAL => {
-                tracing::info!("ending on a signal");
+                tracing::info!("shutting down on a signal");
                 self.tell_ending("a signal");
                 self.running = false;
             }
@@ -275,7 +275,7 @@ impl DaemonServer {
         self.look_who_receives();
     }
 
-    /// Removes learned addresses behind ports that no longer receive.
+    /// Updates which ports can receive frames. The switch forgets the addresses behind a port that no longer can.
     fn look_who_receives(&mut self) {
         for record in self.daemon.ports.iter_mut() {
             let is_received = record.behind.may_be_received();
@@ -353,7 +353,7 @@ impl DaemonServer {
         self.paused = Some(Instant::now() + PAUSE);
     }
 
-    /// Returns the rest of the pause in accepting, and resumes accepting at its end.
+    /// Returns the rest of the time for which the daemon accepts no connections, and resumes accepting at its end.
     fn pause(&mut self) -> Duration {
         let Some(until) = self.paused else { return Duration::MAX };
         let left = until.saturating_duration_since(Instant::now());
@@ -406,7 +406,7 @@ impl DaemonServer {
             }
         };
         if shutdown {
-            tracing::info!(uid = caller.uid, pid = caller.pid, "ending on a request");
+            tracing::info!(uid = caller.uid, pid = caller.pid, "shutting down on a request");
             self.tell_ending("asked for");
             self.running = false;
             self.is_asked_to_end = true;
@@ -432,7 +432,7 @@ impl DaemonServer {
         true
     }
 
-    /// Notifies connections of a change in a tunnel that they watch, once for each request to watch.
+    /// Notifies connections of changes in tunnels that they watch. Each request to watch yields one notification.
     fn tell_watchers(&mut self) {
         self.daemon.tunnels.news().drain();
         for (id, text) in ports::due(&mut self.daemon) {
@@ -492,7 +492,7 @@ fn serve_control(
         match closing::receive(fd, &mut bytes) {
             Ok((_, strangers)) if !strangers.is_empty() => {
                 let Caller { uid, pid, .. } = rpc.caller;
-                tracing::warn!(uid, pid, "closed a connection: the control socket takes no descriptors");
+                tracing::warn!(uid, pid, "closed a connection: the control socket does not accept descriptors");
                 strangers.into_iter().for_each(|stranger| closing::close(stranger, uid));
                 return false;
             }

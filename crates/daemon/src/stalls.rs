@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Longest operation that is not a stall.
+/// Duration above which an operation counts as a stall.
 pub const LIMIT: Duration = Duration::from_millis(100);
 
-/// Zero of all times here; earlier than any of them.
+/// Origin of the times in this module.
 static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 static ALL: Mutex<Vec<Weak<WatchedThread>>> = Mutex::new(Vec::new());
@@ -25,12 +25,12 @@ pub struct WatchedThread {
     stalls: AtomicU64,
     /// Longest stall since the last report, in nanoseconds.
     longest: AtomicU64,
-    /// Start of the operation that was reported while in progress.
+    /// Start of the last operation that was reported while still in progress.
     reported: AtomicU64,
 }
 
 impl WatchedThread {
-    /// Watches a thread for the lifetime of the value.
+    /// Registers a thread to be watched until the returned value is dropped.
     pub fn new(name: String) -> Arc<WatchedThread> {
         let zero = || AtomicU64::new(0);
         let one = WatchedThread { name, since: zero(), stalls: zero(), longest: zero(), reported: zero() };
@@ -53,7 +53,8 @@ impl WatchedThread {
         }
     }
 
-    /// Marks the thread as idle. Call [`WatchedThread::progress`] first.
+    /// Marks the thread as idle. Call [`WatchedThread::progress`] first, which checks the duration of the operation
+    /// that ends here.
     pub fn rest(&self) {
         self.since.store(0, Ordering::Relaxed);
     }
@@ -64,7 +65,7 @@ impl WatchedThread {
         since != 0 && nanoseconds(now).saturating_sub(since) > limit.as_nanos() as u64
     }
 
-    /// Number of operations over the limit.
+    /// Returns the number of finished operations that took longer than [`LIMIT`].
     pub fn stalls(&self) -> u64 {
         self.stalls.load(Ordering::Relaxed)
     }

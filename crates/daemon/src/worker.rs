@@ -50,7 +50,7 @@ pub enum Polling {
     Always,
 }
 
-/// What happens to drained frames for which the receiver has no room.
+/// What happens to frames for which the receiver has no room while an ingress is drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DrainMode {
     Waits,
@@ -69,22 +69,22 @@ enum WorkerCommand {
     Stop,
 }
 
-/// How a worker spent its time, in nanoseconds, and the size of its load.
+/// How a worker spent its time, and the number of its ingresses.
 #[derive(Debug, Default)]
 pub struct WorkerTimeStats {
-    /// Time spent forwarding.
+    /// Time spent forwarding, in nanoseconds.
     pub busy_ns: AtomicU64,
-    /// Time spent polling without finding work.
+    /// Time spent polling without finding work, in nanoseconds.
     pub polled_ns: AtomicU64,
-    /// Time spent in finished sleeps; [`WorkerTimeStats::slept`] includes the current one.
+    /// Time spent in finished sleeps, in nanoseconds; [`WorkerTimeStats::slept`] also counts the current one.
     pub slept_ns: AtomicU64,
     /// Start of the current sleep, in nanoseconds of an arbitrary clock; 0 while awake.
     asleep_since: AtomicU64,
-    /// Last result of [`WorkerTimeStats::slept`].
+    /// Largest result of [`WorkerTimeStats::slept`] so far, below which later results must not fall.
     told: AtomicU64,
-    /// Part of the time asleep during which frames waited for a receiver that had not run yet.
+    /// Time asleep, in nanoseconds, during which frames waited for a receiver that had not run yet.
     pub waited_ns: AtomicU64,
-    /// Part of the time awake during which another thread had the worker's CPU.
+    /// Time awake, in nanoseconds, during which the worker did not have a CPU.
     pub preempted_ns: AtomicU64,
     /// Number of sleeps.
     pub sleeps: AtomicU64,
@@ -166,7 +166,7 @@ impl Worker {
         self.shared.watched.stalls()
     }
 
-    /// Whether the thread runs and has not hung for longer than `limit`.
+    /// Whether the thread runs, and its current operation has not lasted longer than `limit`.
     pub fn goes_on(&self, now: Instant, limit: Duration) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && !self.shared.watched.hangs(now, limit)
     }
@@ -186,7 +186,7 @@ impl Worker {
         self.domain
     }
 
-    /// Requests that the worker end. It does, unless a peer blocks it.
+    /// Requests that the worker's thread end, without waiting for it. A thread that a peer blocks does not end.
     pub fn stop(&self) {
         self.shared.send(WorkerCommand::Stop);
     }
@@ -201,8 +201,8 @@ impl Worker {
         self.cpu
     }
 
-    /// Adds a task. Returns a counter of the time that the task takes, in nanoseconds. It is an estimate, because
-    /// workers rarely read the clock.
+    /// Adds a task. Returns the counter of the time that the task has taken, in nanoseconds. The time is an estimate,
+    /// because workers rarely read the clock.
     pub fn add(&self, id: TaskId, task: WorkerTask) -> Arc<AtomicU64> {
         let entry = TaskEntry::new(id, task);
         let taken = Arc::clone(&entry.taken);
@@ -211,8 +211,9 @@ impl Worker {
         taken
     }
 
-    /// Removes a task. The receiver gets a message once the task is dropped with all that it owns. A separate thread
-    /// drops it, because that can take long: the kernel closes a TAP only after all CPUs have synchronised.
+    /// Removes a task. The returned channel gets a message once the task and the resources that it owns have been
+    /// dropped. A separate thread drops it, because that can take long: the kernel closes a TAP only after all CPUs
+    /// have synchronised.
     pub fn remove(&self, id: TaskId) -> Receiver<()> {
         self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
         self.answered(|done| WorkerCommand::Remove(id, done))
@@ -223,22 +224,23 @@ impl Worker {
         self.shared.send(WorkerCommand::KeepAwake(id, on));
     }
 
-    /// Changes the source of a task to port `from` of `switch`.
+    /// Makes a forwarding task send from port `from` of `switch`.
     pub fn rehome(&self, id: TaskId, switch: Arc<Switch>, from: PortId) {
         self.shared.send(WorkerCommand::Rehome(id, switch, from));
     }
 
-    /// Gives a new task the frames that waited for room in another process.
+    /// Gives a restored task the frames that waited for a receiver's room in the predecessor.
     pub fn wait_with(&self, id: TaskId, waiting: Vec<WaitingFrames>) {
         self.shared.send(WorkerCommand::WaitWith(id, waiting));
     }
 
-    /// Forwards the frames left in a task's ingress. The receiver gets a message when that is done.
+    /// Forwards the frames left in a task's ingress. The returned channel gets a message when that is done.
     pub fn drain(&self, id: TaskId) -> Receiver<()> {
         self.answered(|done| WorkerCommand::Drain(id, DrainMode::Waits, done))
     }
 
-    /// Like [`Worker::drain`], before the task's removal: frames without room are dropped and counted.
+    /// Like [`Worker::drain`], but drops and counts frames for which the receiver has no room. For use before the
+    /// task's removal.
     pub fn finish(&self, id: TaskId) -> Receiver<()> {
         self.answered(|done| WorkerCommand::Drain(id, DrainMode::Drops, done))
     }

@@ -22,15 +22,15 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::{DeclaredPort, SwitchPort};
 use crate::system::closing::Strangers;
 
-/// Pause between two attempts to attach a port whose resources are in use.
+/// Pause between two attempts to attach a port whose resources, such as a socket, are still in use.
 const PAUSE: Duration = Duration::from_millis(2);
 
 fn bad(e: impl Display) -> Refusal {
     Refusal::new(Errno::INVAL, format!("{e:#}"))
 }
 
-/// Attaches the ports of the configuration, except restored ones. Skips and logs a port that cannot be attached: its
-/// needs may be met later, and the other ports are needed now.
+/// Attaches the ports of the configuration, except restored ones. Logs and skips a port that cannot be attached at
+/// present, so that the others are attached.
 ///
 /// # Errors
 /// Name and refusal of the first port that can never be attached, because the configuration is wrong, or of the first
@@ -48,7 +48,7 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
         if continued.contains_key(&full) {
             tracing::warn!(
                 port = full,
-                "the port keeps its former options, which differ from the configuration; `netvale apply` changes them"
+                "the port keeps its former options; 'netvale apply' sets those of the configuration"
             );
             continue;
         }
@@ -66,7 +66,8 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     Ok(())
 }
 
-/// Whether the port can never be attached. A refusal about files may be temporary, and does not count.
+/// Whether the refusal means that the port can never be attached. A refusal about files may be temporary, and does not
+/// count.
 fn is_mistake(params: &AttachParams, refusal: &Refusal) -> bool {
     let has_files = AttachSpec::parse(&params.port).is_ok_and(|spec| !spec.files().is_empty());
     !has_files && [Errno::INVAL, Errno::OPNOTSUPP].iter().any(|errno| errno.raw_os_error() == refusal.errno)
@@ -80,7 +81,8 @@ pub fn attach(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String
     attach_declared(d, DeclaredPort { params: p.clone(), from_file: false }, caller)
 }
 
-/// Like [`attach`], for a port that may come from the configuration file. Its record keeps its attach parameters.
+/// Like [`attach`], for a port that may come from the configuration file. The port's record keeps `declared`: the
+/// attach parameters, and whether they come from that file.
 ///
 /// # Errors
 /// [`Refusal`] if the caller lacks the right, or the port cannot be created.
@@ -92,8 +94,8 @@ pub fn attach_declared(d: &mut Daemon, declared: DeclaredPort, caller: Caller) -
     Ok(full)
 }
 
-/// Repeats `attempt` until a port's resources are free, or until `until`. The resources of another port stay in use
-/// until the kernel, a thread and the service manager have released them.
+/// Repeats `attempt` until a port's resources are free, or until `until`. The resources of a port just removed stay in
+/// use until the kernel, the port's threads and the service manager have released them.
 ///
 /// # Errors
 /// The error of the last attempt.
@@ -147,7 +149,7 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
     let asked = usize::from(request.queues);
     let came = queues.all().len();
     if asked != came {
-        return Err(bad(format!("expected {asked} queues, as announced, and got {came} descriptors")));
+        return Err(bad(format!("expected descriptors of {asked} TAP queues, found {came}")));
     }
     let at = place(d, p, &spec)?;
     let full = at.full();
@@ -158,8 +160,8 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
     Ok(full)
 }
 
-/// Attaches a port to a switch. Every attachment to a switch passes through here. Kind and options are known; the port
-/// is not created yet.
+/// Checks the caller's permissions, then creates the port and attaches it to a switch. First removes a port of the same
+/// name whose device is gone.
 fn attach_to_switch(
     d: &mut Daemon,
     at: SwitchPort,

@@ -16,7 +16,7 @@ use crate::ports::{self, detach, policies};
 use crate::refusal::Refusal;
 use crate::registry::events::NewEvent;
 
-/// The daemon, as seen by one request of a caller.
+/// The context of a request: the daemon and the caller.
 pub struct Rpc<'a> {
     /// The daemon.
     pub daemon: &'a mut Daemon,
@@ -51,7 +51,7 @@ impl Rpc<'_> {
         }
         let full;
         let what = match &request {
-            // The request is admitted once the port's kind is known.
+            // `attaching` checks the permission, once the port's kind is known.
             Request::PortAttach(_) => return self.carry_out(request),
             Request::PortDetach(p) => {
                 full = format!("{}:{}", p.switch, p.port);

@@ -20,11 +20,11 @@ use crate::permission::{controls, is_trusted, may_join};
 use crate::registry::events::now_ns;
 use crate::worker::Worker;
 
-/// Approximate maximum number of counters in an answer; the next answer has the remaining ports. This keeps an answer
-/// below the limit of unread bytes, and gives the main thread time for other work in between.
+/// Approximate maximum number of counters in an answer. The client requests the remaining ports in further requests.
+/// This keeps an answer below the limit of unread bytes, and lets the main thread do other work in between.
 const MOST_COUNTERS: usize = 30_000;
 
-/// Returns all counters; those of a port only if the caller may see it.
+/// Returns the counters of workers, and of the ports that the caller may see.
 pub fn all_stats(d: &Daemon, params: &AllStatsParams, caller: Caller) -> AllStats {
     let mut ports = Vec::new();
     let mut next = None;

@@ -71,7 +71,8 @@ pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInf
     Some(multicast::groups(d, switch, name))
 }
 
-/// Lists the ports that the caller may see, or those of them on one switch, without rings. Pipes are on no switch.
+/// Lists the ports that the caller may see, without their rings. With `switch`, lists only ports on that switch, and no
+/// pipes.
 pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortInfo> {
     let on = |r: &DaemonPort| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
     let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();
@@ -114,7 +115,7 @@ pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<EvictionInfo> {
 /// Returns the reason of the last eviction from the port of that name, if the caller may see it.
 pub fn last_eviction(d: &Daemon, port: &str, caller: Caller) -> Option<String> {
     let last = list_evicted(d, caller).into_iter().find(|one| one.port == port)?;
-    Some(format!("the last program there was evicted: {}", last.reason))
+    Some(format!("the last program at this port was evicted: {}", last.reason))
 }
 
 /// Describes a port without its rings.
@@ -162,7 +163,7 @@ fn ring_in(d: &Daemon, record: &DaemonPort, i: usize, counters: &RingCounters) -
     }
 }
 
-/// Adds the indices of a guest's netmap ring, unless the guest's memory makes the read block.
+/// Adds the indices of a guest's netmap ring; omits them if reading the guest's memory blocks.
 fn with_any_indices(d: &Daemon, base: RingInfo, record: &DaemonPort, i: usize) -> RingInfo {
     let Some(side) = record.behind.ring_side(base.dir, i) else { return base };
     let known = base.clone();
@@ -180,7 +181,7 @@ fn ring_out(d: &Daemon, record: &DaemonPort, i: usize, counters: &RingCounters) 
     RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side, region) }
 }
 
-/// Returns the number of slots that refer to each buffer; empty if the memory makes the read block.
+/// Returns the number of slots that refer to each buffer; empty if reading the rings' memory blocks.
 fn uses_of_buffers(rings: &PortRings) -> BTreeMap<u32, u32> {
     let mem = Arc::clone(&rings.mem);
     let count = move || {
@@ -193,7 +194,8 @@ fn uses_of_buffers(rings: &PortRings) -> BTreeMap<u32, u32> {
     rings.mem.region().touch(count).unwrap_or_default()
 }
 
-/// Returns warnings about a program's errors in its rings that will lose it frames.
+/// Returns warnings about errors in a program's rings that cause the loss of frames: buffers in several slots, or
+/// outside the pool.
 fn notes(record: &DaemonPort) -> Vec<String> {
     let uses = record.rings().map_or_else(BTreeMap::new, uses_of_buffers);
     let bufs = record.rings().map_or(u32::MAX, |r| r.mem.region().layout().sizes.bufs.num);

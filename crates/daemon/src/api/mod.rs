@@ -1,5 +1,5 @@
-//! Requests on the two sockets, and the ports of the configuration. Each request is parsed, admitted
-//! ([`crate::permission`]), and passed to its kind of port ([`crate::ports`]).
+//! Requests on the two sockets, and the ports of the configuration. Each request is parsed, checked for permission
+//! ([`crate::permission`]), and passed to the kind of port that it concerns ([`crate::ports`]).
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Messages on attach connections: requests to open a port, to describe the connection's hold, and netmap's other
-//! requests.
+//! Messages on attach connections: requests to open a port, to describe the port that the connection holds, and
+//! netmap's other requests.
 
 use std::os::fd::OwnedFd;
 
@@ -28,7 +28,8 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
 use crate::system::peer;
 
-/// An attach connection's hold on a port, with the client's note.
+/// An attach connection's hold on a port, with a note: bytes of the client's own, which the daemon returns with a
+/// description.
 pub(crate) struct AttachHold {
     attachment: Box<dyn Attachment>,
     note: [u8; NOTE_LEN],
@@ -160,7 +161,7 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result
     let is_device = MessageKind::of(bytes.get(..got).unwrap_or(&[])) == MessageKind::Bring;
     if fds.len() > 1 + if is_device { MAX_BROUGHT } else { 1 } {
         let Caller { uid, pid, .. } = caller;
-        tracing::warn!(uid, pid, "closed a connection: {} descriptors came with one message", fds.len());
+        tracing::warn!(uid, pid, "closed a connection: too many descriptors in one message ({})", fds.len());
         fds.into_iter().for_each(|stranger| closing::close(stranger, uid));
         return Err(Errno::PROTO);
     }
@@ -225,7 +226,7 @@ fn open_in(
     let (opened, held) = match request.file {
         None => (open_port(d, request, caller)?, Ok(())),
         Some(asked) => {
-            // The variable keeps the region alive until the port does.
+            // This binding keeps the region alive until the port refers to it.
             let (region, mem_id) = brought::region(d, request, file, asked, caller)?;
             let opened = open_port(d, &AttachRequest { mem_id, file: None, ..request.clone() }, caller)?;
             (opened, brought::has_held(&region))

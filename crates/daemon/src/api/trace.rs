@@ -19,8 +19,9 @@ use crate::daemon::Daemon;
 use crate::permission::{self, controls};
 use crate::registry::traces::TraceSession;
 
-/// Maximum number of unread records, and of records in an answer.
+/// Maximum number of unread records of a trace. Further records are lost.
 const ROOM: usize = 1024;
+/// Maximum number of records in one answer.
 const AT_ONCE: usize = 256;
 
 /// Starts a trace.
@@ -40,7 +41,7 @@ pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<Tra
     ports.dedup_by(|(_, one, _), (_, other, _)| one == other);
     let switch = ports.first().map(|(switch, ..)| Arc::clone(switch));
     if switch.is_none() && (p.of.is_empty() || !p.later) {
-        return Err(wrong("expected a port of yours, or a switch with such a port".to_owned()));
+        return Err(wrong("expected one of your ports, or a switch on which you have one".to_owned()));
     }
     let is_elsewhere = |of: &String| switch_of(of) != p.of.first().map_or("", |first| switch_of(first));
     if p.of.iter().any(is_elsewhere) {
@@ -145,8 +146,8 @@ impl RecordNames<'_> {
         }
     }
 
-    /// Returns the steps of the frame. A rule belongs to the sender until a step names a receiver, which decides the
-    /// following ones.
+    /// Returns the steps of the frame. Steps before the first receiver name filter rules of the sender; later ones name
+    /// rules of the receiver named last.
     fn steps(&self) -> Vec<TraceStep> {
         let record = self.record;
         let mut port = record.from;

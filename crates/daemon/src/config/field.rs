@@ -1,5 +1,5 @@
-//! Field types of the configuration. Each type converts to and from a **value** in the file's form, and parses the
-//! words of a command-line flag.
+//! Field types of the configuration. Each type converts to and from a JSON **value**, as the file has it, and parses
+//! the arguments of its command-line flag.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,17 +13,19 @@ use super::{SocketMode, SwitchPolicies};
 
 /// A field type of the configuration, convertible to JSON.
 pub trait FieldValue: Default + Serialize + DeserializeOwned {
-    /// Returns the value in the file's form; null if the file would omit it.
+    /// Returns the value as JSON, in the form of the configuration file; null if the file would omit the key.
     fn value(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Sets a value whose shape has been checked. Returns false if the value does not fit the field nevertheless.
+    /// Sets the field to a value whose type and range have been checked. Returns false if the value is nevertheless
+    /// invalid for the field.
     fn put(&mut self, value: Value) -> bool {
         serde_json::from_value(value).map(|value| *self = value).is_ok()
     }
 
-    /// Sets the field to a flag's words; a list appends them. Returns false if the words do not have the shape.
+    /// Sets the field to the arguments of a flag; appends them to a list. Returns false if they do not have the shape
+    /// (type and range).
     fn take_words(&mut self, shape: OptionShape, words: &[OsString]) -> bool {
         let value = words.last().and_then(|word| shape.parse(word.to_str()?).ok());
         value.is_some_and(|value| self.put(value))
@@ -53,14 +55,14 @@ impl FieldValue for Vec<String> {
     }
 }
 
-/// The words of the flag need not be UTF-8.
+/// The argument of the flag need not be UTF-8.
 impl FieldValue for PathBuf {
     fn take_words(&mut self, _: OptionShape, words: &[OsString]) -> bool {
         words.last().map(|word| *self = word.into()).is_some()
     }
 }
 
-/// The words of the flag need not be UTF-8. The value contains only the paths that are.
+/// The arguments of the flag need not be UTF-8. [`FieldValue::value`] omits paths that are not.
 impl FieldValue for Vec<PathBuf> {
     fn value(&self) -> Value {
         self.iter().filter_map(|path| path.to_str()).collect()
@@ -81,7 +83,7 @@ pub fn usual<T: FieldValue>(default: &Value) -> T {
     field
 }
 
-/// Removes duplicates.
+/// Collects the items in order, without duplicates.
 pub fn unique<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for one in all {

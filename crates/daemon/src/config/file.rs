@@ -21,7 +21,7 @@ use super::{Config, ConfigError, SETTINGS, Setting, SwitchPolicies, TABLES};
 #[derive(Clone, Debug, Default)]
 pub struct ConfigFile(pub(super) Config);
 
-/// A value with its position.
+/// A TOML value with its position in the text.
 type PlacedValue<'a> = Spanned<DeValue<'a>>;
 
 impl ConfigFile {
@@ -49,7 +49,7 @@ impl ConfigFile {
     }
 }
 
-/// Reads the settings of a table, and at the top level also the other tables and the ports.
+/// Reads the settings of a table. At the top level, also reads the other tables and the ports.
 fn read_table(config: &mut Config, name: &str, table: &DeTable<'_>) -> Result<(), Error> {
     let is_top = name.is_empty();
     for (key, value) in table {
@@ -81,7 +81,7 @@ fn read_setting(config: &mut Config, setting: &Setting, place: &PlacedValue<'_>)
     if setting.shape != OptionShape::Policies {
         return setting.put(config, Value::deserialize(reader)?).map_err(|why| error_at(place, why));
     }
-    // Only the table's own reader has the positions in it.
+    // The table is read separately, because only its own deserializer knows the positions of its keys.
     let policies = SwitchPolicies::deserialize(reader)?;
     if let Some(misfit) = policies.wrong() {
         let table = place.get_ref().get(misfit.switch.as_str()).unwrap_or(place);

@@ -13,12 +13,11 @@ use super::{Config, ConfigError, ConfigFile, Setting};
 /// Settings on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// Base of relative folders: the current folder of the command, because a running daemon has none.
+    /// Folder to which relative paths refer: the working directory in which the command was started.
     pub here: PathBuf,
-    /// The settings with a flag, each with the flag's words.
+    /// The settings that are set by flags, each with the arguments of its flag.
     pub words: Vec<(&'static Setting, Vec<OsString>)>,
-    /// Compiled filter programs, by the text of the rule. The program that reads the file compiles them, not the
-    /// daemon.
+    /// Compiled filter programs, by the text of the rule. The `netvale` command compiles them; the daemon does not.
     pub programs: BTreeMap<String, String>,
 }
 

@@ -44,8 +44,8 @@ impl TextPlace {
         TextPlace { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1 }
     }
 
-    /// Returns the position of a key's value in the `[[port]]` with that index, from 0. If the table lacks the key,
-    /// returns the position of its `port`.
+    /// Returns the position of the value of `key` in the `[[port]]` table with that index, from 0. If the table lacks
+    /// the key, returns the position of the value of `port`.
     #[must_use]
     pub fn of_port(text: &str, index: usize, key: &str) -> Option<TextPlace> {
         let table = DeTable::parse(text).ok()?;

@@ -58,7 +58,8 @@ fn port() -> Value {
     port
 }
 
-/// Returns the condition under which a port may have this option.
+/// Returns the JSON Schema condition that a port fulfils if it may have this option: a pattern of `port`, or the
+/// absence of other options.
 fn condition(option: &AttachOption) -> Option<Value> {
     let mut condition = json!({});
     if let Some(kinds) = option.kinds() {

@@ -1,5 +1,5 @@
-//! A setting: a key of the configuration file outside `[[port]]`, and its **effect**: when a change of it applies to a
-//! running daemon.
+//! A setting is a key of the configuration file outside `[[port]]`. Its **effect** is when a change of the key takes
+//! effect in a running daemon.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -36,11 +36,11 @@ pub enum Effect {
     Immediate,
     /// For ports attached later.
     NewPorts,
-    /// Immediately, for folders that the sandboxed daemon can access.
+    /// Immediately for folders that the sandboxed daemon can access; for others, after a restart.
     WithinReach,
-    /// Immediately, if the daemon has the right to change the owner of its sockets.
+    /// Immediately if the daemon has the right to change the owner of its sockets; otherwise after a restart.
     WithChown,
-    /// Immediately, if the daemon created its sockets itself.
+    /// Immediately if the sockets belong to the daemon's user; otherwise after a restart.
     OwnSockets,
     /// After a restart.
     Restart,
@@ -106,17 +106,17 @@ impl Setting {
     /// Sets the setting to a value.
     ///
     /// # Errors
-    /// A message with the value found, the expected shape and the remedy.
+    /// A message with the value found, the expected type and range, and the remedy.
     pub fn put(&self, config: &mut Config, value: Value) -> Result<(), String> {
         let found = value.to_string();
         let is_put = self.shape.admits(&value) && (self.put)(config, value);
         if is_put { Ok(()) } else { Err(self.misfit(self.name, &found)) }
     }
 
-    /// Sets the setting to the words of its flag.
+    /// Sets the setting to the arguments of its flag.
     ///
     /// # Errors
-    /// As for [`Setting::put`], if the words do not have the setting's shape.
+    /// As for [`Setting::put`], if the arguments do not have the setting's shape.
     pub fn take(&self, config: &mut Config, words: &[OsString]) -> Result<(), String> {
         let is_taken = match (self.shape, (self.usual)()) {
             (OptionShape::Flag, usual) => (self.put)(config, (usual != true).into()),

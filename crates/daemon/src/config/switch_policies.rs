@@ -16,7 +16,7 @@ const ALL: &str = "*";
 #[serde(transparent)]
 pub struct SwitchPolicies(BTreeMap<String, Policies>);
 
-/// An error in a switch's table.
+/// An error in a switch's table of policies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WrongDefault {
     /// The switch.
@@ -40,7 +40,7 @@ impl SwitchPolicies {
         self.0.get(switch).map_or_else(|| all.clone(), |own| own.over(&all))
     }
 
-    /// Whether `policies` join a rate group that some switch's policies use with another rate.
+    /// Whether `policies` name a rate group for which the policies of some switch set another rate.
     #[must_use]
     pub fn has_other_rate(&self, policies: &Policies) -> bool {
         let Some(own) = policies.rate_group.as_deref() else { return false };
@@ -48,7 +48,7 @@ impl SwitchPolicies {
         usual.into_iter().any(|usual| usual.name == own.name && usual != own)
     }
 
-    /// Adds to a port the policies of its switch. A port on no switch gets none.
+    /// Sets the policies that the port leaves unset to those of its switch. A port on no switch remains unchanged.
     #[must_use]
     pub fn under(&self, mut port: AttachParams) -> AttachParams {
         if !port.switch.is_empty() {
@@ -57,7 +57,7 @@ impl SwitchPolicies {
         port
     }
 
-    /// Returns the first error.
+    /// Returns the first error in the tables, if any.
     pub(super) fn wrong(&self) -> Option<WrongDefault> {
         self.0.iter().find_map(|(switch, policies)| {
             let misfit = policies.check().and_then(|()| self.of(switch).check()).err()?;

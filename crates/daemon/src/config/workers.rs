@@ -9,8 +9,8 @@ fn usual_workers() -> usize {
     workers_for(std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// Returns the number of workers for that many CPUs: at most a quarter, because programs and virtual machines need the
-/// others.
+/// Returns the number of workers for that many CPUs: one for every four, because programs and virtual machines need the
+/// others; at least one, at most eight.
 fn workers_for(cpus: usize) -> usize {
     (cpus / 4).clamp(1, 8)
 }

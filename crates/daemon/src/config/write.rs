@@ -46,7 +46,8 @@ fn port(params: &AttachParams) -> Value {
     Value::Object(port)
 }
 
-/// Returns the text of a filter rule as configured, if known; `netvale apply` and `netvale up` compile it again.
+/// Returns a filter rule as its source text, if that is known, which `netvale apply` and `netvale up` compile again;
+/// otherwise as the compiled program.
 fn in_words(rule: &WrittenValue<ConfiguredRule>) -> String {
     match &**rule {
         ConfiguredRule::Compiled(CompiledRule { drops, expression: Some(expression), .. }) => {
@@ -56,7 +57,7 @@ fn in_words(rule: &WrittenValue<ConfiguredRule>) -> String {
     }
 }
 
-/// Returns the compiled rules of ports, by their text in the form of [`text`].
+/// Returns the compiled rules of ports, by the source text that [`text`] writes for them.
 pub fn programs<'a>(policies: impl Iterator<Item = &'a Policies>) -> BTreeMap<String, String> {
     let rules = policies.flat_map(Policies::rules).flatten().flatten();
     rules.map(|rule| (in_words(rule), rule.text().to_owned())).collect()
@@ -66,7 +67,7 @@ fn is_rules(key: &str) -> bool {
     matches!(key, "filter_in" | "filter_out")
 }
 
-/// Returns the rules of a port as text.
+/// Returns the filter rules of a port as source text.
 fn rules(value: &Value) -> Value {
     let list = value.as_array().into_iter().flatten();
     let words = |rule: &Value| Some(in_words(&WrittenValue::read(rule.as_str()?)?).into());
@@ -93,7 +94,7 @@ pub fn text(file: &Value, above: &[String], of_port: impl Fn(usize) -> Option<St
     text
 }
 
-/// Returns a comment line with this text.
+/// Returns a TOML comment line with this text.
 fn comment(said: &str) -> String {
     let said: String = said.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
     format!("# {said}").trim_end().to_owned() + "\n"

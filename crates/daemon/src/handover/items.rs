@@ -44,14 +44,14 @@ pub enum Item {
     Failed(String),
 }
 
-/// Number of address bits, above which a table entry contains the VLAN.
+/// Position of the VLAN in the word of a forwarding-table entry, above the 48 bits of the MAC address.
 pub const VLAN_SHIFT: u32 = 48;
 
-/// Prefix of the keys of users' captures.
+/// Prefix of the keys of users' captures; the user ID follows.
 pub const CAPTURES: &str = "captures ";
-/// Prefix of the keys of interfaces, which precedes the interface's name.
+/// Prefix of the keys of interfaces; the name of the interface follows.
 pub const INTERFACE: &str = "interface ";
-/// Prefix of the keys of open interfaces, which precedes the connection's number.
+/// Prefix of the keys of open interfaces; the number of the connection follows.
 pub const OPEN_INTERFACE: &str = "rings ";
 
 /// Returns the key of a user's region.
@@ -59,7 +59,7 @@ pub fn region_key(id: u32, uid: u32) -> String {
     format!("{}{uid}", regions_key(id))
 }
 
-/// Returns the prefix of the keys of all regions with that number, which precedes the user.
+/// Returns the prefix of the keys of all regions with that number; the user ID follows.
 pub fn regions_key(id: u32) -> String {
     format!("region {id} ")
 }
@@ -90,12 +90,12 @@ pub const COUNTERS: &str = "counters";
 /// Counters of ports, and learned addresses of switches.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountersItem {
-    /// By port name: counters of the port's ingresses and egresses.
+    /// For each port, its full name and the counters of its ingresses and egresses.
     pub ports: Vec<(String, [Vec<RingCounts>; 2])>,
-    /// By connection with open host rings: the counters of those rings, tx first.
+    /// For each connection with open host rings, its number and the counters of those rings, tx rings first.
     #[serde(default)]
     pub host_rings: Vec<(u64, Vec<RingCounts>)>,
-    /// By switch name: the learned addresses, with the names of their ports.
+    /// For each switch, its name and the learned addresses with the names of their ports.
     pub switches: Vec<(String, Vec<(u64, String)>)>,
 }
 
@@ -129,7 +129,7 @@ impl Item {
         }
     }
 
-    /// Returns the position in the order of restoration, which puts dependencies first.
+    /// Returns the item's position in the order of restoration: an item precedes those that depend on it.
     pub fn rank(&self) -> u8 {
         match self {
             Item::Process(_) => 0,
@@ -168,13 +168,13 @@ pub struct RegionItem {
     pub id: u32,
     /// The user that owns it.
     pub uid: u32,
-    /// Number and size of `netmap_if`s, of rings and of buffers.
+    /// Number and size in bytes of the region's `netmap_if`s, of its rings and of its buffers.
     pub sizes: [(u32, u32); 3],
     /// Whether the region uses huge pages.
     pub huge: bool,
-    /// Device and inode of the user's file, then offset and length in it.
+    /// For a region in a user's file: device, inode, offset and length of the region in the file, in bytes.
     pub file: Option<[u64; 4]>,
-    /// Ranges of buffers in use.
+    /// Index ranges of the buffers in use.
     pub used_bufs: Option<Vec<Range<u32>>>,
     /// The memory: one file, or the user's file and a second one for the rest.
     pub memory: Vec<Fd>,
@@ -223,7 +223,8 @@ pub struct PortItem {
     pub declared: Option<(AttachParams, bool)>,
     /// Whether the port remains when no program holds its rings.
     pub persistent: bool,
-    /// Name of a netmap persistent port without its switch; also set for the port that joins it to a second switch.
+    /// For a netmap persistent port, its name without a switch. Also set for the port that joins a persistent port to a
+    /// second switch.
     pub lasting: Option<String>,
     /// Whether the port is lossless: it holds senders back.
     pub lossless: bool,
@@ -242,7 +243,7 @@ pub struct PortItem {
     pub counters: [Vec<RingCounts>; 2],
     /// State specific to the kind. Without it, the port is attached anew.
     pub state: Option<State>,
-    /// For each ingress, the receivers (port name and ring) of waiting frames, and their number.
+    /// For each ingress, the receivers for whose room frames wait: port name, ring, and number of frames.
     pub waiting: Vec<Vec<(String, usize, usize)>>,
     /// File with the waiting frames, if any.
     pub frames: Option<Fd>,
@@ -261,13 +262,15 @@ pub struct PipeItem {
     pub slots: u32,
     /// The first ring of each end.
     pub first: [u32; 2],
-    /// Connections that hold each end, and whether they share it.
+    /// For each end, the connections that hold it, and whether each one shares it.
     pub held: [Vec<(u64, bool)>; 2],
-    /// Offset rules of the rings of each end, tx first.
+    /// For each end, the offset rules (bits, maximum, initial value) of its rings, tx first.
     pub offsets: [Vec<Option<[u32; 3]>>; 2],
-    /// Index of the end that belongs to a virtual machine; the item of its port has the rest of the state.
+    /// Index of the end that belongs to a virtual machine, if any. The item of the machine's port then has the rest of
+    /// the pipe's state.
     pub guest: Option<usize>,
-    /// Doorbells of each direction: frames have arrived, room is free. Empty for a pipe of a virtual machine.
+    /// For each direction, the doorbell rung when frames have arrived and the one rung when there is room. Empty for a
+    /// pipe of a virtual machine.
     pub bells: Vec<[Fd; 2]>,
 }
 
@@ -300,7 +303,7 @@ pub enum ConnectionItem {
     },
     /// The attach protocol: a connection that holds a port, or may open one.
     Attach {
-        /// The hold, with the client's note.
+        /// The connection's hold on a port, if any, and the note that the client left with the daemon.
         holds: Option<(HoldItem, Vec<u8>)>,
     },
 }
@@ -315,7 +318,7 @@ pub enum HoldItem {
         port: String,
         /// The tx rings and the rx rings.
         rings: [Range<u32>; 2],
-        /// The `netmap_if`.
+        /// The program's `netmap_if` for the rings.
         binding: BindingItem,
     },
     /// Rings of a monitor.
@@ -324,21 +327,21 @@ pub enum HoldItem {
         port: String,
         /// The tx rings and the rx rings.
         rings: [Range<u32>; 2],
-        /// The `netmap_if`.
+        /// The program's `netmap_if` for the rings.
         binding: BindingItem,
     },
     /// Rings of an open interface.
     Interface {
         /// The connection that opened it.
         client: u64,
-        /// The `netmap_if`.
+        /// The program's `netmap_if` for the rings.
         binding: BindingItem,
     },
     /// Rings that are connected to nothing; no other item describes them.
     Bare {
         /// The rings.
         rings: State,
-        /// The `netmap_if`.
+        /// The program's `netmap_if` for the rings.
         binding: BindingItem,
     },
     /// One end of a pipe.
@@ -347,7 +350,7 @@ pub enum HoldItem {
         pipe: String,
         /// The end.
         end: usize,
-        /// The `netmap_if`.
+        /// The program's `netmap_if` for the rings.
         binding: BindingItem,
     },
 }
@@ -367,11 +370,12 @@ impl From<&Binding> for BindingItem {
     }
 }
 
-/// Exact state of a port while workers are parked, for another process.
+/// Exact state of a port for a successor, saved while the workers are parked.
 pub struct ParkedPort {
     /// State specific to the port's kind.
     pub state: State,
-    /// Guards that keep the port's threads paused until dropped, which happens only if no successor takes over.
+    /// Guards that keep the port's threads paused. They are dropped, which resumes the threads, only if no successor
+    /// takes over.
     pub paused: Vec<Box<dyn Any>>,
 }
 

@@ -1,5 +1,5 @@
-//! Items of single kinds of ports besides the ports themselves: capture files and network interfaces. A file's
-//! *progress* is the position in it.
+//! Items of capture files and network interfaces, which the items of their ports refer to. The *progress* of a file is
+//! the position up to which it has been read or written.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use super::parts::{CallerItem, RingCounts};
 pub struct UserCaptures {
     /// The user.
     pub user: u32,
-    /// Number of portions taken from the user's allowance.
+    /// Number of portions (units of file size) taken from the user's allowance.
     pub used: u64,
     /// Files of finished captures.
     pub files: Vec<KeptCapture>,
@@ -58,9 +58,9 @@ pub struct FileState<T> {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileProgress<T> {
-    /// In this value, reported by a paused thread.
+    /// In this value, which a paused thread reported.
     Said(T),
-    /// In this memory, which can be read at any time.
+    /// In this shared memory, which can be read at any time, also after a kill.
     Noted(Fd),
 }
 
@@ -79,7 +79,7 @@ pub struct InterfaceItem {
     /// Whether the driver was set to leave VLAN tags in frames.
     #[serde(default)]
     pub has_told: bool,
-    /// State that keeps the interface open.
+    /// Descriptors that keep the interface open.
     pub nic: NicState,
     /// The stand-in for the interface's host stack.
     pub stack: Option<StackItem>,
@@ -92,7 +92,7 @@ pub struct StackItem {
     pub tap: String,
     /// Queues of the TAP.
     pub queues: Vec<Fd>,
-    /// The map, and the three links of the hooks.
+    /// BPF objects that redirect the stack's frames to the TAP: the map, then the three links.
     pub hooks: [Fd; 4],
 }
 
@@ -127,10 +127,10 @@ pub struct OpenInterfaceItem {
     pub interface: String,
     /// The user that owns the rings.
     pub owner: CallerItem,
-    /// Whether the program binds the sockets itself.
+    /// Whether the program, which has the daemon's rights, binds the sockets itself.
     pub trusted: bool,
-    /// If the daemon bound them: whether the driver writes to the buffers directly, and whether a frame may take
-    /// several.
+    /// If the daemon bound the sockets: whether the driver accesses the buffers directly (zero copy), and whether a
+    /// frame may span several buffers.
     pub bound: Option<(bool, bool)>,
     /// Number of the region.
     pub region: u32,
@@ -138,11 +138,12 @@ pub struct OpenInterfaceItem {
     pub shape: [u32; 4],
     /// Number of host rings at the end of the tx and rx rings.
     pub host: (u32, u32),
-    /// The first ring.
+    /// Index in the region of the first ring.
     pub first: u32,
     /// The open tx rings and rx rings.
     pub rings: [Range<u32>; 2],
-    /// For each queue with a socket: its number, the entries of the socket's rings, and the socket.
+    /// For each queue with an AF_XDP socket: number of the queue, number of entries of the socket's rings, and the
+    /// socket.
     pub sockets: Vec<(u32, u32, Fd)>,
     /// The two doorbells of each host ring, tx rings first.
     pub bells: Vec<[Fd; 2]>,

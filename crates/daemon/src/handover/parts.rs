@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::caller::Caller;
 
-/// Maximum size of a file of frames: a batch of the longest frames for each of many rings.
+/// Maximum size in bytes of a file of frames: enough for a batch of the longest frames from each of many rings.
 const MOST: u64 = 256 << 20;
 
 /// A caller: connection, user, process.

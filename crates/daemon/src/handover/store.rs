@@ -43,7 +43,7 @@ pub struct Store {
     saved: BTreeMap<String, SavedItem>,
     /// Names of an earlier daemon's items, which the first save removes.
     earlier: Vec<String>,
-    /// Keys of the earlier daemon's items.
+    /// IDs of the earlier daemon's items, by key.
     found: BTreeMap<String, u64>,
     next: u64,
 }
@@ -58,7 +58,7 @@ impl Store {
         let mut before: BTreeMap<_, _> = keys.iter().filter_map(|key| self.saved.remove_entry(key)).collect();
         let done = items.iter().try_for_each(|item| self.save_one(&mut before, item));
         if let Err(e) = done {
-            // All saved items stay in the list, to be removed later.
+            // The items that were saved earlier stay in the list, so that they can be removed later.
             self.saved.append(&mut before);
             return Err(e);
         }
@@ -67,7 +67,7 @@ impl Store {
         Ok(())
     }
 
-    /// Saves one item, if it differs from `before`.
+    /// Saves one item, unless it is unchanged since it was saved in `before`.
     fn save_one(&mut self, before: &mut BTreeMap<String, SavedItem>, item: &Item) -> std::io::Result<()> {
         let key = item.key();
         let (text, fds) = to_bytes(item)?;
@@ -98,7 +98,7 @@ impl Store {
         self.saved.remove(key).iter().for_each(SavedItem::forget);
     }
 
-    /// Removes the items of objects that are gone, by the part of their keys after `prefix`.
+    /// Removes items whose key starts with `prefix`, if `is_gone` returns true for the rest of the key.
     pub fn forget_gone(&mut self, prefix: &str, is_gone: impl Fn(&str) -> bool) {
         let kept = self.saved.range(prefix.to_owned()..).map_while(|(key, _)| Some((key, key.strip_prefix(prefix)?)));
         let gone: Vec<String> = kept.filter(|(_, rest)| is_gone(rest)).map(|(key, _)| key.clone()).collect();
@@ -126,7 +126,7 @@ impl Store {
         *self = Store { next: self.next, ..Store::default() };
     }
 
-    /// Stores a new message. The old one remains for now.
+    /// Stores an item under a new name. The old one remains until the caller removes it.
     fn replace(&mut self, before: Option<&SavedItem>, item: Vec<u8>, fds: &[Fd]) -> std::io::Result<SavedItem> {
         let parts = item.len().div_ceil(PART).max(fds.len().div_ceil(MOST_FDS)).max(1);
         let (id, generation) = before.map_or_else(|| (self.new_id(), 0), |b| (b.id, b.generation + 1));
@@ -146,7 +146,7 @@ impl Store {
         Ok(saved)
     }
 
-    /// Creates an empty store. The first save removes the items of another process with these names.
+    /// Creates an empty store. The first save removes the items of these names, which another process saved.
     pub fn after(names: Vec<String>) -> Store {
         let next = names.iter().filter_map(|name| Some(numbers(name)?[0])).max().unwrap_or(0);
         Store { next, earlier: names, ..Store::default() }
@@ -174,8 +174,8 @@ impl Store {
         self.next
     }
 
-    /// Reads an earlier daemon's items from the service manager's descriptors. They stay in the store until the first
-    /// save.
+    /// Reads an earlier daemon's items from the descriptors that the service manager has passed. The items stay in the
+    /// manager's store until the first save.
     pub fn found(kept: &mut StoredDescriptors) -> (Store, Vec<Item>) {
         let mut store = Store::default();
         let mut complete = BTreeMap::new();
@@ -188,10 +188,11 @@ impl Store {
             }
             let (item, is_whole) = read(parts.into_iter().map(|(_, _, fd)| fd));
             if !is_whole {
-                // The port is attached anew, and may need the resources in its unreadable item.
+                // The port is attached anew and may need the resources of this unreadable item, which is therefore
+                // removed immediately.
                 store.forget_earlier(|name| name[..2] == [id, generation]);
             }
-            // The last item of each key counts.
+            // Of several items with one key, the last one applies.
             complete.extend(item.map(|item| ((item.key(), id, generation), item)));
         }
         store.found = complete.keys().map(|(key, id, _)| (key.clone(), *id)).collect();
@@ -225,8 +226,8 @@ fn numbers(name: &str) -> Option<[u64; 4]> {
     numbers?.try_into().ok()
 }
 
-/// Reads an item from its parts, which stay in place, and returns whether it is complete. A port that cannot be
-/// restored is reduced to its attach parameters.
+/// Reads an item from its parts, which stay in the store. Returns the item, and whether its state could be read. A port
+/// whose state cannot be read is reduced to its attach parameters.
 fn read(parts: impl Iterator<Item = OwnedFd>) -> (Option<Item>, bool) {
     let mut bytes = Vec::new();
     let mut fds = Vec::new();

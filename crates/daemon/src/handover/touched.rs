@@ -1,4 +1,4 @@
-//! The objects whose items in the store may be out of date.
+//! The *touched* objects: those whose items in the service manager's store may be out of date.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::items::{
 /// The touched objects: those changed since the last save.
 #[derive(Debug, Default)]
 pub struct TouchedItems {
-    /// Whether everything was touched, not only the lists.
+    /// Whether all objects count as touched, not only those listed.
     pub everything: bool,
     /// Connections.
     pub clients: BTreeSet<u64>,
@@ -54,8 +54,8 @@ impl TouchedItems {
         self.everything || self.clients.contains(&client)
     }
 
-    /// Returns the keys in `known` of touched objects. Interfaces and captures always count as touched, because they
-    /// are few.
+    /// Returns those keys in `known` whose objects were touched. Interfaces and captures always count as touched,
+    /// because they are few.
     pub fn keys<V>(&self, known: &std::collections::BTreeMap<String, V>) -> Vec<String> {
         if self.everything {
             return known.keys().filter(|key| *key != COUNTERS).cloned().collect();

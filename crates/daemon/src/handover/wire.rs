@@ -13,14 +13,15 @@ use rustix::net::SendFlags;
 use super::items::Item;
 use crate::system::closing;
 
-/// Maximum size of a message in bytes, without its first byte, which tells whether further messages of the item follow.
+/// Maximum size of a message in bytes, not counting its first byte, a flag that is set if further messages of the item
+/// follow.
 pub const PART: usize = 64 << 10;
 /// Maximum number of descriptors in a message.
 pub const MOST_FDS: usize = 250;
-/// Maximum number of bytes, and of descriptors, of an item.
+/// Maximum size of an item: number of bytes, and number of descriptors.
 const LARGEST: (usize, usize) = (64 << 20, 1 << 16);
 
-/// Longest wait for the peer.
+/// Longest wait for the other daemon to send a message, or to make room for one.
 pub const LIMIT: Duration = Duration::from_secs(5);
 
 const MORE: u8 = b'+';
@@ -47,7 +48,7 @@ pub fn send(to: BorrowedFd<'_>, item: &Item) -> std::io::Result<()> {
     }
 }
 
-/// Sends one part of an item.
+/// Sends one part of an item as a message that begins with the byte `first`.
 ///
 /// # Errors
 /// Errors of sendmsg(2).

@@ -1,5 +1,6 @@
 //! Permissions on files and sockets. The daemon opens them with its own rights, so other users may name only paths in
-//! `allow_dirs`. The text of a path decides whether the daemon looks it up; the look-up checks the rest.
+//! `allow_dirs`. The text of a path alone decides whether the daemon looks it up; links and permissions are checked
+//! during the look-up.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use crate::config::Config;
 use crate::refusal::{Refusal, refuse};
 use crate::system::keep;
 
-/// Returns the place that a caller's path names, without any look-up.
+/// Checks a caller's path by its text alone, and returns it with the user for whom it is to be looked up.
 ///
 /// # Errors
 /// [`Refusal`]: `EINVAL` if the path is not absolute, `EACCES` if the caller may not name it.
@@ -26,7 +27,7 @@ pub fn place(config: &Config, caller: Caller, path: &Path) -> Result<UserPath, R
     }
     let folders = config.allow_dirs.iter().map(PathBuf::as_path);
     UserPath::of_user(path, folders, caller.uid).ok_or_else(|| {
-        let text = "is in none of the daemon's allow-dirs; use one, or 'netvale replay' and 'netvale dump'";
+        let text = "is in none of the daemon's allow-dirs; use one of them, or 'netvale replay' and 'netvale dump'";
         Refusal::new(Errno::ACCESS, format!("{} {text}", path.display()))
     })
 }

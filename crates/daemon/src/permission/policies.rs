@@ -1,5 +1,5 @@
 //! Permissions on policies. A user may not set policies that affect others on a shared switch, that allow more than the
-//! switch's policies for new ports, or whose rules cost others more than frames do.
+//! switch's policies for new ports, or whose filter rules take more of the workers' time than forwarding does.
 
 use netvale_control::options::AttachOption;
 use netvale_control::types::Policies;
@@ -18,7 +18,7 @@ pub const MOST_INSTRUCTIONS: usize = 4096;
 pub struct NewPolicies<'a> {
     /// The policies after the change.
     pub policies: &'a Policies,
-    /// Returns whether the change names the policy with this key, even to reset it.
+    /// Returns whether the change sets or resets the policy with this key.
     pub names: &'a dyn Fn(&str) -> bool,
 }
 
@@ -48,11 +48,11 @@ pub fn is_within(d: &Daemon, switch: &str, policies: &Policies) -> Result<(), Re
     let regroups = || d.config.switch.policies.has_other_rate(policies).then_some("rate_group");
     let Some(key) = beyond.or_else(regroups) else { return Ok(()) };
     let usual = most.get(key).map(|usual| format!(" ({usual})")).unwrap_or_default();
-    let text = format!("{key} would allow more than switch {switch} does{usual}; ask root or the daemon's own user");
+    let text = format!("{key} would exceed the policies of switch {switch}{usual}; ask root or the daemon's own user");
     refuse(Errno::ACCESS, text)
 }
 
-/// Whether the caller owns the switch. No user owns a shared switch.
+/// Whether the caller owns the switch, or would own it as its creator. No user owns a shared switch.
 fn owns_switch(d: &Daemon, caller: Caller, switch: &str) -> bool {
     !super::is_shared(d, switch) && d.switches.owner(switch).is_none_or(|owner| controls(caller, owner))
 }

@@ -30,7 +30,7 @@ pub fn may_connect(d: &Daemon, caller: Caller, connections: usize) -> Result<(),
     within(caller, connections, d.config.quota.connections, "connections", "connections")
 }
 
-/// Maximum number of subscriptions, and how many of them are reserved for root and the daemon's own user.
+/// Maximum number of subscriptions of all users, and how many of them are reserved for root and the daemon's own user.
 const SUBSCRIPTIONS: (usize, usize) = (128, 16);
 
 /// Checks that the caller may have another subscription.
@@ -47,7 +47,8 @@ pub fn may_subscribe(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     within(caller, theirs, d.config.quota.subscriptions, "subscriptions to events", "subscriptions")
 }
 
-/// Maximum number of traces, the number reserved for root and the daemon's own user, and the maximum of any other user.
+/// Maximum number of traces of all users, how many of them are reserved for root and the daemon's own user, and the
+/// maximum of any other user.
 const TRACES: (usize, usize, usize) = (64, 8, 4);
 
 /// Checks that the caller may have another trace, which replaces the connection's current one.
@@ -88,7 +89,7 @@ pub fn may_leave_unread(d: &Daemon, caller: Caller, bytes: usize) -> Result<(), 
     refuse(Errno::NOSPC, text)
 }
 
-/// Number of descriptors of a port, without its rings.
+/// Number of descriptors that a port is assumed to take, without its rings.
 const PER_PORT: usize = 4;
 /// Maximum number of descriptors of a ring.
 const PER_RING: usize = 4;
@@ -125,7 +126,8 @@ fn descriptors_of(d: &Daemon, uid: u32) -> usize {
     of_ports.chain(pipes).chain(of_interfaces).sum()
 }
 
-/// Checks that the caller may have another port: no eviction pauses that user, and the quota has room.
+/// Checks that the caller may have another port: the quota has room, and the user is not in the pause that follows an
+/// eviction.
 pub(super) fn may_have_port(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     if let Some(pause) = d.evictions.pause(caller.uid) {
         let uid = caller.uid;
@@ -145,7 +147,7 @@ pub fn most_addresses(d: &Daemon, caller: Caller) -> Option<u32> {
     (!is_trusted(caller)).then_some(d.config.quota.addresses)
 }
 
-/// Maximum number of extra buffers in one request. Linking them touches each one.
+/// Maximum number of extra buffers in one request, which bounds the time that the main thread takes to link them.
 const MOST_EXTRA: u32 = 32_768;
 
 /// Checks the number of extra buffers in one request.

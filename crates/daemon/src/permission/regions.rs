@@ -8,7 +8,7 @@ use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::{FilePlace, RegionEntry};
 
-/// Maximum number of regions in files of programs. Each takes address space of the daemon.
+/// Maximum number of regions in programs' files. The limit bounds the daemon's address space.
 const MAX_FILES: usize = 256;
 /// Maximum number of these regions for one user other than root and the daemon's own.
 const MAX_FILES_OF_ONE: usize = 64;
@@ -42,12 +42,12 @@ pub fn may_map_file(d: &Daemon, region: u32, caller: Caller) -> Result<(), Refus
 /// [`Refusal`] with `EACCES`, attributed to the file.
 pub fn may_lie_in_file(d: &Daemon, place: &FilePlace, caller: Caller) -> Result<(), Refusal> {
     if d.regions.in_files().any(|(region, at)| at.overlaps(place) && region.uid != caller.uid) {
-        return Err(Refusal::of_file(Errno::ACCESS, "it overlaps another user's region"));
+        return Err(Refusal::of_file(Errno::ACCESS, "the requested range overlaps another user's region"));
     }
     Ok(())
 }
 
-/// Checks that another region may be placed in a file, by the number of such regions.
+/// Checks the number of regions in programs' files before another one is created.
 ///
 /// # Errors
 /// [`Refusal`] with `ENOSPC`, attributed to the file.
@@ -56,7 +56,7 @@ pub fn has_room_for_file(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     if d.regions.in_files().count() >= MAX_FILES - reserved(caller, 32)
         || own >= MAX_FILES_OF_ONE && !is_trusted(caller)
     {
-        return Err(Refusal::of_file(Errno::NOSPC, "the limit of such regions is reached"));
+        return Err(Refusal::of_file(Errno::NOSPC, "the limit of regions in programs' files is reached; close some"));
     }
     Ok(())
 }

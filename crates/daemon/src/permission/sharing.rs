@@ -17,7 +17,7 @@ pub(super) struct OwnedMemory {
     what: String,
     /// The user who owns the memory.
     owner: u32,
-    /// The region's number, if only one region has it.
+    /// The region's number; `None` for a ptnet device, whose memory belongs to the virtual machine's host.
     id: Option<u32>,
 }
 
@@ -54,7 +54,7 @@ impl OwnedMemory {
     pub(super) fn may_share(&self, named: &Memory, caller: Caller) -> Result<(), Refusal> {
         let OwnedMemory { what, owner, id } = self;
         let is_meant = match named {
-            // Each user has a region of that number.
+            // `COMMON_REGION` identifies no single memory, because each user has a region of that number.
             Memory::Id(named) => *id == Some(named.get().into()) && *id != Some(COMMON_REGION),
             _ => false,
         };

@@ -1,5 +1,5 @@
-//! A connection's hold on a port of any kind. It is described again to each process that gets the connection, and
-//! released when the connection closes.
+//! A connection's hold on a port of any kind, released when the connection closes. A process that inherits the
+//! connection can request the port's description again.
 
 use std::os::fd::OwnedFd;
 
@@ -17,7 +17,7 @@ pub type OpenedPort = (AttachReply, Vec<OwnedFd>, Box<dyn Attachment>);
 
 /// A connection's hold on a port.
 pub trait Attachment {
-    /// Repeats the description that the client got when it opened the port.
+    /// Returns the reply and descriptors again that the client got when it opened the port.
     ///
     /// # Errors
     /// [`Refusal`] if the port is gone or the daemon is out of descriptors.

@@ -18,7 +18,7 @@ use crate::rings::offsets;
 use crate::rings::sizes::Sizes;
 use crate::rings::switched::PortRings;
 
-/// The rings of one connection; no registry has them.
+/// The rings of one connection, which are in no registry.
 struct BareRings {
     local: LocalRings,
     binding: Binding,
@@ -46,7 +46,7 @@ impl Attachment for BareRings {
 pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<OpenedPort, Refusal> {
     let sizes = Sizes::new(request, &Conf::default())?;
     if request.mem_id == 0 && request.pools == PoolSizes::default() {
-        return refuse(Errno::INVAL, "rings that are connected to nothing need an existing region; name one");
+        return refuse(Errno::INVAL, "missing memory region: rings without a port need an existing one");
     }
     let (region, mem_id) = memory::region_or_new(d, request.mem_id, &sizes, caller)?;
     let (rings, _no_ingress) = PortRings::new(&region, mem_id, sizes.shape, 0, d.evictions.new_fault(caller))?;

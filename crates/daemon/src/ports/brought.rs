@@ -1,8 +1,8 @@
 //! Regions in a file that a client provides (netmap's extmem).
 //!
-//! The file stays the client's. The client may write to it, punch holes in it or truncate it at any time, and a file
-//! system may make reads arbitrarily slow. Therefore only memory files are accepted, and their mapping is watched
-//! ([`netvale_mem::watch`]).
+//! The client keeps access to the file, and may write to it, punch holes in it or truncate it at any time. The daemon
+//! catches faults in its mapping ([`netvale_mem::watch`]). It accepts only files in memory, because other file systems
+//! may make reads arbitrarily slow.
 
 use std::os::fd::OwnedFd;
 
@@ -39,7 +39,8 @@ impl BroughtFile {
     /// [`Refusal`], attributed to the file, if it cannot.
     fn checked(mut self, asked: FilePlacement) -> Result<(OwnedFd, FilePlace), Refusal> {
         let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "no descriptor") };
-        // The only query that no file system handles itself.
+        // This query identifies files in memory, and is the only one that no file system (e.g. FUSE) answers itself and
+        // could delay.
         if rustix::fs::fcntl_get_seals(file).is_err() {
             return unfit(Errno::INVAL, "it is not in memory (expected memfd, tmpfs or hugetlbfs)");
         }
@@ -56,7 +57,7 @@ impl BroughtFile {
         }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         if asked.offset.checked_add(asked.len).is_none_or(|end| end > size) {
-            return unfit(Errno::INVAL, "it is too short");
+            return unfit(Errno::INVAL, "it is shorter than offset plus length");
         }
         let place = FilePlace { device: stat.st_dev, inode: stat.st_ino, asked };
         let file = self.fd.take().ok_or_else(|| Refusal::internal("a descriptor vanished"))?;
@@ -65,7 +66,7 @@ impl BroughtFile {
 }
 
 impl Drop for BroughtFile {
-    /// Closes the file on a separate thread, because a file system in user space may be involved, and slow.
+    /// Closes the file on a separate thread, because closing a file of a user-space file system can block.
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
             if rustix::fs::fcntl_get_seals(&fd).is_ok() {
@@ -96,7 +97,7 @@ pub fn region(
     caller: Caller,
 ) -> Result<NumberedRegion, Refusal> {
     let sizes = own_pools(&request.pools);
-    let sizes = sizes.ok_or_else(|| Refusal::new(Errno::INVAL, "a file without the sizes of its pools"))?;
+    let sizes = sizes.ok_or_else(|| Refusal::new(Errno::INVAL, "missing pool sizes for the file"))?;
     let Some(file) = file else { return unfit(Errno::BADF, "no descriptor came with the request") };
     let (file, place) = file.checked(asked)?;
     permission::may_lie_in_file(d, &place, caller)?;
@@ -110,8 +111,8 @@ pub fn region(
     new_region(d, sizes, file, place, caller)
 }
 
-/// Returns the refusal while a late worker still uses the memory of a port just closed; it would write to another
-/// region there.
+/// Returns the refusal while a worker may still write to the memory of a port just closed, which would corrupt a new
+/// region at the same place.
 fn still_there<T>() -> Result<T, Refusal> {
     unfit(Errno::AGAIN, "the memory of a closed port is still in use; try again")
 }
@@ -126,7 +127,7 @@ fn new_region(
     let id = new_number(d)?;
     let FilePlacement { offset, len } = place.asked;
     let region = Region::in_file(&format!("netvale-{id}"), sizes, file, offset, len).map_err(|e| {
-        // Sizes that are impossible in this file are impossible in any memory.
+        // The file is at fault only if it cannot be mapped. Invalid sizes would be refused for any memory.
         let file_at_fault = matches!(e, RegionError::Memory { .. });
         Refusal { file_at_fault, ..Refusal::from(e) }
     })?;
@@ -141,7 +142,7 @@ fn new_region(
 /// [`Refusal`], attributed to the file.
 pub fn has_held(region: &Region) -> Result<(), Refusal> {
     if region.mapping().is_damaged() {
-        return unfit(Errno::NOSPC, "it was truncated, or its file system is full");
+        return unfit(Errno::NOSPC, "it has been truncated, or its file system is full");
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! `tap:NAME`: a TAP that a client created in a network namespace of its choice, and passed to the daemon.
 //!
-//! The client may keep copies of its descriptors. It can then read the frames of its own interface, change the format
-//! of frames, and make the descriptors blocking. No other port is affected; an operation that would block a worker ends
-//! this port ([`TapLink`]). The port ends with its interface or namespace.
+//! The client may keep copies of the descriptors, with which it can read the frames of its own interface, change the
+//! format of frames, and make the descriptors blocking. No other port is affected: an operation that would block a
+//! worker ends this port ([`TapLink`]). The port also ends when its interface or namespace does.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::handover::items::PortItem;
 use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
 
-/// Maximum length of the client's text that names the namespace.
+/// Maximum length of the namespace's name, a text from the client, in characters.
 const MOST_PLACE: usize = 128;
 
 /// Backend of a port with a client's TAP.
@@ -48,7 +48,7 @@ struct HeldQueues {
 
 impl Drop for HeldQueues {
     fn drop(&mut self) {
-        // If another thread is still dropping a queue's task, that thread closes the queue.
+        // A queue whose task another thread is still dropping is closed by that thread.
         self.queues.drain(..).filter_map(Arc::into_inner).for_each(|queue| closing::close(queue, self.uid));
     }
 }
@@ -107,13 +107,13 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>, queues: Strangers) ->
     let o = asked.options::<kind::Tap>()?;
     let count = u32::try_from(queues.all().len()).unwrap_or(u32::MAX);
     if o.rings().max(1) != count {
-        return refuse(Errno::INVAL, format!("expected {} queues (rings), and got {count}", o.rings().max(1)));
+        return refuse(Errno::INVAL, format!("expected {} TAP queues (one per ring), found {count}", o.rings().max(1)));
     }
     let adopted = adopt(queues.all())?;
     let link = new_link(d, asked.caller);
     let queues = shared(queues.into_known());
     let held = || HeldQueues { queues: queues.clone(), uid: asked.caller.uid };
-    // This copy is dropped last if the port cannot be created.
+    // If the port cannot be created, this copy is dropped last, so that it closes the queues on a separate thread.
     let last = held();
     let uso = adopted.has_uso;
     let gro = o.gro();
@@ -172,7 +172,8 @@ fn of(queues: &[Arc<OwnedFd>], link: &TapLink) -> PortQueues {
     (egress, ingresses)
 }
 
-/// Returns notes for `netvale show`. The namespace's inode comes from the kernel, its name from the client.
+/// Returns notes for `netvale show`. The inode of the namespace is reported by the kernel; its name is text from the
+/// client.
 fn notes(adopted: &AdoptedInterface, place: Option<&str>) -> Vec<String> {
     let uso = if adopted.has_uso { "TSO, USO" } else { "TSO" };
     let inode = adopted.netns.map_or_else(|| "unknown".to_owned(), |inode| inode.to_string());

@@ -13,7 +13,7 @@ use crate::daemon::Daemon;
 use crate::handover::items::{Item, PortItem};
 use crate::refusal::{Refusal, refuse};
 
-/// The other ways of restoration. The first that applies to a port is used.
+/// The other ways of restoration, in order of precedence.
 const WAYS: &[&Continuation] = &[
     &monitor::CONTINUATION,
     &persistent::CONTINUATION,
@@ -43,7 +43,8 @@ pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<()
     attach(d, &AdmittedRequest::new(at, &spec, &params.options, item.owner.into()).continuing(state))
 }
 
-/// Whether an item is restored after all other ports, while frames pass. No frame waits for a connection.
+/// Whether an item is restored after all other items, when the workers already forward frames: monitors, joints and
+/// connections.
 pub fn is_last(item: &Item) -> bool {
     match item {
         Item::Port(port) => way_of(port).is_some_and(|way| way.is_last),
@@ -52,13 +53,13 @@ pub fn is_last(item: &Item) -> bool {
     }
 }
 
-/// Whether nothing but requests changes a port's saved state.
+/// Whether only requests change a port's saved state; frames and threads do not.
 pub fn is_still(item: &PortItem) -> bool {
     way_of(item).is_some_and(|way| way.is_still)
 }
 
-/// Removes what remains of a port that is to start anew. Returns for how long its resources may stay in use, if the
-/// kind has such a time.
+/// Removes what remains of a port that is to start anew, without its saved state. Returns how long its resources may
+/// stay in use, if its kind has such a limit.
 pub fn begin_anew(d: &mut Daemon, item: &PortItem) -> Option<Duration> {
     let (params, _) = item.declared.as_ref()?;
     let kind = kind_of(&AttachSpec::parse(&params.port).ok()?)?;

@@ -66,7 +66,7 @@ impl PortBackend for CardPort {
         ParkedPort::of(&state, [paused]).map(Some)
     }
 
-    /// Counts each register access as a kick received, and each interrupt as a kick sent.
+    /// Returns the number of interrupts as kicks sent, and of register accesses as kicks received.
     fn kicks(&self) -> Option<(u64, u64)> {
         let i = info(&self.0);
         Some((i.interrupts, i.register_reads + i.register_writes))

@@ -46,7 +46,7 @@ impl PortBackend for EchoPort {
     }
 }
 
-/// Attaches an echo port, with a ring of the requested number of slots.
+/// Attaches an echo port, or restores one: a ring from which the switch takes the frames that it has delivered.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let (slots, ends) = match asked.continued() {
         Some(state) => {

@@ -19,8 +19,8 @@ const BROKEN: &str =
 /// Reason of eviction of a port whose user's worker is blocked.
 const HELD_UP: &str = "the user's worker is blocked by that user's memory or descriptor";
 
-/// Evicts each reported program. Its port is removed, even a persistent one, because the program keeps the port's
-/// doorbells.
+/// Evicts the programs whose faults have been reported. The port of such a program is removed, even if it is
+/// persistent, because the program keeps descriptors of its doorbells.
 pub fn evict(d: &mut Daemon) {
     d.regions.take_late().into_iter().for_each(|uid| d.evictions.block(uid));
     d.evictions.clear();
@@ -46,7 +46,7 @@ pub fn evict(d: &mut Daemon) {
     }
 }
 
-/// Removes the port of a name that a new port wants, if its device turns out to be gone.
+/// Removes the port of that name if it has a fault or its device is gone, so that a new port can have the name.
 pub fn make_way(d: &mut Daemon, full: &str) {
     let Some(record) = d.ports.get(full) else { return };
     if let Some(why) = reason(d, full, record).or_else(|| record.behind.look()) {
@@ -63,7 +63,7 @@ fn take_away(d: &mut Daemon, full: &str, why: &str) {
         part(d, &joint, why);
     }
     d.persistent.remove_at(full);
-    // The port was found just now.
+    // Cannot fail: the port exists.
     let _ = unplug(d, full, why);
 }
 

@@ -24,7 +24,8 @@ impl Attachment for HeldRings {
     fn close(self: Box<Self>, _d: &mut Daemon, _client: u64) {}
 }
 
-/// Kernel needs of a ptnet device inside a virtual machine, including those to find its interface and rings.
+/// System calls and files that the sandbox permits for ptnet devices inside a virtual machine, also to find their
+/// interfaces and rings.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     values: &[(libc::SYS_ioctl, 1, &netvale_guest::passthrough::IOCTLS)],
     devices: netvale_guest::passthrough::devices,

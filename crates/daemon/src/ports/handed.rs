@@ -1,5 +1,6 @@
-//! Handed queues: queues of users who may not take others' time ([`netvale_port::domain`]), to which other workers only
-//! hand frames, and the tasks of these users' workers that deliver them.
+//! Handed queues. An untrusted user's memory can block a thread that delivers frames to it, so only that user's own
+//! worker does ([`netvale_port::domain`]). Other workers put the frames into a handed queue, from which a task of that
+//! worker takes and delivers them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,11 +23,12 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::user_id;
 use crate::worker::TaskId;
 
-/// Matches all users in `trusted_hypervisors`.
+/// The entry of `trusted_hypervisors` that means all users.
 const ALL: &str = "*";
-/// Permission bits with which users other than the owner can connect.
+/// Write permission for the group or for others, with which users other than the owner can connect to a socket or
+/// change a folder.
 const OTHERS: u32 = 0o022;
-/// Maximum number of folders on a file's path after links are resolved; about the kernel's limit.
+/// Maximum number of steps to resolve a path, including those of links; about the kernel's limit.
 const MOST_STEPS: usize = 256;
 
 /// Returns the domain of a user's ports.
@@ -34,27 +36,29 @@ pub fn domain_of(owner: Caller) -> TimeDomain {
     if permission::is_trusted(owner) { TimeDomain::TRUSTED } else { TimeDomain::of_user(owner.uid) }
 }
 
-/// Returns the domain of a device to which users other than its owner may connect: the domain of those users. Members
-/// of a group, and all users, are unknown peers and share one domain, as do users for whom no worker is left.
+/// Returns the domain of a device to which users other than its owner may connect: the domain of the first such user
+/// who is not trusted. If a group or everybody may connect, or no worker is left for that user, it is the common domain
+/// of unknown peers.
 pub fn domain_of_site(d: &Daemon, owner: Caller, site: &ListenAddress) -> TimeDomain {
     let Access { mode, users, groups } = &site.access;
     domain_of_peers(d, owner, users, groups.is_empty() && mode & OTHERS == 0)
 }
 
-/// Returns the domain of a port that connects to a socket: the domain of the owner of the socket, or of a folder or
-/// link on its path. If others can replace one of these, the listener is unknown.
+/// Returns the domain of a port that connects to a socket: that of the first untrusted owner among the owners of the
+/// socket and of the folders and links on its path. If other users can replace one of these, the listener is unknown.
 pub fn domain_of_listener(d: &Daemon, owner: Caller, path: &Path) -> TimeDomain {
     let way = std::path::absolute(path).map(|path| way_to(&path)).unwrap_or_default();
     let users: Vec<u32> = way.iter().flat_map(|(_, found)| found).map(|found| found.st_uid).collect();
     let is_fixed = |(folder, found): &(Option<Stat>, Option<Stat>)| {
         let mode = folder.as_ref().map_or(Mode::empty(), |folder| Mode::from_raw_mode(folder.st_mode));
-        // In a sticky folder, only the owner of a file can replace it.
+        // In a sticky folder, only a file's owner (and the folder's) can replace the file.
         mode.bits() & OTHERS == 0 || mode.contains(Mode::SVTX) && found.is_some()
     };
     domain_of_peers(d, owner, &users, !way.is_empty() && way.iter().all(is_fixed))
 }
 
-/// Returns each folder that the kernel visits on a file's path, and the entry in it. Empty for an endless path.
+/// Returns each folder that the kernel visits when it resolves a path, with the entry that it looks up there. Returns
+/// nothing if the path has too many steps, as with a loop of links.
 fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
     let mut way = Vec::new();
     let mut folder = PathBuf::new();
@@ -74,7 +78,7 @@ fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
     way
 }
 
-/// Returns the domain of a port whose peers include these users, and if `is_all`, no others.
+/// Returns the domain of a port whose peers are these users, and, unless `is_all`, possibly others.
 fn domain_of_peers(d: &Daemon, owner: Caller, users: &[u32], is_all: bool) -> TimeDomain {
     if !permission::is_trusted(owner) {
         return domain_of(owner);
@@ -134,7 +138,8 @@ impl HandedQueues {
         self.domain
     }
 
-    /// Returns the queue to which all workers may deliver, in place of `own`.
+    /// Returns the egress for the switch: `own` in the trusted domain, otherwise a handed queue in front of it, to
+    /// which all workers may deliver.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of memory or descriptors.
@@ -156,7 +161,8 @@ impl HandedQueues {
         own.into_iter().map(|one| self.queue(one)).collect()
     }
 
-    /// Places the delivering tasks on the user's worker. `id` is the port on `switch`.
+    /// Places the tasks that deliver from the handed queues on a worker of the domain. `id` is the port's number on
+    /// `switch`.
     pub fn place(self, d: &mut Daemon, switch: &Arc<Switch>, id: PortId) -> Vec<TaskId> {
         let domain = self.domain;
         let task = |(ring, (end, to))| Box::new(LinkTask::new(end, to, Arc::clone(switch), id, ring));

@@ -31,7 +31,7 @@ use crate::rings::switched::{PortRings, RingDoorbells};
 pub struct JointPort {
     /// The persistent port.
     pub port: String,
-    /// Length of the virtio-net header, which is set at the persistent port.
+    /// Length of the virtio-net header in bytes, shared with the persistent port, where it is set.
     pub hdr_len: HdrLen,
     queues: u32,
     detail: String,
@@ -78,7 +78,7 @@ fn far_ends(rings: &PortRings) -> Result<Vec<Box<dyn Ingress>>, Refusal> {
     rings.rx.iter().zip(bells).map(|(ring, bells)| far_end(&rings.mem, ring, bells, &rings.hdr_len)).collect()
 }
 
-/// Returns the shape of a port as its peer has it: tx and rx are swapped.
+/// Returns the shape of a port from the point of view of its peer, with tx and rx swapped.
 pub(crate) fn turned(s: PortShape) -> PortShape {
     PortShape { tx_rings: s.rx_rings, rx_rings: s.tx_rings, tx_slots: s.rx_slots, rx_slots: s.tx_slots }
 }
@@ -124,7 +124,7 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     Ok(())
 }
 
-/// Places tasks that forward frames from the second switch to the first, or to the switch to which the port moves.
+/// Places tasks that take the frames that the second switch has delivered, and forward them from port `id` of `switch`.
 fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, switch: &Arc<Switch>, id: PortId) {
     for (ring, ingress) in ingresses.into_iter().enumerate() {
         let counters = Arc::clone(ingress.counters());
@@ -136,12 +136,13 @@ fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, swi
     }
 }
 
-/// Detaches a persistent port from its second switch. Returns whether `full` was there.
+/// Removes the port `full` through which a persistent port is on its second switch. Returns false if `full` is not such
+/// a port.
 pub fn part(d: &mut Daemon, full: &str, why: &str) -> bool {
     let joint = d.ports.get(full).and_then(of);
     let Some(port) = joint.map(|joint| joint.port.clone()) else { return false };
     let place = d.persistent.own_place(&port).unwrap_or_default();
-    // Frames in flight arrive before the port goes.
+    // Frames in flight are forwarded before the port is removed.
     drain(d, full);
     if unplug(d, full, why).is_err() {
         return false;

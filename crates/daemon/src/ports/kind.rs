@@ -1,5 +1,6 @@
-//! Kinds of ports, and requests to attach one. The *methods* of a kind are control requests that only it answers. A
-//! port starts *anew* if nothing of its former state is restored. A *continuation* restores ports from another process.
+//! Kinds of ports, and requests to attach a port. The *methods* of a kind are the control requests that only this kind
+//! answers. A port starts *anew* if it is attached with its former parameters, but without its former state. A
+//! *continuation* restores ports with the state from another process.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -69,13 +70,13 @@ impl<'a> AdmittedRequest<'a> {
         &self.options.policies
     }
 
-    /// Returns the refusal of another kind's specification.
+    /// Returns the refusal for a specification that belongs to another kind.
     pub fn mistaken(&self) -> Refusal {
         Refusal::internal("a port of another kind")
     }
 }
 
-/// How some ports are restored from another process.
+/// A way in which certain ports are restored from another process.
 pub struct Continuation {
     /// Returns whether this way applies to a port.
     pub is_for: fn(&PortItem) -> bool,
@@ -87,7 +88,7 @@ pub struct Continuation {
     pub is_still: bool,
 }
 
-/// Returns the refusal of a port on no switch.
+/// Returns the refusal to restore a port that is on no switch.
 pub fn nowhere(item: &PortItem) -> Refusal {
     Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} need a switch", item.kind))
 }
@@ -113,15 +114,15 @@ pub struct NamedRings {
 /// A function that creates the requested port and attaches it to its switch.
 pub type AttachMethod = fn(&mut Daemon, &AdmittedRequest<'_>) -> Result<(), Refusal>;
 
-/// A function that removes what remains of a former port of that name, before the port starts anew. Returns for how
-/// long its resources may stay in use.
+/// A function that removes what remains of a former port of that name, before the port starts anew. Returns how long
+/// the former port's resources may stay in use.
 pub type BeginAnewMethod = fn(&mut Daemon, &str) -> Duration;
 
 /// Control requests that only one kind answers.
 pub struct Methods {
-    /// Answers a request, if it belongs to the kind.
+    /// Answers a request, or returns `None` if it belongs to another kind.
     pub answer: fn(&mut Daemon, &KindRequest, Caller) -> Option<Result<Reply, RpcError>>,
-    /// Returns pending notifications: connection and text.
+    /// Returns pending notifications, each with the number of the connection and the text.
     pub due: fn(&mut Daemon) -> Vec<(u64, String)>,
 }
 
@@ -131,9 +132,9 @@ pub struct AttachKind {
     pub prefix: &'static str,
     /// Creates a port.
     pub attach: AttachMethod,
-    /// Prepares a port to start anew, if needed.
+    /// Removes what remains of a former port before it starts anew, for kinds that need this.
     pub begin_anew: Option<BeginAnewMethod>,
-    /// Kernel needs of the kind's ports, attached or opened.
+    /// System calls and files that the sandbox permits for ports of the kind, whether attached or opened.
     pub kernel: &'static [&'static KernelNeeds],
     /// The kind's own requests, if any.
     pub methods: Option<&'static Methods>,
@@ -145,7 +146,7 @@ impl AttachKind {
         AttachKind { prefix, attach, begin_anew: None, kernel: &[], methods: None }
     }
 
-    /// Sets the preparation before a port starts anew.
+    /// Sets [`AttachKind::begin_anew`].
     pub const fn with_begin_anew(self, begin_anew: BeginAnewMethod) -> AttachKind {
         AttachKind { begin_anew: Some(begin_anew), ..self }
     }

@@ -1,4 +1,4 @@
-//! Links of ports, which delay or lose frames, or queue them for a rate.
+//! Links of ports: queues that delay frames, lose some, or limit their rate.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -22,10 +22,11 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::PortLink;
 use crate::worker::WorkerTask;
 
-/// Number of times that a worker is asked to deliver the frames in flight on a link that ends.
+/// Maximum number of passes in which a worker delivers the frames in flight on a link that ends.
 const ROUNDS: u32 = 64;
 
-/// Returns limits in bits and in frames. The frame limit has a burst of a hundredth of a second.
+/// Returns the rate limits in bits and in frames per second that are set. The frame limit has a burst of a hundredth of
+/// a second.
 pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<RateLimit> {
     let bits = bits.map(|(rate, burst)| RateLimit::bits(rate.bits(), burst.bytes()));
     let frames = frames.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(100).into()));
@@ -49,7 +50,7 @@ pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     [of(policies.link_in.as_deref(), Vec::new()), of(policies.link_out.as_deref(), rates)]
 }
 
-/// New links of a port, whose delivering tasks are not placed yet.
+/// New links of a port. The tasks that deliver frames from them have no worker yet.
 #[derive(Default)]
 pub struct NewLinks([Option<NewLink>; 2]);
 
@@ -58,14 +59,15 @@ struct NewLink {
     end: LinkEnd,
 }
 
-/// Returns the number of threads that put frames on each link of a port: on the sending link, the forwarders of its
-/// rings, twice as many once it joins two switches; on the receiving link, all workers.
+/// Returns the maximum number of threads that put frames on the sending link and on the receiving link of a port. On
+/// the sending link, these are the forwarders of the port's rings, twice as many if the port joins two switches; on the
+/// receiving link, all workers.
 fn threads(d: &Daemon, rings: usize) -> [usize; 2] {
     let workers = d.workers.all().len();
     [workers.min((2 * rings).saturating_sub(1)), workers]
 }
 
-/// Creates a link. Frames without delay go directly to `to`.
+/// Creates a link to the egresses `to`, to which frames without delay are delivered directly.
 fn make(
     settings: LinkSettings,
     threads: usize,
@@ -114,7 +116,8 @@ impl NewLinks {
         self.0[0].as_ref().map(|made| Arc::clone(&made.link))
     }
 
-    /// Returns the egresses for the port's switch: the port's queues, or the link to them.
+    /// Returns the egresses for the port's switch: the receiving link if there is one, otherwise the port's own
+    /// egresses.
     pub fn gets(&self, egresses: &[Arc<dyn Egress>]) -> Vec<Arc<dyn Egress>> {
         match &self.0[1] {
             Some(made) => vec![Arc::clone(&made.link) as Arc<dyn Egress>],
@@ -122,7 +125,7 @@ impl NewLinks {
         }
     }
 
-    /// Places the delivering tasks on workers.
+    /// Places the tasks that deliver frames from the links on workers.
     pub fn place(
         &mut self,
         d: &mut Daemon,
@@ -145,7 +148,8 @@ impl NewLinks {
     }
 }
 
-/// Changes the links of an attached port. Returns links that are out of use once the switch has the new ones.
+/// Changes the links of an attached port. Returns replaced links, which the caller must [end](end) once the switch uses
+/// the new ones.
 ///
 /// # Errors
 /// [`Refusal`] if the daemon is out of memory or descriptors; in this case, nothing changes.
@@ -176,7 +180,8 @@ pub fn change(d: &mut Daemon, full: &str, policies: &Policies) -> Result<Vec<Por
     Ok(old)
 }
 
-/// Returns the egresses of a port that its switch uses.
+/// Returns the egresses to which a port's switch delivers: the receiving link if there is one, otherwise the port's own
+/// egresses.
 pub fn egresses(record: &DaemonPort) -> Vec<Arc<dyn Egress>> {
     match &record.links[1] {
         Some(known) => vec![Arc::clone(&known.link) as Arc<dyn Egress>],
@@ -184,7 +189,8 @@ pub fn egresses(record: &DaemonPort) -> Vec<Arc<dyn Egress>> {
     }
 }
 
-/// Ends links that no thread sends on any more. Frames in flight arrive immediately.
+/// Ends links on which no thread sends any more. Frames in flight are delivered immediately, without the rest of their
+/// delay.
 pub fn end(d: &mut Daemon, links: Vec<PortLink>) {
     for PortLink { link, task, .. } in links {
         link.flush();

@@ -103,7 +103,7 @@ fn end_offsets(d: &Daemon, full: &str) {
     }
 }
 
-/// Removes a port that programs created, if no program has it open any more.
+/// Removes a port that was created by a program that opened it, if no program has it open any more.
 pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
     if let Some(record) = d.ports.get(full).filter(|record| !record.persistent && record.is_idle()) {
         d.workers.finish(&record.placed);
@@ -125,7 +125,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     if naming::is_interface(&at.port) {
         tracing::warn!(
             at = at.full(),
-            "attached a local port with the name of an interface; the interface itself is netmap:{}",
+            "attached a port for programs that has the name of an interface; the interface itself is netmap:{}",
             at.port
         );
     }
@@ -134,7 +134,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
         .map(|_| ())
 }
 
-/// Returns the request with which a program would create the same port.
+/// Returns the request to open a port that creates a port with these attach options.
 fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     let flags = [(o.lossless(), FLAG_LOSSLESS), (o.huge(), FLAG_HUGE), (o.no_segments(), FLAG_CUT)];
     AttachRequest {
@@ -150,8 +150,8 @@ fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     }
 }
 
-/// Creates a port. An attached port has options, an opened one has none. Returns the largest agreed offset, if the
-/// first program requested offsets.
+/// Creates a port, for an attach request (with `options`) or for a program that opens it. Returns the maximum offset in
+/// effect, if that program requested offsets.
 fn make(
     d: &mut Daemon,
     at: &SwitchPort,
@@ -247,8 +247,8 @@ pub fn open(
     opened
 }
 
-/// Gives a program rings of an existing port. `max_offset` is the agreed maximum, if the port was created for this
-/// program.
+/// Binds a program to rings of an existing port. `max_offset` is the maximum offset in effect, if the port was created
+/// for this program.
 pub fn bind(
     d: &mut Daemon,
     full: &str,
@@ -299,7 +299,7 @@ fn programs<'a>(record: Option<&'a mut DaemonPort>, full: &str) -> Result<&'a mu
     })
 }
 
-/// Applies offsets to rings newly held by a program.
+/// Applies netmap's offsets option to rings that a program has just opened.
 fn live_offsets(
     workers: &[&Worker],
     local: &LocalRings,

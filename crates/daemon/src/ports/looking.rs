@@ -1,6 +1,6 @@
-//! Polled events. Workers and port threads record some changes only in their own memory. The main thread polls that
-//! memory while there are subscriptions, and compares it with the last state, so neither workers nor frames pay for
-//! events.
+//! Polled events. Workers and port threads record some changes only in their own memory. While there are subscriptions,
+//! the main thread polls that memory and compares it with the state at the last poll. Events therefore cost the workers
+//! nothing.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     d.looks.left(now)
 }
 
-/// Polls after a possible change: immediately, or a moment later if the last poll was just before.
+/// Polls after a possible change, but not sooner after the last poll than the shortest interval.
 pub fn hasten(d: &mut Daemon, now: Instant) {
     d.looks.hasten();
     tick(d, now);
@@ -67,7 +67,8 @@ fn ports(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
     }
 }
 
-/// Returns the events of peers that connected and left between two polls; of several peers, those of the last one.
+/// Returns the events of peers that connected or left between two polls. If several peers did, returns only the events
+/// of the last one.
 fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(EventName) -> NewEvent) -> Vec<NewEvent> {
     let is_another = now.connections > before.connections || now.connected && !before.connected;
     let connected = || event(EventName::GuestConnected).with("connections", now.connections);
@@ -89,8 +90,8 @@ fn state(record: &DaemonPort, before: PortLook) -> (PortLook, Option<String>) {
     (PortLook { connected, connections, linked, loops, blocked }, last_error)
 }
 
-/// Adds the events of switches that have not learned addresses. Only the number of frames is known, because an
-/// unlearned address costs a worker no more than a count.
+/// Adds the events of switches that have not learned addresses. The events contain only the number of frames, because
+/// workers count frames with such addresses but do not record the addresses.
 fn switches(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
     for switch in d.switches.iter() {
         let name = switch.name();
@@ -133,7 +134,7 @@ mod tests {
             (at(true, 1), at(true, 2), &[went, came]),
             (at(false, 1), at(false, 2), &[came, went]),
             (at(true, 1), at(false, 4), &[went, came, went]),
-            // The counts start at those of a predecessor.
+            // In a successor, the counts start at the predecessor's values.
             (at(false, 3), at(true, 3), &[came]),
         ] {
             let event = |name: EventName| NewEvent::to_all(name);

@@ -59,7 +59,7 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
         return common(d, RegionSizes::COMMON, caller);
     }
     let none =
-        || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' names regions"));
+        || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' prints a port's"));
     let entry = d.regions.get(id).ok_or_else(none)?;
     permission::may_use_region(entry, caller)?;
     entry.region().ok_or_else(none)
@@ -115,7 +115,7 @@ pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<N
     }
 }
 
-/// Whether anything in region number `id` can be opened. Even if not, a worker may use the memory for another moment.
+/// Whether a port, pipe or open rings exist in region number `id`. A worker may use the memory for a moment longer.
 pub fn is_used(d: &Daemon, id: u32) -> bool {
     let of_ports = d.ports.iter().any(|(_, record)| record.rings().is_some_and(|rings| rings.mem_id == id));
     of_ports || d.pipes.uses(id) || d.interfaces.ports().any(|(_, port)| port.mem_id == id) || d.regions.has_bare(id)
@@ -126,11 +126,11 @@ pub fn is_used(d: &Daemon, id: u32) -> bool {
 /// # Errors
 /// [`Refusal`] if it does not exist.
 pub fn continued(d: &Daemon, id: u32, owner: Caller) -> Result<Arc<Region>, Refusal> {
-    let none = || Refusal::new(Errno::INVAL, format!("its region {id} is missing"));
+    let none = || Refusal::new(Errno::INVAL, format!("the saved region {id} is missing"));
     d.regions.find(id, owner.uid).ok_or_else(none)
 }
 
-/// Returns the memory of a request: by number, if it has one.
+/// Returns the memory that a request names by number; `otherwise` if the number is 0.
 pub fn by_number(mem_id: u32, otherwise: Memory) -> Memory {
     u16::try_from(mem_id).ok().and_then(NonZeroU16::new).map_or(otherwise, Memory::Id)
 }

@@ -6,7 +6,7 @@
 //! | [`local`] | switch rings that programs open |
 //! | [`persistent`], [`joint`] | a persistent port, on a switch or not; its port on a second switch |
 //! | [`monitor`] | copies of another port's frames |
-//! | [`pipe`] | two programs, without a switch |
+//! | [`pipe`] | an end of a pipe between two programs, without a switch |
 //! | [`bare`] | rings that are connected to nothing |
 //! | [`tap`], [`brought_tap`] | an interface of the host's stack; one created by a client |
 //! | [`pcap`] | capture files |
@@ -17,8 +17,8 @@
 //! | [`e1000`], [`e1000_pci`] | an Intel 82540EM; a driver for one |
 //! | [`vxlan`], [`tunnel`] | a tunnel to other hosts |
 //! | [`socket`] | peers at sockets: QEMU's, VDE's, User-Mode Linux', libkrun's |
-//! | [`handed`] | not a port: queues of users who may not take others' time |
-//! | [`null`], [`echo`] | discards every frame, or returns it, for measurements and tests |
+//! | [`handed`] | not a port: queues that let only a user's own worker access that user's memory |
+//! | [`null`], [`echo`] | nothing: every frame is discarded, or returned, for measurements and tests |
 //!
 //! Shared parts: [`plug`] attaches a port to its switch and detaches it, [`policies`] applies its policies, [`links`]
 //! delays and limits its frames, [`multicast`] snoops for a switch, [`memory`] and [`brought`] provide its region,
@@ -131,7 +131,7 @@ pub fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Result<R
     answers.next().unwrap_or_else(|| Err(Refusal::internal("a request that no kind of port answers").into()))
 }
 
-/// Returns the pending notifications of all kinds: connection and text.
+/// Returns the pending notifications of all kinds, each with the number of the connection and the text.
 pub fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     KINDS.iter().filter_map(|kind| kind.methods).flat_map(|methods| (methods.due)(d)).collect()
 }
@@ -153,7 +153,7 @@ pub fn lasting_name(d: &Daemon, full: &str, record: &DaemonPort) -> Option<Strin
     joined.or_else(|| d.persistent.at(full)).map(str::to_owned)
 }
 
-/// Restores a persistent port's membership of its second switch, with its policies there.
+/// Restores the port that joins a persistent port to its second switch, with its policies on that switch.
 ///
 /// # Errors
 /// [`Refusal`] if the port or the switch does not exist.

@@ -9,7 +9,7 @@ pub(crate) fn machine_notes(now: Option<String>, connections: u64, last_error: O
         Some(now) => format!("virtual machine connected, {now}"),
         None => format!("waits for a virtual machine; connections: {connections}"),
     };
-    let last = last_error.map(|why| format!("the last one was disconnected: {why}"));
+    let last = last_error.map(|why| format!("the last virtual machine was disconnected: {why}"));
     std::iter::once(first).chain(last).collect()
 }
 

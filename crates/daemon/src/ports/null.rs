@@ -25,7 +25,7 @@ impl PortBackend for NullPort {
     }
 }
 
-/// Attaches a null port: one egress, and no ingress.
+/// Attaches a null port, which has one egress and no ingress.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let queues = (vec![Arc::new(NullEgress::default()) as _], Vec::new());
     plug(d, &asked.at, queues, NewPort::new(NullPort, asked))

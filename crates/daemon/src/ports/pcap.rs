@@ -43,7 +43,7 @@ struct ReplayFile {
     path: PathBuf,
     file: File,
     status: Arc<ReplayStatus>,
-    /// Memory with the progress.
+    /// Shared memory in which the replay records its progress.
     noted: OwnedFd,
 }
 
@@ -56,7 +56,7 @@ struct CaptureFile {
     shares: bool,
 }
 
-/// Longest wait until a capture has reached its file, before another process takes over.
+/// Longest wait in a hand-over until a capture's frames are in its file.
 const SETTLING: Duration = Duration::from_secs(1);
 
 impl PortBackend for PortFiles {
@@ -87,7 +87,7 @@ impl PortBackend for PortFiles {
         Ok(Some(State::of(&state)?.into()))
     }
 
-    /// Saves the state of regular files; only they have a position to restore.
+    /// Saves the state if all files are regular ones, because others have no position to restore.
     fn save(&self) -> std::io::Result<Option<State>> {
         if let Some(CaptureFile { file, .. }) = &self.capture
             && !file.metadata()?.is_file()
@@ -111,7 +111,7 @@ impl PortBackend for PortFiles {
     fn stop(self: Box<Self>, d: &mut Daemon, _full: &str) {
         if let Some(CaptureFile { egress, .. }) = self.capture {
             let status = Arc::clone(egress.status());
-            // The capture ends with its last egress.
+            // Dropping the last egress ends the capture.
             drop(egress);
             d.captures.close(&status);
         }

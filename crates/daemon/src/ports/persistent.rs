@@ -72,7 +72,7 @@ pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller)
     Ok((sizes.shape, mem_id))
 }
 
-/// Creates a switch without other ports.
+/// Creates the switch to which a persistent port's forwarders belong while the port is on no switch.
 fn nowhere() -> Arc<Switch> {
     Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() })
 }
@@ -139,7 +139,8 @@ fn record(
 
 fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
     d.persistent.get(name).ok_or_else(|| {
-        // The request removes only ports that `NETMAP_REQ_VALE_NEWIF` created.
+        // netmap's errno: `EINVAL` for an interface that is not a port from `NETMAP_REQ_VALE_NEWIF`, which this request
+        // cannot remove.
         let errno = if Interface::find(name).is_ok() { Errno::INVAL } else { Errno::NXIO };
         Refusal::new(errno, format!("there is no persistent port {name}"))
     })
@@ -189,7 +190,7 @@ pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, c
     join(d, at, rings, caller)
 }
 
-/// Attaches a persistent port to its first switch, with its existing rings.
+/// Attaches a persistent port that is on no switch to its first one, with its existing rings.
 fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
     let policies = d.ports.get(&own_name(&at.port)).map(|record| record.policies.clone()).unwrap_or_default();
     permission::may_begin_with(d, caller, at, &policies)?;
@@ -234,7 +235,8 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
         return false;
     };
     let Some(nowhere) = d.persistent.get(&port).map(|known| Arc::clone(known.nowhere())) else { return false };
-    // Earlier frames are forwarded first. Then the forwarders leave the switch, before another port can get its number.
+    // Frames already sent are forwarded first. The forwarders then leave the switch before another port can get the
+    // port's number.
     drain(d, full);
     rehome(d, full, &nowhere, None);
     drain(d, full);
@@ -285,7 +287,7 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
     let owner = record.owner;
     let policies = record.policies.clone();
     let policies_are_set = record.policies_are_set;
-    // The port's user will open it again, and then gets access to the whole region.
+    // The port's owner gets access to the whole region on opening the port.
     permission::may_move_to(caller, owner.uid)?;
     let new = unattached(d, &(region, mem_id), shape, hdr_len, &nowhere, owner)?;
     let new = PortRecord { policies, policies_are_set, ..new };

@@ -63,7 +63,7 @@ impl Attachment for OpenEnd {
 /// [`Refusal`] if its memory or descriptors are inconsistent.
 pub fn continue_pipe(d: &mut Daemon, item: PipeItem) -> Result<(), Refusal> {
     if item.guest.is_some() {
-        // If the pipe is missing, the port starts anew, and so does the pipe.
+        // If the pipe is missing, its virtual machine's port could not be restored: it starts anew, with a new pipe.
         let pipe = d.pipes.get_mut(&item.name).filter(|pipe| pipe.guest_end() == item.guest);
         if let Some(pipe) = pipe {
             pipe.go_on(item);
@@ -131,7 +131,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     }
     let opened = open_end(d, request, &name, end, caller);
     if opened.is_err() {
-        // The pipe may have been created for this end.
+        // The pipe may have been created by this request, and must then be removed.
         drop_if_unused(d, &name);
     }
     opened

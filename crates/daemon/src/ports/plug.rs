@@ -33,7 +33,7 @@ pub struct NewPort {
     pub behind: Box<dyn PortBackend>,
     /// The owner.
     pub owner: Caller,
-    /// The domain whose time the port takes.
+    /// The domain (trusted users, or one untrusted user) whose workers serve the port.
     pub domain: TimeDomain,
     /// Whether the port remains when no program holds its rings.
     pub persistent: bool,
@@ -41,7 +41,7 @@ pub struct NewPort {
     pub lossless: bool,
     /// Whether successive TCP segments to the port are merged (GRO).
     pub gro: bool,
-    /// The port's policies. The switch's policies for new ports apply where they set nothing.
+    /// The port's policies. Those that are not set get the values of the switch's policies for new ports.
     pub policies: Policies,
 }
 
@@ -59,7 +59,7 @@ impl NewPort {
         NewPort { behind, owner, domain, persistent: true, lossless: false, gro: false, policies }
     }
 
-    /// Sets the domain whose time the port takes.
+    /// Sets the domain whose workers serve the port.
     pub fn in_domain(self, domain: TimeDomain) -> NewPort {
         NewPort { domain, ..self }
     }
@@ -70,8 +70,8 @@ impl NewPort {
     }
 }
 
-/// Returns the description of a port for its switch. The owner determines the quota of addresses, and which ports'
-/// senders wait for it.
+/// Returns the description of a port for its switch. The owner determines how many addresses the switch learns behind
+/// the port, and, for a lossless port, which senders it may delay.
 pub fn on_switch(
     d: &Daemon,
     name: &str,
@@ -160,7 +160,7 @@ pub fn drop_switch(d: &mut Daemon, switch: &Switch) {
     }
 }
 
-/// Reports the event that a port is attached.
+/// Reports an attached port to subscribers of events, and to traces that wait for it.
 pub fn tell_attached(d: &mut Daemon, full: &str) {
     d.looks.forget(full);
     let Some(record) = d.ports.get(full) else { return };
@@ -174,23 +174,23 @@ pub fn tell_attached(d: &mut Daemon, full: &str) {
     tell_made(d, full, owner, kind);
 }
 
-/// Reports the event that a program has created a port.
+/// Reports to subscribers that a program has created a port.
 pub fn tell_made(d: &mut Daemon, full: &str, owner: Caller, kind: PortKind) {
     d.events.tell(NewEvent::to(EventName::PortAttached, owner.uid).at(full).by(owner).with("kind", kind));
 }
 
-/// Reports the event that a port is detached.
+/// Reports to subscribers that a port has been detached.
 pub fn tell_detached(d: &mut Daemon, full: &str, uid: u32, why: &str) {
     d.looks.forget(full);
     d.events.tell(NewEvent::to(EventName::PortDetached, uid).at(full).why(why));
 }
 
-/// Reports the event that a program has opened an idle port.
+/// Reports to subscribers that a program has opened a port that was open in no program.
 pub fn tell_open(d: &mut Daemon, full: &str, uid: u32, caller: Caller) {
     d.events.tell(NewEvent::to(EventName::PortOpen, uid).at(full).by(caller));
 }
 
-/// Reports the event that no program has a port open any more.
+/// Reports to subscribers that no program has a port open any more.
 pub fn tell_idle(d: &mut Daemon, full: &str, uid: u32) {
     d.events.tell(NewEvent::to(EventName::PortIdle, uid).at(full));
 }
@@ -224,7 +224,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     if let Some(switch) = &record.switch {
         drop_switch(d, switch);
     }
-    // A capture writes its last frames when its last egress is dropped.
+    // Dropping its last egress makes a capture write its last frames.
     record.egresses.clear();
     record.links = Default::default();
     record.behind.stop(d, full);
@@ -246,8 +246,8 @@ pub fn end_monitors(d: &mut Daemon, gone: &MonitoredPort) {
     d.evictions.evict(d.watches.clients_of(gone));
 }
 
-/// Waits until the frames left in a port's tx rings have been forwarded. They count as sent, even if the client exits
-/// immediately.
+/// Waits until the frames left in a port's tx rings have been forwarded, because a client may exit right after it has
+/// sent them.
 pub fn drain(d: &Daemon, full: &str) {
     if let Some(record) = d.ports.get(full) {
         d.workers.drain(&record.placed);

@@ -71,7 +71,7 @@ fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<GroupShare>
     d.groups.get_or_make(uid, wanted).join().map(Arc::new).ok_or_else(full)
 }
 
-/// Sets the new rate of a group for its other ports.
+/// Sets the rate of a group in the policies of its other ports, after it has changed for the port `full`.
 fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<(), Refusal> {
     let is_other = |record: &DaemonPort| {
         let known = record.policies.rate_group.as_deref();
@@ -85,11 +85,11 @@ fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<()
     Ok(())
 }
 
-/// Compiles a port's policies for its switch, without link and group. Returns `None` if they do not affect frames.
-/// Rules in `known` keep their counts.
+/// Compiles a port's policies for its switch, except links and rate group. Returns `None` if no policy applies to
+/// single frames. Filter rules that are also in `known` keep their counts.
 ///
 /// # Errors
-/// [`Refusal`] that names contradictory policies, and rules that do not compile.
+/// [`Refusal`] that names the contradictory policies, or the rule that does not compile.
 pub fn compile(policies: &Policies, known: PortRules<'_>) -> Result<Option<CompiledPolicies>, Refusal> {
     let compiled = policies.check().and_then(|()| compile_all(policies, known));
     let compiled = compiled.or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
@@ -147,7 +147,7 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     let mut set = asked.set.clone();
     let mtu = set.remove(MTU).map(|value| read_mtu(&value)).transpose()?;
     let policies = record.policies.with(&set).or_else(|what| refuse(Errno::INVAL, what))?;
-    // A policy that is reset gets the switch's value for new ports.
+    // A policy that is reset gets its value from the switch's policies for new ports.
     let usual = record.switch.as_ref().map(|switch| d.config.switch.policies.of(switch.name())).unwrap_or_default();
     let policies = policies.over(&usual);
     let mtu_before = record.declared.as_ref().and_then(|declared| declared.params.options.mtu);
@@ -156,7 +156,8 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     }
     if !set.is_empty() {
         if let Err(why) = put(d, &asked.port, &policies) {
-            // The change is undone as a whole. The old MTU was valid a moment ago, so setting it is unlikely to fail.
+            // Nothing may change on an error, so the MTU is set back. An error of that is ignored: the old MTU was
+            // valid a moment ago.
             let _ = mtu.map(|_| put_mtu(d, &asked.port, mtu_before));
             return Err(why);
         }
@@ -192,7 +193,7 @@ pub fn put_mtu(d: &mut Daemon, full: &str, mtu: Option<u32>) -> Result<(), Refus
     Ok(())
 }
 
-/// Reports the event that a caller or the configuration has changed a port's policies.
+/// Reports to subscribers that a caller or the configuration has changed a port's policies.
 pub fn tell(d: &mut Daemon, full: &str, by: Option<Caller>, set: &Map<String, JsonValue>) {
     let uid = d.ports.get(full).map_or(0, |record| record.owner.uid);
     let changed = NewEvent::to(EventName::PortPolicies, uid).at(full).with("set", set);

@@ -113,7 +113,7 @@ pub fn check(d: &Daemon, config: &PtnetDeviceConfig, caller: Caller) -> Result<(
     permission::may_have_memory(d, caller, sizes(config))
 }
 
-/// Parameters of a device to open.
+/// Parameters of a ptnet device whose socket is to be opened.
 pub struct PtnetConfig {
     /// The device's socket.
     pub site: ListenAddress,
@@ -128,7 +128,7 @@ pub struct PtnetConfig {
 /// Opens a device's socket, or restores a device from another process.
 ///
 /// # Errors
-/// [`Refusal`] if that fails.
+/// [`Refusal`] if the socket cannot be opened, or the state is invalid.
 pub fn open(d: &mut Daemon, device: PtnetConfig, continued: Option<State>) -> Result<PtnetDevicePort, Refusal> {
     let PtnetConfig { site, config, vfio_user, backend } = device;
     let transport = if vfio_user { PtnetTransport::VfioUser } else { PtnetTransport::Ivshmem };
@@ -143,7 +143,7 @@ pub fn open(d: &mut Daemon, device: PtnetConfig, continued: Option<State>) -> Re
     Ok(watched(d, port))
 }
 
-/// Makes the device report its guest's arrival, changes and departure.
+/// Makes the device notify the main thread when its guest connects, changes its state, or disconnects.
 fn watched(d: &Daemon, port: PtnetPort) -> PtnetDevicePort {
     port.on_change(d.on_news());
     port.on_peer(d.on_news());

@@ -82,7 +82,7 @@ impl PortBackend for TapPort {
     }
 }
 
-/// Kernel requirements of a TAP.
+/// Kernel needs of a TAP.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     values: &[(libc::SYS_ioctl, 1, &netvale_tap::IOCTLS)],
     devices: || vec!["/dev/net/tun".into()],
@@ -130,7 +130,7 @@ fn open(name: String, o: &OptionsOf<'_, kind::Tap>) -> Result<Tap, Refusal> {
 fn restore(state: State, rings: u32) -> Result<Tap, Refusal> {
     let TapState { name, uso, queues } = state.read()?;
     if queues.len() != rings as usize {
-        return refuse(Errno::INVAL, format!("expected {rings} queues (rings), and got {}", queues.len()));
+        return refuse(Errno::INVAL, format!("expected {rings} TAP queues (one per ring), found {}", queues.len()));
     }
     Ok(Tap::restore(&name, uso, Fd::take_all(queues)?)?)
 }

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::ParkedPort;
 
-/// Maximum number of addresses saved in case the daemon is killed. If there are more, the control plane must send them
-/// again.
+/// Maximum number of addresses saved in case the daemon is killed. If there are more, none are, and the control plane
+/// must send them again.
 pub const MOST_KEPT: usize = 4096;
 
 /// Backend of a tunnel's port.
@@ -31,7 +31,8 @@ pub struct VxlanPort {
     pub tunnel: Arc<Tunnel>,
     /// Whether a control plane provides addresses.
     pub evpn: bool,
-    /// A number unique to this daemon's tunnel. When it changes, the control plane sends all addresses again.
+    /// A random number of this tunnel. If it differs from the one that a control plane has seen, the tunnel is new and
+    /// needs all addresses again.
     pub instance: u64,
 }
 
@@ -54,7 +55,7 @@ pub struct VxlanState {
     pub socket: Option<Fd>,
 }
 
-/// A tunnel in the form in which its switch queries it.
+/// A tunnel that answers its switch's queries for unknown addresses.
 struct SwitchTunnel(Arc<Tunnel>);
 
 impl AddressFinder for SwitchTunnel {
@@ -152,8 +153,8 @@ fn remote(peer: &VtepPeer) -> VxlanRemote {
     VxlanRemote { vtep: peer.ip, flood: peer.floods, out_frames, out_bytes, in_frames, in_bytes }
 }
 
-/// Lets a switch query its tunnel for unknown addresses, if a control plane provides them. Call this again after a
-/// change of the port's VLANs.
+/// Makes a switch query the tunnel for unknown addresses, if a control plane provides them. Must be called again after
+/// a change of the port's VLANs.
 pub fn ask_port(d: &Daemon, full: &str) {
     let Some(record) = d.ports.get(full) else { return };
     if let Some(port) = record.behind.get::<VxlanPort>().filter(|port| port.evpn)

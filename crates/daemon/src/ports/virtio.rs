@@ -75,7 +75,7 @@ pub const KERNEL: KernelNeeds = KernelNeeds {
     ..KernelNeeds::NOTHING
 };
 
-/// Attaches a driver for a back end.
+/// Attaches a virtio-net driver that connects to a vhost-user back end.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Virtio(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Virtio>()?;
@@ -99,7 +99,7 @@ fn back_end_here(d: &Daemon, switch: &str, path: &str) -> Option<String> {
     d.ports.iter().find(|(_, record)| on(record) && listens(record)).map(|(full, _)| full.to_owned())
 }
 
-/// Attaches a driver for a PCI device.
+/// Attaches a virtio-net driver for a PCI device.
 pub fn attach_pci(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::VirtioPci(address) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::VirtioPci>()?;

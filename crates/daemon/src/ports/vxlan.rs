@@ -30,7 +30,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let mut state = asked.continued().map(State::read::<VxlanState>).transpose()?;
     let socket = state.as_mut().and_then(|state| state.socket.take()).map(Fd::take).transpose()?;
     let endpoint = d.tunnels.endpoint(spec.local(), spec.port(), socket).map_err(refusal)?;
-    // The standard library's hasher is a source of random numbers.
+    // The random keys of the standard library's hasher serve as a source of random numbers.
     let random = RandomState::new();
     let drawn = [random.hash_one(1u8), random.hash_one(2u8)];
     let key = state.as_ref().and_then(|state| state.key).unwrap_or(drawn);
@@ -90,7 +90,7 @@ fn refusal(e: EndpointError) -> Refusal {
     Refusal::new(errno, e.to_string() + forbidden(errno))
 }
 
-/// Returns advice for an error with which systemd refuses address families that the unit does not list.
+/// Returns advice for the error that appears if the daemon's systemd unit does not permit an address family.
 fn forbidden(errno: Errno) -> &'static str {
     match errno {
         Errno::AFNOSUPPORT if keep::is_there() => {

@@ -24,13 +24,15 @@ pub(super) struct TaskMove {
 
 /// Load, in percent of the period, from which a worker gives tasks away.
 const BUSY: u64 = 60;
-/// Minimum gain of a move, in percent of the period.
+/// Minimum gain of a move, in percent of the period: the time by which the load of the busier of the two workers
+/// decreases.
 const WORTH: u64 = 10;
 
-/// Returns the move to the least loaded worker with the largest gain: the relief of the busier of the two workers.
-/// `period` is in nanoseconds.
+/// Returns the move with the largest gain to the least loaded worker, if that gain is worth a move. The gain is the
+/// time by which the load of the busier of the two workers decreases. `period` is in nanoseconds.
 ///
-/// With unchanged loads, no later move undoes an earlier one: it would make the busier worker busier.
+/// While loads are unchanged, no later move undoes an earlier one, because that would increase the load of the busier
+/// worker.
 pub(super) fn best(loads: &[TaskLoad], workers: usize, period: u64) -> Option<TaskMove> {
     let mut sums = vec![(0, 0); workers];
     for load in loads {

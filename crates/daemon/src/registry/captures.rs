@@ -16,11 +16,11 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// The same limit while the daemon serves, when other clients wait as well.
 const DETACHING: Duration = Duration::from_millis(500);
 
-/// Captures being written, and the disk use of users.
+/// Captures being written, and each user's capture files on the disk.
 #[derive(Default)]
 pub struct Captures {
     writing: Vec<Arc<CaptureStatus>>,
-    /// Captures of removed ports that a slow disk still delays.
+    /// Captures of removed ports whose last frames are not in their files yet.
     ending: Vec<Arc<CaptureStatus>>,
     users: BTreeMap<u32, CaptureAccount>,
 }
@@ -51,7 +51,7 @@ impl CaptureRecord {
 }
 
 impl CaptureAccount {
-    /// Checks all closed files, because their owner may have removed or emptied some.
+    /// Updates the sizes of all closed files, some of which their owner may have removed or emptied.
     fn look(&mut self) {
         let allowance = &self.allowance;
         self.files.retain_mut(|kept| {
@@ -73,7 +73,8 @@ impl Captures {
         self.writing.push(Arc::clone(capture));
     }
 
-    /// Returns the allowance that all captures of a user share, of `most` portions. Removed files no longer count.
+    /// Returns the allowance of `most` portions (units of file size) that all captures of a user share, after returning
+    /// the portions of removed files to it.
     pub fn allowance(&mut self, user: u32, most: u64) -> &Arc<Allowance> {
         let new = || CaptureAccount { allowance: Arc::new(Allowance::new(most)), files: Vec::new() };
         let captured = self.users.entry(user).or_insert_with(new);
@@ -90,7 +91,7 @@ impl Captures {
     pub fn remember(&mut self, user: u32, place: UserPath, device: u64, inode: u64, status: &Arc<CaptureStatus>) {
         let Some(CaptureAccount { allowance, files }) = self.users.get_mut(&user) else { return };
         let file = (device, inode);
-        // The new capture overwrites the file, so its old record goes.
+        // The new capture overwrites the file, so the file's former record is removed.
         files.retain(|kept| {
             let old = kept.portions.filter(|_| kept.file == file);
             allowance.correct(old.unwrap_or(0), 0);
@@ -114,8 +115,8 @@ impl Captures {
         self.ending.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));
     }
 
-    /// Like [`Captures::kept`], without the portions of captures that ports have open: those ports add them when they
-    /// are restored.
+    /// Like [`Captures::kept`], but does not count portions of captures that ports have open. Each of these ports takes
+    /// its portions again when it is restored.
     pub fn kept_without_ports(&self) -> Vec<UserCaptures> {
         let mut kept = self.kept();
         for user in &mut kept {
@@ -143,7 +144,8 @@ impl Captures {
         self.users.iter().map(user).collect()
     }
 
-    /// Restores a user's captures. `place` returns the place of a path if the user may still use it.
+    /// Restores a user's captures. `place` checks a path for the user, and returns `None` if the user may no longer use
+    /// it.
     pub fn restore(&mut self, item: UserCaptures, most: u64, place: impl Fn(&Path) -> Option<UserPath>) {
         let allowance = Arc::new(Allowance::with_used(most, item.used.min(u64::MAX >> 2)));
         let mut files = Vec::new();

@@ -1,5 +1,5 @@
-//! Changes not yet saved with the service manager. With many ports, a full scan takes long, so requests that change one
-//! or two objects record them here, and registries record which of theirs changed.
+//! Changes not yet saved with the service manager. With many ports, comparing all objects takes long, so requests
+//! record here which connections they change, and each registry records which of its objects change.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 pub struct UnsavedChanges {
     /// Whether anything may have changed.
     pub everything: bool,
-    /// Connections whose requests may have changed their hold, and objects that the registries recorded.
+    /// Connections whose hold on a port may have changed. While there are any, the objects that the registries recorded
+    /// are saved, too.
     pub clients: BTreeSet<u64>,
 }
 

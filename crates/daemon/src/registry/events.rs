@@ -1,8 +1,8 @@
 //! Events, and the subscriptions to them.
 //!
 //! Each subscription has a bounded queue. If its client does not read, events are dropped and counted, and a
-//! notification reports their number in their place. A stalled client therefore delays no other, and costs the daemon
-//! no more than that queue.
+//! notification in their place reports their number. A stalled client therefore delays no other client, and takes no
+//! more of the daemon's memory than that queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::caller::{Caller, is_trusted_user};
 
-/// Maximum number of queued events of a subscription, and of bytes in them.
+/// Maximum size of a subscription's queue: number of events, and number of bytes.
 const MOST_WAITING: (usize, usize) = (1024, 256 << 10);
 /// Maximum length of a reason in characters.
 const LONGEST: usize = 300;
@@ -92,7 +92,7 @@ impl NewEvent {
             && (params.only.is_empty() || params.only.iter().any(is_there))
     }
 
-    /// Returns the notification without its number, which differs between subscriptions.
+    /// Returns the notification as a line of JSON, without its sequence number, which each subscription adds.
     fn line(self) -> Arc<str> {
         #[derive(Serialize)]
         struct EventBody {
@@ -166,13 +166,13 @@ impl Subscription {
         self.waiting.push_back((sequence, line));
     }
 
-    /// Queues the notification of dropped events; `last` is the number of the last one.
+    /// Queues the notification that events were dropped; `last` is the sequence number of the last one.
     fn tell_lost(&mut self, last: u64) {
         let lost = std::mem::take(&mut self.lost);
         self.add(last, NewEvent::to_all(EventName::EventsLost).with("lost", lost).line());
     }
 
-    /// Moves queued notifications to `into`, until it contains `most` bytes.
+    /// Moves queued notifications to `into`, until `into` contains at least `most` bytes.
     fn fill(&mut self, into: &mut Vec<u8>, most: usize) {
         while into.len() < most {
             let Some((sequence, line)) = self.waiting.pop_front() else { return };
@@ -246,7 +246,7 @@ impl Subscriptions {
         self.0.iter().filter(|(_, one)| !one.waiting.is_empty()).map(|(client, _)| *client).collect()
     }
 
-    /// Moves a connection's queued notifications to `into`, until it contains `most` bytes.
+    /// Moves a connection's queued notifications to `into`, until `into` contains at least `most` bytes.
     pub fn fill(&mut self, client: u64, into: &mut Vec<u8>, most: usize) {
         if let Some(one) = self.0.get_mut(&client) {
             one.fill(into, most);

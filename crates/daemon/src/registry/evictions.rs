@@ -1,5 +1,5 @@
-//! Evictions: programs lose their port because their doorbell blocked a worker, their memory is gone, or somebody
-//! removed the port.
+//! Evictions: programs that lose their port because their doorbell blocked a worker, their memory is gone, or the port
+//! was removed by a request.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,8 +11,8 @@ use netvale_mem::fault::{Fault, FaultGroup, clear, raise};
 
 use crate::caller::{Caller, is_trusted_user};
 
-/// Lockout after a user's doorbell has blocked a worker: the user gets no new ports for this long. It doubles each
-/// time, up to the second value.
+/// First and longest lockout: the time for which a user gets no new ports after the user's doorbell has blocked a
+/// worker. The lockout doubles each time.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 /// Time without a block after which the lockout starts at its first value again.
 const FORGIVEN: Duration = Duration::from_secs(600);
@@ -31,7 +31,7 @@ const REMEMBERED: usize = 16;
 const ALL_REMEMBERED: usize = 512;
 
 impl Conduct {
-    /// Whether the record is needed: a port shares its fault group, or a lockout is recent.
+    /// Whether the record must be kept: a port of the user exists, or the last lockout is recent.
     fn is_remembered(&self, now: Instant) -> bool {
         let was_late = self.pause.is_some_and(|(until, _)| now < until + FORGIVEN);
         was_late || self.group.is_shared()
@@ -44,7 +44,7 @@ pub struct Evictions {
     leaving: Vec<u64>,
     past: VecDeque<(Instant, EvictionInfo)>,
     count: u64,
-    /// Records of untrusted users, whose ports are evicted together.
+    /// Records of untrusted users by user ID. All ports of such a user are evicted together.
     conduct: HashMap<u32, Conduct>,
     /// Users whose own workers are blocked.
     held_up: BTreeSet<u32>,
@@ -57,9 +57,9 @@ impl Evictions {
         Evictions { faults, leaving, past, count: 0, conduct, held_up }
     }
 
-    /// Creates the fault of a new port's program, which wakes the main thread when reported. A doorbell that blocks
-    /// costs its user all ports, because each of them could block a worker for as long again. Ports of root and of the
-    /// daemon's own user are independent of one another.
+    /// Creates the fault of a new port's program, which wakes the main thread when reported. If one doorbell blocks,
+    /// its user loses all ports, because the doorbell of each could block a worker for as long again. Ports of root and
+    /// of the daemon's own user are independent of one another.
     pub fn new_fault(&mut self, owner: Caller) -> Fault {
         if is_trusted_user(owner.uid) {
             return Fault::of_trusted(&self.faults);
@@ -75,7 +75,7 @@ impl Evictions {
         until.checked_duration_since(Instant::now())
     }
 
-    /// Charges a user whose memory blocks threads, as for a doorbell that blocks.
+    /// Evicts and locks out a user whose memory blocks threads, as after a doorbell that blocks.
     pub fn block(&self, uid: u32) {
         if let Some(one) = self.conduct.get(&uid) {
             one.group.block();
@@ -83,7 +83,8 @@ impl Evictions {
         }
     }
 
-    /// Charges a user whose own worker is blocked: all of the user's ports, guests included, are evicted.
+    /// Evicts and locks out a user whose own worker is blocked. All of the user's ports are evicted, including those of
+    /// virtual machines.
     pub fn hold_up(&mut self, uid: u32) {
         self.conduct.entry(uid).or_default();
         self.held_up.insert(uid);
@@ -95,8 +96,8 @@ impl Evictions {
         std::mem::take(&mut self.held_up)
     }
 
-    /// Starts the lockouts of users whose doorbells blocked a worker. The doorbells of their later ports may be rung
-    /// again.
+    /// Starts the lockouts of users whose doorbells blocked a worker, and gives each a new fault group, so that the
+    /// doorbells of later ports are rung again.
     pub fn begin_pauses(&mut self) {
         for one in self.conduct.values_mut().filter(|one| one.group.is_blocked()) {
             let pause = one.pause.map_or(PAUSE.0, |(_, last)| (2 * last).min(PAUSE.1));
@@ -104,12 +105,13 @@ impl Evictions {
         }
     }
 
-    /// Returns the descriptor that is readable from a fault's report until [`Evictions::clear`].
+    /// Returns the descriptor that becomes readable when a fault is reported, until [`Evictions::clear`].
     pub fn faults(&self) -> BorrowedFd<'_> {
         self.faults.as_fd()
     }
 
-    /// Clears the descriptor; call this before the faults are read.
+    /// Makes the descriptor of [`Evictions::faults`] unreadable. Call this before reading the faults, so that no later
+    /// report is lost.
     pub fn clear(&self) {
         clear(&self.faults);
     }

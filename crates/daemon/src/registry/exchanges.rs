@@ -1,5 +1,5 @@
-//! Exchanges: the listeners or directories through which peers of socket ports connect, by the full name of the
-//! attached port. The exchange makes further *lines*, one for each peer, from a template.
+//! Exchanges, by the full name of the attached socket port. An exchange has the listener or directory through which
+//! peers connect, and one *line* for each peer, created from a template.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use crate::caller::Caller;
 /// Maximum number of events read together.
 const EVENTS: usize = 64;
 
-/// The common properties of an exchange's lines, from which it makes further ones.
+/// The common properties of an exchange's lines, from which further lines are created.
 #[derive(Clone)]
 pub struct LineTemplate {
     /// The attached port.
@@ -36,9 +36,9 @@ pub struct LineTemplate {
     pub lossless: bool,
     /// The policies with which the port was attached.
     pub policies: Policies,
-    /// The rules for its frames.
+    /// Rules for the peers' frames: headers and maximum length.
     pub rules: Arc<FrameRules>,
-    /// Number of the first line: 0, the port itself, or 1.
+    /// Number of the first line: 0 if the attached port itself is that line, else 1.
     pub first: u16,
     /// Maximum number of lines.
     pub most: usize,

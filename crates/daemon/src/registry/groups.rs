@@ -17,7 +17,8 @@ impl RateGroups {
         (group.strong_count() > 0).then_some(known)
     }
 
-    /// Returns the group if it exists with that rate; otherwise creates it, in place of one with another rate.
+    /// Returns the group of that name and rate. Creates it if it does not exist, and replaces a group of that name with
+    /// another rate.
     pub fn get_or_make(&mut self, uid: u32, wanted: &RateGroup) -> Arc<Group> {
         self.0.retain(|_, (_, group)| group.strong_count() > 0);
         let key = (uid, wanted.name.clone());

@@ -1,4 +1,5 @@
-//! Network interfaces in use. Each is opened once, for the stand-ins of host stacks and the programs that use it.
+//! Network interfaces in use, each opened once; the TAPs that stand in for their host stacks; and the rings that
+//! programs have open.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -17,8 +18,8 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// Returns the interface of that name, and opens it at its first use. A former interface of that name, which is
-    /// gone, does not count.
+    /// Returns the interface of that name, and opens it at its first use. Ignores an earlier interface of that name
+    /// that the kernel has removed.
     ///
     /// # Errors
     /// [`NicError`] if it does not exist or cannot be opened.
@@ -47,7 +48,7 @@ impl Interfaces {
         self.open.values().filter_map(Weak::upgrade)
     }
 
-    /// Marks all interfaces as this process's own, once the predecessor no longer needs them.
+    /// Marks all interfaces as this process's own. Call this once the predecessor no longer uses them.
     pub fn own(&self) {
         self.in_use().for_each(|nic| nic.own());
         self.stacks.values().filter_map(Weak::upgrade).for_each(|stack| stack.diversion().own());
@@ -83,13 +84,15 @@ impl Interfaces {
         self.ports.iter().map(|(client, port)| (*client, port))
     }
 
-    /// Iterates over the open rings of one interface. A former interface of that name, which is gone, does not count.
+    /// Iterates over the open rings of one interface. Skips rings of an earlier interface of that name that the kernel
+    /// has removed.
     pub fn ports_on<'a>(&'a self, ifname: &str) -> impl Iterator<Item = (u64, &'a NicPort)> + use<'a> {
         let known = self.known(ifname);
         self.ports().filter(move |(_, port)| known.as_ref().is_some_and(|nic| Arc::ptr_eq(nic, &port.nic)))
     }
 
-    /// Returns open rings of the interface, if there are any; further ones must be opened in the same way.
+    /// Returns some open rings of the interface, if there are any. Further rings must be opened with the same
+    /// parameters.
     pub fn port_on(&self, ifname: &str) -> Option<&NicPort> {
         self.ports_on(ifname).next().map(|(_, port)| port)
     }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 /// Polling interval while there are subscriptions.
 const EVERY: Duration = Duration::from_millis(250);
-/// Shortest polling interval, after a known change. It bounds the cost of peers that connect and leave repeatedly.
+/// Shortest polling interval, used after a notification of a possible change. It bounds the cost of peers that connect
+/// and leave repeatedly.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Last polled state of a port.
@@ -28,7 +29,7 @@ pub struct PortLook {
 pub struct Looks {
     /// Ports by full name.
     pub ports: BTreeMap<String, PortLook>,
-    /// Number of frames whose source address was not learned, by switch.
+    /// For each switch, the number of frames whose source address could not be learned.
     pub refused: BTreeMap<String, u64>,
     /// Number of stalls of each thread: the main thread, then the workers.
     pub stalls: Vec<u64>,

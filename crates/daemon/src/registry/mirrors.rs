@@ -1,4 +1,4 @@
-//! Copies, for monitors, of frames that bypass the daemon: the rings into which the movers of the frames copy them
+//! Copies, for monitors, of frames that bypass the daemon: rings into which the programs that move the frames copy them
 //! ([`netvale_mem::mirror`]), and the tasks that forward the copies.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use super::workers::Workers;
 use crate::refusal::Refusal;
 use crate::worker::TaskId;
 
-/// Destinations of copies, with the names of the monitors.
+/// The monitors' names, each with the egress to which copies are delivered.
 type CopyTargets = Vec<(String, Arc<dyn Egress>)>;
 
 /// 0, 1, 2, …: the indices of all frames of a batch.
@@ -36,7 +36,8 @@ const ALL: [u16; BATCH] = {
     a
 };
 
-/// Forwards the copies that one ring's mover makes. The task gets no kicks; it polls while a monitor exists.
+/// Forwards the copies of one ring's frames to monitors. The copying program sends no kicks, so the task polls while a
+/// monitor exists.
 struct CopyForwarder {
     source: Source<RingIngress>,
     to: Arc<ArcSwap<CopyTargets>>,
@@ -44,10 +45,11 @@ struct CopyForwarder {
     idle: u32,
 }
 
-/// Polling interval right after a copy. It doubles after every [`LOOKS`] polls without one, at most [`DOUBLINGS`]
-/// times.
+/// Polling interval right after a copy.
 const NAP: Duration = Duration::from_micros(50);
+/// Number of consecutive polls without a copy after which the interval doubles.
 const LOOKS: u32 = 16;
+/// Maximum number of these doublings.
 const DOUBLINGS: u32 = 4;
 
 impl Task<ForwardMemory> for CopyForwarder {
@@ -80,8 +82,8 @@ pub(crate) struct MirroredRing<'a> {
     pub hdr_len: HdrLen,
 }
 
-/// A ring for the copies of another ring's frames. It exists as long as the port, even without monitors, because a
-/// mover may be in the middle of a copy.
+/// A ring for the copies of another ring's frames. It exists as long as the port, even without monitors, because the
+/// program may still be copying when the last monitor ends.
 struct CopyRing {
     of: RingSide,
     moment: Moment,
@@ -105,7 +107,7 @@ impl CopyRing {
         })
     }
 
-    /// Creates the task that forwards copies made from now on; older ones are skipped.
+    /// Creates the task that forwards copies. It skips copies that are already in the ring.
     fn hand_on(&self) -> Result<CopyForwarder, Refusal> {
         let side = self.mem.tx.first().ok_or_else(|| Refusal::internal("a port without rings"))?.clone();
         let bell = Doorbell::new()?;
@@ -126,13 +128,13 @@ impl CopyRing {
         let name = if on { netvale_mem::mirror::name(self.mem.csb_first()) } else { 0 };
         let of = self.of.clone();
         let moment = self.moment;
-        // On failure the monitor gets no copies; its user then has a more serious fault.
+        // If this fails, the user's memory blocks, which causes an eviction; missing copies do not matter.
         let _ = self.mem.region().touch(move || of.csb.mirror(moment).store(name, Ordering::Release));
     }
 }
 
-/// Copy rings by the address of their region, the copied ring, and the moment of the copy. A region's address is unique
-/// while one of its rings is in this map.
+/// Copy rings by address of their region in this process, copied ring, and moment of the copy. A copy ring keeps its
+/// region alive, so no other region can get that address.
 #[derive(Default)]
 pub struct Mirrors(BTreeMap<(usize, u32, Moment), CopyRing>);
 
@@ -184,7 +186,7 @@ impl Mirrors {
         workers.retire(&idle);
     }
 
-    /// Removes the copy rings of those rings of a port; no program holds them any more.
+    /// Removes the copy rings of those rings of a port. Call this once no program holds the rings.
     pub(crate) fn end(&mut self, workers: &mut Workers, of: &PortMem, rings: &RingRanges) {
         let region = place_of(of.region());
         let first = of.csb_first();

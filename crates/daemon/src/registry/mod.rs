@@ -5,7 +5,7 @@
 //! | [`switches`] | switches by name, and their ageing |
 //! | [`regions`] | regions by number |
 //! | [`ports`] | ports of any kind by full name |
-//! | [`persistent`] | persistent ports, with the names of their records |
+//! | [`persistent`] | persistent ports, and the names under which [`ports`] has them |
 //! | [`pipes`] | pipes by name |
 //! | [`interfaces`] | network interfaces in use, and those opened by programs |
 //! | [`guests`] | ptnet devices of the virtual machine that the daemon runs in |

@@ -1,4 +1,5 @@
-//! Persistent ports, each with the name of its record: the port's own name, or its name on a switch.
+//! Persistent ports, each with its *place*: the name of its record in the registry of ports, which is the port's own
+//! name or its name on a switch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ pub struct PersistentPort {
 }
 
 impl PersistentPort {
-    /// Returns the name of the port's record.
+    /// Returns the name of the port's record in the registry of ports.
     pub fn place(&self) -> &str {
         &self.place
     }
@@ -36,7 +37,7 @@ pub fn own_name(port: &str) -> String {
 pub struct PersistentPorts(BTreeMap<String, PersistentPort>);
 
 impl PersistentPorts {
-    /// Returns the port of that name without a switch.
+    /// Returns a persistent port by its name without a switch.
     pub fn get(&self, port: &str) -> Option<&PersistentPort> {
         self.0.get(port)
     }
@@ -61,12 +62,13 @@ impl PersistentPorts {
         self.0.remove(port);
     }
 
-    /// Removes the port with record `place`, if there is one.
+    /// Removes the port whose record has the name `place`, if there is one.
     pub fn remove_at(&mut self, place: &str) {
         self.0.retain(|_, known| known.place != place);
     }
 
-    /// Returns the name of a port's record, which changes when a persistent port is attached to a switch.
+    /// Returns the name of the record of the port `name`. For a persistent port on a switch, `name` may be the port's
+    /// own name.
     pub fn place_of<'a>(&'a self, name: &'a str) -> &'a str {
         let known = name.strip_prefix("netmap:").and_then(|port| self.0.get(port));
         known.map_or(name, |known| &known.place)
@@ -77,12 +79,12 @@ impl PersistentPorts {
         self.0.get(port).map(|known| known.place.clone())
     }
 
-    /// Returns the name, without a switch, of the persistent port with record `place`.
+    /// Returns the name, without a switch, of the persistent port whose record has the name `place`.
     pub fn at(&self, place: &str) -> Option<&str> {
         self.0.iter().find(|(_, known)| known.place == place).map(|(port, _)| port.as_str())
     }
 
-    /// Returns the name by which the port with record `place` is attached.
+    /// Returns the name by which programs open the port whose record has the name `place`, on a switch or not.
     pub fn lasting_name(&self, place: &str) -> String {
         self.at(place).map_or_else(|| place.to_owned(), own_name)
     }
@@ -93,7 +95,7 @@ impl PersistentPorts {
         Some(std::mem::replace(&mut known.place, to.to_owned()))
     }
 
-    /// Returns the port that joins the port with record `place` to a second switch.
+    /// Returns the full name of the port that joins the port with record `place` to a second switch.
     pub fn joint_of(&self, place: &str) -> Option<&str> {
         self.0.values().find(|known| known.place == place)?.joint.as_deref()
     }

@@ -44,9 +44,9 @@ pub struct DeclaredPort {
 
 /// A link of a port, which delays or loses frames.
 pub struct PortLink {
-    /// The end at the port.
+    /// The queue that delays frames.
     pub link: Arc<Link>,
-    /// The task at the other end.
+    /// The task that delivers frames from the queue.
     pub task: TaskId,
 }
 
@@ -54,7 +54,7 @@ pub struct PortLink {
 pub struct PortRecord<B: ?Sized> {
     /// The port's switch; `None` if a virtual machine uses the port without one.
     pub switch: Option<Arc<Switch>>,
-    /// Number on the switch; `None` for a monitor.
+    /// Number of the port on the switch; `None` for a monitor.
     pub id: Option<PortId>,
     /// The backend.
     pub behind: Box<B>,
@@ -70,13 +70,13 @@ pub struct PortRecord<B: ?Sized> {
     pub lossless: bool,
     /// The port's policies.
     pub policies: Policies,
-    /// Whether root or the daemon's own user has set policies of the port, which may be another user's.
+    /// Whether root or the daemon's own user has changed the policies of the port; its owner may then not change them.
     pub policies_are_set: bool,
     /// Whether the port keeps its workers awake.
     pub polled: bool,
     /// Links on which the port sends, and on which it receives.
     pub links: [Option<PortLink>; 2],
-    /// Egresses, behind the link.
+    /// Egresses to which the switch, or the port's receiving link, delivers.
     pub egresses: Vec<Arc<dyn Egress>>,
     /// Tasks of the user's worker that deliver frames queued by other workers.
     pub handed: Vec<TaskId>,
@@ -89,7 +89,7 @@ pub struct PortRecord<B: ?Sized> {
 }
 
 impl<B: ?Sized> PortRecord<B> {
-    /// Creates the record of a persistent port on no switch, whose frames nobody forwards yet.
+    /// Creates the record of a port on no switch, without queues, options and tasks.
     pub fn new(behind: Box<B>, owner: Caller) -> PortRecord<B> {
         PortRecord {
             switch: None,
@@ -112,8 +112,8 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
-    /// Records whether the port can receive. When it no longer can, its learned addresses are removed, so that their
-    /// receiver can appear at another port before they expire.
+    /// Records whether the port can receive. When it no longer can, the switch forgets the addresses learned behind it,
+    /// so that their stations can move to another port before the addresses expire.
     pub fn note_received(&mut self, is_received: bool) {
         if std::mem::replace(&mut self.is_received, is_received)
             && !is_received
@@ -129,7 +129,8 @@ impl<B: ?Sized> PortRecord<B> {
         self.placed.iter().chain(&self.handed).copied().chain(links)
     }
 
-    /// Returns the memory of the port's links, and of frames queued for it by other workers, in bytes.
+    /// Returns the memory in bytes of the port's links, and of the queues in which other workers hand frames to its
+    /// user's worker.
     pub fn link_bytes(&self) -> u64 {
         let links: u64 = self.links.iter().flatten().map(|known| known.link.memory()).sum();
         links + self.handed.len() as u64 * HandOverQueue::memory()
@@ -198,7 +199,7 @@ impl<B: ?Sized> PortRegistry<B> {
         }
     }
 
-    /// Iterates over all ports, mutable, for changes that a hand-over does not include.
+    /// Iterates over all ports, mutable. For changes of fields that are not saved: the ports do not count as touched.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PortRecord<B>> {
         self.all.values_mut()
     }

@@ -20,7 +20,7 @@ use crate::caller::is_trusted_user;
 
 /// Number of the region that a user's network interfaces share, as in netmap.
 pub const COMMON_REGION: u32 = 1;
-/// Numbers of all other regions, by which programs can name them.
+/// Range of the numbers of all other regions. A program names a region by its number.
 const NUMBERS: RangeInclusive<u32> = COMMON_REGION + 1..=u16::MAX as u32;
 
 /// The place of a region in a file.
@@ -51,7 +51,7 @@ pub struct RegionEntry {
     /// The user that owns it.
     pub uid: u32,
     region: Weak<Region>,
-    /// Last reported value of [`Region::changes`].
+    /// Value of [`Region::changes`] when the region was last returned by [`Regions::take_touched`].
     told: Cell<Option<u64>>,
     /// Place of the region, if it is in a file of its user.
     pub file: Option<FilePlace>,
@@ -69,18 +69,18 @@ pub struct Regions {
     entries: Vec<RegionEntry>,
     next: u32,
     faults: Arc<OwnedFd>,
-    /// Regions freed since the last report.
+    /// Number and owner of each region freed since the last call of [`Regions::take_touched`].
     gone: BTreeSet<(u32, u32)>,
-    /// Number of programs that have rings connected to nothing, by region.
+    /// For each region, the number of programs whose rings in it are connected to nothing (netmap's `NR_REG_NULL`).
     bare: BTreeMap<u32, u32>,
     /// Threads that access the regions of untrusted users, by user.
     touchers: BTreeMap<u32, Weak<Toucher>>,
-    /// Thread that accesses guest memory of ports whose users have no thread of their own.
+    /// Thread that accesses the memory of virtual machines at ports of users who have no thread in `touchers`.
     guests: OnceCell<Toucher>,
 }
 
 impl Regions {
-    /// Creates an empty registry; `faults` reports damage to regions.
+    /// Creates an empty registry. `faults` is the eventfd that is signalled when a region is damaged.
     pub fn new(faults: Arc<OwnedFd>) -> Regions {
         Regions {
             entries: Vec::new(),
@@ -138,7 +138,7 @@ impl Regions {
         Ok(toucher)
     }
 
-    /// Returns a waiter that bounds waits for holes in that user's memory while it is mapped.
+    /// Returns a waiter that bounds the time for which the mapping of that user's memory may block on a hole.
     ///
     /// # Errors
     /// Fails if no thread can be started.
@@ -151,8 +151,8 @@ impl Regions {
         Ok(HoleWaiter::by(&self.faults, toucher))
     }
 
-    /// Accesses guest memory of a port of that user, in another thread. Returns `None` if the memory blocks that
-    /// thread.
+    /// Accesses the memory of a virtual machine at a port of that user, in another thread. Returns `None` if the access
+    /// blocks.
     pub fn touch_guest<R: Send + 'static>(&self, uid: u32, what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
         if let Some(toucher) = self.touchers.get(&uid).and_then(Weak::upgrade) {
             return toucher.touch(what);
@@ -175,7 +175,7 @@ impl Regions {
         self.gone.extend(unused.map(|r| (r.id, r.uid)));
     }
 
-    /// Counts a program that has rings without a port in a region.
+    /// Counts a program that has rings in the region that are connected to nothing (netmap's `NR_REG_NULL`).
     pub fn add_bare(&mut self, id: u32) {
         *self.bare.entry(id).or_default() += 1;
     }
@@ -188,7 +188,7 @@ impl Regions {
         self.bare.retain(|_, count| *count > 0);
     }
 
-    /// Whether a program has rings without a port in the region.
+    /// Whether a program has rings in the region that are connected to nothing.
     pub fn has_bare(&self, id: u32) -> bool {
         self.bare.contains_key(&id)
     }
@@ -208,7 +208,7 @@ impl Regions {
     }
 
     /// Returns an unused region number, or `None` if all are in use. `is_used` returns whether a number without an
-    /// entry is in use. Numbers are given in turn, to delay their reuse.
+    /// entry is in use. Numbers are given in increasing order and then from the start again, which delays their reuse.
     pub fn new_id(&mut self, is_used: impl Fn(u32) -> bool) -> Option<u32> {
         self.forget_unused();
         for _ in NUMBERS {

@@ -14,11 +14,11 @@ use netvale_wire::MacAddr;
 
 use crate::worker::TaskId;
 
-/// Maximum number of a switch's messages per pass; the rest waits for the next pass.
+/// Maximum number of received messages of a switch that one tick processes.
 const READ: usize = 256;
-/// Time until the next pass if messages are left.
+/// Time until the next tick if messages are left.
 const SOON: Duration = Duration::from_millis(2);
-/// Kind of address for a switch, see [`Mac::of_name`].
+/// Kind byte from which [`Mac::of_name`] derives the MAC address of a switch.
 const SWITCH_ADDRESS: u8 = 0x73;
 
 /// All snooping switches.
@@ -36,7 +36,7 @@ pub struct SnoopingSwitch {
     pub snooping: Arc<Snooping>,
     /// Group membership.
     pub snoop: Snoop,
-    /// The task that sends the switch's queries, and its doorbell.
+    /// The task that sends the switch's queries, which ringing `bell` wakes.
     pub task: TaskId,
     bell: Arc<Doorbell>,
     ports: GroupPorts,
@@ -58,7 +58,7 @@ impl Snoops {
         self.bell.as_fd()
     }
 
-    /// Marks messages as pending for the next tick.
+    /// Drains the doorbell. Messages are pending, and the next tick is due immediately.
     pub fn woken(&self) {
         self.bell.drain();
     }
@@ -120,7 +120,7 @@ impl SnoopingSwitch {
             && let Some(heard) = self.snooping.read()
         {
             read += 1;
-            // The port may be newer than the last update of the set of ports.
+            // The port that received the message may have been added after the last update of the set of ports.
             changed |= !self.knows(&heard) && self.settle(now);
             if self.knows(&heard) {
                 changed |= self.snoop.observe(now, heard.vlan, heard.port, heard.frame()).changed;
@@ -155,7 +155,7 @@ impl SnoopingSwitch {
         }
         let queries = |ports: &GroupPorts| ports.ports.iter().any(|port| port.multicast.querier);
         if ports.has_vlans != self.ports.has_vlans || queries(&ports) != queries(&self.ports) {
-            // The old membership may be outdated. Until ports report it again, frames go to all ports.
+            // The old membership may be outdated. Until stations report theirs again, multicast frames are flooded.
             self.snoop = Snoop::new(settings(self.switch.name(), queries(&ports)));
             self.watched.clear();
         }
@@ -172,7 +172,8 @@ impl SnoopingSwitch {
         true
     }
 
-    /// Starts snooping in the untagged VLANs of ports, before any message arrives in them.
+    /// Starts snooping in the VLANs of untagged frames of ports without waiting for a message, and ends it in VLANs
+    /// that no port uses any more.
     fn watch(&mut self, now: u64, vlans: BTreeSet<u16>) {
         for gone in self.watched.difference(&vlans) {
             self.snoop.unwatch(*gone);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvale_switch::{Fdb, Switch, SwitchSettings};
 
-/// A switch with the user of its first port.
+/// A switch with its owner, the user of its first port.
 struct OwnedSwitch {
     switch: Arc<Switch>,
     owner: u32,
@@ -22,7 +22,7 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// Creates an empty registry. Each switch gets these settings; addresses expire after `ageing`.
+    /// Creates an empty registry. New switches get `settings`; unused addresses expire after `ageing`.
     pub fn new(settings: SwitchSettings, ageing: Duration) -> Switches {
         let tick = Fdb::tick_length(ageing);
         Switches {
@@ -89,13 +89,14 @@ impl Switches {
     /// Removes a switch without ports.
     pub fn drop_if_empty(&mut self, switch: &Switch) {
         if switch.ports().is_empty() {
-            // A monitor may outlive its switch for a moment, during which another switch may take the name.
+            // Compares addresses, not names: a monitor may outlive its switch for a moment, in which another switch may
+            // take the name.
             self.by_name.retain(|_, known| !std::ptr::eq(Arc::as_ptr(&known.switch), switch));
             self.touched.insert(switch.name().to_owned());
         }
     }
 
-    /// Changes the settings of all existing switches. Their forwarding tables keep their size.
+    /// Changes the settings of existing and later switches. Existing forwarding tables keep their size.
     pub fn treat(&mut self, settings: SwitchSettings, ageing: Duration) {
         self.by_name.values().for_each(|known| known.switch.treat(settings.sticky, settings.holds_others));
         self.settings = settings;

@@ -16,10 +16,11 @@ pub struct TraceSession {
     pub trace: Arc<Trace>,
     /// The switch; `None` until it exists.
     pub switch: Option<Arc<Switch>>,
-    /// Names of ports to trace once they appear; the name of the switch stands for all its ports.
+    /// Requested ports that do not exist yet, by full name, and the switch's name if all of its ports are traced. New
+    /// ports are compared with these names.
     pub later: Vec<String>,
-    /// Names of the switch's ports as shown to the reader, with the times at which they ended, because port numbers are
-    /// reused.
+    /// Names of the switch's ports as shown to the reader, each with the time at which its number became free, because
+    /// numbers are reused.
     pub names: VecDeque<NamedPort>,
 }
 
@@ -27,13 +28,13 @@ pub struct TraceSession {
 pub struct NamedPort {
     /// Number on the switch.
     pub id: PortId,
-    /// Time at which the port gave up the number, in the clock of records; `None` while in use.
+    /// Time at which the port's number became free, in the clock of the records; `None` while the port has the number.
     pub until: Option<u64>,
     /// Full name, or a placeholder for another user's port.
     pub name: String,
 }
 
-/// Maximum number of names: all possible ports, and some former ones.
+/// Maximum number of names in a trace: enough for all ports of a switch and some former ones.
 const NAMES: usize = 1024;
 
 /// A new port on a switch.
@@ -79,7 +80,7 @@ impl TraceSession {
         if follows && !self.is_of(new.switch) {
             // The former switch may have had the same name.
             self.leave();
-            // Unread records of the former switch's ports keep their names.
+            // Records of the former switch that are still unread keep the names of their ports.
             self.end_names(|_| true);
             self.switch = Some(Arc::clone(new.switch));
         }
@@ -87,7 +88,7 @@ impl TraceSession {
             self.note(new.id, full, is_own);
         }
         if follows {
-            // A failure means that the port is already gone, and sends nothing.
+            // A failure means that the port has already been removed, and sends no frames to trace.
             let _ = new.switch.trace(new.port, &self.trace);
         }
     }
@@ -141,7 +142,7 @@ impl Traces {
         self.sessions.values_mut().for_each(|session| session.meet(new));
     }
 
-    /// Records that a port is gone; none of its frames are in flight.
+    /// Records that a port is gone. Call this when none of its frames are in flight.
     pub fn part(&mut self, switch: &Arc<Switch>, id: PortId) {
         self.sessions.values_mut().for_each(|session| session.part(switch, id));
     }

@@ -1,4 +1,5 @@
-//! The endpoints (UDP sockets) that tunnels share, and the connections that wait for changes of a tunnel's local side.
+//! The endpoints (UDP sockets) that tunnels share, and the connections that wait for changes of the addresses on a
+//! tunnel's local side.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,12 +10,13 @@ use std::time::Duration;
 use netvale_mem::notify::Doorbell;
 use netvale_vxlan::{Endpoint, EndpointError};
 
-/// Number of attempts, and their interval, to bind a UDP port whose socket has just been closed.
+/// Number of attempts to bind a UDP port whose former socket is about to be closed.
 const LOOKS: u32 = 20;
+/// Pause between two of these attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Endpoints by address and UDP port; watchers by tunnel port and connection, each with the last generation that it has
-/// seen.
+/// Endpoints by IP address and UDP port; and watchers by tunnel port and connection, each with a generation: the count
+/// of changes that the connection has seen.
 pub struct Tunnels {
     endpoints: BTreeMap<(IpAddr, u16), Weak<Endpoint>>,
     watchers: BTreeMap<(String, u64), u64>,
@@ -66,7 +68,7 @@ impl Tunnels {
         self.news.as_fd()
     }
 
-    /// Requests that a connection be notified once the tunnel's generation differs from `generation`.
+    /// Registers a connection to be notified once the tunnel's count of changes differs from `generation`.
     pub fn watch(&mut self, port: &str, client: u64, generation: u64) {
         self.watchers.insert((port.to_owned(), client), generation);
     }
@@ -76,7 +78,8 @@ impl Tunnels {
         self.watchers.retain(|(_, watcher), _| *watcher != client);
     }
 
-    /// Returns the watched ports, each with the watching connection and the generation that it has seen.
+    /// Returns the name of each watched port, the connection that watches it, and the generation that this connection
+    /// has seen.
     pub fn watchers(&self) -> Vec<(String, u64, u64)> {
         self.watchers.iter().map(|((port, client), generation)| (port.clone(), *client, *generation)).collect()
     }
@@ -87,7 +90,8 @@ impl Tunnels {
     }
 }
 
-/// Opens an endpoint. If it existed until just now, a worker may be about to close its socket, so the call retries.
+/// Opens an endpoint. `was_here` means that an endpoint with this address has just been dropped: a worker may still be
+/// closing its socket, so binding is retried.
 fn open(local: IpAddr, port: u16, was_here: bool) -> Result<Endpoint, EndpointError> {
     let mut looks = if was_here { LOOKS } else { 0 };
     loop {

@@ -19,7 +19,8 @@ pub enum MonitoredPort {
 }
 
 impl MonitoredPort {
-    /// Whether `other` is the same target, or the same port by another name.
+    /// Whether a monitor of `self` ends with the port `other`: the same target, or the switch port of the monitored
+    /// wire side.
     fn is(&self, other: &MonitoredPort) -> bool {
         self == other || matches!((self, other), (MonitoredPort::Wire(own), MonitoredPort::Port(full)) if own == full)
     }
@@ -30,7 +31,8 @@ impl MonitoredPort {
 pub struct WatchRecord {
     /// The monitored port.
     pub what: MonitoredPort,
-    /// Whether the monitor gets received frames when their slots are released, not as they pass.
+    /// Whether the monitor gets copies of received frames when the program releases their slots, instead of when the
+    /// frames pass.
     pub released: bool,
     /// The rings for copies of sent frames.
     pub sent: MonitorRings,

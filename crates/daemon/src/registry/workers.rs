@@ -15,21 +15,23 @@ use super::balance::{self, TaskLoad, TaskMove};
 use crate::worker::parking::{self, ParkedWorkers, PauseState};
 use crate::worker::{Polling, TaskId, Worker, WorkerTask};
 
-/// Longest wait for workers to acknowledge the commands for a port. A worker that takes longer is busy with other
-/// ports, which matter more.
+/// Longest wait for workers to acknowledge the commands for a port. The main thread does not wait longer for a busy
+/// worker, because it must serve other requests.
 const TIMEOUT: Duration = Duration::from_millis(50);
-/// Total time that one user's worker may delay the main thread, and the fraction of elapsed time by which that budget
-/// is restored. An answer within `PROMPT` is free.
+/// Budget of time for which the main thread waits for one user's worker.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// Part of the elapsed time by which the budget is restored: a tenth.
 const COMES_BACK: u32 = 10;
+/// Part of each wait that is not charged to the budget.
 const PROMPT: Duration = Duration::from_millis(1);
 /// Interval of load comparisons while a worker is busy.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Longest interval while no worker is busy. Other events that wake the main thread shorten it.
+/// Longest interval of load comparisons while no worker is busy. It is shorter if other events wake the main thread.
 const IDLE_PERIOD: Duration = Duration::from_secs(10);
 /// Time for which a moved task stays on its worker.
 const STAY: Duration = Duration::from_secs(10);
-/// Fraction of a period from which a worker counts as busy; also the unit in which loads are compared for a new task.
+/// Part of a period (one tenth) from which a worker counts as busy. Loads are also compared in this unit to place a new
+/// task.
 const PART: u64 = 10;
 
 /// Maximum number of workers of untrusted users.
@@ -53,7 +55,7 @@ impl PeriodCount {
 /// A task's worker and cost.
 struct TaskPlace {
     worker: usize,
-    /// Nanoseconds that the task has taken, counted by its worker.
+    /// Time in nanoseconds that the task has taken, as its worker counts it.
     taken: Arc<AtomicU64>,
     count: PeriodCount,
     /// Whether the task was placed less than a period ago.
@@ -68,8 +70,8 @@ struct UserWorker {
     patience: WaitBudget,
 }
 
-/// Time budget for waiting on a user's worker. Without it, a user with many ports that come and go, whose answers are
-/// each a little late, could take the main thread's time.
+/// Budget of time for which the main thread waits for a user's worker. Without it, a user who attaches and detaches
+/// many ports, with a worker that answers each command a little late, could occupy the main thread.
 struct WaitBudget {
     left: Cell<Duration>,
     at: Cell<Instant>,
@@ -111,8 +113,9 @@ pub struct Workers {
     /// Number of tasks placed on each worker in this period.
     new: Vec<u64>,
     next: TaskId,
-    /// End of the last period, and its length in nanoseconds.
+    /// End of the last period.
     ended: Instant,
+    /// Length of the last period in nanoseconds.
     length: u64,
 }
 
@@ -152,8 +155,8 @@ impl Workers {
         self.all.get(number).or_else(|| Some(&self.own.iter().find(|own| own.number == number)?.worker))
     }
 
-    /// Starts a worker for the domain if it has none, or if all of its workers have tasks and are fewer than `most`.
-    /// Tasks of the domain can then be placed.
+    /// Starts a worker for the domain if it has none, or if all of its workers have tasks and are fewer than `most`. On
+    /// success, tasks of the domain can be placed.
     ///
     /// # Errors
     /// Fails if the system calls for threads do; `EAGAIN` at the maximum if the domain has no worker.
@@ -183,7 +186,7 @@ impl Workers {
         is_there || domain == TimeDomain::SOMEBODY || !self.are_many()
     }
 
-    /// Whether users have the maximum number of workers.
+    /// Whether the number of workers of untrusted users has reached the maximum.
     fn are_many(&self) -> bool {
         self.own.len() + self.leaving.len() >= MOST_OWN
     }
@@ -249,8 +252,8 @@ impl Workers {
         id
     }
 
-    /// Returns the worker with the lowest load in the last period; among equals, the one with the fewest tasks. A new
-    /// task, whose cost is unknown, counts as one part of the period.
+    /// Returns the worker with the lowest load in the last period; among equals, the one with the fewest tasks. Each
+    /// task placed since then, whose load is unknown, counts as a tenth of a period.
     fn least(&self) -> usize {
         let load = |&worker: &usize| {
             let parts = self.busy.get(worker).map_or(0, |busy| busy.last * PART / self.length);
@@ -298,8 +301,8 @@ impl Workers {
         self.busy.iter().any(|busy| busy.last > self.length / PART)
     }
 
-    /// Returns each task's share of its worker's busy time. Few rounds are timed, so the measured times are scaled to
-    /// that sum.
+    /// Returns each task's share of its worker's busy time. Only some rounds are timed, so the measured times of a
+    /// worker's tasks are scaled to sum up to its busy time.
     fn loads(&self, now: Instant) -> Vec<TaskLoad> {
         let mut sums = vec![0u64; self.all.len()];
         // Tasks of untrusted users stay on their users' workers.
@@ -331,7 +334,7 @@ impl Workers {
         self.each().flat_map(|(_, worker)| worker.take_broken()).collect()
     }
 
-    /// Removes tasks. On return they are dropped with all that they own, unless that takes long.
+    /// Removes tasks. On return, the tasks and the resources that they own have been dropped, unless that takes long.
     pub fn retire(&mut self, tasks: &[TaskId]) {
         self.ask(tasks, Worker::remove);
         let gone = tasks.iter().filter_map(|task| self.tasks.remove(task)).filter(|place| place.is_new);
@@ -367,7 +370,7 @@ impl Workers {
         self.of(tasks).for_each(|(w, id)| w.keep_awake(id, on));
     }
 
-    /// Changes the source of these tasks to port `from` of `switch`.
+    /// Makes these forwarding tasks send from port `from` of `switch`.
     pub fn rehome(&self, tasks: &[TaskId], switch: &Arc<Switch>, from: PortId) {
         self.of(tasks).for_each(|(w, id)| w.rehome(id, Arc::clone(switch), from));
     }
@@ -382,7 +385,7 @@ impl Workers {
         Ok(parked)
     }
 
-    /// Gives a new task the frames that waited for room in another process.
+    /// Gives a restored task the frames that waited for a receiver's room in the predecessor.
     pub fn wait_with(&self, task: TaskId, waiting: Vec<WaitingFrames>) {
         if let Some(worker) = self.worker_of(task).and_then(|worker| self.get(worker)) {
             worker.wait_with(task, waiting);

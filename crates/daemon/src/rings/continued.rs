@@ -26,16 +26,16 @@ pub struct PortRingsState {
     shape: [u32; 4],
     /// Number of host rings at the end of the tx and rx rings.
     host: (u32, u32),
-    /// The first ring.
+    /// Index in the region of the first ring.
     first: u32,
     /// Length of the virtio-net header in bytes.
     hdr_len: u32,
-    /// Whether the daemon cuts large segments for the program.
+    /// Whether the daemon segments frames larger than the MTU for the program.
     #[serde(default)]
     is_cut: bool,
     /// Offset rule of each ring (bits, maximum, initial value), if any, tx rings first.
     offsets: Vec<Option<[u32; 3]>>,
-    /// Holders of each tx ring and rx ring, and whether they share it.
+    /// Holders of each tx ring, then of each rx ring: number of the connection, and whether it shares the ring.
     held: [Vec<Vec<(u64, bool)>>; 2],
     /// The two doorbells of each ring, tx rings first.
     bells: Vec<[Fd; 2]>,

@@ -37,8 +37,9 @@ impl GuestPort {
         self.owner
     }
 
-    /// Gives rings to a connection; dropping the result releases them. Returns `None` if an exclusive connection holds
-    /// one of them. `alone` returns whether no other connection has the device open.
+    /// Adds a connection to the holders of rings; dropping the result removes it. Returns `None` if sharing rules
+    /// forbid this for one of the rings: it has an exclusive holder, or it has holders and the connection wants it
+    /// exclusively.
     pub fn hold(
         self: Arc<Self>,
         RingRanges { tx, rx }: RingRanges,
@@ -55,7 +56,7 @@ impl GuestPort {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives rings to a connection. Returns false if an exclusive connection holds one of them.
+    /// Adds a connection to the holders of rings. Returns false, and changes nothing, if one of them does not admit it.
     fn take(&self, rings: impl Iterator<Item = u32> + Clone, client: u64, shares: bool) -> bool {
         let mut held = self.holders();
         let free = rings.clone().all(|ring| held.get(ring as usize).is_some_and(|holders| holders.admits(shares)));
@@ -106,7 +107,7 @@ impl HeldRings {
 }
 
 impl GuestPort {
-    /// Returns the host's description of the device.
+    /// Returns the description of the device's memory and rings, from the host's header page.
     pub fn described(&self) -> AttachReply {
         AttachReply::of_device(self.device.header())
     }

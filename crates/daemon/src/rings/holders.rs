@@ -1,7 +1,7 @@
 //! The holders of a ring, or of one end of a pipe.
 
-/// Connections that hold the same ring or pipe end. Several hold it only if all of them share (netmap: no
-/// `NR_EXCLUSIVE`).
+/// Connections that hold the same ring or pipe end. Several connections can hold one ring only if all of them share it,
+/// i.e. opened it without netmap's `NR_EXCLUSIVE`.
 #[derive(Clone, Debug, Default)]
 pub struct Holders(Vec<Holder>);
 
@@ -12,12 +12,12 @@ struct Holder {
 }
 
 impl Holders {
-    /// Whether another connection can be added.
+    /// Whether another connection can be added; `shares` is whether it shares the ring.
     pub fn admits(&self, shares: bool) -> bool {
         self.0.iter().all(|h| shares && h.shares)
     }
 
-    /// Adds a connection. The caller has checked [`Holders::admits`].
+    /// Adds a connection, which must be admissible according to [`Holders::admits`].
     pub fn add(&mut self, client: u64, shares: bool) {
         self.0.push(Holder { client, shares });
     }
@@ -27,17 +27,17 @@ impl Holders {
         self.0.retain(|h| h.client != client);
     }
 
-    /// Whether no connection holds it.
+    /// Whether no connection holds the ring or pipe end.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the connections, each with whether it shares.
+    /// Returns the number of each connection, and whether it shares the ring.
     pub fn list(&self) -> Vec<(u64, bool)> {
         self.0.iter().map(|h| (h.client, h.shares)).collect()
     }
 
-    /// Creates holders from a list of [`Holders::list`].
+    /// Creates holders from a result of [`Holders::list`].
     pub fn from_list(list: Vec<(u64, bool)>) -> Holders {
         Holders(list.into_iter().map(|(client, shares)| Holder { client, shares }).collect())
     }

@@ -29,7 +29,7 @@ pub struct LocalRings {
     pub tx_held: Vec<Holders>,
     /// Holders of each rx ring.
     pub rx_held: Vec<Holders>,
-    /// Whether a second switch reads the rings, too.
+    /// Whether the port joins two switches, so that the daemon forwards the frames in its rx rings to the second one.
     pub is_joint: bool,
 }
 
@@ -45,14 +45,15 @@ impl LocalRings {
         local
     }
 
-    /// Updates each ring's egress: rings with a reader accept frames, idle rings refuse them.
+    /// Sets for each rx ring whether its egress accepts frames: only if a program holds the ring or a second switch
+    /// reads it.
     pub(crate) fn look_who_reads(&self) {
         for (egress, held) in self.rings.rx.iter().zip(&self.rx_held) {
             egress.host().side().offsets.set_idle(held.is_empty() && !self.is_joint);
         }
     }
 
-    /// Sets whether a second switch reads the rings.
+    /// Sets whether the port joins two switches.
     pub(crate) fn set_joint(&mut self, is_joint: bool) {
         self.is_joint = is_joint;
         self.look_who_reads();
@@ -108,8 +109,8 @@ impl LocalRings {
         Ok(())
     }
 
-    /// Empties rings without holders, as netmap does at registration: the next program sees neither unread nor unsent
-    /// frames of its predecessor.
+    /// Empties rings without holders, as netmap does at registration, so that the next program finds neither unread nor
+    /// unsent frames of the previous one.
     fn renew(&self, rings: &RingRanges) -> Result<(), Refusal> {
         let unheld = |held: &[Holders], i: u32| held.get(i as usize).is_some_and(Holders::is_empty);
         let rx = rings.rx.clone().filter(|&i| unheld(&self.rx_held, i));

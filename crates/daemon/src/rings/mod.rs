@@ -7,11 +7,11 @@
 //! | [`pipe`] | both ends of a pipe |
 //! | [`nic`] | rings of a network interface opened by a program |
 //! | [`guest`] | rings of the ptnet device of the virtual machine that the daemon runs in |
-//! | [`continued`] | their saved state for a successor |
+//! | [`continued`] | the saved state of rings, for a successor |
 //! | [`holders`] | the connections that hold a ring |
 //! | `offsets` | netmap's offsets option on rings |
 //! | `sizes` | a port's numbers of rings and slots, and the size of its region |
-//! | [`reply`], `status` | descriptions for their client, and for `netvale show` |
+//! | [`reply`], `status` | descriptions of rings for their client, and for `netvale show` |
 
 pub mod continued;
 pub mod guest;

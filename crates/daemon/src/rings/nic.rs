@@ -38,7 +38,8 @@ pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
     format!("AF_XDP {place}, {copy}")
 }
 
-/// A queue that programs have open. Both of its rings have buffers, because the kernel may hold some of either.
+/// A queue that programs have open. Its tx ring and its rx ring both have buffers, even if only one is open, because
+/// the socket serves both.
 pub(crate) struct OpenQueue {
     pub(crate) opened: OpenNicQueue,
     _rings: FurnishedRings,
@@ -67,9 +68,9 @@ pub struct NicPort {
     pub(crate) sockets: Vec<Arc<OpenQueue>>,
     /// The program's claims to send on queues.
     pub(crate) sending: Vec<SendClaim>,
-    /// Whether the client has the daemon's rights. Such a client binds the sockets itself, after it has mapped their
-    /// rings, as older kernels require, and gets the TAP. Other clients get bound sockets, because an unbound one could
-    /// be bound to any interface, and send there.
+    /// Whether the client has the daemon's rights. Such a client also gets the TAP of the host stack, and binds the
+    /// sockets itself after mapping their rings, an order that older kernels require. Other clients get bound sockets,
+    /// because they could bind an unbound one to any interface and send there.
     pub(crate) trusted: bool,
     /// Result of binding, for sockets that the daemon has bound.
     pub(crate) got: Option<BindResult>,
@@ -78,11 +79,11 @@ pub struct NicPort {
     pub(crate) mem_id: u32,
     /// Doorbells of the bound host rings, by direction (true: rx) and the ring's number in the port.
     pub(crate) bells: BTreeMap<(bool, u32), RingDoorbells>,
-    /// The fault of the program.
+    /// Fault of the program: the reason, if any, why it must lose the rings.
     pub(crate) fault: Fault,
     pub(crate) tx: Range<u32>,
     pub(crate) rx: Range<u32>,
-    /// Host rings, which contain the stack's frames.
+    /// The open host rings, to which the stack's frames are redirected.
     pub(crate) open_rings: Vec<OpenRing>,
     pub(crate) tasks: Vec<TaskId>,
     pub(crate) owner: Caller,
@@ -122,7 +123,8 @@ impl NicPort {
         }
     }
 
-    /// Returns the reply to the client, with its descriptors. `resumed`: the client takes over another client's rings.
+    /// Returns the reply to the client, with its descriptors. `resumed` is set if the client takes over rings that
+    /// another process of the program has opened.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.
@@ -162,7 +164,8 @@ impl NicPort {
             | flag(self.got.is_some_and(|got| got.multi_buffer), NIC_MULTI_BUFFER)
     }
 
-    /// Returns the two descriptors of a queue's ring: its socket, and the socket to which its frames are forwarded.
+    /// Returns the two descriptors of a queue's ring: the queue's AF_XDP socket, and the socket to which the program
+    /// may forward the ring's frames without copying.
     fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
         let socket = self.queue(queue).ok_or_else(|| Refusal::internal("a queue without a socket"))?.socket();
         let stack = self.stack.as_ref().filter(|_| receives && self.trusted);
@@ -170,7 +173,8 @@ impl NicPort {
         Ok([socket.as_fd(), tap.unwrap_or(socket.as_fd())])
     }
 
-    /// Permits the program to send on the queues with bound tx rings.
+    /// Permits the program to send on the queues whose tx rings it has opened, which keeps the host's own frames off
+    /// them.
     ///
     /// # Errors
     /// [`NicError`] if the stack's frames cannot be kept off the wire.
@@ -208,7 +212,8 @@ impl NicPort {
         let mut counts = self.counts.iter();
         let queues = self.nic.interface().queues;
         let ring = |(dir, index, side)| {
-            // A program uses an interface's queues without the daemon, which has no counts of them.
+            // The daemon does not count the frames of queues, because they pass between the program and the kernel
+            // directly.
             let count = if index < queues { None } else { counts.next() };
             let base = count.map_or_else(RingInfo::default, |(counters, kicks)| RingInfo {
                 kicks_sent: kicks.sent(),

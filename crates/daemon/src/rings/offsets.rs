@@ -16,11 +16,12 @@ use super::local::{LocalRings, empty};
 use crate::refusal::Refusal;
 use crate::worker::Worker;
 
-/// Longest waits for answers: of trusted workers, and of workers whose users may block them.
+/// Longest wait for the answer of a trusted worker.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest wait for the answer of an untrusted user's worker, which that user may block.
 const USERS_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A ring that is about to be bound to a client.
+/// A ring that a client is about to hold.
 #[derive(Clone)]
 pub(crate) struct OffsetRing {
     side: RingSide,
@@ -79,7 +80,8 @@ pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usi
 /// Rings with their new rules.
 type OffsetRules = Vec<(OffsetRing, OffsetRule)>;
 
-/// Returns the rules for these rings: the existing ones if they satisfy the request, otherwise the requested ones.
+/// Returns the largest offset, and the rule for each ring: the existing rule if it satisfies the request, otherwise the
+/// requested one.
 fn agreed(asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<(u32, OffsetRules), Refusal> {
     let buf_size = rings.first().map_or(u32::MAX, |r| r.side.ring.buf_size());
     let mut rule = checked(asked, buf_size)?;
@@ -97,7 +99,7 @@ fn agreed(asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<(u32, OffsetRu
             }
             rule = OffsetRule { bits: has.bits, max: has.max, ..rule };
         }
-        // The first program's rule determines at which offset frames are placed.
+        // The initial offset, at which the daemon places frames, is set by the program that opened the ring first.
         let initial = if ring.alone { rule.initial } else { ring.side.offsets.initial() };
         rules.push((ring.clone(), OffsetRule { initial, ..rule }));
     }
@@ -121,9 +123,9 @@ fn free_slots(ring: &OffsetRing) -> (u32, u32) {
 
 /// Applies the option to one end of a pipe. Returns the largest offset.
 ///
-/// The other end's rings get the rule if they have no offsets of their own, because a sender's ring header tells
-/// whether its frames have offsets. Slots of the other end, and slots here that the other end may be filling, stay
-/// untouched while the other end has a holder.
+/// The rings of the other end get the rule too, unless they have one, because a receiver reads in the sender's ring
+/// header whether frames have offsets. While the other end has a holder, its slots remain unchanged, and so do slots of
+/// this end that it may be filling.
 pub(crate) fn begin_pipe(
     region: &Region,
     asked: &OffsetsRequest,
@@ -171,7 +173,7 @@ pub(crate) fn begin_live(
     region.touch(move || {
         for (ring, rule) in &rules {
             if ring.alone && rule.initial != 0 {
-                // Frames that are already in the ring stay in place.
+                // The offsets of slots that contain frames remain unchanged.
                 let (first, end) = free_slots(ring);
                 ring.side.write_offset(rule, rule.initial, first, end);
             }
@@ -182,17 +184,18 @@ pub(crate) fn begin_live(
     Ok(max)
 }
 
-/// Whether a persistent port still has offsets of programs that have closed it.
+/// Whether rings of a persistent port still have offsets that a program set before it closed the port.
 pub(crate) fn are_left(local: &LocalRings) -> bool {
     let mem = &local.rings.mem;
     local.is_unheld() && mem.rx.iter().chain(&mem.tx).any(|s| s.offsets.rule().is_some())
 }
 
-/// Resets a persistent port after its last program has closed it: removes the offsets, and frames at offsets. Sent
-/// frames have been forwarded by then.
+/// Resets a persistent port after its last program has closed it: removes the offsets, and frames at offsets. The
+/// caller has already forwarded the frames that the program sent.
 pub(crate) fn end(workers: &[&Worker], local: &LocalRings) {
     let mem = &local.rings.mem;
-    // There is no program to which a missing answer could be reported, and the next program checks its own frames.
+    // A worker's missing answer is ignored: no program is there to get the error, and the next program sets its own
+    // offsets.
     let _ = close_rings(workers, mem.rx.iter());
     let egresses = local.rings.rx.clone();
     let mem = Arc::clone(mem);
@@ -206,15 +209,15 @@ pub(crate) fn end(workers: &[&Worker], local: &LocalRings) {
 /// workers do not confirm in time.
 fn close_rings<'a>(workers: &[&Worker], sides: impl Iterator<Item = &'a RingSide>) -> bool {
     sides.for_each(|side| side.offsets.close());
-    // Workers execute commands between two batches. A worker that answers this command, whose task does not exist, has
-    // finished all earlier deliveries.
+    // Workers execute commands between two batches, so a worker that answers has finished all earlier deliveries. The
+    // command names a task that does not exist, and has no other effect.
     let begun = Instant::now();
     let limit = |worker: &Worker| if worker.domain() == TimeDomain::TRUSTED { TIMEOUT } else { USERS_TIMEOUT };
     let answers: Vec<_> = workers.iter().map(|worker| (worker.drain(0), begun + limit(worker))).collect();
     answers.iter().all(|(answer, end)| answer.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok())
 }
 
-/// Whether a ring has only one holder.
+/// Whether a ring has at most one holder.
 pub(crate) fn is_alone(held: &[Holders], i: usize) -> bool {
     held.get(i).is_none_or(|h| h.clients().count() <= 1)
 }

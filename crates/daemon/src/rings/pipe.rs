@@ -27,7 +27,7 @@ struct PipeLane {
     room: Doorbell,
 }
 
-/// Who moves the frames of a pipe.
+/// Threads that move the frames of a pipe.
 enum PipeMover {
     /// The programs at the ends. The lanes are indexed by their sending end.
     Ends(Box<[PipeLane; 2]>),
@@ -72,7 +72,7 @@ impl PipeRecord {
         let lane =
             || -> Result<PipeLane, Refusal> { Ok(PipeLane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
         let ends = [Arc::new(region.port(shape)?), Arc::new(region.port(shape)?)];
-        // Each end is the host of the other. At first, neither wants kicks.
+        // Each end acts as the host of the other end's rings. Initially, neither requests kicks.
         let sides: Vec<_> = ends.iter().flat_map(|e| e.tx.iter().chain(&e.rx)).cloned().collect();
         region.touch(move || sides.iter().for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick())))?;
         Ok(PipeRecord {
@@ -84,7 +84,8 @@ impl PipeRecord {
         })
     }
 
-    /// Saves the pipe for another process. A virtual machine's pipe has no descriptors here: its port saves them.
+    /// Saves the pipe for another process. The item of a virtual machine's pipe has no descriptors, because the
+    /// machine's port saves them.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -129,7 +130,8 @@ impl PipeRecord {
         Ok(PipeRecord { uid, mem_id, ends, moved_by: PipeMover::Ends(lanes), held_by })
     }
 
-    /// Restores the holders and the number of a virtual machine's pipe, which its port has created.
+    /// Restores the owner, the region number and the holders of a virtual machine's pipe. The machine's port has
+    /// already been restored, and has created the pipe.
     pub fn go_on(&mut self, item: PipeItem) {
         self.uid = item.uid;
         self.mem_id = item.region;
@@ -205,8 +207,8 @@ impl PipeRecord {
             PipeMover::Ends(lanes) => {
                 let out = &lanes[end & 1];
                 let back = &lanes[(end ^ 1) & 1];
-                // The tx ring signals `arrived` of its own lane and waits for that lane's `room`; the rx ring vice
-                // versa.
+                // For the tx ring, the program rings `arrived` of the outgoing lane and waits on that lane's `room`;
+                // for the rx ring, it rings `room` of the incoming lane and waits on its `arrived`.
                 let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
                 let fds = descriptors(own.region(), bells.into_iter())?;
                 Ok((AttachReply { role: Role::Pipe, peer_csb_first: peer.csb_first(), ..base }, fds))

@@ -31,11 +31,11 @@ pub(crate) struct Sizes {
     buf_size: u32,
     pipes: u32,
     extra: u32,
-    /// Sizes of the pools, if the client determines the region's layout itself.
+    /// Number and size of objects in each pool of a new region, if the client requests them explicitly.
     pools: Option<RegionSizes>,
 }
 
-/// Returns the client's own sizes of a region's pools, if any. The region's layout checks them.
+/// Returns the sizes of a new region's pools that the client requests explicitly, if any. [`Layout`] checks them.
 pub(crate) fn own_pools(pools: &PoolSizes) -> Option<RegionSizes> {
     let pool = |(num, size): (u32, u32)| PoolSize { num, size };
     let sizes = || RegionSizes { ifs: pool(pools.ifs), rings: pool(pools.rings), bufs: pool(pools.bufs) };
@@ -53,7 +53,7 @@ impl Sizes {
             tx_slots: or(conf.tx_slots, or(request.tx_slots, usual)),
             rx_slots: or(conf.rx_slots, or(request.rx_slots, usual)),
         };
-        // netmap does not limit rings that are connected to nothing there.
+        // As in netmap, the limit does not apply to rings that are connected to nothing.
         if netmap && request.flags & FLAG_NULL == 0 {
             shape.tx_rings = shape.tx_rings.min(MAX_VALE_RINGS);
             shape.rx_rings = shape.rx_rings.min(MAX_VALE_RINGS);

@@ -55,7 +55,7 @@ impl RingDoorbells {
     }
 }
 
-/// Parameters of the switch's ends of a port's rings.
+/// How the switch's ends of a port's rings are created: new, or restored from another process.
 #[derive(Clone, Copy)]
 struct SwitchEnds {
     tx: fn(RingSide, Doorbell) -> HostTx,
@@ -63,7 +63,7 @@ struct SwitchEnds {
 }
 
 impl SwitchEnds {
-    /// Creates the switch's end of a tx ring: the part that stays here, and the part for a worker.
+    /// Creates the switch's end of a tx ring: statistics for the port's record, and the ingress for a worker.
     fn sending(
         self,
         side: &RingSide,
@@ -102,15 +102,15 @@ pub struct PortRings {
     pub hdr_len: HdrLen,
     /// Doorbells of the tx rings, then of the rx rings.
     pub bells: Vec<RingDoorbells>,
-    /// Kick counts and indices of each tx ring.
+    /// Statistics of each tx ring.
     pub tx: Vec<TxStats>,
     /// The switch's end of each rx ring.
     pub rx: Vec<Arc<RingEgress>>,
-    /// The fault of the programs that hold the rings.
+    /// Fault of the programs that hold the rings: the reason, if any, why they must lose the port.
     pub fault: Fault,
 }
 
-/// The part of a tx ring that stays here when its ingress moves to a worker.
+/// Statistics of a tx ring, which stay with the port when a worker gets the ring's ingress.
 pub struct TxStats {
     /// Counts of kicks to the application.
     pub kicks: Arc<KickCounts>,
@@ -188,7 +188,7 @@ impl PortRings {
         ends: SwitchEnds,
     ) -> Result<(PortRings, Vec<RingIngress>), Refusal> {
         let region = Arc::clone(mem.region());
-        // Creating the ends accesses the memory, which may block.
+        // Creating the ends accesses the user's memory, which may block; `touch` bounds the wait.
         region.touch(move || {
             let (of_tx, of_rx) = bells.split_at(mem.tx.len());
             let tx = mem.tx.iter().zip(of_tx).map(|(side, bells)| ends.sending(side, bells, &mem, &hdr_len));

@@ -1,5 +1,5 @@
-//! Delivery of events to subscribers. At most [`CHUNK`] bytes of events are in transit between a connection's queue and
-//! its socket. A client that does not read gets no more until it does.
+//! Delivery of events to subscribers. At most [`CHUNK`] bytes of events are taken from a connection's queue before its
+//! socket has accepted them; the queue of a client that does not read stays full.
 
 use std::os::fd::AsFd;
 
@@ -24,7 +24,7 @@ impl DaemonServer {
                 self.daemon.events.forget(id);
                 continue;
             };
-            // Unread bytes go first. The socket reports when it has room.
+            // Bytes that are already unsent precede the events. epoll reports when the socket has room.
             if !unsent.is_empty() {
                 continue;
             }
@@ -51,7 +51,7 @@ impl DaemonServer {
             if let Some((ClientConnection::Control { unsent, .. }, _)) = self.clients.get_mut(&id) {
                 self.daemon.events.fill(id, unsent, usize::MAX);
             }
-            // The hand-over may still fail, and this process may then send them.
+            // If the hand-over fails, this process sends these bytes.
             self.wait_for_room(id);
         }
     }
@@ -74,7 +74,8 @@ impl DaemonServer {
     }
 }
 
-/// Sends queued events until the queue is empty or the socket is full. Returns whether to keep the connection.
+/// Sends queued events until the queue is empty or the socket is full. Returns false if the connection is broken and
+/// must be closed.
 fn send(d: &mut Daemon, fd: &impl AsFd, id: u64, unsent: &mut Vec<u8>) -> bool {
     loop {
         d.events.fill(id, unsent, CHUNK);

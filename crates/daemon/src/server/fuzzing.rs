@@ -1,5 +1,5 @@
-//! A rig around the main thread for a fuzzer: connections of chosen users, served by the daemon's own code, and checks
-//! of invariants between two requests. Only in builds for fuzzing (`--cfg fuzzing`).
+//! A harness with which a fuzzer drives the main thread: connections of chosen users, served by the daemon's own code,
+//! and checks of invariants between two requests. Only in builds for fuzzing (`--cfg fuzzing`).
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub struct FuzzRig {
     server: DaemonServer,
     theirs: Vec<(u64, u32, OwnedFd)>,
-    /// A control connection of root.
+    /// A control connection of root: its number and the client's end.
     roots: Option<(u64, OwnedFd)>,
 }
 

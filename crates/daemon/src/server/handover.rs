@@ -24,8 +24,9 @@ use crate::registry::events::NewEvent;
 use crate::system::keep;
 use crate::worker::parking::{ParkedWorkers, TaskFrames};
 
-/// Intervals of saving counters, while frames pass and while none do.
+/// Interval at which counters are saved while frames pass.
 const PERIOD: Duration = Duration::from_secs(1);
+/// Interval at which counters are saved while no frames pass.
 const IDLE_PERIOD: Duration = Duration::from_secs(10);
 
 impl DaemonServer {
@@ -62,8 +63,8 @@ impl DaemonServer {
         }
     }
 
-    /// Leaves everything with the service manager, for the next daemon. Returns whether there is a service manager; if
-    /// so, nothing may be touched any more.
+    /// Saves everything with the service manager for the next daemon. Returns whether there is a service manager; if
+    /// so, the caller must not end any port, because the next daemon continues them.
     pub(super) fn leave_kept(&mut self) -> bool {
         let Some(mut store) = self.daemon.store.take() else { return false };
         let mut items = Vec::new();
@@ -94,7 +95,7 @@ impl DaemonServer {
         let Some(mut store) = self.daemon.store.take() else { return };
         if let Err(e) = self.save(&mut store, &touched) {
             tracing::error!("cannot save changes: {e}; a restart may lose ports");
-            // Retried at the next event.
+            // The next event saves everything again.
             self.daemon.changes.everything = true;
         }
         self.daemon.store = Some(store);
@@ -114,8 +115,8 @@ impl DaemonServer {
         Ok(())
     }
 
-    /// Saves counters and learned addresses with the service manager, periodically while frames pass. Returns the time
-    /// until the next call.
+    /// Saves counters and learned addresses with the service manager if they are due. Returns the time until the next
+    /// call.
     pub(super) fn keep_counters(&mut self, now: Instant) -> Duration {
         if self.daemon.store.is_none() {
             return Duration::MAX;
@@ -135,8 +136,8 @@ impl DaemonServer {
         self.counted.0.saturating_duration_since(now)
     }
 
-    /// Parks the workers and writes all items to the sink. Items that frames do not change are written before the
-    /// workers park.
+    /// Parks the workers and writes all items to the sink. Writes items that do not change with frames before it parks
+    /// the workers.
     fn give(&mut self, successor: Option<u64>, sink: ItemSink<'_>) -> Result<(ParkedWorkers, HandoverResult), String> {
         give::regions(&self.daemon, sink).map_err(|e| e.to_string())?;
         self.give_clients(successor, sink).map_err(|e| e.to_string())?;
@@ -148,18 +149,18 @@ impl DaemonServer {
     }
 
     /// Evicts the ports of users whose memory or descriptors block their own worker, because these ports cannot be
-    /// handed over.
+    /// handed over. Returns the reason for which the hand-over fails.
     fn held_up(&mut self, late: &[TimeDomain]) -> String {
         late.iter().filter_map(|domain| domain.user()).for_each(|uid| self.daemon.evictions.hold_up(uid));
         let users = late.iter().filter(|domain| domain.user().is_some());
         let whose: Vec<_> = users.map(|domain| format!("of {domain}")).collect();
         if whose.is_empty() {
-            return "a peer blocks a worker; try again".to_owned();
+            return "a worker did not pause in time, because a peer blocks it; try again".to_owned();
         }
-        format!("the ports {} blocked their worker and were evicted; try again", whose.join(" and "))
+        format!("the ports {} blocked their worker and have been evicted; try again", whose.join(" and "))
     }
 
-    /// Gives up everything that was handed over, without touching it.
+    /// Removes the ports that cannot be handed over, and leaves everything else to the successor without ending it.
     fn leave(&mut self, parked: ParkedWorkers, gift: HandoverResult) {
         give::end(&mut self.daemon, &gift.others);
         std::mem::forget((parked, gift.paused));
@@ -196,7 +197,7 @@ impl DaemonServer {
         Ok(item.map(Item::Client))
     }
 
-    /// Adopts a predecessor's connections.
+    /// Serves a predecessor's connections from now on.
     pub fn adopt(&mut self, clients: Vec<continuing::ContinuedClient>) {
         for (caller, connected, fd) in clients {
             let id = caller.client;
@@ -231,7 +232,8 @@ impl DaemonServer {
     }
 }
 
-/// Returns the item of a connection. `None`: its hold ends with this process, and so does the connection.
+/// Returns the item of a connection, or `None` if the connection ends with this process because its hold on a port
+/// cannot be saved.
 fn client_item(caller: Caller, client: &ClientConnection) -> std::io::Result<Option<ClientItem>> {
     let (fd, connection) = match client {
         ClientConnection::Attach { fd, holds: None } => (fd, ConnectionItem::Attach { holds: None }),

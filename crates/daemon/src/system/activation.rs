@@ -17,8 +17,8 @@ pub struct ActivatedSockets {
     pub attach: OwnedFd,
     /// For JSON-RPC.
     pub control: OwnedFd,
-    /// Files of sockets that the daemon bound itself and removes at exit. The service manager keeps listening on its
-    /// own sockets.
+    /// Paths of the sockets that the daemon bound itself, which it removes at exit. Sockets of the service manager
+    /// stay, because the manager continues to listen on them.
     pub own: Vec<PathBuf>,
 }
 
@@ -64,7 +64,7 @@ fn check(fd: BorrowedFd<'_>, path: &Path, kind: SocketType) -> Result<(), String
         return Err("it is not a UNIX socket".into());
     }
     if sockopt::socket_type(fd).map_err(of)? != kind {
-        return Err("it has another type (ListenSequentialPacket= for attach, ListenStream= for control)".into());
+        return Err("wrong type: expected ListenSequentialPacket= for attach, ListenStream= for control".into());
     }
     if !sockopt::socket_acceptconn(fd).map_err(of)? {
         return Err("it does not listen".into());
@@ -76,7 +76,7 @@ fn check(fd: BorrowedFd<'_>, path: &Path, kind: SocketType) -> Result<(), String
     }
     // The service manager clears the non-blocking flag of the sockets that it passes.
     rustix::io::ioctl_fionbio(fd, true).map_err(of)?;
-    // The socket already listens. The call makes the kernel report this process to clients that ask who serves them.
+    // The socket already listens. The call makes the kernel report this process as the peer (`SO_PEERCRED`) to clients.
     rustix::net::listen(fd, MANAGERS_BACKLOG).map_err(of)
 }
 

@@ -1,6 +1,6 @@
-//! Closing of descriptors that strangers opened. Their owner can make a close block for any time (a lingering socket,
-//! or a socket whose queue contains one; a file system in user space). Separate threads therefore close them, and no
-//! user occupies more than a few of these threads.
+//! Closing of descriptors that clients passed. A client can make close(2) block for any time (a lingering socket, or a
+//! socket whose queue contains one; a file system in user space). Separate threads therefore close them, and no user
+//! occupies more than a few of these threads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use rustix::net::RecvFlags;
 
-/// Maximum number of closing threads besides the first one, and maximum for one user.
+/// Maximum number of closing threads besides the first one.
 const MOST: usize = 64;
+/// Maximum number of closing threads that close descriptors of the same user.
 const MOST_FOR_ONE: usize = 4;
-/// Duration of a close after which other threads help the first one. A close that does not block is faster.
+/// Duration of a close from which it counts as blocked, so that further threads are started.
 const SLOW: Duration = Duration::from_millis(50);
 
 struct ClosingQueue {
-    /// Whether the first thread runs. It never ends, so that a closed connection seldom needs a new thread.
+    /// Whether the first thread has been started. It never ends, so that closing a descriptor seldom needs a new
+    /// thread.
     has_first: bool,
     /// Start of the first thread's current close; `None` while it waits for work.
     since: Option<Instant>,
@@ -55,7 +57,7 @@ pub fn close(fd: OwnedFd, uid: u32) {
     get_help(&mut closing);
 }
 
-/// Descriptors from a user. Those that are still here when the value is dropped go to a closing thread.
+/// Descriptors that a user passed. When the value is dropped, a closing thread closes those that it still contains.
 #[derive(Debug)]
 pub struct Strangers {
     fds: Vec<OwnedFd>,
@@ -78,7 +80,7 @@ impl Strangers {
         self.fds.pop()
     }
 
-    /// Returns all descriptors, for a caller who knows that closing them does not block.
+    /// Returns all descriptors. The caller must know that closing them does not block.
     pub fn into_known(mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.fds)
     }
@@ -90,8 +92,8 @@ impl Drop for Strangers {
     }
 }
 
-/// Starts a closing thread if needed. Returns whether descriptors wait that a further thread could close; if so, call
-/// this again soon.
+/// Starts a closing thread if needed. Returns whether descriptors are still waiting that another thread may close; if
+/// so, call this again soon.
 pub fn look() -> bool {
     let mut closing = closing();
     get_help(&mut closing);
@@ -114,8 +116,8 @@ fn start(work: fn()) -> std::io::Result<()> {
     std::thread::Builder::new().name("netvale-closing".into()).spawn(work).map(drop)
 }
 
-/// Receives a message with all its descriptors. Without space for some, the kernel would close them itself and block
-/// this thread. The caller passes unwanted ones to [`close`].
+/// Receives a message with all its descriptors. If the buffer had no space for some, the kernel would close them in
+/// this thread, which may block. The caller passes unwanted descriptors to [`close`].
 ///
 /// # Errors
 /// Errors of recvmsg(2); `EAGAIN` without a message.

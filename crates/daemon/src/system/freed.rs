@@ -1,16 +1,19 @@
-//! Memory of removed ports. The allocator keeps free memory below any block in use: tens of megabytes after a capture,
-//! which has many small buffers. Therefore the heap is trimmed some time after the last removal.
+//! Return of removed ports' memory to the kernel. The allocator keeps free memory at addresses below a block in use:
+//! tens of megabytes after a capture, which has many small buffers. The heap is therefore trimmed some time after the
+//! last removal.
 //!
-//! Trimming does not cover the allocator's heaps for threads. It keeps the last part of each, and more of it after a
-//! large block is freed: without a limit, half a megabyte per thread is never returned. Therefore that limit is pinned.
+//! Trimming does not cover the allocator's per-thread heaps. The allocator keeps free memory at the end of each, and
+//! raises the limit of that memory after a large block is freed, so that half a megabyte per thread would never be
+//! returned. The limit is therefore fixed.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
-/// Delay after the last removed port. The port's threads may still be ending, and one trim serves many removals.
+/// Time from the last removal to the trim. The removed port's threads may still be ending, and one trim serves many
+/// removals.
 const AFTER: Duration = Duration::from_secs(2);
 
-/// Whether the heap is to be trimmed, and when.
+/// Time of the last removal after which the heap has not been trimmed yet, if any.
 #[derive(Debug, Default)]
 pub(crate) struct FreedMemory {
     since: Option<Instant>,
@@ -35,12 +38,12 @@ impl FreedMemory {
     }
 }
 
-/// Size from which a block is a mapping of its own, and above which the free end of a heap is returned. The value is
-/// the allocator's initial one, which it would raise by itself.
+/// Size from which a block is allocated by mmap(2), and above which free memory at the end of a heap is returned. The
+/// allocator starts with this value, and would raise it unless it is set.
 #[cfg(target_env = "gnu")]
 const LIMIT: libc::c_int = 128 << 10;
 
-/// Pins the allocator's limits.
+/// Fixes the allocator's limits at their initial values.
 #[cfg(target_env = "gnu")]
 pub(crate) fn keep_limits() {
     // SAFETY: the call takes no pointer, and uses the allocator's own locks.
@@ -60,7 +63,7 @@ fn give_back() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// musl's allocator has groups of few blocks, and returns free ones itself.
+/// musl's allocator manages blocks in small groups, and returns free groups itself.
 #[cfg(not(target_env = "gnu"))]
 fn give_back() {}
 

@@ -19,7 +19,7 @@ const LONGEST: usize = 8 << 10;
 pub struct Journal(UnixDatagram);
 
 impl Journal {
-    /// Returns the journal if standard error is connected to it; the journal is then the requested log.
+    /// Returns the journal if standard error is connected to it, which means that the journal is the requested log.
     pub fn behind_stderr() -> Option<Journal> {
         let stream = std::env::var("JOURNAL_STREAM").ok()?;
         if !leads_to(std::io::stderr(), &stream) {

@@ -30,7 +30,8 @@ pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
     if let Some(fd) = locked(&path)? {
         return Ok(fd);
     }
-    // Under the second lock, one process at a time replaces the file, after another check.
+    // While it holds the second lock, a process checks again and replaces the file; no other process can do so at the
+    // same time.
     let begun = Instant::now();
     let _replacing = loop {
         match locked(&dir.join(REPLACING))? {
@@ -68,7 +69,7 @@ fn locked(path: &Path) -> Result<Option<OwnedFd>, SocketError> {
     Ok(is_there.then_some(fd))
 }
 
-/// Whether the holder of the lock has ended, except for threads that cannot end.
+/// Whether the process that holds the lock is a zombie, some of whose threads have not ended yet.
 fn is_dying(path: &Path) -> bool {
     let Ok(file) = std::fs::symlink_metadata(path) else { return false };
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();

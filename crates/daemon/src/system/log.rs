@@ -68,7 +68,7 @@ pub(super) fn report() {
     let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     let is_over = lines.as_ref().is_some_and(|lines| lines.since.elapsed() >= Duration::from_secs(1));
     let Some(past) = lines.take_if(|_| is_over) else { return };
-    // Lines that this function writes count, too.
+    // Unlocked here, because the lines that follow are counted, too.
     drop(lines);
     let most = MOST.load(Ordering::Relaxed);
     for (about, count) in past.counts.into_iter().filter(|(_, count)| *count > most) {
@@ -76,7 +76,7 @@ pub(super) fn report() {
         match about {
             LineSubject::User(uid) => tracing::warn!(uid, "{left_out} lines about this user were left out"),
             LineSubject::Port(port) => tracing::warn!(port, "{left_out} lines about this port were left out"),
-            LineSubject::Place(_) => tracing::warn!("{left_out} lines of one kind were left out"),
+            LineSubject::Place(_) => tracing::warn!("{left_out} lines from one place in the program were left out"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The service manager's socket (sd_notify(3)). The daemon connects to an abstract address before it enters the
-//! sandbox, which permits no such connection later. It connects to a path each time, because another process may listen
-//! there by now.
+//! sandbox, which permits no such connection later. It connects to a path anew for each message, because the service
+//! manager may have been restarted.
 
 use std::ffi::OsString;
 use std::io;

@@ -4,7 +4,8 @@
 /// Gives the calling thread a real-time priority (`SCHED_FIFO`) until dropped. Threads started meanwhile inherit it
 /// permanently.
 ///
-/// The right to do so is used before the sandbox removes it. The workers start afterwards, and inherit the priority.
+/// The sandbox drops the right to set the priority, so this is used before it is entered; the workers start after that,
+/// and inherit the priority.
 #[derive(Debug)]
 pub(crate) struct RealTime(());
 
@@ -32,7 +33,7 @@ impl Drop for RealTime {
 fn set(policy: libc::c_int, priority: libc::c_int) -> std::io::Result<()> {
     // The kernel's structure has one field. musl's has more, and its function always fails.
     let parameters = [priority];
-    // SAFETY: concerns the calling thread; the kernel reads one number, which outlives the call.
+    // SAFETY: the call changes only the calling thread; the kernel reads one number, which outlives the call.
     let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, parameters.as_ptr()) };
     if done < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }

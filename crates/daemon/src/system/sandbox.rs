@@ -37,7 +37,7 @@ pub enum SandboxError {
     /// The system call filter could not be installed.
     #[error("seccomp: {0}")]
     Install(#[from] seccompiler::Error),
-    /// The filters do not support this processor.
+    /// The filters do not support this processor architecture.
     #[error("seccomp: no support for this processor")]
     Arch,
 }
@@ -56,14 +56,14 @@ pub fn enter(
     rights::keep(ExtraCapability::None)?;
     files::restrict(run_dir, dirs, config, kinds)?;
     let arch = std::env::consts::ARCH.try_into().map_err(|_| SandboxError::Arch)?;
-    // The order matters: the main filter permits no further filter.
+    // The main filter is installed last, because it permits no further filter.
     seccompiler::apply_filter(&missing(arch)?)?;
     seccompiler::apply_filter(&filter(arch, kinds)?)?;
     Ok(())
 }
 
-/// Returns the filter that denies clone3 with ENOSYS, because its flags are in memory, which filters cannot read. C
-/// libraries then use clone.
+/// Returns the filter that makes clone3 fail with ENOSYS, so that C libraries use clone. The flags of clone3 are in
+/// memory, which filters cannot check.
 fn missing(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
     let deny = SeccompAction::Errno(libc::ENOSYS as u32);
     let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
@@ -163,7 +163,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_getrandom,
-    // Old calls that C libraries still use on this processor.
+    // Legacy calls that C libraries still use on this architecture.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_dup2,
     #[cfg(target_arch = "x86_64")]

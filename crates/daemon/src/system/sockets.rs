@@ -12,11 +12,12 @@ use thiserror::Error;
 use super::user::{User, UserError, id_of};
 use crate::config::SocketAccess;
 
-/// Names of the lock file in the run directory, and of the lock for replacing it.
+/// Name of the lock file in the run directory.
 pub(super) const LOCK: &str = "lock";
+/// Name of the lock file that a process holds while it replaces [`LOCK`].
 pub(super) const REPLACING: &str = "lock.new";
-/// Mode of the daemon's own files in the run directory. Others must not open a lock file, because they could then lock
-/// it.
+/// Mode of the daemon's own files in the run directory. Other users must not be able to open a lock file, because they
+/// could lock it.
 pub(super) const OWNERS_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
@@ -65,7 +66,7 @@ pub struct ListeningSockets {
     pub attach: OwnedFd,
     /// The control socket (`SOCK_STREAM`), for JSON-RPC.
     pub control: OwnedFd,
-    /// Files of sockets that the daemon bound itself and removes at exit.
+    /// Paths of the sockets that the daemon bound itself, which it removes at exit.
     pub own: Vec<PathBuf>,
 }
 
@@ -90,7 +91,7 @@ impl ListeningSockets {
         }
     }
 
-    /// Makes the kernel report this process to clients as the sockets' owner.
+    /// Makes the kernel report this process to clients as the peer of later connections (`SO_PEERCRED`).
     pub fn own(&self) {
         let backlog = if self.own.is_empty() { MANAGERS_BACKLOG } else { BACKLOG };
         for fd in [&self.attach, &self.control] {
@@ -129,15 +130,15 @@ pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), Socket
     }
     write_options(&folder).map_err(io("cannot write the options to"))?;
     let locked = rustix::fs::fstat(lock).map_err(io("cannot inspect the lock in"))?;
-    // The lock is a regular file of its own, not a link to another file.
+    // Only a regular file with one name is given away, so that it cannot be a link to another file of root's.
     if FileType::from_raw_mode(locked.st_mode).is_file() && locked.st_nlink == 1 {
         rustix::fs::fchown(lock, Some(uid), Some(gid)).map_err(io("cannot set the owner of the lock in"))?;
     }
     Ok(())
 }
 
-/// Writes this process's command line to a file that stays root's. `netvale upgrade` trusts no other source about a
-/// process of another user.
+/// Writes this process's command line to a file that only root can change. `netvale upgrade` trusts no other source for
+/// the options of a process that runs as another user.
 fn write_options(folder: &OwnedFd) -> rustix::io::Result<()> {
     match rustix::fs::unlinkat(folder, OPTIONS, AtFlags::empty()) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => {}

@@ -43,7 +43,7 @@ pub struct User {
 }
 
 impl User {
-    /// Finds a user by name or number. A number without an entry gets the group of the same number.
+    /// Finds a user by name or number. For a user ID that is not listed, the group ID is the same number.
     ///
     /// # Errors
     /// [`UserError::Unknown`] if the name does not exist.
@@ -63,7 +63,7 @@ impl User {
             (known == name || number == name).then_some((uid, gid))
         };
         let number = || name.parse().ok().map(|id| (id, id));
-        // For the kernel, this number means "no change".
+        // chown(2) and setresuid(2) take this number as "no change".
         let (uid, gid) =
             users.lines().find_map(of).or_else(number).filter(|(uid, gid)| *uid != u32::MAX && *gid != u32::MAX)?;
         Some(User { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) })

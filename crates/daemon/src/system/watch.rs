@@ -8,8 +8,8 @@ use std::time::Duration;
 use netvale_mem::calls::{CallsUnderWay, lasting};
 use rustix::thread::Pid;
 
-/// Interval of checks. A wake-up takes a microsecond. One that is in progress at two checks is blocked, or its thread
-/// gets no CPU time, in which case the signal is harmless.
+/// Interval of checks. A wake-up takes a microsecond. If one is in progress at two successive checks, it is blocked and
+/// gets the signal; if only its thread has no CPU time, the signal is harmless.
 const EVERY: Duration = Duration::from_millis(250);
 /// Interval of checks while a wake-up is in progress.
 const SOON: Duration = Duration::from_millis(10);
@@ -19,7 +19,7 @@ const SIGNAL: libc::c_int = libc::SIGURG;
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-/// Whether the process has a watching thread. One thread serves any number of daemons.
+/// Whether the process has a watching thread. One thread watches all daemons in the process (in tests).
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// Starts watching all threads of this process.
@@ -31,11 +31,11 @@ pub(crate) fn start() -> std::io::Result<()> {
         return Ok(());
     }
     // SAFETY: zeros are a valid sigaction: no flags, so interrupted calls are not restarted, and an empty mask. The
-    // handler does nothing, hence nothing forbidden in a handler.
+    // handler is empty, and so async-signal-safe.
     let done = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        // When a file exceeds the daemon's size limit, the write fails, and the signal does not kill the daemon.
+        // A write beyond the limit of file sizes fails with EFBIG; its signal must not kill the daemon.
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut())
     };

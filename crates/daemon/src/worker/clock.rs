@@ -10,12 +10,12 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use super::WorkerTimeStats;
 use crate::stalls::{WatchedThread, nanoseconds};
 
-/// Idle time after which a worker reads the clock at every poll.
+/// Time without work after which a worker reads the clock at every poll instead of every few polls.
 const OFTEN: Duration = Duration::from_micros(5);
 /// Number of busy rounds between two clock reads.
 const ROUNDS: u32 = 128;
 
-/// Interval of comparisons with the thread's CPU time, counted in time awake. Each comparison takes a system call.
+/// Time awake between two comparisons with the thread's CPU time. Each comparison takes a system call.
 const COMPARED: Duration = Duration::from_millis(10);
 
 /// Accounts for a worker's time. It reads the clock only when the worker changes between busy, idle and asleep, so that
@@ -87,7 +87,8 @@ impl WorkerClock {
         spent
     }
 
-    /// Computes for how much of the time awake another thread had the CPU.
+    /// Adds to the statistics the time awake since the last call during which the worker had no CPU: time awake minus
+    /// CPU time.
     fn compare(&mut self, stats: &WorkerTimeStats) {
         let used = own_time();
         let mine = used.saturating_sub(std::mem::replace(&mut self.used, used));
@@ -105,8 +106,8 @@ impl WorkerClock {
         }
     }
 
-    /// Returns for how long polls have found nothing. While polls cost next to nothing, the clock is read only every
-    /// few polls.
+    /// Returns the time since a poll last found work. At first the clock is read only every few polls, because reading
+    /// it would cost more than the polls.
     pub(super) fn idle(&mut self, stats: &WorkerTimeStats) -> Duration {
         if self.is_busy {
             self.turn_awake(stats, &stats.busy_ns);

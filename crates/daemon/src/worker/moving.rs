@@ -1,8 +1,8 @@
 //! Moves of tasks between workers: one worker gives a task away with all that the task holds, another takes it.
 //!
 //! Frames keep their order because a task is in one place at a time: in the list of one worker, or among the pending
-//! commands of the other. The daemon's commands keep theirs because the daemon sends none for the task before the first
-//! worker has answered.
+//! commands of the other. The daemon's commands for the task keep their order because the daemon sends no further
+//! command before the first worker has answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,20 +21,21 @@ const LIMIT: Duration = Duration::from_millis(50);
 pub(super) struct MoveOrder {
     id: TaskId,
     to: Arc<WorkerState>,
-    /// Cleared when the worker starts on the command, or the daemon withdraws it.
+    /// Cleared by the worker when it starts on the command, or by the daemon to withdraw the command.
     is_open: Arc<AtomicBool>,
     done: SyncSender<bool>,
 }
 
 impl Worker {
-    /// Moves a task to another worker. Returns false if this worker no longer has the task or is blocked. Later
-    /// commands go to the worker that then has the task.
+    /// Moves a task to another worker. Returns whether it has moved: false if this worker no longer has the task or is
+    /// blocked. The caller sends later commands to the worker that has the task.
     pub fn move_to(&self, id: TaskId, to: &Worker) -> bool {
         let (done, answer) = mpsc::sync_channel(1);
         let is_open = Arc::new(AtomicBool::new(true));
         let order = MoveOrder { id, to: Arc::clone(&to.shared), is_open: Arc::clone(&is_open), done };
         self.shared.send(WorkerCommand::Move(order));
-        // Either the command is withdrawn here, or the worker has started on it, which takes a moment and never waits.
+        // Either this withdraws the command, or the worker has started to execute it, which takes a moment and never
+        // blocks.
         let late = || if is_open.swap(false, Ordering::AcqRel) { Ok(false) } else { answer.recv() };
         let is_there = answer.recv_timeout(LIMIT).or_else(|_| late()).unwrap_or(false);
         if is_there {
@@ -66,7 +67,7 @@ impl WorkerLoop {
             return false;
         }
         let entry = self.take_out(at);
-        // The other worker checks for pending work.
+        // Marked as ready, so that the other worker polls the task once: work may be pending.
         to.send(WorkerCommand::Add(TaskEntry { ready: true, held: false, broken: None, ..entry }));
         true
     }

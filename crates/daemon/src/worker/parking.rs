@@ -16,10 +16,10 @@ use netvale_switch::{Forwarder, WaitingFrames};
 use super::rounds::WorkerLoop;
 use super::{TaskId, Worker, WorkerCommand};
 
-/// Longest wait for all workers to pause. A peer blocks a worker that takes longer.
+/// Longest wait for all workers to pause. If a worker takes longer, a peer blocks it.
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// Interval between checks for tasks to remove.
+/// Interval at which a paused worker checks for commands to remove tasks.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Frames waiting for room, by task.
@@ -31,8 +31,8 @@ pub(super) struct PauseOrder {
     resume: Receiver<()>,
 }
 
-/// The channel on which a worker reports its pause, and a channel whose drop resumes it. The second one carries no
-/// messages.
+/// The channel on which a worker reports its pause, with the frames that wait for room; and a channel without messages,
+/// whose closing resumes the worker.
 type PausedWorker = (Receiver<TaskFrames>, SyncSender<()>);
 
 /// Paused workers, which resume when this value is dropped.
@@ -42,7 +42,7 @@ pub struct ParkedWorkers {
     paused: Rc<RefCell<Vec<PausedWorker>>>,
 }
 
-/// The current pause, to which workers started during it are added.
+/// The current pause. Workers that are started during it must join it.
 #[derive(Default)]
 pub struct PauseState(Weak<RefCell<Vec<PausedWorker>>>);
 
@@ -52,7 +52,7 @@ impl PauseState {
         PauseState(Rc::downgrade(&parked.paused))
     }
 
-    /// Adds a new worker without tasks to the pause.
+    /// Makes a new worker, which has no tasks yet, join the pause.
     pub fn include(&self, worker: &Worker) {
         if let Some(others) = self.0.upgrade() {
             others.borrow_mut().push(pause(worker));
@@ -93,7 +93,7 @@ impl WorkerLoop {
         let mut waiting = TaskFrames::new();
         let mut at = 0;
         while at < self.entries.len() {
-            // A panicking task is lost, and the next one moves to its index.
+            // A task that panics is removed, and the last task moves to its index.
             let is_there = self.guarded(at, |e, work, _| {
                 e.task.hurry(work);
                 e.task.settle();

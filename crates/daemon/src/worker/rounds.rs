@@ -23,13 +23,13 @@ pub(super) struct TaskEntry {
     pub(super) cheap: bool,
     /// Whether the task keeps the worker awake.
     pub(super) awake: bool,
-    /// For an ingress that is expensive to poll: whether its descriptor was readable.
+    /// For an ingress that is expensive to poll: whether epoll reported its descriptor as readable.
     pub(super) ready: bool,
-    /// Whether frames of the task wait for room; later frames then need no look.
+    /// Whether frames of the task wait for a receiver's room; the ingress is then not polled for more.
     pub(super) held: bool,
     /// Time that the task has taken, in nanoseconds, extrapolated from timed rounds.
     pub(super) taken: Arc<AtomicU64>,
-    /// Time at which the descriptor left the epoll set because of an error.
+    /// Time at which the descriptor was removed from the epoll set because of an error.
     pub(super) broken: Option<Instant>,
 }
 
@@ -52,10 +52,10 @@ pub(super) struct WorkerLoop {
     pub(super) needs_epoll: bool,
     /// Whether any task keeps the worker awake.
     pub(super) awake: bool,
-    /// Number of consecutive naps without work.
+    /// Number of consecutive timed sleeps after which no work was found.
     pub(super) naps: u32,
     pub(super) clock: WorkerClock,
-    /// Decides how long polling pays off.
+    /// Determines how long the worker polls before it sleeps.
     pub(super) spin: Spin,
     /// Index of the entry whose task panicked.
     pub(super) panicked: Option<usize>,
@@ -63,7 +63,7 @@ pub(super) struct WorkerLoop {
     dropping: Sender<(WorkerTask, SyncSender<()>)>,
 }
 
-/// Records the running task while it runs, in case it panics.
+/// Guard of the running task. A panic drops the guard, which records the task's index.
 struct RunningTask<'a>(&'a mut Option<usize>, usize);
 
 impl Drop for RunningTask<'_> {
@@ -73,7 +73,7 @@ impl Drop for RunningTask<'_> {
     }
 }
 
-/// Runs a part of the task of entry `at`. Records the index in `panicked` if that panics.
+/// Runs a part of the task of entry `at`. If the task panics, `panicked` is left set to that index.
 #[inline(always)]
 pub(super) fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOnce() -> T) -> T {
     let running = RunningTask(panicked, at);
@@ -89,13 +89,13 @@ pub(super) const BELL: u64 = u64::MAX;
 const LOOK_EVERY: u32 = 16;
 /// One of this many rounds is timed. A prime number samples periodic patterns evenly.
 const TIMED: u32 = 61;
-/// Maximum number of frames left in a ring: the largest number of slots.
+/// Maximum number of frames that a drain forwards: the largest number of slots of a ring.
 const MOST_LEFT: usize = 16_384;
 /// Starts the thread that drops tasks, which can take long.
 fn retire() -> std::io::Result<Sender<(WorkerTask, SyncSender<()>)>> {
     let (dropping, done) = mpsc::channel::<(WorkerTask, SyncSender<()>)>();
     std::thread::Builder::new().name("netvale-retire".into()).spawn(move || {
-        // The runtime has reported a panic. Later tasks are dropped nevertheless.
+        // The runtime has printed the panic. A panic in one task's drop must not prevent the drop of later tasks.
         done.into_iter().for_each(|one| drop(catch_unwind(AssertUnwindSafe(|| drop(one)))));
     })?;
     Ok(dropping)
@@ -172,7 +172,8 @@ impl WorkerLoop {
         }
     }
 
-    /// Runs a round with clock reads. It is a separate function so that other rounds do not pay for them.
+    /// Runs a round that reads the clock before and after each task. It is a separate function so that untimed rounds
+    /// contain no clock reads.
     #[cold]
     #[inline(never)]
     fn timed_round(&mut self) -> usize {
@@ -197,7 +198,7 @@ impl WorkerLoop {
             }
             if let Some(since) = &mut since {
                 let begun = std::mem::replace(since, Instant::now());
-                // A poll without work shows nothing about the load.
+                // Only rounds with frames count towards the task's time.
                 if matches!(passed, PassResult::Frames(_)) {
                     clock::add(&e.taken, since.duration_since(begun) * TIMED);
                 }
@@ -292,12 +293,13 @@ impl WorkerLoop {
             while frames < MOST_LEFT {
                 match entry.task.pass(work) {
                     PassResult::Frames(n) => frames += n,
-                    // The next pass drops frames without room. A rate limit may delay others for longer.
+                    // Each further pass drops the frames that have no room. The count bounds the passes, because a rate
+                    // limit may hold frames for longer.
                     PassResult::Held if left == DrainMode::Drops => frames += 1,
                     PassResult::Held | PassResult::Idle => break,
                 }
             }
-            // The ring may hold frames by now.
+            // Further frames may have arrived, so the next round polls the ingress.
             entry.ready = true;
         });
     }
@@ -384,7 +386,7 @@ mod tests {
         worker.add(1, Box::new(SlowTask(Arc::clone(&passes))));
         worker.add(2, Box::new(DescriptorTask { bell: Arc::clone(&bell), slow_passes, served }));
         for number in 1..=5 {
-            // Each time at another point between two checks.
+            // The descriptor becomes readable at a different point between two checks each time.
             while passes.load(Ordering::Relaxed) < 7 * number {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -11,18 +11,19 @@ use super::rounds::{BELL, TaskEntry, WorkerLoop, noting};
 
 /// epoll data of a doorbell that a receiver rings when held frames have room. Task numbers are smaller.
 const ROOM: u64 = u64::MAX - 1;
-/// Idle time after which a worker that never sleeps yields the CPU between polls.
+/// Time without work after which a worker that never sleeps yields the CPU between polls.
 const ALONE: Duration = Duration::from_micros(5);
-/// Length of the first nap while frames wait for a receiver that may not signal room. Each nap without effect doubles
-/// the next one.
+/// Length of the first sleep while frames wait for a receiver that may not signal room. Each sleep after which there is
+/// still no room doubles the next.
 const HELD_NAP: Duration = Duration::from_micros(50);
+/// Longest such sleep.
 const MOST_HELD_NAP: Duration = Duration::from_millis(1);
 /// Time for which a descriptor with an error is out of the epoll set. A TAP whose interface is gone reports an error
 /// forever; other descriptors may recover.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
-/// Starts or stops waiting for a held ingress's descriptor. The descriptor stays readable while frames wait behind the
-/// held ones, and would keep the worker awake.
+/// Sets the events for which epoll waits on the descriptor of an ingress whose frames wait for room. The descriptor
+/// stays readable while frames wait behind the held ones, and would keep the worker awake.
 fn listen_to(epoll: &OwnedFd, e: &TaskEntry, events: epoll::EventFlags) {
     if !e.held || e.cheap {
         return;
@@ -110,16 +111,16 @@ impl WorkerLoop {
         }
     }
 
-    /// Returns the longest permitted sleep; `None`: no limit.
+    /// Returns the longest permitted sleep, or `None` if only a wake-up needs to end the sleep.
     fn nap(&self) -> Option<Duration> {
-        // A task with a known delay needs no earlier poll.
+        // A task that knows when its frames are due is not polled earlier.
         let held = self.entries.iter().any(|e| e.held && e.task.nap().is_none());
         let held = held.then(|| (HELD_NAP * (1 << self.naps.min(8))).min(MOST_HELD_NAP));
         let broken = self.entries.iter().any(|e| e.broken.is_some()).then_some(AFTER_ERROR);
         held.into_iter().chain(broken).chain(self.entries.iter().filter_map(|e| e.task.nap())).min()
     }
 
-    /// Returns descriptors to the epoll set whose error is old.
+    /// Adds descriptors to the epoll set again once `AFTER_ERROR` has passed since their error.
     fn listen_again(&mut self) {
         for e in &mut self.entries {
             if e.broken.is_some_and(|since| since.elapsed() >= AFTER_ERROR)

@@ -1,5 +1,5 @@
-//! Peers that make the descriptors block by which the daemon wakes them, and fill them. On every kind of port, the
-//! worker serves all others, and the peer loses its port, with a reason.
+//! Peers that make the descriptors with which the daemon wakes them blocking, and fill them. On every kind of port, the
+//! worker continues to serve all other ports, and the peer loses its port, with a reason.
 
 use crate::common;
 use crate::common::published;
@@ -80,8 +80,8 @@ fn waits(fd: impl AsFd, does: bool) {
     rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
 }
 
-/// Makes a front end's queues be called through sockets. The daemon makes a peer's descriptors nonblocking. The peer
-/// reverts that for all together, because it may be evicted for the first one.
+/// Sets sockets as the call descriptors of a front end's queues. The daemon makes them nonblocking; this then makes all
+/// of them blocking again, together, because the peer may be evicted for the first one.
 fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     for (queue, (_, to)) in (0u64..).zip(all) {
         let mut m = VhostMessage::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
@@ -135,7 +135,7 @@ fn vhost_called(by_socket: bool) {
         calls.iter().for_each(|call| block(call).unwrap());
     }
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
-    // The next peer is served, if not immediately.
+    // The next peer is served, possibly after the lockout.
     let again = UnixStream::connect(&path).unwrap();
     let running = Frontend::new(again.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls);
     assert!(running.is_err() || running.is_ok_and(|r| r.pairs.len() == 1));
@@ -156,7 +156,7 @@ fn a_blocking_ptnet_hypervisor_delays_no_other() {
     guest.vectors().iter().chain(guest.doorbells()).for_each(|bell| block(bell).unwrap());
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
-    // The next guest waits out the pause.
+    // The next guest is served once the lockout is over.
     assert_eq!(BareGuest::connect(&path).unwrap().command(COMMAND_START, 0, 0).unwrap(), 0);
 }
 
@@ -183,7 +183,7 @@ fn a_blocking_e1000_delays_no_other() {
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
     let mut guest = Card::new(&path, CardOptions::default()).unwrap();
-    // Earlier interrupts (link up) are cleared, and the driver waits for frames.
+    // Clears earlier interrupts (link up), so that the driver waits for frames.
     guest.ingress.woken();
     assert!(!guest.ingress.arm());
     block(guest.ingress.wake_fd().unwrap()).unwrap();

@@ -190,7 +190,7 @@ mod as_root {
         send(&mut a, &frame(255, 1, 1));
         assert_eq!(receive(&mut b), frame(255, 1, 1));
         drop(file);
-        // The folder is separate from the daemon's, which is removed.
+        // The tmpfs is unmounted here, because only the daemon's own folder is removed at the end.
         assert!(std::process::Command::new("umount").arg("-l").arg(&folder).status().unwrap().success());
     }
 }

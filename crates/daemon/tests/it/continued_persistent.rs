@@ -19,8 +19,8 @@ fn asked(d: &Daemon, reqtype: u16, name: &str) {
     let all = [(std::mem::offset_of!(NmreqRegister, nr_mode), NR_REG_ALL_NIC as u8)];
     let is_named = [NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DETACH].contains(&reqtype);
     let body: &[(usize, u8)] = if is_named { &all } else { &[] };
-    // Processes started by other tests briefly hold copies of this process's descriptors, so that closed ones are not
-    // closed completely yet.
+    // Processes that other tests start have copies of this process's descriptors for a moment, so the daemon may see a
+    // connection end only after these are closed too.
     let mut status = 0;
     until("it is free", || {
         status = request(d, 0, reqtype, name, body).status;

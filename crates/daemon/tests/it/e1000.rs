@@ -70,7 +70,7 @@ const WAYS: [CardDriverOptions; 3] = [
 
 fn ping(d: &Daemon, guest: &mut SimulatedGuest, local: &mut Port, tag: u8) {
     send_from(guest, &frame(255, 9, tag));
-    // Frames that wait for further ones are sent with those frames' interrupt.
+    // Send Combining delays the notification of a frame until further frames follow or the guest is interrupted.
     until("it arrives", || {
         guest.ingress.woken();
         local.wait(Interest::Rx, Some(Duration::from_millis(1))).unwrap()
@@ -79,8 +79,7 @@ fn ping(d: &Daemon, guest: &mut SimulatedGuest, local: &mut Port, tag: u8) {
     send(local, &frame(9, 1, tag));
     let mut frames = frames_within(guest, INTERRUPT);
     if frames.is_empty() {
-        // On a busy machine, a frame may be dropped, with a named reason, because a register access of the guest was
-        // delayed.
+        // On a busy machine, a delayed register access of the guest may cause the drop of a frame, with a named reason.
         let shown = show(d, "card");
         assert!(shown["drops"]["no-room"].as_u64() > Some(0), "no interrupt came: {shown}");
         send(local, &frame(9, 1, tag));

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
 const USERS: &str = "[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'\n";
-/// Time within which all spontaneous events arrive.
+/// Time within which events that no request causes, such as polled ones, arrive.
 const QUIET: Duration = Duration::from_millis(700);
 
 fn client(d: &Daemon) -> Client {
@@ -276,7 +276,7 @@ fn evictions_tunnels_and_loops_are_reported() {
     until("a loop is seen", || {
         for end in &mut ends {
             send(end, &frame(255, 9, 1));
-            // The address moves before the other port sends.
+            // Waits until the address has moved, before the other port sends.
             until("it was taken", || {
                 let ring = &mut end.tx()[0];
                 ring.sync();
@@ -379,7 +379,7 @@ fn one_that_does_not_read() {
             let mut line = String::new();
             answers.read_line(&mut line).unwrap();
             assert!(line.contains("\"id\":2") && line.contains("\"id\":3"), "{line}");
-            // The reader reads when it gets a CPU.
+            // Waits for the reader thread, which may not get a CPU for a while.
             let expected = (i as u64 + 1) * EACH;
             until("the reader has all", || read.load(Ordering::Relaxed) >= expected || reader.is_finished());
         }

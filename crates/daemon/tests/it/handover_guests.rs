@@ -17,9 +17,11 @@ use netvale_e1000::driver::remote::SimulatedGuest;
 use published::{Driver, Plugged};
 use serde_json::{Value, json};
 
-/// Number of replacements, of rounds of frames in between, and of frames per round each way.
+/// Number of replacements of the daemon.
 const TIMES: usize = 10;
+/// Number of rounds of frames between two of them.
 const ROUNDS: u32 = 5;
+/// Number of frames each way in a round.
 const BURST: u32 = 16;
 
 fn burst(name: u8, from: &mut dyn End, to: &mut dyn End, number: u32) {

@@ -18,7 +18,8 @@ use serde_json::json;
 
 const USER: u32 = 70_001;
 
-/// A connection whose last close waits for a peer that never reads, with that peer.
+/// Creates a TCP connection whose last close(2) blocks (linger), because its peer never reads. Returns it with the
+/// peer.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -45,7 +46,7 @@ impl Stopped<'_> {
             task.and_then(|task| std::fs::read_to_string(task.path().join("status")))
                 .is_ok_and(|s| s.contains("State:\tT"))
         };
-        // Each thread stops when it next returns from the kernel.
+        // Waits for all threads, each of which stops when it next returns from the kernel.
         until("it is stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
         stopped
     }
@@ -62,7 +63,7 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Checks that the daemon answers too fast to have waited for anything.
+/// Checks that the daemon answers promptly, i.e. does not wait for a blocking close.
 fn is_prompt(d: &Daemon) {
     let start = Instant::now();
     assert!(d.call("version", json!({}))["result"].is_object());

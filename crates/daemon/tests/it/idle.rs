@@ -7,7 +7,7 @@ use common::{Daemon, receive, send, stats, until};
 use netvale::Port;
 use serde_json::{Value, json};
 
-/// Frames for a port: delivered, discarded without a receiver, lost.
+/// Numbers of frames for a port: delivered, discarded because the port has no receiver (`idle`), dropped.
 #[derive(Debug, PartialEq)]
 struct Counts {
     passed: u64,
@@ -23,8 +23,7 @@ fn counts(d: &Daemon, port: &str) -> Counts {
     Counts { passed: sum("frames"), idle: sum("idle"), lost }
 }
 
-/// Broadcasts frames with these numbers, and waits until the port has been offered them. Returns what became of them
-/// there.
+/// Broadcasts frames with these numbers, and waits until all are counted at the port. Returns the counts.
 fn offer(d: &Daemon, from: &mut Port, numbers: std::ops::Range<u32>, port: &str) -> Counts {
     let before = counts(d, port);
     let frames = numbers.len() as u64;

@@ -19,7 +19,7 @@ fn killed_clients_are_reaped() {
     let d = Daemon::start("");
     let mut stay = d.open("vale0:stay").unwrap();
     let fds = || std::fs::read_dir(format!("/proc/{}/fd", d.id())).unwrap().count();
-    // A first round creates everything that is made lazily.
+    // The first round is not counted, because it creates what the daemon creates only once, at first use.
     let mut before = 0;
     for round in 0..12u64 {
         let mut child = netvale_harness::role("killed::role_of_a_victim")
@@ -82,7 +82,8 @@ fn killed_while_it_hands_over() {
     let mut most = 0;
     loop {
         let mut taken = 0;
-        // Items that were not taken live as long as the connection, including the lock of the run directory.
+        // The queue of the connection keeps items that were not received alive, including the lock of the run
+        // directory.
         d.is_killed_while(|| {
             let pretender = Pretender::admitted(d.dir()).unwrap();
             taken = pretender.take(most).unwrap();
@@ -135,7 +136,7 @@ fn receive_numbers(port: &mut Port, d: &Daemon) -> u32 {
         }
         assert!(got <= next, "{got} after {next}: {}", show(d, "vale0:to"));
         next = next.max(got + 1);
-        // Sometimes stops reading until the ring is full.
+        // From time to time, the program stops reading until the ring is full.
         if next.is_multiple_of(1500) {
             std::thread::sleep(Duration::from_millis(300));
         }

@@ -22,9 +22,11 @@ use serde_json::{Value, json};
 /// The daemon's configuration, with a log limit high enough for a failed test.
 const MORE: &str = "workers = 2\n[quota]\nlog_lines = 100";
 
-/// Number of kills, of rounds of frames in between, and of frames per round each way.
+/// Number of kills of the daemon.
 const TIMES: usize = 10;
+/// Number of rounds of frames between two of them.
 const ROUNDS: u32 = 5;
+/// Number of frames each way in a round.
 const BURST: u32 = 16;
 
 /// Returns the number of a frame from that sender.
@@ -102,7 +104,7 @@ fn lost(kind: &str, mut options: Value, play: &mut Play<'_>) {
             let (still, notes) = told();
             assert_eq!(still, policies);
             assert!(notes.contains(&format!("waits for a virtual machine; connections: {i}")), "{notes}");
-            assert!(notes.contains("the last one was disconnected: the daemon was killed"), "{notes}");
+            assert!(notes.contains("the last virtual machine was disconnected: the daemon was killed"), "{notes}");
             Again::default().burst(1, a, b, i * BURST);
         });
     }
@@ -133,7 +135,7 @@ fn a_published_ptnet_guest_gets_new_devices() {
 #[test]
 fn an_e1000_driver_gets_a_new_card() {
     let mut ways = [(false, 0), (false, 16), (true, 0)].into_iter().cycle();
-    // Frames wait while a busy machine interrupts one of the guest's register accesses.
+    // The port is lossless, so that frames wait while a busy machine delays a register access of the guest.
     let options = json!({"mac": "02:00:00:00:00:09", "lossless": true});
     lost("e1000", options, &mut |path, local, kill| {
         let (csb, combine) = ways.next().unwrap();
@@ -146,8 +148,8 @@ fn an_e1000_driver_gets_a_new_card() {
     });
 }
 
-/// Objective: a daemon ended on request records the position of such guests: they lose nothing, and nothing arrives
-/// twice.
+/// Objective: a daemon that is ended by a signal saves the ring positions of guests by vfio-user: no frame is lost, and
+/// none arrives twice.
 #[test]
 fn guests_lose_nothing_by_a_requested_end() {
     let managed = Daemon::managed(MORE);

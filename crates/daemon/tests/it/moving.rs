@@ -48,7 +48,7 @@ fn memory(slots: u32) -> Arc<PortMem> {
     Arc::new(Region::private(RegionSizes::for_port(2, slots, 256, 0, 0)).unwrap().port(shape).unwrap())
 }
 
-/// A switch with a sender's port, which has no ring yet, and a lossless receiver with that number of slots.
+/// A switch with two ports: a sender's, which has no ring yet, and a lossless receiver's.
 struct Place {
     switch: Arc<Switch>,
     sender: PortId,
@@ -254,7 +254,7 @@ fn commands_follow_the_task() {
         let there = &workers[(i + 1) % 2];
         let place = &mut places[i / 2 % 2];
         there.rehome(1, Arc::clone(&place.switch), place.sender);
-        // Before that, the worker may be in a round that finds the frame.
+        // After the answer, the worker is no longer in a round that began earlier and could find the frame.
         assert_eq!(there.drain(1).recv_timeout(LIMIT), Ok(()));
         assert!(send(&mut ring, place.received));
         assert_eq!(there.drain(1).recv_timeout(LIMIT), Ok(()));
@@ -266,7 +266,7 @@ fn commands_follow_the_task() {
 #[derive(Default)]
 struct Idle {
     kept: Arc<()>,
-    /// What to do in a pass: 1 waits until this changes, 2 panics.
+    /// Action of the next pass: 0 none, 1 waits until this changes, 2 panics.
     todo: Arc<AtomicU64>,
     is_there: Arc<AtomicBool>,
 }

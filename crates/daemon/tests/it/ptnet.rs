@@ -148,7 +148,7 @@ fn a_guest_that_sends_data_is_disconnected() {
     ping(&mut port, &mut local, 1);
 }
 
-/// A cheap generator of pseudo-random numbers.
+/// Returns the next pseudo-random number (xorshift).
 fn noise(state: &mut u64) -> u32 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -175,7 +175,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             while !over.load(Ordering::Relaxed) {
                 for _ in 0..500 {
                     let value = noise(&mut state);
-                    // Small numbers more often pass for valid ones.
+                    // Small numbers are more often valid indices.
                     let value = if value.is_multiple_of(3) { value >> 24 } else { value };
                     whole.store(noise(&mut state) as usize % structures, value);
                 }

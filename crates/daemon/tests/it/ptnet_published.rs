@@ -319,7 +319,7 @@ fn other_memory_at_the_same_address() {
     }
 }
 
-/// A cheap generator of pseudo-random numbers.
+/// Returns the next pseudo-random number (xorshift).
 fn noise(state: &mut u64) -> u32 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -344,7 +344,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             while !over.load(Ordering::Relaxed) {
                 for _ in 0..200 {
                     let value = noise(&mut state);
-                    // Small numbers more often pass for valid ones.
+                    // Small numbers are more often valid indices.
                     let value = if value.is_multiple_of(3) { value >> 24 } else { value };
                     mad.netmap.store(noise(&mut state) as usize % (16 * 1024), value);
                     mad.ram.store(CSB_AT as usize / 4 + noise(&mut state) as usize % 2048, value);

@@ -34,7 +34,7 @@ impl StreamCaller {
     }
 }
 
-/// A plug of a VDE switch: its connection, its socket, and the switch's for it.
+/// A plug of a VDE switch: its control connection, its own socket, and the switch's socket for it.
 struct VdeEnd {
     /// The plug exists as long as this connection.
     _control: UnixStream,

@@ -28,10 +28,10 @@ pub(super) struct StepFailure {
     pub left: RemainingDifferences,
 }
 
-/// Differences that remain after a rollback.
+/// Differences from the state before the application that remain after a rollback.
 #[derive(Default)]
 pub(super) struct RemainingDifferences {
-    /// Ports that were detached and attached again.
+    /// Full names of ports that were detached and attached again.
     pub again: Vec<String>,
     /// Steps that could not be rolled back, one sentence each.
     pub different: Vec<String>,
@@ -63,7 +63,8 @@ pub(super) fn carry_out(d: &mut Daemon, config: Config, steps: Vec<PortStep>) ->
 
 type StoppedStep = (Option<usize>, Refusal);
 
-/// Applies all steps: removals first, to make room, then the settings, which new ports get.
+/// Applies all steps: removals first, which free names and resources; then the settings, which apply to new ports; then
+/// changed options; then new ports.
 fn all(d: &mut Daemon, config: Config, steps: &[PortStep], done: &mut Vec<UndoStep>) -> Result<(), StoppedStep> {
     detach_all(d, steps, done)?;
     let before = d.config.clone();
@@ -105,7 +106,8 @@ fn attach_all(d: &mut Daemon, steps: &[PortStep], done: &mut Vec<UndoStep>) -> R
     Ok(())
 }
 
-/// Attaches a port. If `frees`, its device or socket may belong to a port that has just been detached.
+/// Attaches a port. If `frees`, a port has just been detached that may still use the same device or socket; this waits
+/// until that is closed.
 fn attach(d: &mut Daemon, declared: &DeclaredPort, owner: Caller, frees: bool) -> Result<String, Refusal> {
     let until = Instant::now() + if frees { CLOSING } else { Duration::ZERO };
     once_free(d, until, |d| attach_declared(d, declared.clone(), owner))
@@ -139,7 +141,7 @@ fn adjust(d: &mut Daemon, full: &str, old: &AttachParams, new: &AttachParams) ->
     Ok(())
 }
 
-/// Records that a port which remains now belongs to the file.
+/// Records that a port which stays attached belongs to the file from now on.
 fn adopt(d: &mut Daemon, step: &PortStep) {
     let (PortStep::Keep(port) | PortStep::Adjust(port, _)) = step else { return };
     if let Some(declared) = d.ports.get_mut(&port.full).and_then(|record| record.declared.as_mut()) {
@@ -166,7 +168,7 @@ fn take_back(d: &mut Daemon, done: Vec<UndoStep>) -> RemainingDifferences {
             }
             UndoStep::Put(config) => {
                 if let Err(why) = settings::put(d, *config) {
-                    left.different.push(format!("the settings are the new ones ({why})"));
+                    left.different.push(format!("the daemon keeps the new settings ({why})"));
                 }
             }
             UndoStep::Attach(full, declared, owner) => match attach(d, &declared, owner, true) {

@@ -75,7 +75,8 @@ fn check_backend(d: &Daemon, backend: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Checks that switches, and ports on each, stay within their limits. The port at fault is the first one of its switch.
+/// Checks the limits on the number of switches and on the number of ports of each switch. The fault names the first
+/// port above a limit.
 fn has_room(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
     let switch_of = |full: &str| d.ports.get(full).and_then(|record| Some(record.switch.as_ref()?.name().to_owned()));
     let mut ports: BTreeMap<String, usize> =
@@ -90,10 +91,10 @@ fn has_room(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
         let count = ports.entry(port.params.switch.clone()).or_default();
         *count += 1;
         if *count > MAX_PORTS {
-            return fault(format!("switch {} would have more than {MAX_PORTS} ports, the limit", port.params.switch));
+            return fault(format!("switch {} would have more than {MAX_PORTS} ports (the limit)", port.params.switch));
         }
         if ports.len() > MAX_SWITCHES {
-            return fault(format!("there would be more than {MAX_SWITCHES} switches, the limit"));
+            return fault(format!("there would be more than {MAX_SWITCHES} switches (the limit)"));
         }
     }
     Ok(())

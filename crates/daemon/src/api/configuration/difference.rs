@@ -21,7 +21,8 @@ pub(super) struct ConfigPort {
     pub index: usize,
 }
 
-/// Running ports with their attach parameters; `None` if a program opened the port, or it came with another port.
+/// Running ports by full name, with their attach parameters; `None` for a port that a program created by opening it, or
+/// that came with another port.
 pub(super) type RunningPorts = BTreeMap<String, Option<DeclaredPort>>;
 
 /// A step for one port.
@@ -44,7 +45,7 @@ pub(super) enum PortStep {
 pub(super) struct Conflict {
     /// The port's index in the file.
     pub index: usize,
-    /// The fault, and the advice.
+    /// The message: what is wrong, and what to do.
     pub what: String,
 }
 
@@ -59,10 +60,11 @@ impl ConfigPort {
     }
 }
 
-/// Compares running ports with wanted ones. With `prune`, ports attached by hand are replaced or detached, too.
+/// Returns the steps from the running ports `there` to the wanted ones. With `prune`, ports attached by hand are
+/// replaced or detached, too.
 ///
 /// # Errors
-/// The first port of the file whose name another port keeps.
+/// The first port of the file whose name belongs to a port that must stay.
 pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool) -> Result<Vec<PortStep>, Conflict> {
     let names: BTreeSet<&str> = wanted.iter().map(|port| port.full.as_str()).collect();
     let goes = |(full, declared): (&String, &Option<DeclaredPort>)| {
@@ -80,7 +82,7 @@ pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool
     Ok(steps)
 }
 
-/// Returns the step for a port whose name exists.
+/// Returns the step for a port of the file whose name a running port has.
 fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result<PortStep, Conflict> {
     let conflict = |what| Err(Conflict { index: port.index, what });
     let full = &port.full;
@@ -99,8 +101,8 @@ fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result
     Ok(if is_adjustable(&old, &port.params) { PortStep::Adjust(port, old) } else { PortStep::Reattach(port, old) })
 }
 
-/// Whether all changed options of an attached port can be set: policies, `lossless`, and those that its kind can
-/// change.
+/// Whether all changed options can be set while the port stays attached: policies, `lossless`, and those that the
+/// port's kind can change.
 fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
     let mut as_new = old.options.clone();
     let wanted = &new.options;

@@ -30,7 +30,7 @@ pub fn export(d: &Daemon) -> ExportReply {
     ExportReply { config: file, text, left_out }
 }
 
-/// Returns a comment on a port's owner, if a daemon started from the file would own the port instead.
+/// Returns a comment on a port's owner, if the port would belong to the daemon after a start from the file.
 fn remark(record: &DaemonPort) -> Option<String> {
     let uid = record.owner.uid;
     (!is_trusted_user(uid)).then(|| format!("Owned by user {uid}; attached from a file, it is owned by the daemon."))

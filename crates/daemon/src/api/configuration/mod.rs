@@ -44,8 +44,8 @@ const UNNAMED: &str = "the configuration";
 pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<ApplyResult, RpcError> {
     let file = ConfigText { name: asked.file.as_deref().unwrap_or(UNNAMED), text: &asked.text };
     let mut overrides = d.config.overrides.clone();
-    // An exported file has its rules as text. Rules that ports already have need no compilation. Only ports of trusted
-    // users count, because another user's program may differ from its text.
+    // An exported file contains filter rules as text. A rule that a port already has is not compiled again. Only ports
+    // of trusted users are used for this, because another user may have set a program that does not match its text.
     let own = d.ports.iter().filter(|(_, record)| is_trusted(record.owner)).map(|(_, record)| &record.policies);
     overrides.programs.extend(config::programs(own));
     overrides.programs.extend(asked.programs.clone());

@@ -47,18 +47,18 @@ fn advice(d: &Daemon, why: &std::io::Error) -> &'static str {
     }
 }
 
-/// Reads a file once, without blocking on any type of file.
+/// Reads a regular file of limited size. Does not block if the path names a FIFO or a device.
 fn read(path: &Path) -> std::io::Result<String> {
     let fd =
         rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
     if !FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).is_file() {
-        return Err(std::io::Error::other("it is not a file"));
+        return Err(std::io::Error::other("not a regular file"));
     }
     let mut text = String::new();
     let most = MAX_TRUSTED_LINE as u64;
     std::fs::File::from(fd).take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {
-        return Err(std::io::Error::other(format!("it has more than {} MiB", most >> 20)));
+        return Err(std::io::Error::other(format!("larger than {} MiB", most >> 20)));
     }
     Ok(text)
 }

@@ -14,7 +14,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::SocketError;
 use crate::system::{log, sockets};
 
-/// Returns the configuration that is possible at run time: the wanted one, except for settings that need a restart.
+/// Returns the wanted configuration, but with the present values of settings that only a restart can change.
 pub(super) fn possible(d: &Daemon, wanted: &Config) -> Config {
     let mut config = Config { ports: wanted.ports.clone(), ..d.config.clone() };
     SETTINGS
@@ -34,8 +34,8 @@ fn can_change(d: &Daemon, effect: Effect) -> bool {
     }
 }
 
-/// Whether sockets can be given to another user or group. This needs a capability that the sandbox and a change of user
-/// drop.
+/// Whether the daemon may change the owner and group of its sockets. This needs `CAP_CHOWN`, which the sandbox and a
+/// change of user drop.
 fn may_give_sockets() -> bool {
     caps::has_cap(None, CapSet::Effective, Capability::CAP_CHOWN).unwrap_or(false)
 }
@@ -45,7 +45,8 @@ fn owns_sockets(d: &Daemon) -> bool {
     found.is_ok_and(|found| found.st_uid == geteuid().as_raw())
 }
 
-/// Returns the changes of settings to report. `kept` are the switches that remain, with their forwarding tables.
+/// Returns the changes of settings to report. `kept` has the names of switches that remain, and so keep their
+/// forwarding tables.
 pub(super) fn changes(d: &Daemon, wanted: &Config, kept: &[String]) -> Vec<ConfigChange> {
     let possible = possible(d, wanted);
     let mut told = Vec::new();
@@ -97,7 +98,7 @@ fn note(setting: &Setting, d: &Daemon) -> Option<String> {
     Some(note.to_owned())
 }
 
-/// Returns the reason why the second value needs a restart.
+/// Returns why the change from the first value to the second needs a restart.
 fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     let why = match setting.effect {
         Effect::WithinReach => {
@@ -115,7 +116,7 @@ fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// Returns the change for switches whose forwarding table keeps a size other than the wanted one.
+/// Returns the change to report if existing switches keep a forwarding table of another size than the wanted one.
 fn small_tables(d: &Daemon, wanted: &Config, kept: &[String]) -> Option<ConfigChange> {
     let entries = Fdb::entries_of(wanted.switch.table_entries);
     let others: Vec<_> = d.switches.iter().filter(|switch| switch.fdb().capacity() != entries).collect();
@@ -136,7 +137,7 @@ fn change_sockets(d: &Daemon, from: &SocketAccess, to: &SocketAccess) -> Result<
     if from == to { Ok(()) } else { paths.try_for_each(|path| sockets::change(&path, from, to)) }
 }
 
-/// Puts a configuration into effect: one from [`possible`], or the former one.
+/// Puts a configuration into effect: the result of [`possible`], or the former configuration in a rollback.
 ///
 /// # Errors
 /// [`Refusal`] if the sockets cannot be changed; in this case, nothing changes.

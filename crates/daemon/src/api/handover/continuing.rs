@@ -1,4 +1,4 @@
-//! Restoration of ports and connections from items.
+//! Restoration of ports and connections from items: the saved state of single objects, with their descriptors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -28,7 +28,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::DeclaredPort;
 use crate::registry::regions::FilePlace;
 
-/// Longest wait for resources of a former process, which the service manager has yet to release.
+/// Longest wait until the service manager has released the resources of a former process.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
 /// A connection: its peer, its protocol state, its socket.
@@ -54,7 +54,8 @@ pub enum ConnectionState {
 /// A restoration in progress.
 #[derive(Default)]
 pub struct ContinuedState {
-    /// Whether no predecessor can resume. Ports that cannot be restored are then attached anew.
+    /// Whether the predecessor was killed and so cannot resume. Ports that cannot be restored are then attached anew,
+    /// instead of the restoration failing.
     is_last: bool,
     clients: Vec<ContinuedClient>,
     /// Ports to attach anew.
@@ -66,7 +67,7 @@ pub struct ContinuedState {
     counters: CountersItem,
     /// Items to restore after all other ports.
     last: Vec<Item>,
-    /// Waiters that bound waits for holes in users' memory, by user.
+    /// For each user, the waiter that bounds the time for which an access to a hole in that user's memory may block.
     waiters: BTreeMap<u32, Rc<HoleWaiter>>,
 }
 
@@ -88,8 +89,8 @@ impl ContinuedState {
         self.add_now(d, item)
     }
 
-    /// Restores an item immediately. An item is lost if its user's memory blocks the restoration, so that it delays no
-    /// other item.
+    /// Restores an item immediately. If its user's memory blocks the restoration, the item is given up, so that it does
+    /// not delay others.
     fn add_now(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
         let key = item.key();
         let failed = |why: Refusal| format!("{key}: {why}");
@@ -98,14 +99,14 @@ impl ContinuedState {
         let done = waiter.during(|| self.add_one(d, item, Some(&waiter)));
         match done {
             Err(why) if waiter.was_late() => {
-                tracing::error!(key, %why, "lost an item: the memory of its user blocks any access");
+                tracing::error!(key, %why, "gave up a part of the saved state: its user's memory blocks the daemon");
                 Ok(())
             }
             done => done.map_err(failed),
         }
     }
 
-    /// Returns the waiter that bounds waits for holes in that user's memory.
+    /// Returns the waiter that bounds the time for which an access to a hole in that user's memory may block.
     fn waiter(&mut self, d: &mut Daemon, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
         // The memory of one peer of root's ports must not affect the other peers.
         let known = self.waiters.get(&uid).filter(|known| !is_trusted_user(uid) || !known.was_late());
@@ -160,17 +161,18 @@ impl ContinuedState {
         self.anew.len()
     }
 
-    /// Releases the holds of lost connections, and attaches the remaining ports anew. Returns the restored connections.
+    /// Releases what connections that were not restored held, and attaches anew the ports that could not be restored.
+    /// Returns the restored connections.
     pub fn begin_others(mut self, d: &mut Daemon) -> Vec<ContinuedClient> {
         d.interfaces.own();
         let mut last = std::mem::take(&mut self.last);
         last.sort_by_key(Item::rank);
         for item in last {
             if let Err(why) = self.add_now(d, item) {
-                tracing::error!(why, "cannot restore an item");
+                tracing::error!(why, "cannot restore a part of the saved state");
             }
         }
-        // The restored ports hold the memory by now.
+        // From here on, the restored ports keep the regions alive.
         self.regions.clear();
         let late = self.waiters.iter().filter(|(uid, waiter)| !is_trusted_user(**uid) && waiter.was_late());
         late.for_each(|(&uid, _)| d.evictions.hold_up(uid));
@@ -179,7 +181,7 @@ impl ContinuedState {
         let until = Instant::now() + TAKEN_BACK;
         for item in self.anew {
             if let Err(why) = attach_patiently(d, &item, until) {
-                tracing::error!(port = item.name, %why, "lost a port");
+                tracing::error!(port = item.name, %why, "cannot restore a port; it is removed");
             }
         }
         for (name, counts) in &self.counters.ports {
@@ -216,7 +218,7 @@ fn port(d: &mut Daemon, item: &mut PortItem, state: State) -> Result<(), Refusal
         ports::policies::put(d, &item.name, &item.policies)?;
     }
     let Some(record) = d.ports.get_mut(&item.name) else {
-        return refuse(Errno::INVAL, "it was attached under another name");
+        return refuse(Errno::INVAL, "the port was attached under another name");
     };
     ports::policies::count_rules(record, &item.rules);
     record.declared = declared(item);
@@ -251,7 +253,8 @@ fn declared(item: &PortItem) -> Option<DeclaredPort> {
     item.declared.clone().map(|(params, from_file)| DeclaredPort { params, from_file })
 }
 
-/// Attaches a port anew once its resources are free. Waits until `until`, or longer for the queues of an interface.
+/// Attaches a port anew once its resources are free. Waits for them until `until`, or longer if the port's kind
+/// requires it (queues of an interface).
 fn attach_patiently(d: &mut Daemon, item: &PortItem, until: Instant) -> Result<(), Refusal> {
     let longest = continuation::begin_anew(d, item);
     let until = longest.map_or(until, |longest| Instant::now() + longest);
@@ -279,7 +282,7 @@ fn learn(d: &Daemon, switch: &str, addresses: &[(u64, String)]) {
     }
 }
 
-/// Restores a connection. Returns `None` if its port is lost, which ends it.
+/// Restores a connection. Returns `None` if its port is lost: the connection then closes.
 fn client(d: &mut Daemon, item: ClientItem) -> Option<ContinuedClient> {
     let caller = Caller::from(item.caller);
     let socket = item.socket.take().ok()?;
@@ -290,7 +293,7 @@ fn client(d: &mut Daemon, item: ClientItem) -> Option<ContinuedClient> {
         ConnectionItem::Attach { holds: None } => ConnectionState::Attach(None),
         ConnectionItem::Attach { holds: Some((hold, note)) } => {
             let held = AttachHold::continued(d, hold, note, caller);
-            let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "lost a program's port");
+            let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "cannot restore a program's port");
             ConnectionState::Attach(Some(held.inspect_err(lost).ok()?))
         }
     };

@@ -32,13 +32,14 @@ pub type ItemSink<'a> = &'a mut dyn FnMut(Item) -> std::io::Result<()>;
 /// Results of a hand-over, besides its items.
 #[derive(Default)]
 pub struct HandoverResult {
-    /// Guards that keep port threads paused, in addition to the workers, until they are dropped.
+    /// Guards that keep the ports' own threads paused until the guards are dropped. The workers are paused separately.
     pub paused: Vec<Box<dyn Any>>,
     /// Ports that cannot be handed over.
     pub others: Vec<String>,
 }
 
-/// Writes all regions to the sink. Only the main thread changes their state, so frames may pass meanwhile.
+/// Writes all regions to the sink. Workers need not be parked, because only the main thread changes the state of
+/// regions.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors or memory; errors of the sink.
@@ -49,8 +50,8 @@ pub fn regions(d: &Daemon, give: ItemSink<'_>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Writes all other items of the registries to the sink, each as soon as it is ready; the successor restores them
-/// meanwhile.
+/// Writes all other items of the registries to the sink, each as soon as it is ready, so that the successor can restore
+/// it while the next one is saved.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors or memory; errors of the sink.
@@ -105,7 +106,8 @@ pub fn switch_item(d: &Daemon, switch: &Switch, with_addresses: bool) -> Item {
     Item::Switch(SwitchItem { name: switch.name().to_owned(), owner, addresses, flows: Some(switch.flows()) })
 }
 
-/// Returns the learned addresses of a switch, with the VLAN above the 48 address bits, and the names of their ports.
+/// Returns the learned addresses of a switch with the names of their ports. In each word, the VLAN is above the 48 bits
+/// of the address.
 pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
     let names: BTreeMap<_, _> = switch.ports().into_iter().collect();
     let entries = switch.addresses().entries().into_iter();
@@ -156,8 +158,8 @@ pub fn port_item(
     })
 }
 
-/// Counts frames on a port's links as lost: those for which the port has no room, and those sent after the last pass.
-/// The others arrived when the workers were parked.
+/// Counts the frames that are still on a port's links as lost: those for which the port has no room, and those sent
+/// after the last pass. All others were delivered when the workers were parked.
 fn count_lost(record: &DaemonPort, waiting: &FramesByTask, item: &mut PortItem) {
     for (link, counts) in record.links.iter().zip(&mut item.counters) {
         let (Some(PortLink { link, task }), Some(counts)) = (link, counts.first_mut()) else { continue };
@@ -166,7 +168,8 @@ fn count_lost(record: &DaemonPort, waiting: &FramesByTask, item: &mut PortItem) 
     }
 }
 
-/// Removes the ports that cannot be handed over, which frees their files and devices. The workers may be parked.
+/// Removes the ports that cannot be handed over, which frees their files and devices for the successor. Works while the
+/// workers are parked.
 pub fn end(d: &mut Daemon, others: &[String]) {
     for name in others {
         // The port may have been removed together with another one.
@@ -178,7 +181,7 @@ pub fn end(d: &mut Daemon, others: &[String]) {
 /// Sends an item.
 ///
 /// # Errors
-/// A sentence that the item cannot be sent.
+/// A message with the reason why the item cannot be sent.
 pub fn send(to: &OwnedFd, item: &Item) -> std::io::Result<()> {
     wire::send(to.as_fd(), item).map_err(|e| std::io::Error::other(format!("cannot send to the successor: {e}")))
 }
@@ -186,7 +189,7 @@ pub fn send(to: &OwnedFd, item: &Item) -> std::io::Result<()> {
 /// Marks the end of the items, and waits until the successor is ready. On return, the successor takes over.
 ///
 /// # Errors
-/// A sentence with the reason why it does not take over.
+/// A message with the reason why the successor does not take over.
 pub fn let_go(to: &OwnedFd) -> Result<(), String> {
     send(to, &Item::End).map_err(|e| e.to_string())?;
     let fails = |e: rustix::io::Errno| format!("cannot send to the successor: {e}");

@@ -15,7 +15,8 @@ use crate::registry::changes::UnsavedChanges;
 /// Longest wait until the workers of a new daemon without a predecessor pause.
 const STARTING: Duration = Duration::from_secs(20);
 
-/// Takes the unsaved changes, also from the registries.
+/// Takes the set of objects that changed since the last save: those noted in the daemon's `changes` and in the
+/// registries.
 pub fn touched(d: &mut Daemon) -> TouchedItems {
     let UnsavedChanges { everything, clients } = std::mem::take(&mut d.changes);
     TouchedItems {
@@ -64,13 +65,14 @@ fn port(d: &Daemon, name: &str, record: &DaemonPort) -> std::io::Result<Option<I
     Ok(Some(Item::Port(Box::new(item))))
 }
 
-/// Returns the keys of items that differ from their saved state, although only requests change them.
+/// Returns the keys of items that differ from their saved state although only requests change them, i.e. whose change
+/// was not noted. For a debug assertion.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
 pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     let by_requests = |item: &Item| match item {
-        // Other ports change with frames, or by threads.
+        // Frames and threads change the state of other ports.
         Item::Port(port) => ports::continuation::is_still(port) && port.rules.is_empty(),
         Item::Switch(_) | Item::Pipe(_) => true,
         _ => false,
@@ -85,8 +87,8 @@ pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     Ok(keys)
 }
 
-/// Returns counters and learned addresses, which change with every frame; `None` if there are neither ports nor host
-/// rings.
+/// Returns the item of counters and learned addresses, which change with every frame; `None` if there are neither ports
+/// nor open host rings.
 pub fn counters(d: &Daemon) -> Option<CountersItem> {
     let ports: Vec<_> = d.ports.iter().map(|(name, record)| (name.to_owned(), give::counters(record))).collect();
     let host_rings: Vec<_> = d.interfaces.ports().map(|(client, port)| (client, port.counted())).collect();
@@ -95,15 +97,15 @@ pub fn counters(d: &Daemon) -> Option<CountersItem> {
     is_any.then_some(CountersItem { ports, host_rings, switches })
 }
 
-/// Restores the items that an earlier daemon left in the store. An item that cannot be restored is removed there, to
-/// free its resources (a queue of an interface), and then attached anew or lost, which is logged. Returns the restored
-/// connections.
+/// Restores the items that an earlier daemon left in the store. An item that cannot be restored is removed from the
+/// store, which frees its resources (e.g. a queue of an interface). Its port is then attached anew, or lost; this is
+/// logged. Returns the restored connections.
 pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<ContinuedClient> {
     let begun = Instant::now();
     let parked =
         std::iter::repeat_with(|| d.workers.park().ok()).find(|parked| parked.is_some() || begun.elapsed() > STARTING);
     let Some(parked) = parked.flatten() else {
-        tracing::error!("the workers do not start; nothing is restored");
+        tracing::error!("the workers did not start in time; nothing is restored");
         return Vec::new();
     };
     let mut continued = ContinuedState::after_a_kill();
@@ -116,7 +118,7 @@ pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<
             store.forget_found(&key);
         }
         if let Err(why) = lost {
-            tracing::error!(why, "cannot restore an item");
+            tracing::error!(why, "cannot restore a part of the saved state");
         }
     }
     continued.complete(d);

@@ -43,10 +43,10 @@ pub struct MainThreadState {
 }
 
 impl Predecessor {
-    /// Connects to the daemon at that attach socket, and asks whether its state can be restored here.
+    /// Connects to the daemon at that attach socket, and checks that this version can restore its state.
     ///
     /// # Errors
-    /// A sentence with the reason why not.
+    /// A message with the reason why the daemon cannot be replaced.
     pub fn find(attach: &Path) -> Result<Predecessor, String> {
         let failed = |e: Errno| format!("no daemon answers at {}: {e}", attach.display());
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -66,11 +66,11 @@ impl Predecessor {
     /// workers then stay parked.
     ///
     /// # Errors
-    /// A sentence that names the item that cannot be restored; the predecessor resumes.
+    /// A message that names the item that cannot be restored; the predecessor resumes.
     pub fn take(self, d: &mut Daemon) -> Result<PredecessorState, String> {
         let fd = self.0;
         rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).map_err(|e| e.to_string())?;
-        let parked = d.workers.park().map_err(|_| "the workers do not start")?;
+        let parked = d.workers.park().map_err(|_| "the workers did not start in time")?;
         match receive_all(&fd, d) {
             Ok((continued, ((sockets, output), kept))) => {
                 Ok(PredecessorState { predecessor: fd, parked, continued, sockets, output, kept })
@@ -120,7 +120,7 @@ impl PredecessorState {
     /// Reports readiness to the predecessor, and resumes the workers.
     ///
     /// # Errors
-    /// A sentence with the reason why the predecessor resumes instead.
+    /// A message with the reason why the predecessor resumes instead.
     pub fn go(self, d: &mut Daemon) -> Result<MainThreadState, String> {
         let PredecessorState { predecessor: fd, parked, continued, sockets, output, kept } = self;
         let mut answer = [0; 16];

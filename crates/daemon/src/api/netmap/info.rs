@@ -1,4 +1,5 @@
-//! Requests for the properties of a port, open or not, and for its place in memory.
+//! Requests for the properties of a port, open or not, and for its region (`NETMAP_REQ_PORT_INFO_GET`,
+//! `NETMAP_REQ_POOLS_INFO_GET`).
 
 use std::mem::offset_of;
 
@@ -110,7 +111,7 @@ fn region_info(d: &mut Daemon, body: &mut NetmapBody, caller: Caller) -> Result<
 
 pub(super) fn pools_info(d: &mut Daemon, name: &str, body: &mut NetmapBody, caller: Caller) -> Result<(), Refusal> {
     if name.is_empty() {
-        return refuse(Errno::NXIO, "missing port name: pools belong to a port");
+        return refuse(Errno::NXIO, "missing port name: expected the port whose pools are meant");
     }
     let mem_id = body.u16(offset_of!(NmreqPoolsInfo, nr_mem_id)).into();
     let facts = facts(d, name, &AttachRequest { mem_id, flags: FLAG_NETMAP, ..AttachRequest::default() }, caller)?;

@@ -48,7 +48,8 @@ pub fn changes_something(request: &DeviceRequest) -> bool {
     !ASK.contains(&request.reqtype)
 }
 
-/// Returns the facts on which the permission for a request depends. `at` is set if `name` is that of a switch's port.
+/// Returns the facts on which the permission for a request depends. `at` is `name`, split into switch and port, if the
+/// request is about a switch's port.
 fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> PermissionRequest<'a> {
     match (reqtype, at) {
         (NETMAP_REQ_VALE_NEWIF, _) => PermissionRequest::MakePersistent(name),

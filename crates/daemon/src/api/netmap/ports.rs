@@ -38,7 +38,7 @@ pub(super) fn hdr_set(d: &mut Daemon, name: &str, body: &NetmapBody) -> Result<(
     if !find(d, name)?.behind.set_header(len) {
         return refuse(
             Errno::OPNOTSUPP,
-            format!("cannot set the header of {name}: expected a VALE port that a program opens"),
+            format!("cannot set the header of {name}: expected a VALE port that programs can open"),
         );
     }
     Ok(())
@@ -127,8 +127,8 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut NetmapBody
     Ok(())
 }
 
-/// With a name, returns that port's position. Without one, returns the first port at or after the position in the body,
-/// and its name.
+/// Answers `NETMAP_REQ_VALE_LIST`. With a name, writes that port's switch index and port index to the body. Without
+/// one, finds the first port at or after the indices in the body, writes its indices, and returns its name.
 pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: Caller) -> Result<String, Refusal> {
     let bridge_at = offset_of!(NmreqValeList, nr_bridge_idx);
     let port_at = offset_of!(NmreqValeList, nr_port_idx);
@@ -150,14 +150,15 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: C
         .filter(|(bridge, port, full)| if name.is_empty() { (*bridge, *port) >= from } else { full == name })
         .min();
     let Some((bridge, port, full)) = found.or_else(|| no_port(name, &bridges)) else {
-        return refuse(Errno::NOENT, "no such switch, or no more ports");
+        return refuse(Errno::NOENT, "no such switch, or no port at or after this position");
     };
     body.put16(bridge_at, bridge);
     body.put32(port_at, port);
     Ok(naming::alias(&full))
 }
 
-/// Returns the answer for a port that does not exist on an existing switch.
+/// Returns netmap's answer for a port that does not exist, if its switch does: index of the switch, 254 as the port's,
+/// and the name.
 fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     const NONE: u32 = 254;
     let (switch, _) = name.split_once(':')?;
@@ -165,7 +166,7 @@ fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     Some((bridge as u32, NONE, name.to_owned()))
 }
 
-/// Starts or ends polling of a port. netmap polls in kernel threads; here the port's workers stay awake.
+/// Starts or ends polling of a port: the port's workers never sleep, in place of netmap's polling kernel threads.
 pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bool) -> Result<(), Refusal> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let mode = body.u32(offset_of!(NmreqValePolling, nr_mode));
@@ -179,14 +180,15 @@ pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bo
     if record.polled == on {
         return refuse(Errno::FAULT, format!("{name} is {} polled", if on { "already" } else { "not" }));
     }
-    // In netmap, one CPU polls all rings, or several poll one ring each; at least one CPU does not poll.
+    // netmap's rule: one CPU polls all rings, or several CPUs poll one ring each, and at least one CPU of the machine
+    // does not poll.
     let last = first.saturating_add(count);
     let single = mode == NETMAP_POLLING_MODE_SINGLE_CPU && count == 1;
     let multi = mode == NETMAP_POLLING_MODE_MULTI_CPU && count >= 1 && last <= queues;
     if on && (!(single || multi) || count >= cpus || last > cpus) {
         return refuse(
             Errno::INVAL,
-            format!("invalid polling mode {mode} on {count} CPUs from {first}: there are {cpus} CPUs"),
+            format!("invalid polling mode {mode} on {count} CPUs from CPU {first}: there are {cpus} CPUs"),
         );
     }
     record.polled = on;

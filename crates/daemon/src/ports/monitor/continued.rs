@@ -1,4 +1,4 @@
-//! Hand-over of monitors. Frames that pass during the hand-over are not copied.
+//! Hand-over of monitors. Monitors get no copies of frames that pass during the hand-over.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::registry::watches::{MonitoredPort, WatchRecord};
 use crate::rings::continued::PortRingsState;
 use crate::rings::local::LocalRings;
 
-/// A monitor's target, and the rings that get the copies.
+/// The port that a monitor watches, and the monitor's rings that get the copies.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct WatchState {
     what: WatchedItem,

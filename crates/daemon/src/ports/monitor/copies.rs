@@ -1,4 +1,5 @@
-//! Copies for a monitor. The switch's workers make them, or the code that moves frames without a worker.
+//! Copies of frames for a monitor. The switch's workers make them; for frames that bypass the daemon, the program that
+//! moves the frames does.
 
 use std::sync::Arc;
 
@@ -37,8 +38,8 @@ pub fn watch(d: &mut Daemon, watching: &WatchRecord, full: &str) -> Result<Optio
     done
 }
 
-/// Makes the switch's workers copy the port's sent frames (whose slots return immediately) and received frames. The
-/// port's program copies released frames.
+/// Makes the switch's workers copy the frames that the port sends and receives. With [`WatchRecord::released`], the
+/// port's program copies received frames instead, when it releases their slots.
 fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &WatchRecord) -> Result<Arc<Switch>, Refusal> {
     let WatchRecord { sent, received, .. } = watching;
     let (local, hdr_len) = match d.ports.get(port).and_then(|record| record.behind.get::<LocalRings>()) {
@@ -69,7 +70,7 @@ fn watch_device(
     Ok(on)
 }
 
-/// Makes the pipe's ends copy: when one end sends, or when the other one releases received slots.
+/// Makes the programs at a pipe's ends copy frames: the sender when it sends, or the receiver when it releases slots.
 fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &WatchRecord) -> Result<(), Refusal> {
     let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let region = Arc::clone(pipe.end(end).region());
@@ -90,8 +91,7 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
     })
 }
 
-/// Makes the movers of an interface's frames copy: the program, and, for its host rings, the daemon's workers, which
-/// return sent slots immediately.
+/// Makes the program copy the frames of an interface's queues, and the daemon's workers those of its host rings.
 fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &WatchRecord) -> Result<(), Refusal> {
     let port = d.interfaces.port(client).ok_or_else(|| Refusal::internal("an interface vanished"))?;
     let mem = Arc::clone(&port.mem);
@@ -118,7 +118,7 @@ pub fn watch_too(d: &mut Daemon, ifname: &str, client: u64) {
     let monitors = monitors.map(|(full, watching)| (full.to_owned(), watching.clone()));
     for (full, watching) in monitors.collect::<Vec<_>>() {
         if let Err(why) = watch_nic(d, client, &full, &watching) {
-            tracing::warn!(monitor = full, "the monitor misses some rings of {ifname}: {why}");
+            tracing::warn!(monitor = full, "the monitor gets no copies from some rings of {ifname}: {why}");
         }
     }
 }

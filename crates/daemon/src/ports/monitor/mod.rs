@@ -86,12 +86,13 @@ impl Attachment for OpenMonitor {
     }
 }
 
-/// Limits the number of slots as netmap does: too few yield the default number, too many the maximum.
+/// Limits the number of slots as netmap does: 0 stands for the usual number, and other numbers are brought into the
+/// permitted range.
 fn slots(asked: u32, usual: u32) -> u32 {
     if asked == 0 { usual.clamp(*SLOTS.start(), *SLOTS.end()) } else { asked.clamp(*SLOTS.start(), *SLOTS.end()) }
 }
 
-/// Returns the bound rings of a monitor, out of `all`.
+/// Returns an entry for each of a monitor's rings: its egress, as `of` returns it, if the monitor has the ring bound.
 fn bound(
     rings: &[Arc<RingEgress>],
     bound: &Range<u32>,
@@ -103,8 +104,8 @@ fn bound(
 /// Opens a monitor of the port in `spec`.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<OpenedPort, Refusal> {
     if let Memory::Id(id) = spec.memory {
-        // A copying monitor has its own memory, and a zero-copy one the port's. Even so, a region that is named must
-        // exist.
+        // The named region is not used, because a copying monitor has its own region and a zero-copy one uses the
+        // port's. As in netmap, it must exist nevertheless.
         memory::region(d, id.get().into(), caller)?;
     }
     let parent = parent(d, spec, caller)?;
@@ -199,7 +200,7 @@ fn begin(d: &mut Daemon, local: LocalRings, watching: WatchRecord, owner: Caller
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
     let behind = Box::new(MonitorPort(local, WatchState::of(&watching))) as Box<dyn PortBackend>;
     d.watches.insert(full, watching);
-    // Frames that a monitor receives are not traced.
+    // A switch without ports: frames that a monitor receives are not traced.
     let nowhere = Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() });
     let handed = handed.place(d, &nowhere, 0);
     d.ports.insert(full, PortRecord { switch, egress, handed, persistent: false, ..PortRecord::new(behind, owner) });

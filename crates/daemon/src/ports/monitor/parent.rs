@@ -19,7 +19,7 @@ use crate::rings::local::LocalRings;
 use crate::rings::pipe::pipe_and_end;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
-/// Number of tx rings of a monitor. netmap gives a monitor one; nothing reads it.
+/// Number of tx rings of a monitor: one, as in netmap. Frames sent there are ignored.
 pub const TX_RINGS: u32 = 1;
 
 /// Properties of a monitored port.
@@ -35,11 +35,11 @@ pub struct Parent {
     pub rx_slots: u32,
     pub hdr_len: u32,
     pub buf_size: u32,
-    /// Region of the port's rings, if they are in one.
+    /// Region of the port's rings and its number; `None` if they are not netmap rings in a region.
     pub memory: Option<(Arc<Region>, u32)>,
 }
 
-/// Number of a monitor's rings including host rings, and the range in its specification.
+/// The number of a monitor's rings, including host rings, and the range of rings that its specification names.
 pub struct WantedRings {
     pub host: u32,
     pub rings: RingRanges,
@@ -60,7 +60,7 @@ impl WantedRings {
                 (TX_RINGS + i..TX_RINGS + i + 1, n + i..n + i + 1)
             }
             RingsSpec::OneHost(i) => {
-                return refuse(Errno::INVAL, format!("no host ring {}: there are {}", i.get(), parent.host));
+                return refuse(Errno::INVAL, format!("no host ring {}: the port has only {}", i.get(), parent.host));
             }
             RingsSpec::AllHost => (TX_RINGS..TX_RINGS + parent.host, n..n + parent.host),
             RingsSpec::NicAndHost => (0..TX_RINGS + parent.host, 0..n + parent.host),
@@ -104,7 +104,7 @@ fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
         return Ok(Parent { hdr_len, memory, ..Parent::of_rings(watched, full, region, shape) });
     }
     if record.behind.programs().is_some() {
-        return refuse(Errno::INVAL, format!("{full} is a monitor"));
+        return refuse(Errno::INVAL, format!("{full} is itself a monitor"));
     }
     Ok(Parent {
         watched,

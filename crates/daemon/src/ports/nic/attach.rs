@@ -39,7 +39,7 @@ struct InterfacePort {
     /// Number of entries in the rings of each queue's socket.
     entries: u32,
     queues: Vec<SwitchQueue>,
-    /// Text with the mode of the bound queues; `None` if no queue is bound.
+    /// Description of the interface and of the mode in which its queues are bound; `None` if it has no queues.
     detail: Option<String>,
 }
 
@@ -82,7 +82,8 @@ impl PortBackend for InterfacePort {
         Some(self.nic.interface().queues)
     }
 
-    /// The rings of the sockets contain the positions of the buffers.
+    /// Saves the queues. The positions of their buffers need not be saved, because they follow from the rings of the
+    /// sockets.
     fn save(&self) -> std::io::Result<Option<State>> {
         if !self.nic.is_there() {
             return Ok(None);
@@ -102,7 +103,7 @@ impl PortBackend for InterfacePort {
         len == 0
     }
 
-    /// Detaches the interface's host stack, too.
+    /// Also detaches the port of the interface's host stack.
     fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
         let stack = host_port(full);
         if d.ports.get(&stack).is_some_and(|record| record.behind.get::<StackPort>().is_some()) {
@@ -117,7 +118,7 @@ struct StackPort {
     interface: Arc<Nic>,
     /// Whether TCP segments to the stack are merged (GRO).
     gro: bool,
-    /// Redirects the stack's frames here until dropped.
+    /// Keeps the redirection of the stack's frames to this port in effect until dropped.
     _open: OpenRing,
 }
 
@@ -153,13 +154,13 @@ fn host_port(name: &str) -> String {
     format!("{name}^")
 }
 
-/// Longest time that the kernel takes to free the queues of a process that has ended.
+/// Longest wait until the kernel has freed the queues of a process that has ended.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
-/// Removes the host stack's port of an interface that starts anew. The interface brings it back. Returns for how long
-/// the queues may stay in use.
+/// Removes the port of the host stack of an interface that starts anew; attaching the interface creates it again.
+/// Returns how long the queues may stay in use.
 pub fn begin_anew(d: &mut Daemon, name: &str) -> Duration {
-    // A missing port is no error.
+    // The interface may have been attached without its host stack.
     let _ = unplug(d, &host_port(name), "its interface begins anew");
     TAKEN_BACK
 }
@@ -174,7 +175,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     }
     let nic = d.interfaces.nic(ifname)?;
     if is_loopback(ifname) {
-        let text = format!("{ifname} is a loopback: the switch would learn its own ports' addresses behind it");
+        let text = format!("{ifname} is a loopback interface: a switch would learn all addresses behind it");
         return refuse(Errno::INVAL, format!("{text}; attach a TAP for the host"));
     }
     let queues = nic.interface().queues;
@@ -205,7 +206,7 @@ fn continue_port(d: &mut Daemon, asked: &AdmittedRequest<'_>, ifname: &str, stat
 }
 
 fn missing() -> Refusal {
-    Refusal::new(Errno::INVAL, "its interface is missing")
+    Refusal::new(Errno::INVAL, "the interface of this port is missing")
 }
 
 /// Attaches an interface's queues to the switch.
@@ -226,7 +227,7 @@ fn on_switch(
     plug(d, &asked.at, (egress, ingresses), NewPort::new(behind, asked).with_gro(gro))
 }
 
-/// Attaches the interface in a port's name, as netmap's `VALE_ATTACH` does.
+/// Attaches the interface that a port is named after, as netmap's `VALE_ATTACH` does.
 pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     let missing = || Refusal::new(Errno::INVAL, format!("there is no interface {port}: 'ip link' shows them"));
@@ -262,7 +263,7 @@ fn attach_stack(d: &mut Daemon, asked: &AdmittedRequest<'_>, nic: &Arc<Nic>) -> 
         );
     }
     let stack = stack::make(&mut d.interfaces, nic, 1, false)?;
-    let open = |e| Refusal::new(e, format!("host rings of {ifname}: {e}"));
+    let open = |e| Refusal::new(e, format!("cannot open the host rings of {ifname}: {e}"));
     let queues = stack_queues(&stack).map_err(open)?;
     let ring = stack.open_ring(0).map_err(open)?;
     let gro = asked.options::<kind::Netmap>()?.gro();

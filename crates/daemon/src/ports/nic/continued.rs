@@ -36,8 +36,8 @@ pub fn interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
     there.map(|nic| interface(&nic, d.interfaces.stack(&nic.interface().name).as_deref())).collect()
 }
 
-/// Returns the items of interfaces whose users survive a kill: ports on a switch, and programs that have rings open.
-/// Other users start anew, with a freshly opened interface.
+/// Returns the items of interfaces that are needed after a kill: those of ports on a switch, and of programs that have
+/// rings open. Other users of an interface, such as passthrough ports, start anew and open it again.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
@@ -97,7 +97,7 @@ pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<Continu
 fn restore_stack(nic: &Nic, item: StackItem) -> Result<Arc<Stack>, Refusal> {
     let StackItem { tap, queues, hooks: [map, away, back, only] } = item;
     let tap = Tap::restore(&tap, false, Fd::take_all(queues)?)?;
-    let there = Found::find(tap.name()).map_err(|e| Refusal::new(e, format!("there is no TAP {}", tap.name())))?;
+    let there = Found::find(tap.name()).map_err(|e| Refusal::new(e, format!("no host-stack TAP {}", tap.name())))?;
     let hooks = [map.take()?, away.take()?, back.take()?, only.take()?];
     let queues = tap.into_queues();
     let diversion = Diversion::continued(nic.interface().index, there.index, queues.len() as u32, hooks)?;
@@ -137,13 +137,14 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Item> {
     })))
 }
 
-/// Restores a program's open rings. Frames of queues pass between the program and the kernel, which have the sockets.
+/// Restores a program's open rings. Forwarding tasks are placed only for host rings: frames of queues pass between the
+/// program and the kernel directly.
 ///
 /// # Errors
 /// [`Refusal`] if their memory does not exist, or the descriptors are of another type.
 pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Refusal> {
     let wrong = |what: &str| Refusal::new(Errno::INVAL, what);
-    let nic = d.interfaces.known(&item.interface).ok_or_else(|| wrong("its interface is missing"))?;
+    let nic = d.interfaces.known(&item.interface).ok_or_else(|| wrong("the interface of these rings is missing"))?;
     let owner = item.owner.into();
     let region = memory::continued(d, item.region, owner)?;
     let [tx_rings, rx_rings, tx_slots, rx_slots] = item.shape;
@@ -151,7 +152,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     let known = hold::memory_in(d, &item.interface, &region).filter(|mem| mem.csb_first() == item.first);
     let mem = match known {
         Some(mem) if (mem.shape(), mem.host_rings()) == (shape, item.host) => mem,
-        Some(_) => return Err(wrong("its rings have different shapes")),
+        Some(_) => return Err(wrong("the rings of one interface have different shapes")),
         None => Arc::new(region.continue_port(shape, item.host.0, item.host.1, item.first)?),
     };
     let [tx, rx] = item.rings;
@@ -182,7 +183,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     }
     port.send()?;
     if has_host {
-        let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its stack is missing"))?;
+        let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its host-stack TAP is missing"))?;
         let mut given = item.bells.into_iter();
         let mut bells = |port: &NicPort| RingDoorbells::restore(given.next(), &port.fault);
         let tasks = stack::host_rings(&mut port, &stack, &mut bells, true)?;

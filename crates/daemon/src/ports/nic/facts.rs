@@ -24,7 +24,7 @@ pub(crate) fn of_interface(
     request: &AttachRequest,
     caller: Caller,
 ) -> Result<PortFacts, Refusal> {
-    // Like netmap, this refuses a region that does not exist before anything else.
+    // As in netmap, a region that does not exist is refused before any other check.
     let named = match request.mem_id {
         0 | COMMON_REGION => None,
         id => Some((*region(d, id, caller)?.layout(), id)),
@@ -64,7 +64,7 @@ pub(crate) fn of_interface(
 fn common(d: &Daemon, needs: &RegionNeeds, caller: Caller) -> Result<(Layout, u32), Refusal> {
     let layout = match d.regions.known_common(caller.uid) {
         Some(region) => *region.layout(),
-        // A layout with more rings than a region can hold is refused when the interface is opened.
+        // If a region cannot hold that many rings, opening the interface fails; here, the default sizes are returned.
         None => Layout::new(needs.common()).or_else(|_| Layout::new(RegionSizes::COMMON)).map_err(RegionError::from)?,
     };
     Ok((layout, COMMON_REGION))
@@ -106,8 +106,8 @@ fn shape_of(d: &AttachReply) -> PortShape {
     PortShape { tx_rings: d.tx_rings, rx_rings: d.rx_rings, tx_slots: d.tx_slots, rx_slots: d.rx_slots }
 }
 
-/// Returns the properties of a ptnet device that is not open. Its driver reports rings and slots. Its memory is the
-/// host's, and assumed to have this many buffers.
+/// Returns the properties of a ptnet device that is not open. Its driver reports rings and slots. Its memory belongs to
+/// the host and is not mapped yet; the layout is that of a device with these rings and default buffers.
 fn closed_guest(interface: &Interface) -> Result<PortFacts, Refusal> {
     let (tx_slots, rx_slots) = interface.slots().unwrap_or((sizes::SLOTS, sizes::SLOTS));
     let shape = sizes::shape(interface.queues, PortShape { tx_rings: 0, rx_rings: 0, tx_slots, rx_slots });

@@ -1,5 +1,5 @@
-//! Rings of an interface that several programs have open. Each ring belongs to one program, but the two rings of a
-//! queue, which has one socket in one memory, may belong to two programs.
+//! Rings of an interface that several programs have open. Each ring has one holder. The two rings of a queue may have
+//! different holders, which then share the queue's socket and memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ pub(super) fn both(queue: u32) -> RingRanges {
     RingRanges { tx: queue..queue + 1, rx: queue..queue + 1 }
 }
 
-/// Returns a port that has the queue open.
+/// Returns a program's rings that include the queue, and the queue.
 fn holder<'a>(d: &'a Daemon, nic: &Nic, number: u32) -> Option<(&'a NicPort, &'a Arc<OpenQueue>)> {
     let mut ports = d.interfaces.ports_on(&nic.interface().name);
     ports.find_map(|(_, port)| Some((port, port.queue(number)?)))
 }
 
-/// Returns the queue if another program has its other ring open. The two rings share one socket, in one memory.
+/// Returns the queue if another program has its other ring open.
 ///
 /// # Errors
 /// [`Refusal`] with `EBUSY` if the other ring is in another region.
@@ -85,8 +85,8 @@ pub(super) fn host_of(nic: &Nic, RingRanges { tx, rx }: &RingRanges) -> RingRang
     RingRanges { tx: of(tx), rx: of(rx) }
 }
 
-/// Returns the numbers of tx and rx rings that have no buffers yet. An open queue has buffers for both rings, even if
-/// only one is held.
+/// Returns how many of these tx rings and rx rings have no buffers yet. Each open queue has buffers for both of its
+/// rings, even if only one is held.
 pub(super) fn new_rings(d: &Daemon, nic: &Nic, rings: &RingRanges) -> (u32, u32) {
     let queues = queues_of(nic, rings).filter(|&queue| holder(d, nic, queue).is_none()).count() as u32;
     let host = host_of(nic, rings);

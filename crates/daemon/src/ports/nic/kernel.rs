@@ -6,8 +6,8 @@ use netvale_afxdp::{bpf, iface};
 
 use crate::system::sandbox::{KernelNeeds, int};
 
-/// AF_XDP, BPF programs, and packet sockets that do not receive (protocol 0). BTF types of the kernel are needed to ask
-/// drivers about VLAN tags.
+/// AF_XDP sockets, BPF programs, and packet sockets that do not receive (protocol 0). The kernel's BTF types are needed
+/// for BPF programs that query drivers about VLAN tags.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     calls: &[
         (libc::SYS_socket, &[&[int(0, AF_PACKET), int(2, 0)], &[int(0, AF_XDP)]]),

@@ -21,8 +21,8 @@ pub(crate) fn find(ifname: &str) -> Result<Interface, Refusal> {
 /// Number of rings in one direction: queues, then host rings.
 pub(crate) type RingNumbers = (u32, u32);
 
-/// Returns the rings that a specification names in one direction. As in netmap, a number that exists only in the other
-/// direction stands for the first ring.
+/// Returns the rings that a specification names in one direction. As in netmap, a ring number that exists only in the
+/// other direction means ring 0.
 pub(crate) fn wanted(rings: Rings, (queues, host): RingNumbers, other: RingNumbers) -> Result<Range<u32>, Refusal> {
     let one = |i: u32, own: u32, other: u32, what: &str| match i {
         i if i < own => Ok(i),
@@ -38,7 +38,7 @@ pub(crate) fn wanted(rings: Rings, (queues, host): RingNumbers, other: RingNumbe
     }
 }
 
-/// Returns the rings that a specification names in both directions; it may exclude one of them.
+/// Returns the rings that a specification names in both directions. The range of a direction that it excludes is empty.
 pub(crate) fn wanted_both(spec: &PortSpec, tx: RingNumbers, rx: RingNumbers) -> Result<RingRanges, Refusal> {
     let bound = |own, other, without| match spec.rings {
         _ if spec.flags.directions == without => Ok(0..0),

@@ -29,8 +29,8 @@ use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::sizes::own_pools;
 use crate::rings::switched::RingDoorbells;
 
-/// Maximum number of extra buffers in a region for a netmap program. They are in locked memory, and netmap programs
-/// accept fewer than requested.
+/// Maximum number of extra buffers in a region for a netmap program. They take locked memory, and netmap programs
+/// accept fewer buffers than they request.
 const MOST_EXTRA_BUFS: u32 = 128 * 1024;
 
 /// Open rings of a network interface.
@@ -50,7 +50,7 @@ impl Attachment for OpenInterface {
         Ok(Some(HoldItem::Interface { client: self.client, binding: (&self.binding).into() }))
     }
 
-    /// On return, the stack has the queues again.
+    /// Releases the rings. On return, the host's stack receives from and sends on the queues again.
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
         drop(self.binding);
         remove(d, client);
@@ -118,7 +118,7 @@ pub fn open(
         None => Arc::new(region.port_in_part(shape, host.0, host.1, &RingRanges::NONE)?),
     };
     let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
-    // Quotes mark the end of a name, and do not belong to it.
+    // Quotes in a specification mark the end of a name; they are not part of it.
     let name = request.name.replace('\'', "");
     let base = NicPort::new(name, nic, mem, mem_id, bound, d.evictions.new_fault(caller), caller);
     let port = NicPort { trusted: permission::is_trusted(caller), ..base };
@@ -138,8 +138,8 @@ fn extra_bufs(request: &AttachRequest) -> u32 {
     }
 }
 
-/// Returns the numbers of rings, slots and host rings of the interface. Its first program determines them until the
-/// last one closes it.
+/// Returns the shape of the interface's rings, including host rings, and the numbers of host rings. The program that
+/// opens the interface first determines them, until the last one closes it.
 fn shape_of(
     d: &Daemon,
     nic: &Nic,
@@ -169,7 +169,7 @@ fn shape_of(
     Ok((sizes::shape(interface.queues, host_rings), host))
 }
 
-/// Refuses an interface that is on a switch, because its host stack belongs to the switch, or must stay untouched.
+/// Refuses an interface that is on a switch, because its queues, and possibly its host stack, are in use there.
 fn is_off_switches(d: &Daemon, ifname: &str) -> Result<(), Refusal> {
     if let Some(full) = switch_port_on(d, ifname) {
         return refuse(Errno::BUSY, format!("{ifname} is on a switch, as {full}; detach it first"));
@@ -220,8 +220,8 @@ fn fresh(port: &NicPort, number: u32) -> Result<OpenQueue, Refusal> {
     Ok(OpenQueue::new(opened, rings))
 }
 
-/// Returns the region for an interface's buffers: the region of its other rings, or the region that the user's
-/// interfaces share while that has room.
+/// Returns the region for an interface's buffers: the requested one, else the region of rings of this interface that
+/// the user already has open, else the region that the user's interfaces share, else a new one.
 fn region_for(
     d: &mut Daemon,
     ifname: &str,
@@ -244,7 +244,8 @@ fn region_for(
     }
     let beside = d.interfaces.ports_on(ifname).filter(|(_, p)| p.owner.uid == caller.uid);
     let mut beside = beside.map(|(_, p)| (Arc::clone(p.mem.region()), p.mem_id));
-    // That region has room reserved for all rings of the interface.
+    // Such a region has room reserved for all rings of the interface, so only extra buffers and the `netmap_if` need
+    // room.
     let there = RegionNeeds { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
     if let Some(found) = beside.find(|(region, _)| there.fit(region)) {
         return Ok(found);

@@ -21,7 +21,7 @@ use crate::refusal::Refusal;
 /// The part of a queue that its port holds.
 pub(super) struct SwitchQueue {
     number: u32,
-    /// Whether frames may take several buffers.
+    /// Whether a frame may span several buffers.
     multi_buffer: bool,
     opened: OpenNicQueue,
     memory: OwnedFd,
@@ -35,9 +35,10 @@ pub(super) struct NicQueueState {
     number: u32,
     memory: Fd,
     socket: Fd,
-    /// Whether frames may take several buffers.
+    /// Whether a frame may span several buffers.
     multi_buffer: bool,
-    /// Free send buffers. `None`: these and the following fields are unknown, and follow from the rings.
+    /// Free send buffers. `None` if the state was saved while workers ran: this field and the next two then follow from
+    /// the socket's rings.
     free: Option<Vec<u32>>,
     /// Buffers that the ingress has taken and will return.
     taken: Vec<u32>,
@@ -45,11 +46,11 @@ pub(super) struct NicQueueState {
     pieces: Vec<(u64, u32)>,
 }
 
-/// Longest wait until the kernel has sent the predecessor's frames.
+/// Longest wait until the kernel has sent the frames that the predecessor put into the tx ring.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Returns the layout of the buffers. Buffer 0 is not used, because there is no room before it for the kernel's
-/// headroom.
+/// Returns the layout of the buffers. Buffer 0 is not used, because the kernel's headroom would begin before the
+/// memory.
 fn buffers(entries: u32) -> BufferLayout {
     BufferLayout { first: 0, stride: DEFAULT_BUF_SIZE, count: 1 + 2 * entries }
 }
@@ -86,7 +87,7 @@ impl SwitchQueue {
         Ok((SwitchQueue { number, multi_buffer, opened, memory: file, egress, settled }, ingress))
     }
 
-    /// Saves the part of the state that is known at any time.
+    /// Saves the descriptors, without the state that changes with frames.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -102,7 +103,7 @@ impl SwitchQueue {
         })
     }
 
-    /// Saves the exact state while the workers are parked. Returns `None` if a worker has it.
+    /// Saves the exact state while the workers are parked. Returns `None` if a worker still has a part of it.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.

@@ -25,8 +25,8 @@ use crate::rings::nic::NicPort;
 use crate::rings::switched::RingDoorbells;
 use crate::worker::WorkerTask;
 
-/// Creates the TAP that stands in for the interface's host stack, with `queues` queues. `finished`: its frames have no
-/// pending offloads.
+/// Creates the TAP that stands in for the interface's host stack, with `queues` queues. `finished` is set if frames
+/// must arrive complete, without pending offloads.
 pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished: bool) -> Result<Arc<Stack>, Refusal> {
     let interface = nic.interface();
     let options = TapOptions {
@@ -66,8 +66,8 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
 /// A function that creates or finds the two doorbells of a host ring.
 pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<RingDoorbells, Refusal> + 'a;
 
-/// Creates the tasks that forward frames between the stack and the port's host rings, in the bound directions. The port
-/// owns the opened resources. `continues`: the tasks resume another process's rings.
+/// Creates the tasks that forward frames between the stack and the port's open host rings. Stores the doorbells and
+/// open rings that they need in `port`. `continues` is set if the rings were restored from another process.
 pub(crate) fn host_rings(
     port: &mut NicPort,
     stack: &Arc<Stack>,
@@ -118,7 +118,7 @@ pub(crate) fn host_rings(
     Ok(tasks)
 }
 
-/// Returns a host ring with its buffers; a ring that `continues` already has them.
+/// Allocates buffers for a host ring, unless it `continues` with those from another process. Returns the ring.
 fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<FurnishedRings, Refusal> {
     if continues { Ok(FurnishedRings::of(&port.mem, ring)) } else { Ok(port.mem.furnish(ring)?) }
 }

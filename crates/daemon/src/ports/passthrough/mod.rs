@@ -96,8 +96,8 @@ impl PortBackend for PassthroughPort {
         if self.pipe.is_some() { self.device.ask_to_pause() } else { Vec::new() }
     }
 
-    /// Saves the device. With a pipe, saves nothing: the pipe's memory is shared with its other end, and does not
-    /// outlive this process.
+    /// Saves the device, unless it is on a pipe: the pipe's memory is shared with the program at the other end, and
+    /// cannot be restored after a kill.
     fn save(&self) -> std::io::Result<Option<State>> {
         if self.pipe.is_some() { Ok(None) } else { self.device.save() }
     }
@@ -129,7 +129,7 @@ struct PassthroughDevice {
     tasks: Vec<WorkerTask>,
     /// Counters of the guest's tx rings, and of its rx rings.
     counters: [Vec<Arc<RingCounters>>; 2],
-    /// State of the device from another process.
+    /// Saved state of the device, if another process's device is to be restored.
     continued: Option<State>,
 }
 
@@ -186,7 +186,7 @@ fn attach_or_continue(
     if backend.rings != Rings::AllNic || backend.flags != Flags::default() {
         return refuse(
             Errno::INVAL,
-            format!("{backend}: expected all rings, because they are passed through together"),
+            format!("{backend}: expected all rings, because only all of them together can be passed through"),
         );
     }
     let site = site(&d.config, caller, socket, o)?;
@@ -316,7 +316,8 @@ fn pass(
     Ok(())
 }
 
-/// Connects unused rings once, to find errors now and not when a guest connects.
+/// Connects the queues to rings of a temporary region and disconnects them again, so that errors appear now and not
+/// when a guest connects.
 fn try_out(backend: &NicBackend, config: &PtnetDeviceConfig) -> Result<(), Refusal> {
     let region = Region::device("netvale-trial", sizes(config), PageKind::Ordinary)?;
     let mem = Arc::new(region.port(shape(config))?);

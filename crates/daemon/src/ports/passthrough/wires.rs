@@ -22,7 +22,7 @@ use rustix::io::Errno;
 /// Forwards frames from a guest's tx ring to a queue.
 pub struct OutwardPassage {
     through: ThroughTx,
-    /// Whether a notification of room was requested from the kernel.
+    /// Whether the kernel has been requested to report room in the queue.
     asked: bool,
 }
 
@@ -41,7 +41,8 @@ impl Passage for OutwardPassage {
             self.through.arm();
             self.asked = true;
         }
-        // This pass takes frames returned or published before the request.
+        // This pass processes what the kernel returned or the guest published just before the notification was
+        // requested.
         let news = self.through.pass() > 0;
         if news {
             self.disarm();
@@ -71,7 +72,8 @@ pub struct InwardPassage {
 }
 
 impl InwardPassage {
-    /// Whether the guest holds more than half of the buffers, so that the kernel may run out of them.
+    /// Whether the guest has fewer than half of the ring's slots free, so that the kernel may run out of buffers for
+    /// received frames.
     fn lacks_buffers(&self) -> bool {
         let end = self.through.end();
         let n = self.through.end().side().ring.num_slots();

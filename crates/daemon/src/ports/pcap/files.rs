@@ -10,8 +10,9 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Permission bits to read and to write.
+/// Permission bit to read, as in one digit of a mode.
 const READ: u32 = 4;
+/// Permission bit to write.
 const WRITE: u32 = 2;
 
 /// Reason why a capture file cannot be opened.
@@ -23,16 +24,16 @@ pub enum CaptureFileError {
     /// The name is a link.
     #[error("it is a link; name the file itself")]
     Link,
-    /// The name is that of something other than a regular file.
+    /// The name belongs to something other than a regular file.
     #[error("it is not a regular file; choose another name")]
     NotAFile,
     /// The caller has no permission to open the file.
     #[error("user {0} has no permission; choose a file of your own")]
     NotYours(u32),
-    /// The caller could not read the new file.
+    /// A new file cannot be made readable for the caller.
     #[error(
-        "its file system has no access control lists, so user {0} could not read it; choose a folder on another one, \
-         or 'netvale dump'"
+        "its file system has no access control lists, so user {0} could not read it; choose a folder on another file \
+         system, or 'netvale dump'"
     )]
     NoLists(u32),
     /// The kernel's error.

@@ -35,14 +35,14 @@ const USUAL_PEERS: u32 = 64;
 /// Default for the seconds between two attempts to reach a peer.
 const USUAL_PAUSE: u32 = 1;
 
-/// The properties of a socket port that its kind determines: the source of its peers, and its frames.
+/// The parts of a socket port that depend on its kind: where its peers come from, and the format of its frames.
 struct SocketPlan {
     kind: PortKind,
     source: Box<dyn PeerSource>,
     format: FrameFormat,
     rules: Arc<FrameRules>,
     domain: TimeDomain,
-    /// Number of the first line.
+    /// Number of the first line: 0 if the port itself is that line, else 1.
     first: u16,
     most: u32,
 }
@@ -93,7 +93,7 @@ fn address_of<K: KindType>(
     })
 }
 
-/// The kind of connections, and their frames.
+/// The properties of a port with connections: its kind, and the format of its frames.
 struct ConnectionPlan {
     kind: PortKind,
     format: FrameFormat,
@@ -141,7 +141,7 @@ pub fn seqpacket(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refu
     connect(d, asked, at, connections)
 }
 
-/// Attaches a port that listens for connections, or that makes one.
+/// Attaches a port that listens for connections, or that connects to a peer.
 fn connect(d: &mut Daemon, asked: &AdmittedRequest<'_>, at: OwnAddress, c: ConnectionPlan) -> Result<(), Refusal> {
     let mut left = LeftSockets::of(asked)?;
     let ConnectionPlan { kind, format, rules, client, every, most } = c;
@@ -191,7 +191,7 @@ pub fn dgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal>
     begin(d, asked, SocketPlan { kind: PortKind::Dgram, source, format, rules, domain, first: 0, most: 1 }, left)
 }
 
-/// Returns the source of a port whose peers are a multicast group.
+/// Returns the socket of a port whose peers are the members of a multicast group.
 fn group_source(
     d: &Daemon,
     left: Option<&mut LeftSockets>,
@@ -208,7 +208,7 @@ fn group_source(
     Ok(Box::new(made.map_err(|e| refused(d, e))?))
 }
 
-/// Returns the source of a port whose peer is one other socket.
+/// Returns the socket of a port whose only peer is one other socket.
 fn pair_source(
     d: &Daemon,
     left: Option<&mut LeftSockets>,
@@ -225,7 +225,7 @@ fn pair_source(
     Ok(Box::new(made.map_err(|e| refused(d, e))?))
 }
 
-/// Returns the two addresses of a pair of sockets, and the domain whose time the port takes.
+/// Returns the addresses of the port's own socket and of its peer's, and the domain whose workers serve the port.
 fn pair(
     d: &Daemon,
     asked: &AdmittedRequest<'_>,
@@ -305,7 +305,7 @@ pub fn vde(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     begin(d, asked, plan, left)
 }
 
-/// Attaches the port to its switch, with its first line if the port itself is one.
+/// Attaches the port to its switch. If the port itself is a line, it is the first one and gets queues.
 fn begin(
     d: &mut Daemon,
     asked: &AdmittedRequest<'_>,

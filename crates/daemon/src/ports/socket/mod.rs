@@ -3,8 +3,8 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`attach`] | attaches a port, new or restored |
-//! | `port` | backend of a port: a line of an exchange |
-//! | [`peers`] | gives new peers lines, and disconnects those that leave |
+//! | `port` | backend of a port: a line (one peer's place) of an exchange |
+//! | [`peers`] | assigns lines to new peers, and disconnects peers that leave |
 //! | [`kernel`] | kernel needs of these kinds |
 
 pub mod attach;

@@ -22,7 +22,7 @@ pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     d.exchanges.wait(now)
 }
 
-/// Gives new peers lines, and disconnects peers that are gone.
+/// Assigns lines to new peers, and disconnects peers that are gone.
 pub fn serve(d: &mut Daemon, now: Instant) {
     let mut has_changed = false;
     for full in d.exchanges.due(now) {
@@ -32,7 +32,8 @@ pub fn serve(d: &mut Daemon, now: Instant) {
         }
     }
     if has_changed {
-        // Saves the change with the service manager, and removes learned addresses of peers that are gone.
+        // Wakes the main thread, which saves the change with the service manager and removes the learned addresses of
+        // peers that are gone.
         d.news.ring();
     }
 }
@@ -53,7 +54,7 @@ fn serve_one(d: &mut Daemon, known: &mut KnownExchange, now: Instant) -> bool {
     has_changed
 }
 
-/// Disconnects peers that have left or broken a rule. Returns whether there were any.
+/// Disconnects peers that have left or broken a rule. Returns whether it has disconnected any.
 fn end_peers(known: &mut KnownExchange, now: Instant) -> bool {
     let KnownExchange { exchange, template } = known;
     let over = |(number, line): (&u16, &Rc<SocketLine>)| Some((*number, Rc::clone(line), exchange.over(line)?));
@@ -77,7 +78,7 @@ fn name_of(template: &LineTemplate, number: u16) -> String {
     if number == 0 { full } else { line_name(template.kind, &full, number) }
 }
 
-/// Gives a peer a line, or refuses it. Returns whether it has one.
+/// Assigns a line to a peer, or refuses the peer. Returns whether the peer has a line.
 fn admit(d: &mut Daemon, known: &mut KnownExchange, mut arrival: PeerArrival, now: Instant) -> bool {
     let at = known.template.at.full();
     let who = arrival.who.clone().unwrap_or_default();
@@ -109,12 +110,12 @@ fn seat(d: &mut Daemon, known: &mut KnownExchange, arrival: &mut PeerArrival, no
     begun.map(|()| number)
 }
 
-/// Returns the line for a peer: the one that it requests, or the one that it had before, or the first free one, or a
-/// new one.
+/// Returns the number of the line for a peer: the one that it requests; otherwise the free one that it had before, the
+/// first free one, or a new one.
 fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
     let lines = known.exchange.lines();
     let has_room = lines.len() < known.template.most;
-    let full = || format!("there are {} peers: expected at most {} ('peers')", lines.len(), known.template.most);
+    let full = || format!("there are already {} of at most {} peers ('peers')", lines.len(), known.template.most);
     if let Some(number) = arrival.number {
         return match lines.get(&number) {
             Some(line) if line.is_taken() => Err(format!("port {number} already has a peer")),

@@ -30,14 +30,14 @@ pub(super) fn line_name(kind: PortKind, port: &str, number: u16) -> String {
     if kind == PortKind::Vde { format!("{port}{number:04}") } else { format!("{port}-{number}") }
 }
 
-/// Closes the descriptors of a peer that has left, which may take long.
+/// Closes the descriptors of a peer that has left on a separate thread, because close(2) may block.
 pub(super) fn close(left: LeftPeer, uid: u32) {
     let LeftPeer { sockets, strangers } = left;
     let sockets = sockets.into_iter().filter_map(Arc::into_inner);
     sockets.chain(strangers).for_each(|fd| closing::close(fd, uid));
 }
 
-/// Claims of socket files, which become this process's own when this is dropped.
+/// Claims of a predecessor's socket files. When dropped, the files become this process's own.
 pub(super) struct SocketClaims(pub(super) Vec<Claim>);
 
 impl Drop for SocketClaims {
@@ -60,7 +60,7 @@ pub(super) struct SocketPort {
     /// The port's line; `None` if the port is not one of the lines.
     line: Option<Rc<SocketLine>>,
     rules: Arc<FrameRules>,
-    /// For the attached port: copies of the sockets of its exchange in their present state.
+    /// For the attached port: copies of the current sockets of its exchange, to be saved.
     sockets: Option<Rc<RefCell<Vec<Fd>>>>,
 }
 
@@ -112,7 +112,7 @@ impl PortBackend for SocketPort {
     fn notes(&self) -> Vec<String> {
         let Some(line) = &self.line else {
             let first = line_name(self.kind, &self.exchange, 1);
-            return vec![format!("each plug has a port of its own: {first} and so on")];
+            return vec![format!("each peer has a port of its own: {first} and so on")];
         };
         let LineStory { connections, last_error, who, about } = line.story();
         let mut notes = vec![if line.is_taken() {
@@ -203,7 +203,7 @@ fn continue_line(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     let at = place_of(item)?;
     let state: SocketState = state.read()?;
     let Some(mut known) = d.exchanges.take(&state.exchange) else {
-        return refuse(Errno::INVAL, format!("the port {} with which it came is missing", state.exchange));
+        return refuse(Errno::INVAL, format!("the port {}, which created this one, is missing", state.exchange));
     };
     let full = known.template.at.full();
     let done = restore(d, &mut known, item, &at, state);
@@ -219,7 +219,7 @@ fn restore(
     state: SocketState,
 ) -> Result<(), Refusal> {
     let SocketState { number, line: Some(state), .. } = state else {
-        return refuse(Errno::INVAL, "a line without a state");
+        return refuse(Errno::INVAL, "missing state of the peer's line");
     };
     let (line, queues) = SocketLine::new(&known.template.rules, known.exchange.news())?;
     let line = Rc::new(line);

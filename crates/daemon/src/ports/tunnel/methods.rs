@@ -52,7 +52,7 @@ fn find<'d>(d: &'d Daemon, full: &str) -> Result<TunnelPort<'d>, RpcError> {
     Ok(TunnelPort { port, switch, id })
 }
 
-/// Sets the addresses behind a tunnel. The switch forgets them on its local side.
+/// Sets the addresses behind a tunnel. The switch forgets those that it has learned on its local ports.
 fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     let TunnelPort { port, switch, id } = find(d, &p.port)?;
     let given = |one: &VxlanAddress| GivenAddress {
@@ -68,7 +68,7 @@ fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
         addresses: (p.addresses.add.iter().map(given).collect(), words(&p.addresses.remove)),
         neighbors: (p.neighbors.add.iter().map(neighbor_of).collect(), p.neighbors.remove.clone()),
     };
-    let wrong = |e: ChangeError| RpcError::new(ErrorCode::InvalidParams, e.to_string(), "nothing was changed");
+    let wrong = |e: ChangeError| RpcError::new(ErrorCode::InvalidParams, e.to_string(), "nothing has changed");
     let before = port.tunnel.count_given();
     let peers = port.tunnel.peers();
     port.tunnel.change(&change).map_err(wrong)?;
@@ -87,12 +87,12 @@ fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// Returns the endpoints to which frames are flooded.
+/// Returns the IP addresses of the VTEPs to which frames are flooded.
 fn flooded(peers: &VtepPeers) -> BTreeSet<IpAddr> {
     peers.all().iter().filter(|peer| peer.floods).map(|peer| peer.ip).collect()
 }
 
-/// Returns the number of changes on the local side of a tunnel.
+/// Returns the number of changes so far of the addresses on the local side of a tunnel.
 fn generation(on: &TunnelPort<'_>) -> u64 {
     on.switch.changes().count().wrapping_add(on.port.tunnel.heard().changes().count())
 }
@@ -109,7 +109,7 @@ fn local(d: &mut Daemon, p: &VxlanLocalParams, caller: Caller) -> Result<VxlanLo
     let addresses = (p.since != Some(generation)).then(|| addresses(d, &on));
     if p.watch {
         d.tunnels.watch(&p.port, caller.client, generation);
-        // A change between arming the doorbell and reading the table may not have rung it.
+        // A change just before the doorbell was armed did not ring it.
         d.tunnels.news().ring();
     }
     Ok(VxlanLocal { generation, addresses })
@@ -145,7 +145,7 @@ fn addresses(d: &Daemon, on: &TunnelPort<'_>) -> Vec<LocalAddress> {
 fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     let mut due = Vec::new();
     for (port, client, known) in d.tunnels.watchers() {
-        // The connection is told at its next request that the port is gone.
+        // If the port is gone, the notification has the highest generation, and the connection's next request fails.
         let now = find(d, &port).map_or(u64::MAX, |on| generation(&on));
         if now == known {
             rearm(d, &port);
@@ -161,7 +161,7 @@ fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     due
 }
 
-/// Rearms the doorbell after an unrelated change, or after it was rung for no change.
+/// Arms the doorbell again, after a ring for which the tunnel's generation has not changed.
 fn rearm(d: &Daemon, port: &str) {
     if let Ok(on) = find(d, port) {
         let news = d.tunnels.news();
@@ -174,8 +174,8 @@ fn rearm(d: &Daemon, port: &str) {
     }
 }
 
-/// Adds a tunnel's addresses to the listing of its switch's table, each with its endpoint, including configured
-/// addresses that no frame has come from yet.
+/// Adds a tunnel's addresses to the listing of its switch's table, each with its VTEP. Includes configured addresses
+/// from which no frame has come yet.
 pub(super) fn add_remote(port: &VxlanPort, switch: &Switch, id: PortId, full: &str, entries: &mut Vec<TableEntry>) {
     let mut known: BTreeMap<Mac, _> =
         port.tunnel.addresses().into_iter().map(|(entry, age)| (mac_of(entry.mac), (entry, age))).collect();

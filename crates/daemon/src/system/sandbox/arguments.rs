@@ -27,6 +27,7 @@ const A_THREAD: Argument = Argument { index: 0, mask: !(libc::CLONE_DETACHED as 
 
 /// From linux/prctl.h.
 const PR_GET_AUXV: libc::c_int = 0x4155_5856;
+/// Permitted flags of `memfd_create`.
 const MEMFD: u32 = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_HUGETLB | MFD_HUGE_2MB;
 
 /// The calls, each with alternative lists of arguments. All arguments of a list must match.
@@ -34,14 +35,14 @@ const CALLS: &[Calls] = &[
     (libc::SYS_clone, &[&[A_THREAD]]),
     // Netlink only for queries about interfaces.
     (libc::SYS_socket, &[&[int(0, AF_UNIX)], &[int(0, AF_NETLINK), int(2, libc::NETLINK_ROUTE)]]),
-    // Messages kept by the service manager.
+    // Sockets whose queues contain messages for the service manager's store.
     (libc::SYS_socketpair, &[&[int(0, AF_UNIX)]]),
     (
         libc::SYS_fcntl,
         &[
             &[int(1, F_DUPFD_CLOEXEC)],
             &[int(1, F_GETFD)],
-            // Descriptors kept by the service manager.
+            // For descriptors from the service manager's store.
             &[int(1, F_SETFD)],
             &[int(1, F_GETFL)],
             &[int(1, F_ADD_SEALS)],
@@ -52,14 +53,14 @@ const CALLS: &[Calls] = &[
     (libc::SYS_setsockopt, &[&[int(1, SOL_SOCKET), int(2, SO_LINGER)]]),
     // Eventfds are made nonblocking.
     (libc::SYS_ioctl, &[&[int(1, libc::FIONBIO as libc::c_int)]]),
-    // No executable memory besides that mapped at the start.
+    // No new executable memory.
     (libc::SYS_mmap, &[&[without(2, PROT_EXEC as u64)]]),
     (libc::SYS_mprotect, &[&[without(2, PROT_EXEC as u64)]]),
     // Thread names, and the auxiliary vector.
     (libc::SYS_prctl, &[&[int(0, PR_SET_NAME)], &[int(0, PR_GET_AUXV)]]),
     // Only reading the process's own limits.
     (libc::SYS_prlimit64, &[&[int(0, 0), null(2)]]),
-    // Only for the calling thread, and only from the workers' priority back to ordinary.
+    // Only for the calling thread; the priority only back to ordinary.
     (libc::SYS_sched_setaffinity, &[&[int(0, 0)]]),
     (libc::SYS_sched_setscheduler, &[&[int(0, 0), int(1, SCHED_OTHER)]]),
 ];

@@ -13,7 +13,7 @@ use crate::system::manager;
 /// Newest known version. On an older kernel, the part that it supports is used.
 const NEWEST: ABI = ABI::V9;
 
-/// What each version of Landlock adds to the first.
+/// Operations that later versions of Landlock restrict in addition to those of the first.
 const SINCE: [(ABI, &str); 4] = [
     (ABI::V3, "truncating files"),
     (ABI::V5, "ioctls of devices"),
@@ -47,10 +47,10 @@ pub(super) fn restrict(
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.listed), AccessFs::ReadDir))?
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.read), AccessFs::ReadFile))?
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.sockets), AccessFs::ResolveUnix))?
-        // Names of users and groups, for access to a device's socket.
+        // To resolve names of users and groups, for the access to a device's socket.
         .add_rules(path_beneath_rules(["/etc/passwd", "/etc/group"], AccessFs::ReadFile))?
         .add_rules(path_beneath_rules(config.into_iter().flat_map(to_read_again), AccessFs::ReadFile))?
-        // The service manager.
+        // To connect to the service manager, if its socket has a path.
         .add_rules(path_beneath_rules(
             manager::place().filter(|place| !place.as_encoded_bytes().starts_with(b"@")),
             AccessFs::ResolveUnix,
@@ -60,8 +60,8 @@ pub(super) fn restrict(
     Ok(())
 }
 
-/// Returns the paths needed to reload a configuration file: the file, and its folder if that contains only such files.
-/// An editor that replaces the file creates a new one, which only a right to the folder covers.
+/// Returns the paths to permit for reloading a configuration file: the file, and also its folder if that contains only
+/// configuration files. An editor may replace the file by a new one, which only a rule for the folder covers.
 fn to_read_again(config: &Path) -> Vec<PathBuf> {
     let folder = config.parent().filter(|folder| has_only_configurations(folder));
     folder.into_iter().chain([config]).map(Path::to_owned).collect()

@@ -42,13 +42,13 @@ pub struct KernelNeeds {
     pub calls: &'static [Calls],
     /// System calls with a list of permitted values for one `int`: the call, the argument's index, the values.
     pub values: &'static [(i64, u8, &'static [u32])],
-    /// Devices to open, and folders of devices.
+    /// Returns the devices to open, and the folders of such devices.
     pub devices: fn() -> Vec<PathBuf>,
     /// Folders to list.
     pub listed: &'static [&'static str],
     /// Files to read.
     pub read: &'static [&'static str],
-    /// Folders with sockets of peers.
+    /// Folders with peers' sockets, to connect to.
     pub sockets: &'static [&'static str],
 }
 

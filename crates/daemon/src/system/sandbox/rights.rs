@@ -1,4 +1,5 @@
-//! Capabilities: those that ports need, and one that changes the sockets' owner.
+//! The capabilities that the daemon keeps: those that ports need, and `CAP_CHOWN` while it may change the owner of its
+//! sockets.
 
 use caps::{CapSet, Capability, CapsHashSet};
 use rustix::process::{Resource, getrlimit};

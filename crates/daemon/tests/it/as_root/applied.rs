@@ -5,7 +5,7 @@ use crate::common;
 use common::{Daemon, cable};
 use serde_json::json;
 
-/// Specification of each kind, with its options before and after.
+/// For each kind, a port's specification, and its options before and after the change.
 const PORTS: [[&str; 3]; 6] = [
     ["port = 'netmap:nva'", "slots = 256", "slots = 512"],
     ["port = 'tap:nvt0'", "mac = '02:00:00:00:00:01'", "mac = '02:00:00:00:00:02'"],
@@ -49,7 +49,8 @@ fn ports_with_other_options() {
     };
     let owners = || all.iter().map(|port| d.call("port.show", json!({"port": port}))["result"]["pid"].clone());
     for options in [2, 1, 2] {
-        // The service manager has the ports' descriptors before, and drops them on request.
+        // Before the change, the service manager has stored the ports' descriptors; it removes them when the daemon
+        // requests that.
         d.manager().sync().unwrap();
         let (changes, _, reply) = apply(options);
         assert_eq!(changes, Some(PORTS.len()), "{reply}");

@@ -61,7 +61,7 @@ fn call(d: &Daemon, uid: u32, method: &str, params: Value) -> Value {
 }
 
 impl World {
-    /// Returns the owner's persistent port, recreated if necessary.
+    /// Returns the name of the owner's persistent port on the switch, after recreating it if necessary.
     fn attached(&self) -> &'static str {
         call(&self.d, OWNER, "port.attach", json!({"switch": "vale0", "port": "a"}));
         "vale0:a"
@@ -80,7 +80,7 @@ impl Question<'_> {
         call(&self.world.d, self.uid, method, params)
     }
 
-    /// Whether a method is executed, or fails for a reason other than the caller.
+    /// Whether a method succeeds, or fails for a reason other than missing permission.
     fn may_call(&self, method: &str, params: Value) -> bool {
         self.call(method, params)["error"]["data"]["errno"] != libc::EACCES
     }
@@ -116,7 +116,8 @@ impl Question<'_> {
         !matches!(done, Err(ClientError::Refused(why)) if why.is(ErrorCode::NotPermitted))
     }
 
-    /// Whether the daemon would hand everything over. A refusal does not depend on a preceding inquiry.
+    /// Whether the daemon would hand everything over to this user. If it refuses the user's inquiry, it must also
+    /// refuse the request to begin.
     fn may_succeed(&self) -> bool {
         let dir = self.world.d.dir();
         let connection = as_user(self.uid, || netvale::raw::connect_to(Some(dir)).unwrap());
@@ -180,7 +181,7 @@ const ROWS: &[(&str, Ask)] = &[
         q.may_call("port.detach", json!({"switch": "vale0", "port": "a"}))
     }),
     ("`vxlan.set`, `vxlan.local` of the owner's port", |q| {
-        // The port is not a tunnel, which only permitted users are told.
+        // The port is not a tunnel; only permitted users get that error instead of a refusal.
         let port = q.world.attached();
         let may = ["vxlan.set", "vxlan.local"].map(|method| q.may_call(method, json!({"port": port})));
         assert_eq!(may[0], may[1]);
@@ -189,7 +190,7 @@ const ROWS: &[(&str, Ask)] = &[
     ("`port.set` of the owner's port", |q| {
         let port = q.world.attached();
         let may = q.may_call("port.set", json!({"port": port, "set": {"isolated": null}}));
-        // One caller's policies would affect the next caller.
+        // Policies that one caller has set would affect the result of the next caller.
         call(&q.world.d, 0, "port.detach", json!({"switch": "vale0", "port": "a"}));
         may
     }),
@@ -252,7 +253,7 @@ const ROWS: &[(&str, Ask)] = &[
     }),
     ("opens the owner's port, or an end of the owner's pipe", |q| {
         q.world.persistent();
-        // The last ones are new pipes, whose memory is that of the port in their name.
+        // The last two names are those of new pipes, which are in the memory of the port that the name contains.
         let names = [q.world.attached(), "netmap:p}1", "netmap:v0", "netmap:v0{7", "vale0:a{7"];
         let may = names.map(|name| q.may_open(name));
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
@@ -336,7 +337,8 @@ fn requests_are_executed_only_for_the_listed_users() {
     }
 }
 
-/// Objective: a daemon in a container has clients outside, whose processes have no number there: their user counts.
+/// Objective: clients outside a daemon's container have no process ID inside; their permissions depend on their user
+/// alone.
 #[test]
 fn clients_outside_of_the_daemons_container() {
     if !rustix::process::geteuid().is_root() {

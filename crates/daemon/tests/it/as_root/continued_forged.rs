@@ -1,4 +1,4 @@
-//! A predecessor's items are checked like those of a stranger.
+//! Forged items of a predecessor: a successor checks items like an untrusted peer's input.
 
 use crate::common;
 
@@ -148,8 +148,8 @@ fn opened_null() -> OwnedFd {
     opened("/dev/null", OFlags::RDWR)
 }
 
-/// Objective: a process that restores an interface and ends before it owns it leaves the path of frames unchanged; only
-/// an owner gives the queue back.
+/// Objective: a process that restores an interface, and ends before it has taken ownership, leaves the path of frames
+/// unchanged; only an owner returns the queues to the stack.
 #[test]
 fn a_failed_heir_changes_nothing() {
     if !inside() {

@@ -22,11 +22,12 @@ const OTHER: u32 = 70_002;
 /// Umasks and users of daemons.
 const MASKED: [(u32, u32); 3] = [(0, 0), (0o777, 0), (0o777, DAEMON)];
 
-/// A daemon, a folder in which users may name files, and inside it a folder of the user, also writable by the daemon.
+/// A daemon; a folder in which users may name files; and in that folder, one of the user's, which the daemon can also
+/// write.
 struct World {
     d: Daemon,
     allowed: tempfile::TempDir,
-    /// A folder of the daemon, inside the first one, so the sandbox does not restrict it.
+    /// A folder of the daemon, inside the first one, so that the sandbox permits access to it.
     elsewhere: PathBuf,
 }
 
@@ -121,7 +122,7 @@ fn exchange(a: &Path, b: &Path) {
     renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// Ends another thread's loop when dropped, even if this thread fails.
+/// Ends another thread's loop when dropped, also on a panic.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -329,7 +330,7 @@ fn only_own_leftover_sockets_are_replaced() {
             w.attached(USER, &port, options.clone());
             w.detach(USER);
         }
-        // Only the socket's owner could find out whether it listens.
+        // Others cannot connect to the socket, and so cannot find out whether it listens.
         leave(USER);
         assert!(w.refused(USER, &port, options.clone()).contains("remove it") && path.exists());
         leave(OTHER);

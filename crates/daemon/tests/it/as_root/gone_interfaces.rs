@@ -110,7 +110,7 @@ fn a_lack_of_descriptors_makes_no_interface_look_gone() {
     let open: BTreeSet<u64> = std::fs::read_dir(format!("/proc/{}/fd", d.id())).unwrap().map(number_of).collect();
     let free = (0..).find(|number| !open.contains(number)).unwrap();
     limit_descriptors(&d, free);
-    // Makes the daemon look for vanished interfaces.
+    // A new interface causes a link notification, on which the daemon looks for vanished interfaces.
     cable("nvc", "nvd", 1);
     ask();
     ask();

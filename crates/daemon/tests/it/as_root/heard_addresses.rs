@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const ALICE: u32 = 70_051;
 const BOB: u32 = 70_052;
-/// Number of addresses, above the daemon's total limit.
+/// Number of addresses that one user announces, above the daemon's limit for all users.
 const MANY: u32 = 100_000;
 
 fn daemon(host: u8, mut options: Value) -> Daemon {
@@ -47,7 +47,7 @@ fn request(from: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
     [&[0xff; 6][..], &from.0, &[8, 6], &bytes, &[0; 18]].concat()
 }
 
-/// Sends such requests, and waits until they have left.
+/// Sends an ARP announcement for each IP address, and waits until all have been forwarded.
 fn say(port: &mut Port, from: MacAddr, ips: impl Iterator<Item = Ipv4Addr>) {
     let ring = &mut port.tx()[0];
     ring.sync();
@@ -124,7 +124,7 @@ fn hosts_of_all_users_are_heard_behind_a_link() {
     let ip = |n: u8| Ipv4Addr::new(10, 0, 0, n);
     let mut ports = [(0, 1), (ALICE, 2), (BOB, 3)].map(|(uid, n)| opened(&d, uid, &format!("vale0:p{n}")));
     for (port, n) in ports.iter_mut().zip(1..) {
-        // If the control plane reads the set just as a frame leaves the link, the next frame is recorded.
+        // A frame that leaves the link while the control plane reads the set may not be recorded; the next one is.
         until(&format!("host {n} is heard"), || {
             say(port, mac(n), [ip(n)].into_iter());
             told(&d, mac(n)) == [ip(n).to_string()]

@@ -1,5 +1,5 @@
-//! A user punches a hole in the memory of a port, in a thread with next to no CPU time. A thread that touches a page of
-//! the hole waits until the whole hole is punched, and nothing can end that wait.
+//! A user, Mallory, punches a hole in the memory of a port, in a thread that gets next to no CPU time. A thread that
+//! accesses a page of the hole waits, uninterruptibly, until the whole hole has been punched.
 
 use crate::common;
 
@@ -26,11 +26,11 @@ use serde_json::{Value, json};
 
 const ALICE: u32 = 70_021;
 const MALLORY: u32 = 70_022;
-/// Number of Mallory's buffers, whose pages a hole removes: some 64 MiB.
+/// Number of buffers in Mallory's region: about 64 MiB, the pages of which a hole removes.
 const BUFFERS: u32 = 32_000;
-/// One test at a time: the longest region of this process must be that test's.
+/// Held by each test, because a hole is punched in the longest region of this process, which must belong to that test.
 static ONE: Mutex<()> = Mutex::new(());
-/// Longest time for a frame of other users. A worker that waits for the hole takes many seconds.
+/// Longest permitted delay of other users' frames. A worker that waited for the hole would take many seconds.
 const BOUND: Duration = Duration::from_secs(1);
 /// Duration of a hole during which a successor must take over, possibly at its second attempt.
 const LONG: Duration = Duration::from_secs(3);
@@ -58,7 +58,7 @@ fn opened(d: &Daemon, uid: u32, name: &str, extra_bufs: u32) -> Port {
     as_user(uid, || Port::open_with(name, &options)).unwrap()
 }
 
-/// Longest time of an operation beside a hole, and duration of the hole.
+/// Longest time that an operation took while a hole was being punched, and how long punching the hole took.
 struct Waited {
     longest: Duration,
     beside: Duration,
@@ -177,7 +177,8 @@ fn requests_do_not_wait_for_a_hole() {
             let evicted = d.call("port.evicted", json!({}))["result"].to_string();
             evicted.contains("vale0:n1") && evicted.contains("that user's memory")
         };
-        // Mallory's own worker may meet a hole first; then nobody else waits, and no port is lost.
+        // If Mallory's own worker accesses the hole first, no other thread does, and no port is lost; the test then
+        // repeats.
         for _attempt in 0..10 {
             let took = beside_a_hole(|| {
                 answers.insert(touching(&d, region));
@@ -191,7 +192,7 @@ fn requests_do_not_wait_for_a_hole() {
         assert!(answers.iter().any(|one| one.contains(answer)), "{answers:?}");
         until("Mallory's ports are evicted for their memory", evicted);
         drop(mallorys);
-        // After the hole, everything works again; the user waits as after a blocking doorbell.
+        // After the hole, everything works again. The user is locked out for a while, as after a blocking doorbell.
         until("Mallory's ports are gone", || d.ports().iter().all(|port| !port.starts_with("vale0:")));
         let again = || as_user(MALLORY, || Port::open_with("vale0:m", &d.options())).is_ok();
         until("Mallory may have ports again", again);
@@ -228,8 +229,8 @@ fn driven(socket: UnixStream) -> (UnixStream, impl Sized) {
     (socket, (running.unwrap(), calls))
 }
 
-/// Objective: a port that root attached for Mallory's hypervisor takes Mallory's time: frames of others, also flooded
-/// to the guest, take no longer than on a busy machine.
+/// Objective: a port that root attached for Mallory's hypervisor is served by Mallory's worker: frames of others, also
+/// those flooded to the guest, take no longer than on a busy machine.
 #[test]
 fn a_guest_at_roots_port_holds_nobody_up() {
     if !rustix::process::geteuid().is_root() {
@@ -275,7 +276,7 @@ fn a_guest_leaves_beside_a_hole() {
     until("its memory is unmapped", || !maps().contains("netvale-virtio"));
 }
 
-/// Objective: root's port connected to Mallory's hypervisor takes Mallory's time, too.
+/// Objective: a port of root's that connects to Mallory's hypervisor is also served by Mallory's worker.
 #[test]
 fn a_hypervisor_that_listens_holds_nobody_up() {
     if !rustix::process::geteuid().is_root() {
@@ -290,8 +291,9 @@ fn a_hypervisor_that_listens_holds_nobody_up() {
     beside_a_hole(passing(&d)).is_in_time("frame");
 }
 
-/// Objective: root's port takes root's time if no other user can listen on its socket, otherwise that user's: the owner
-/// of the socket, or of a folder or link on its path, or a user who may place one there.
+/// Objective: a port of root's is served by root's worker only if no other user can listen on its socket. Otherwise it
+/// is served by the worker of that user: the owner of the socket, of a folder or link on its path, or a user who may
+/// create one there.
 #[test]
 fn ports_take_the_time_of_who_listens() {
     if !rustix::process::geteuid().is_root() {
@@ -313,7 +315,7 @@ fn ports_take_the_time_of_who_listens() {
     };
     folder("above", 0o755, MALLORY);
     folder("writable", 0o777, 0);
-    // The folder, the owner of an existing socket, and whether the time is root's.
+    // The folder, the owner of an existing socket, and whether root's worker serves the port.
     let rows = [
         (folder("roots", 0o755, 0), None, true),
         (folder("roots_socket", 0o755, 0), Some(0), true),
@@ -345,7 +347,7 @@ fn ports_take_the_time_of_who_listens() {
             let reply = d.call("port.attach", json!({ "switch": "vale0", "port": port, "options": options }));
             assert_eq!(reply["result"]["kind"], kind, "{name}: {reply}");
             let shown = d.call("port.show", json!({ "port": "vale0:p" }));
-            // The daemon has one worker of root's.
+            // Worker 0 is the only one in root's domain.
             assert_eq!(shown["result"]["rings"][0]["worker"] == 0, is_roots, "{name}, {kind}: {shown}");
             d.call("port.detach", json!({ "switch": "vale0", "port": "p" }));
         }
@@ -375,7 +377,7 @@ fn a_ptnet_guest_is_shown_beside_a_hole() {
     took.is_in_time("request");
 }
 
-/// Whether a hole is being punched in the longest region; its pages are first removed from all mappings.
+/// Whether a hole is being punched in the longest region: most of its pages have already been removed.
 fn is_being_made() -> bool {
     let region = HollowRegion::longest().unwrap();
     region.resident().unwrap() < region.len() / 2
@@ -401,8 +403,8 @@ fn a_guest_beside_a_hole_keeps_no_successor() {
     }
 }
 
-/// Whether a successor takes over, and evicts the guest's port, before the hole in the guest's memory is complete. A
-/// hole that completes too early proves nothing.
+/// Whether a successor takes over, and evicts the guest's port, before the hole in the guest's memory is complete.
+/// Returns false if the hole was complete too early to prove this.
 fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     let d = daemon();
     let (socket, _memory) = guest(&d);
@@ -414,7 +416,7 @@ fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     let took = std::thread::scope(|scope| {
         beside_a_hole(|| {
             if is_talked_to && !is_asked {
-                // A full ring is acceptable.
+                // The ring may be full.
                 let _ = a.tx()[0].send(&frame(255, 1, 0));
                 a.tx()[0].sync();
             }

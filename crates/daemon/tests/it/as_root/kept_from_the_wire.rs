@@ -20,7 +20,7 @@ fn inside() -> bool {
     common::inside(&["--net"])
 }
 
-/// The host's stack behind `nva`, with numbered datagrams to a peer.
+/// The host's stack behind `nva`: a socket that sends numbered datagrams to a peer, and the last number.
 struct Host(UdpSocket, u64);
 
 impl Host {
@@ -36,7 +36,7 @@ impl Host {
         Host(socket, 0)
     }
 
-    /// Sends the next datagram. The socket does not report a drop on the way.
+    /// Sends the next datagram. The socket reports no error if the datagram is dropped on the way.
     fn sends(&mut self) -> u64 {
         self.1 += 1;
         let _ = self.0.send(&self.1.to_le_bytes());

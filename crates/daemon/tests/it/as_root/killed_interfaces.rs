@@ -30,7 +30,8 @@ fn inside() -> bool {
     common::inside(&["--net"])
 }
 
-/// A cable whose far end belongs to the stack, which completes its frames itself.
+/// Creates a cable whose far end belongs to the stack, with offloads off, so that the stack's frames have no pending
+/// offloads.
 fn cable_to_the_stack(queues: u32) {
     cable("nva", "nvb", queues);
     let quiet = std::process::Command::new("ethtool").args(["-K", "nvb", "tx", "off", "gso", "off"]).output().unwrap();
@@ -200,7 +201,7 @@ fn a_program_with_an_interface_does_not_notice_kills() {
 }
 
 fn counters_go_on(d: &Daemon, port: &mut Port) {
-    // Two saves: the second one began after the frames had arrived.
+    // Waits for two saves, because only the second one is sure to have begun after the frames arrived.
     for _ in 0..2 {
         let before = d.manager().names();
         until("counters are kept", || {

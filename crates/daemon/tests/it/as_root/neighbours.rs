@@ -80,7 +80,7 @@ fn a_made_up_source_does_not_move_an_address() {
     announce(&mut bob, &mut root);
     assert_eq!(refused_addresses(&d), 1);
     send(&mut root, &frame(1, 9, 8));
-    // Bob's broadcast came first.
+    // Both of Alice's frames are in order: first Bob's broadcast.
     assert_eq!([receive(&mut alice), receive(&mut alice)], [frame(255, 1, 7).to_vec(), frame(1, 9, 8).to_vec()]);
     drop(alice);
     until("the port is gone", || d.ports().len() == 2);
@@ -117,7 +117,8 @@ fn a_flood_of_sources_stays_within_the_quota() {
     send(&mut alice, &frame(255, 1, 0));
     receive(&mut flood[0]);
     let mut number = 0u16;
-    // A batch reports only some addresses, learned or refused; a busy worker takes many frames in one batch.
+    // A batch reports only some of its addresses as learned or refused, so batches must stay small even if the worker
+    // is busy.
     let mut send_on = |count: u16| {
         for _ in 0..count {
             number = number.wrapping_add(1);
@@ -186,7 +187,7 @@ fn unread_answers_cost_their_user_the_connections() {
     assert!(stats(&d)["refused"].as_u64().unwrap() > 0);
 }
 
-/// Number of watches of a wake-up descriptor that make ringing it take milliseconds.
+/// Number of epoll registrations of a wake-up descriptor with which ringing it takes milliseconds.
 const WATCHED: usize = 225_000;
 
 /// Objective: a user whose wake-up has very many watchers, so that ringing it takes a worker's time, loses the port, by

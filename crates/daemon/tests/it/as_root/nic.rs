@@ -292,9 +292,9 @@ fn nonsense_in_host_rings() {
     slots(&mut host, 1, None, 60, netvale_abi::slot::NS_INDIRECT);
     slots(&mut host, 200, None, 60, netvale_abi::slot::NS_MOREFRAG);
     until("endless", || dropped("endless-frame") >= 1);
-    // The rest is an incomplete frame. Then follow impossible values of head.
+    // The remaining slots are an incomplete frame. After that, `head` gets impossible values.
     falls_asleep(&d);
-    // The host tx ring follows that of the one queue.
+    // The host tx ring has the CSB entry after that of the only queue's tx ring.
     let at = |base: u64| base + 64 * u64::from(host.info().csb_first + 1);
     let csb = Csb::new(host.mapping(), at(host.info().csb_atok), at(host.info().csb_ktoa)).unwrap();
     let head = csb.head();
@@ -520,7 +520,8 @@ fn filtering_sockets_behind_a_tunnel() {
     let shown = show(&d, "vale0:vx");
     let rings = shown["rings"].as_array().unwrap();
     let sent = rings.iter().map(|ring| ring["frames"].as_u64().unwrap()).max().unwrap();
-    // Many datagrams count as one packet there, and each has a header and a frame.
+    // Computed from bytes, because the interface counts many datagrams as one packet. Each datagram has a header and a
+    // frame.
     let came = link("nvd")["stats64"]["rx"]["bytes"].as_u64().unwrap() / (8 + frame(0, 0, 0).len() as u64);
     println!("{came} datagrams came at the other VTEP, of {sent} to both");
     assert!(came * 3 > sent, "{came} datagrams came at the other VTEP, of {sent} to both");

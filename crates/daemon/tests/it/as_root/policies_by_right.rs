@@ -67,7 +67,7 @@ fn sample(option: &AttachOption) -> Value {
     options
 }
 
-/// Whether a request succeeded, or lacked a right; it must have no other fault.
+/// Whether a request succeeded. If not, it must have been refused for lack of a right.
 fn is_permitted(reply: &Value, what: &str) -> bool {
     let errno = &reply["error"]["data"]["errno"];
     assert!(reply["error"].is_null() || *errno == libc::EACCES, "{what}: {reply}");
@@ -214,7 +214,7 @@ fn a_switchs_policies_are_made_narrower_only() {
     assert_eq!(move_persistent(&d, true, "vale0"), 0);
     let set = |set: Value| is_permitted(&call(USER, "port.set", json!({"port": "vale0:p0", "set": set})), "set");
     assert!(!set(json!({"isolated": false})) && set(json!({"rate_in": "9gbit"})));
-    // Nor can a group's rate be changed from there.
+    // A user can also not change the rate of the switch's group from there.
     assert!(!set(json!({"rate_group": "tenant 9gbit"})) && set(json!({"rate_group": "tenant 1gbit"})));
     assert!(attach(0, "root", json!({"isolated": false, "rate_in": "40gbit"})));
     assert_eq!(policies("vale9:root"), json!({"isolated": false, "rate_in": "40gbit", "storm_bcast": 100}));

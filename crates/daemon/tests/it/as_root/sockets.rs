@@ -70,7 +70,7 @@ fn addresses() {
     }
 }
 
-/// Returns whether a plug is answered whose request names `own` as its socket.
+/// Returns whether the daemon answers a VDE plug whose request names `own` as its socket.
 fn is_answered(folder: &Path, own: &Path) -> bool {
     let mut request = [0xfeed_face_u32, 3, 0].map(u32::to_ne_bytes).concat();
     request.extend(1u16.to_ne_bytes());
@@ -93,8 +93,9 @@ fn datagrams(path: &Path, owner: u32, mode: u32) -> UnixDatagram {
     socket
 }
 
-/// Returns sockets that a user names as its own, each with whether the user may: its own, one to which everybody may
-/// send, another user's, one behind a link, and one in a folder to which the daemon sends nothing for users.
+/// Returns paths that a user names as its own socket, each with whether this is permitted: the user's socket, one to
+/// which everybody may send, another user's, one behind a link, and one outside the folders in which the daemon accepts
+/// users' sockets.
 fn named(folder: &Path) -> Vec<(PathBuf, Option<UnixDatagram>, bool)> {
     let at = |name: &str| folder.join(name);
     let socket = |name: &str, owner, mode| Some(datagrams(&at(name), owner, mode));
@@ -123,7 +124,7 @@ fn plugs_of_users() {
     }
 }
 
-/// Objective: a user whose socket was bound to a path, and who then puts something else there, gets no answer at that.
+/// Objective: if a user replaces the socket at the named path by something else, the daemon sends no answer there.
 #[test]
 fn guests_of_users() {
     let (d, allowed) = daemon(0);

@@ -188,7 +188,7 @@ fn links_that_go_down() {
     }
     let d = Daemon::start("");
     let mut a = d.open("vale0:a").unwrap();
-    // Whether an address is known at a port of that name.
+    // Whether the switch has learned the address behind the port of that name.
     let is_known = |port: &str| {
         let table = d.call("switch.table", json!({"switch": "vale0"}))["result"].to_string();
         table.contains(&format!("\"vale0:{port}\""))
@@ -237,7 +237,7 @@ fn a_frame_wakes_an_idle_tap() {
     let slept = || stats(&d)["workers"][0]["slept_ns"].as_u64().unwrap();
     for round in 0..5u8 {
         let before = slept();
-        // No event arrives meanwhile.
+        // For this time, nothing happens that could wake the worker.
         std::thread::sleep(Duration::from_millis(20));
         socket().send_to(&[round; 20], (PEER, 9)).unwrap();
         assert_eq!(receive(&mut a)[42..62], [round; 20]);

@@ -1,4 +1,4 @@
-//! Processes that replace a daemon, and traffic that must not be affected.
+//! Replacement of a daemon by a successor, and traffic that must not be affected by it.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,13 +14,13 @@ use super::{Daemon, LIMIT, ip, until};
 
 /// Number of frames in flight: fewer than any queue on the way holds.
 const WINDOW: u64 = 100;
-/// Number of datagrams sent one by one before that window.
+/// Number of first datagrams that are sent one at a time, each after the answer to the previous one.
 const ONE_BY_ONE: u64 = 8;
 /// Address of the simulated station.
 pub const PEER: &str = "10.9.0.2";
 
 impl Daemon {
-    /// Requests a hand-over and closes the connection after the last item, so that the daemon resumes. On a busy
+    /// Acts as a successor that closes the connection after the last item, so that the daemon resumes. On a busy
     /// machine, the request may fail instead.
     pub fn is_robbed(&self) {
         let fd = successor(self);

@@ -98,8 +98,8 @@ impl Daemon {
         Daemon(netvale_harness::TestDaemon::start_in(dir, launch, manager).unwrap())
     }
 
-    /// Ends the process with that signal once the service manager keeps its state, and starts another one. `meanwhile`
-    /// runs in between.
+    /// Ends the process with that signal once the service manager has its state, runs `meanwhile`, and starts another
+    /// process.
     pub fn is_restarted(&self, signal: Signal, meanwhile: impl FnOnce()) {
         self.0.restart(signal, meanwhile).unwrap();
     }
@@ -157,7 +157,7 @@ impl Drop for Daemon {
         if self.0.id() == 0 || std::thread::panicking() {
             return;
         }
-        // A daemon that ended earlier has not answered.
+        // If the daemon had ended earlier, it would not have answered.
         let ended = self.0.wait().unwrap();
         assert!(ended.success(), "the daemon failed: {ended}, {asked:?}");
     }

@@ -1,4 +1,5 @@
-//! A guest with netmap's published devices, on a vfio-user client from another implementation, and a driver for them.
+//! A guest with the ptnet and memory devices that netmap published, on the vfio-user client of another implementation,
+//! and a driver for these devices.
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
@@ -14,10 +15,11 @@ use netvale_mem::words::Words;
 
 use crate::common::until;
 
-/// Position of the status blocks in the guest's memory, size of that memory, and its position in the guest's address
-/// space.
+/// Position in bytes of the communication status blocks (CSB) in the guest's memory.
 pub const CSB_AT: u64 = 0x3000;
+/// Size of the guest's memory in bytes.
 pub const GUEST_BYTES: u64 = 1 << 16;
+/// Position of the guest's memory in its address space.
 pub const GUEST_AT: u64 = 0x10_0000;
 
 /// Registers of the ptnet device.
@@ -39,16 +41,20 @@ mod reg {
 
 /// Slot flag: the frame continues in the next slot.
 const MORE: u32 = 0x20;
-/// Bytes before the slots of a `netmap_ring`, and before the offsets of a `netmap_if`, in words.
+/// Length of a `netmap_ring` before its slots, in words.
 const SLOTS: usize = 64;
+/// Length of a `netmap_if` before its offsets, in words.
 const OFFSETS: usize = 14;
 /// Number of used words of a `netmap_if` before the offsets.
 const SPARE: usize = 11;
 
-/// Words of a status block: the application's head, cur and need of interrupts; the host's cur, tail and need of kicks.
+/// Index of the word with the application's head, or the host's cur, in its half of a status block.
 const HEAD: usize = 0;
+/// Index of the word with the application's cur.
 const CUR: usize = 1;
+/// Index of the word with the host's tail.
 const TAIL: usize = 1;
+/// Index of the word with the application's need of interrupts, or the host's need of kicks.
 const NEED_KICK: usize = 2;
 
 /// Returns the index of a word in the application's half of a ring's status block.
@@ -272,7 +278,7 @@ impl<'a> Driver<'a> {
         self.update_header_len();
         self.plugged.set(reg::CONTROL, 1);
         assert_eq!(self.plugged.register(reg::CONTROL), 0, "the rings do not start");
-        // Both sides begin at the positions of the status blocks.
+        // Both sides start at the ring positions in the status blocks.
         for (k, kring) in self.krings.iter_mut().enumerate() {
             let ram = &self.plugged.ram;
             kring.head = ram.load(atok(k, HEAD));
