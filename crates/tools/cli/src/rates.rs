@@ -1,4 +1,4 @@
-//! Computes rates from two readings of the counters. Time is that of the daemon's clock when it read them.
+//! Computes rates from two readings of the counters. The interval is measured by the daemon's clock.
 //!
 //! "In" counts frames from a port into the switch; "out" counts frames from the switch to the port.
 

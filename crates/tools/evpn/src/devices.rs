@@ -29,7 +29,8 @@ pub use seen::KernelDevice;
 
 /// The alias by which the agent marks its devices.
 pub const MARK: &str = "netvale evpn";
-/// Ageing time of local addresses in 1/100 s: the kernel's maximum, because the daemon decides when they end.
+/// Ageing time of local addresses in 1/100 s: the kernel's maximum, because the agent removes them when the daemon no
+/// longer lists them.
 const NEVER: u32 = u32::MAX;
 /// `IFLA_BRPORT_STATE` of linux/if_link.h.
 const BRPORT_STATE: u16 = 1;
@@ -57,7 +58,7 @@ pub enum DeviceError {
 
 fn hint(source: Errno) -> &'static str {
     match source {
-        Errno::PERM => "; run it with the right to configure networks (CAP_NET_ADMIN)",
+        Errno::PERM => "; run it with the privilege to configure networks (CAP_NET_ADMIN)",
         Errno::OPNOTSUPP => "; this kernel lacks that kind of device",
         Errno::ADDRINUSE => "; another program has that UDP port: choose one with --udp-port",
         _ => "",
@@ -300,7 +301,7 @@ fn disable(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), De
 }
 
 impl MirrorDevices {
-    /// Returns what an entry states about this VNI; `None` if it belongs to other devices.
+    /// Returns an entry in the form of the VNI's tables; `None` if it belongs to devices of no or another VNI.
     #[must_use]
     pub fn fact(&self, entry: KernelEntry) -> Option<Fact> {
         match entry {

@@ -6,8 +6,9 @@
 //!   judged only after a pause.
 //! - An address whose VTEP is still on the flood list was withdrawn alone: it is removed.
 //! - A VTEP that left the flood list is *held*, with its addresses: FRR may be restarting, and the tunnel still works.
-//!   If an entry returns during the hold time, it was never withdrawn for the daemon. At the end of the hold time, all
-//!   others are removed. An address that meanwhile appears behind another VTEP is a change, and does not wait.
+//!   An entry that returns during the hold time stays, and the daemon does not notice its withdrawal. At the end of the
+//!   hold time, all other held entries are removed. An address that meanwhile appears behind another VTEP is a change,
+//!   and does not wait.
 //! - An address that has become local is no longer remote: it is removed immediately.
 
 use std::collections::hash_map::Entry;
@@ -117,7 +118,7 @@ impl Feed {
         changes
     }
 
-    /// Returns all entries that count as sent, for another daemon.
+    /// Returns all entries that count as sent, to send them to another daemon.
     #[must_use]
     pub fn everything(&self) -> Vec<FeedChange> {
         let flood = self.flood.iter().map(|vtep| FeedChange::Flood(*vtep));

@@ -7,7 +7,7 @@ use netvale_control::types::Mac;
 
 use crate::{MAX_ADDRESSES, MAX_NEIGHBORS, MAX_VTEPS};
 
-/// The port of the mirror's bridge on which an address is.
+/// The port of the mirror's bridge behind which an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressPlace {
     /// The VXLAN device: the address is remote according to zebra.

@@ -73,7 +73,7 @@ pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     let (name, text) = read(file(args, ctx)?)?;
-    // The daemon checks it too; this check needs no daemon.
+    // The daemon checks the file as well; this check finds mistakes even if no daemon runs.
     let config = config::parse(&text, &name, &Overrides::default()).map_err(|mistake| {
         CliError::failed(mistake.to_string(), "nothing has changed; `netvale apply --schema` prints the file's schema")
     })?;

@@ -131,7 +131,7 @@ fn params(args: &AttachArgs) -> Result<AttachParams, CliError> {
         None => (String::new(), &args.first),
     };
     let mut params = AttachParams { switch, port: port.clone(), options };
-    // The daemon checks it too; this check needs no daemon.
+    // The daemon checks the options as well; this check finds mistakes even if no daemon runs.
     let spec = params.check().map_err(|misfit| {
         let (what, next) = misfit.of_flags();
         CliError::usage(what, next)

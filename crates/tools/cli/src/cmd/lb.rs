@@ -46,7 +46,7 @@ pub struct LbArgs {
     #[arg(short = 'w', value_name = "S", default_value_t = 0)]
     pub wait_link: u32,
 
-    /// The options of all programs that forward.
+    /// The options common to all commands that forward frames.
     #[command(flatten)]
     pub usual: run::ForwardOptions,
 }

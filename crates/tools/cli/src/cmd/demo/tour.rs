@@ -44,7 +44,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
 
 /// Shows two hosts' TCP/IP stacks on one switch.
 fn tcp(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Vec<Figure>, CliError> {
-    guide.station("Two network namespaces on it by TAP: ping and TCP")?;
+    guide.station("Two network namespaces, attached to the switch by TAPs: ping and TCP")?;
     let hosts = [NamespaceHost::new().map_err(harness)?, NamespaceHost::new().map_err(harness)?];
     for (host, (name, address)) in hosts.iter().zip([("nv0", "10.99.0.1/24"), ("nv1", "10.99.0.2/24")]) {
         let port = format!("tap:{name}");

@@ -51,7 +51,8 @@ impl Neighbours<'_> {
         (self.workers.max(1) + programs.max(1)).min(self.cpus.allowed.len()) as f64
     }
 
-    /// Returns the number of netvale's CPUs that others leave idle; `used` is their use of all CPUs.
+    /// Returns how much CPU time other programs leave to netvale, as a number of CPUs. `used` is the number of CPUs
+    /// that they use, on any CPU of the machine.
     fn left(&self, used: f64) -> f64 {
         let allowed = self.cpus.allowed.len();
         let online = self.cpus.online;

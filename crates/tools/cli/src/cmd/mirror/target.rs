@@ -46,7 +46,8 @@ fn udp(text: &str) -> Result<MirrorTarget, String> {
     found.find(|to| to.port() > 0).map(MirrorTarget::Udp).ok_or_else(|| format!("{text}: expected a port above 0"))
 }
 
-/// Parses the words after a number: `remote=IP` and `port=N`, each at most once.
+/// Parses a number of at most `most`, followed by `remote=IP` and `port=N`, each at most once. `what` names the number
+/// in error messages. Returns the number, the address, and the unparsed port.
 fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Option<&'a str>), String> {
     let mut words = text.split(',');
     let number = words.next().and_then(|word| word.parse().ok()).filter(|number| *number <= most);

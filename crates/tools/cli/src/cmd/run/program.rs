@@ -40,7 +40,7 @@ enum ProgramKind {
     Static,
     /// A script, with the path of its interpreter.
     Script(PathBuf),
-    /// Another kind of file, which the kernel judges.
+    /// Another kind of file: the kernel decides whether it can run.
     Unknown,
 }
 

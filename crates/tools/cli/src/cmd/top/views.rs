@@ -1,4 +1,5 @@
-//! The views other than ports: drops by reason, workers, latency, and a port's unrolled rings.
+//! The views other than ports: drops by reason, workers, latency, and a port's rings, drawn from their first slot to
+//! their last.
 
 use netvale_control::types::{PortInfo, RingInfo};
 use ratatui::layout::{Alignment, Constraint};
