@@ -43,7 +43,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Returns whether the newer build is at most that many per cent worse.
+    /// Returns whether the newer build is at most `percent` per cent worse.
     pub fn is_within(&self, percent: f64) -> bool {
         self.ratio.median >= 1.0 - percent / 100.0
     }
@@ -95,7 +95,7 @@ impl Build {
     }
 }
 
-/// The results of each case in all rounds, by build.
+/// The results of each case in all rounds: those of the older build, then those of the newer one.
 type Rounds = BTreeMap<String, (Case, [Vec<f64>; 2])>;
 
 /// Runs `options.runs` rounds with each of the builds, scenario by scenario, and writes the comparison to `out`.

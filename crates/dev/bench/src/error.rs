@@ -19,7 +19,7 @@ pub enum BenchError {
     #[error("{0}")]
     Program(String),
     /// A program did not print the expected text in time.
-    #[error("{program} did not print {wanted:?} within {limit:?}; its last words: {output}")]
+    #[error("{program} did not print {wanted:?} within {limit:?}; its last output: {output}")]
     Silent {
         /// The program.
         program: String,
@@ -128,7 +128,7 @@ pub enum Skip {
         /// Pages obtained.
         given: u64,
     },
-    /// This side of the scenario is missing on this machine.
+    /// Another requirement is not met; the text states which, and the remedy.
     #[error("{0}")]
     NotBuilt(&'static str),
 }

@@ -143,7 +143,7 @@ impl HeldSessions {
     }
 }
 
-/// What stays the same during a case.
+/// The case, the CPUs and the settings, which all contenders share.
 struct Round<'a> {
     case: &'a Case,
     cpus: &'a [usize],

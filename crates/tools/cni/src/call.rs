@@ -95,7 +95,7 @@ impl CniCommand {
             "GC" => CniCommand::Gc,
             "STATUS" => CniCommand::Status,
             "VERSION" => CniCommand::Version,
-            other => return Err(bad(format!("CNI_COMMAND={other}: expected ADD, DEL, CHECK, GC, STATUS or VERSION"))),
+            other => return Err(bad(format!("CNI_COMMAND={other:?}: expected ADD, DEL, CHECK, GC, STATUS, VERSION"))),
         })
     }
 

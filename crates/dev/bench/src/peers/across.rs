@@ -14,7 +14,7 @@ pub fn stream(hosts: Parts, stations: [Netns; 2], cores: Cores) -> Result<Sessio
 
 /// Frames in one direction, from a program at one host to a program at the other.
 pub struct OneWay<S, R> {
-    /// What is between the programs.
+    /// The name of the switch or tunnel between the programs, for errors.
     pub who: &'static str,
     /// The processes of both hosts.
     pub hosts: Parts,

@@ -11,9 +11,9 @@ use crate::record::{Record, Side};
 
 /// Width and height of a plot in pixels.
 const SIZE: (u32, u32) = (980, 520);
-/// Minimum and maximum width of the legend's column in pixels: room for its longest line, estimated from the number of
-/// letters.
+/// Minimum and maximum width of the legend's column in pixels.
 const LEGEND_WIDTHS: (u32, u32) = (230, 400);
+/// Estimated width of a letter in pixels, which determines the width of the longest line of the legend.
 const LETTER_WIDTH: u32 = 8;
 /// Left edge of the legend's text, in pixels.
 const TEXT_LEFT: i32 = 36;

@@ -22,8 +22,9 @@ use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 pub const FLOWS: &str = "flows-tx";
 /// The UDP ports to which the flows go.
 const PORTS: [u16; 2] = [7000, 7001];
-/// The stack's address, and the sender's.
+/// The IP address of the host's stack.
 const STACK: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+/// The IP address of the sender.
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 /// Time limit for the firewall to open its rings.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -38,7 +39,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start("netvale", case, cores, true),
 };
 
-/// Returns the stack without a program before it.
+/// Returns the peer: the stack without a filter program.
 pub fn peers() -> Vec<Contender> {
     let fits = |case: &Case| SCENARIO.has(case) && ["all-pass", "from-stack"].contains(&case.variant.as_str());
     contenders! {
@@ -56,7 +57,7 @@ fn example() -> std::result::Result<PathBuf, Skip> {
     beside.filter(|file| file.is_file()).ok_or(Skip::NotBuilt(MISSING))
 }
 
-/// Returns the rule of what the firewall drops.
+/// Returns the firewall's rule, which states what it drops.
 fn rule(case: &Case) -> &'static str {
     match case.variant.as_str() {
         "half-dropped" => "udp,-,-,-,7001",

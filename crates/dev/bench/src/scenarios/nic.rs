@@ -67,7 +67,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Chooses by the variant: for sending, receiving, or both.
+    /// Returns the value for the case's variant: sending, receiving, or forwarding.
     fn choose<T>(&self, tx: T, rx: T, bridge: T) -> T {
         match self.case.variant.as_str() {
             "tx" => tx,

@@ -20,8 +20,9 @@ use crate::sys::trees;
 /// Time limit for each step of a machine.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
-/// The guest kernel's packet generator: its path in the image, and in guests.
+/// The guest kernel's packet generator: path of the module in the image.
 const PKTGEN: &str = "pktgen/10-pktgen.ko";
+/// The guest kernel's packet generator: path of the module in a guest.
 const PKTGEN_INSIDE: &str = "lib/pktgen.ko";
 
 const MISSING: &str = "needs the guests' image: run scripts/test-system.sh guests";

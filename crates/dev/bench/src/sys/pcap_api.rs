@@ -1,4 +1,4 @@
-//! A program that receives or forwards through whichever libpcap the loader finds.
+//! A program that receives or forwards through the libpcap that the loader finds: the system's or netvale's.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -72,7 +72,7 @@ impl Capture {
     pub fn take(&mut self, most: u32, tally: &mut Tally) -> Result<()> {
         // SAFETY: the handle is open, and the tally exists for the duration of the call.
         let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), count, std::ptr::from_mut(tally).cast()) };
-        if done < 0 { Err(BenchError::Usage(format!("pcap_dispatch fails with {done}"))) } else { Ok(()) }
+        if done < 0 { Err(BenchError::Usage(format!("pcap_dispatch failed with {done}"))) } else { Ok(()) }
     }
 
     /// Sends the available frames, at most `most`, through another handle. Returns how many there were.
@@ -80,7 +80,7 @@ impl Capture {
         let mut way = Way { handle: to.handle, inject: to.inject };
         // SAFETY: the handle is open, and the way exists for the duration of the call.
         let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), pass_on, (&raw mut way).cast()) };
-        u64::try_from(done).map_err(|_| BenchError::Usage(format!("pcap_dispatch fails with {done}")))
+        u64::try_from(done).map_err(|_| BenchError::Usage(format!("pcap_dispatch failed with {done}")))
     }
 }
 

@@ -111,7 +111,7 @@ fn list(args: &VtepListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 fn tunnel(port: PortInfo, name: &str) -> Result<VxlanInfo, CliError> {
     port.detail::<VxlanInfo>()
         .cloned()
-        .ok_or_else(|| CliError::usage(format!("{name} is not a VXLAN port"), "'netvale list' shows the kinds of ports"))
+        .ok_or_else(|| CliError::usage(format!("{name} is not a VXLAN tunnel"), "'netvale list' shows the port kinds"))
 }
 
 #[cfg(test)]

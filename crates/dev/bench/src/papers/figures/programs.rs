@@ -1,4 +1,4 @@
-//! What single programs send, where its time goes, and what a filter lets pass.
+//! The first document's experiments: programs that send, the parts of a packet's time, a packet filter, and forwarding.
 
 use super::{Column, PaperFigure, Reading, Run, Table, TableRow, mpps};
 use crate::papers::published::{FORWARDING, GENERATORS};
@@ -64,7 +64,7 @@ pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
     missing: &["pktgen with a share of a CPU: no control group limits a kernel thread."],
 };
 
-/// Where the time goes.
+/// The parts of a packet's time.
 pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
     number: "1.3",
     title: "Where a packet's time goes",

@@ -27,7 +27,7 @@ const UDP_MESSAGES: &[Column] = &[
     by("65,000 B", "udp-messages-between", 65_000, Reading::Mbits),
 ];
 
-/// Two guests by each interface.
+/// Rows for two guests, one for each kind of network interface.
 const PAIRS: &[TableRow] = &[
     TableRow::ours("ptnet ports of a VALE switch", "netvale"),
     TableRow::ours("virtio-net on vhost ports of the switch", "netvale-vhost"),
@@ -100,7 +100,7 @@ pub const DATAGRAMS: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// A column for a burst.
+/// Creates a column for one burst size of pktgen.
 const fn burst(head: &'static str, batch: u32) -> Column {
     Column { batch, ..Column::of(head, "pktgen", Reading::Kpps) }
 }
@@ -176,7 +176,7 @@ pub const PROGRAMS: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// What passthrough costs beside the same thing on the host.
+/// Passthrough to a guest, compared with the same resources on the host.
 pub const PASSED: PaperFigure = PaperFigure {
     number: "3.6",
     title: "Ring sizes, a pipe and an interface, in a guest and on the host",

@@ -1,4 +1,4 @@
-//! The program that runs beside a bystander.
+//! The program that runs beside the bystander, the measured pair of ports.
 
 use netvale_harness::attacks::as_user;
 
@@ -16,5 +16,5 @@ pub fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     as_user(STRANGER, act)
 }
 
-/// A program beside the bystander. It has a turn in each of the bystander's rounds, and must not wait in it.
+/// A program beside the bystander. It gets a turn in each of the bystander's rounds, in which it must not block.
 pub type Company = Box<dyn FnMut() -> Result<()> + Send>;

@@ -1,4 +1,5 @@
-//! What a bystander loses beside an attacker, compared with the same bystander beside a well-behaved program.
+//! What a bystander, a measured pair of ports, loses beside an attacker, compared with the same bystander beside a
+//! well-behaved program.
 //!
 //! Sender, receiver and the program beside them take turns on one core; the worker has the other. The turns of the
 //! program beside them do not count, so that only the worker's time is compared. The median of netvale's ratio to
@@ -21,14 +22,13 @@ use self::table::{TABLE, VARIANTS};
 use super::*;
 use crate::peers::pingpong::empty_histogram;
 
-/// Station numbers: the bystander's receiver, the program beside it, the bystander's sender, and a number that no
-/// station has.
+/// Station number of the bystander's receiver.
 pub const RECEIVER: u16 = 0;
-/// See [`RECEIVER`].
+/// Station number of the program beside the bystander.
 pub const BESIDE: u16 = 1;
-/// See [`RECEIVER`].
+/// Station number of the bystander's sender.
 pub const SENDER: u16 = 40_000;
-/// See [`RECEIVER`].
+/// A number that no station has.
 pub const NOBODY: u16 = 60_000;
 /// Time after which a frame is lost. It then counts with this latency.
 const LOST: Duration = Duration::from_millis(20);
@@ -47,10 +47,10 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, true),
 };
 
-/// Returns the peers: the same beside the well-behaved program.
+/// Returns the peer: the same bystander beside the well-behaved program.
 pub fn peers() -> Vec<Contender> {
     contenders! {
-        "well-behaved", "two local ports beside somebody of the same kind who behaves well";
+        "well-behaved", "two local ports beside a well-behaved program of the same kind";
         SCENARIO.needs, |case| SCENARIO.has(case), |case, cores| start(case, cores, false);
     }
 }

@@ -30,7 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 struct ReopenedPort {
     dir: PathBuf,
     asked: Option<Instant>,
-    /// A port of root's while the user has none: frames for an unknown station are sent to all ports.
+    /// A port that root opens at the same address while the user has none: otherwise frames to the address would be
+    /// flooded.
     stand_in: Option<Port>,
 }
 
@@ -121,7 +122,7 @@ pub fn has_rules(daemon: &Daemon) -> Result<Company> {
     Ok(flood)
 }
 
-/// Sends to a TAP of its own, on which that many sockets listen.
+/// Sends to its own TAP, on which `sockets` sockets listen.
 pub fn is_heard(daemon: &Daemon, sockets: usize) -> Result<Company> {
     let network = Netns::new()?;
     let dir = daemon.dir();

@@ -1,12 +1,13 @@
-//! A front end that sends with descriptors that it wrote only once: it repeatedly makes them available.
+//! A vhost-user front end that writes its descriptors only once, and then makes them available again and again.
 
 use netvale_harness::attacks::front_end::{COUNT, HostileFrontEnd, QUEUES};
 
 use super::company::Company;
 use super::*;
 
-/// The frame, and a table of indirect descriptors.
+/// Guest address of the frame.
 const FRAME: u64 = 0x4_0000;
+/// Guest address of the table of indirect descriptors.
 const TABLE: u64 = 0x5_0000;
 /// Entries of that table: as many as the queue has, because more would break the rules (virtio 1.2, 2.7.5.3.1).
 const INDIRECT: u64 = COUNT as u64;

@@ -89,7 +89,7 @@ impl TestBench<'_> {
         self.cpus[index]
     }
 
-    /// Returns the CPU of its receiver: another one if there are enough.
+    /// Returns the CPU of the receiver for a sender: a different one if there are enough CPUs.
     fn other(&self, index: usize) -> usize {
         self.cpus[(index + self.senders()) % self.cpus.len()]
     }

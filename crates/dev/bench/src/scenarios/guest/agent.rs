@@ -1,5 +1,5 @@
-//! The program that runs inside the machine. It sends, or makes requests and waits for the answers, as lines on the
-//! console tell it.
+//! The program that runs inside the machine. It reads tasks from the console, one per line: to send, to receive, or to
+//! make requests and wait for the answers.
 
 mod generator;
 mod rings;
@@ -23,7 +23,7 @@ struct Done {
 }
 
 /// Executes lines until there are no more: a task, bytes, milliseconds, and further parameters of the task. The answer
-/// to each is `done COUNT NANOSECONDS INTERRUPTS`. Meanwhile, other stations can use the usual services.
+/// to each is `done COUNT NANOSECONDS INTERRUPTS`. Meanwhile, echo and discard serve other stations.
 pub fn agent_role(context: &Context) -> Result<()> {
     services::in_threads("0.0.0.0")?;
     context.ready()?;
@@ -83,8 +83,9 @@ fn payload(frame_bytes: usize) -> usize {
     frame_bytes.saturating_sub(HEADERS)
 }
 
-/// A sender's TCP window.
+/// TCP window of the tasks `tcp` and `taketcp`, in bytes.
 const NARROW: usize = 64 << 10;
+/// TCP window of the tasks `tcpw` and `taketcpw`, in bytes.
 const WIDE: usize = 1 << 20;
 /// Default length of a write.
 const CHUNK: usize = 16 << 10;

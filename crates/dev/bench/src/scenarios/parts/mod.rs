@@ -43,7 +43,7 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// Adds to the session's samples where the process spends its time.
+/// Adds to the session's samples the share of the process's time that each part of the path takes.
 pub fn by_parts(session: Session, who: &'static str, pid: u32) -> Result<Session> {
     need(&[profile::NEEDS], 0)?;
     let wrap = |mut inner: Measurement| {

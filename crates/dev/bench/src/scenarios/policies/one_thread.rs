@@ -8,8 +8,9 @@ use super::*;
 use crate::scenarios::embedded::Lane;
 use crate::stats::median;
 
-/// Rounds after a change that do not count, and those that do, which take about half a millisecond.
+/// Rounds after a change of policies that do not count.
 const SETTLE: u32 = 16;
+/// Rounds that count, which take about half a millisecond.
 const COUNTED: u32 = 128;
 /// Rounds of the delay line between two checks of the clock.
 const ROUNDS: u32 = 32;

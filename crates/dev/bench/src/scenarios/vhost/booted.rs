@@ -8,14 +8,15 @@ use super::*;
 use crate::peers::newer_dpdk;
 use crate::sys::machine::{GuestProgram, Image, LIMIT, Machine, MachineSpec};
 
-/// The guest's memory in MiB, and its 2 MiB pages for DPDK.
+/// The guest's memory in MiB.
 const MEMORY: u32 = 512;
+/// Number of the guest's 2 MiB pages for DPDK.
 const PAGES: u32 = 64;
 /// The image's folder of kernel modules that map devices into programs.
 const MODULES: &str = "uio";
 /// Drivers that testpmd loads as plugins: the device's driver, and that of its buffer pools.
 const PLUGINS: [&str; 2] = ["librte_net_virtio.so", "librte_mempool_ring.so"];
-/// Their paths in the guest, as used by [`script`].
+/// Paths of [`PLUGINS`] in the guest, as used by [`script`].
 const PLACES: [&str; 2] = ["/dpdk/librte_net_virtio.so", "/dpdk/librte_mempool_ring.so"];
 
 const MODULE: &[Need] = &[Need::Found(|| Image::find()?.modules(MODULES).map(drop))];

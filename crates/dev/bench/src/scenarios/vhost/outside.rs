@@ -11,8 +11,9 @@
 
 use super::*;
 
-/// Addresses of the guest, and of the interface from which the generator sends.
+/// The Ethernet address of the guest.
 const GUEST: &str = "02:00:00:00:0b:01";
+/// The Ethernet address of the interface from which the generator sends.
 const GENERATOR: &str = "02:00:00:00:0b:02";
 
 /// DPDK's device on the host's interface. The kernel's busy polling has only costs on a veth pair.
