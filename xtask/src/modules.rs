@@ -43,7 +43,7 @@ struct ParsedFile {
     path: ModulePath,
     /// All paths within the crate that its code names.
     named: Vec<ModulePath>,
-    /// The paths of names from its `use` lines, which may be re-exports.
+    /// The paths of the names that its `use` lines import; such a path may name a re-export.
     imports: BTreeMap<String, ModulePath>,
 }
 

@@ -70,7 +70,7 @@ fn summary(sites: &Sites) -> String {
     sites.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Findings for numbers higher than in a committed version of the file.
+/// Returns findings for numbers that are higher than in a committed version of the file.
 fn compare_history(root: &Path, numbers: &CounterNumbers) -> Findings {
     let Some(versions) = git::versions(root, FILE) else {
         println!("counters: not compared with earlier versions of {FILE}: there is no git repository, or no git");

@@ -34,7 +34,7 @@ pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool
     answered
 }
 
-/// A daemon, which is one process after another. Dropping it kills the running process.
+/// A daemon: successive processes in one run directory. Dropping it kills the running process.
 #[derive(Debug)]
 pub struct TestDaemon {
     launch: Launch,
@@ -54,8 +54,8 @@ impl TestDaemon {
         TestDaemon::start_in(scratch("run")?, launch, None)
     }
 
-    /// Starts a daemon in that folder. If a service manager is given, it starts the daemon, and stores its descriptors
-    /// and state between processes.
+    /// Starts a daemon in the folder `dir`. If `manager` is given, it starts the daemon's processes, and stores the
+    /// daemon's descriptors and state between them.
     ///
     /// # Errors
     /// Same as [`TestDaemon::start`].
@@ -76,7 +76,7 @@ impl TestDaemon {
         };
         let is_alive = || matches!(process.child().try_wait(), Ok(None));
         if !ready(self.dir(), LIMIT, is_alive) {
-            let why = std::io::Error::other(format!("it does not answer within {} s, or has ended", LIMIT.as_secs()));
+            let why = std::io::Error::other(format!("it did not answer within {} s, or has ended", LIMIT.as_secs()));
             return Err(FailedStep::to("reach the daemon")(why));
         }
         *self.process() = Some(process);
@@ -126,8 +126,8 @@ impl TestDaemon {
         self.manager.as_ref().map_or(Ok(()), Manager::sync)
     }
 
-    /// Starts a successor, whose command `as_successor` changes. Returns whether it takes over: on a busy machine, the
-    /// running process may continue instead, and the successor ends.
+    /// Starts a successor, after `as_successor` has changed its command. Returns whether the successor took over. On a
+    /// busy machine, the running process may continue instead; the successor then ends.
     ///
     /// # Errors
     /// The successor cannot be started, or neither of the two has ended within a minute.

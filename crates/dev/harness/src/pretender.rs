@@ -1,4 +1,4 @@
-//! A false successor: it takes over from the daemon's point of view, and then does nothing.
+//! A false successor: it receives a daemon's state like a successor, and then does nothing with it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -43,7 +43,7 @@ impl Pretender {
         if bytes.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
     }
 
-    /// Sends the first message of a successor that takes state of that version. Returns the daemon's reply.
+    /// Sends the first message of a successor that accepts state in the format `version`. Returns the daemon's reply.
     ///
     /// # Errors
     /// The daemon does not answer, or its answer is not a reply.

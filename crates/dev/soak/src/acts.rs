@@ -53,7 +53,7 @@ fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
         socket("e1000"),
         socket("virtio"),
         "vxlan:20,local=127.0.0.20".into(),
-        // The same endpoint, and therefore the same socket, as a bystander's.
+        // A tunnel at a bystander's endpoint, which therefore shares the bystander's UDP socket.
         format!("vxlan:20,local={}", VTEPS[0]),
     ];
     while start.elapsed() < life {
@@ -62,7 +62,7 @@ fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
         if rng.one_in(3) {
             let taken = first.attach("vale20", "null:", json!({"name": "storm"}));
             if taken.is_ok() {
-                return Err("a name was given twice".into());
+                return Err("a second port got the name of an existing one".into());
             }
         }
         first.control()?.detach("vale20", "storm").map_err(|e| format!("detach {port}: {e}"))?;

@@ -13,15 +13,16 @@ use crate::replayed;
 
 /// Maximum number of a flow's frames in flight: less than the capacity of any ring, socket or veth on the path.
 const WINDOW: u64 = 64;
-/// Frames sent in a turn. The pause after each turn leaves the machine time for other work.
+/// Frames sent in a turn.
 const TURN: u64 = 8;
+/// Pause after each turn, which leaves the machine time for other work.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Time after which frames in flight count as lost, and others are sent.
 const GIVEN_UP: Duration = Duration::from_millis(200);
 
 /// Maximum number of a pair's damaged frames that are described.
 const MOST_DAMAGES: usize = 12;
-/// Times without a frame that are longer than this are recorded.
+/// Minimum length of a wait for a frame to be recorded.
 const LONG: Duration = Duration::from_millis(100);
 
 /// A flow: frames in one direction between two ends of a pair.
@@ -109,7 +110,7 @@ impl PairCounts {
     }
 }
 
-/// A completed time without a frame that was long enough to be recorded.
+/// A wait for a frame that has ended, and was at least [`LONG`].
 #[derive(Clone, Copy, Debug)]
 pub struct LongWait {
     /// The flow's number in its pair.
@@ -118,7 +119,7 @@ pub struct LongWait {
     pub until: Instant,
     /// Its length.
     pub whole: Duration,
-    /// Its length without the machine's part.
+    /// Its length without the time that the machine took from the daemons.
     pub own: Duration,
 }
 
@@ -162,7 +163,7 @@ impl Drop for RunningPair {
     }
 }
 
-/// Measures the machine's part of a pair's time.
+/// Measures the time that the machine, rather than a daemon, takes from a pair.
 pub struct PairClock {
     /// Time taken from the daemons.
     pub gone: Arc<GoneTime>,

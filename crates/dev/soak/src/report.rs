@@ -34,17 +34,19 @@ pub struct FlowCounts {
     pub lost: u64,
     /// Frames that were out of order or duplicate.
     pub disordered: u64,
-    /// Whether attackers also receive these frames, and may have sent them again.
+    /// Whether attackers also receive these frames, and may have sent them again, altered.
     pub is_sent_again: bool,
     /// Frames from before a restart.
     pub stale: u64,
     /// The longest time without a frame, in milliseconds.
     pub longest_pause_ms: u64,
-    /// The longest wait above 100 ms without a drop, without the machine's part, in milliseconds.
+    /// The longest wait above 100 ms in which no frame was dropped, less the time that the machine took from the
+    /// daemons; in milliseconds.
     pub longest_wait_ms: u64,
 }
 
-/// A daemon's resources at the first and the last rest of one of its lives.
+/// A daemon's resources at the first and the last rest (a pause without attacks) of one of its lives (from a start to
+/// an end of its process).
 #[derive(Clone, Debug, Serialize)]
 pub struct LifeResources {
     /// Name of the daemon.

@@ -1,4 +1,5 @@
-//! A bystander's part of its fair share during an attack, without the machine's part.
+//! A bystander's part of its fair share of frames during an attack, after deduction of the time that the machine took
+//! from the daemons.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,7 +68,7 @@ impl FairShare {
     }
 }
 
-/// Maximum time from a loss until it is found, which is when frames are sent again.
+/// Maximum time from the loss of a frame until the bystander notices it and sends again.
 const FOUND: Duration = Duration::from_millis(400);
 
 /// Attacks that have ended. They are judged once it is known whether a bystander lost frames during them.
@@ -109,7 +110,8 @@ impl FairShares {
         self.ended.push(EndedAttack { attacks, from: begun.moments, to: now.to_vec(), time, at: Instant::now() });
     }
 
-    /// Judges attacks that ended at least `ago` before now, except for bystanders that have found a loss since.
+    /// Judges the attacks that ended at least `ago` before now. Bystanders that have noticed a lost frame since are
+    /// omitted.
     fn judge(&mut self, names: &[&'static str], now: &[PairMoment], ago: Duration) {
         let ripe = self.ended.extract_if(.., |ended| ended.at.elapsed() >= ago);
         for EndedAttack { attacks, from, to, time, .. } in ripe {

@@ -11,15 +11,17 @@ use crate::frames::FlowTally;
 use crate::machine::BothProcesses;
 use crate::pairs::PairCounts;
 
-/// Time without a frame of a flow after which the threads are sampled, and the sampling interval.
+/// Time without a frame of a flow after which the threads are sampled.
 const WAITS: Duration = Duration::from_millis(60);
+/// Sampling interval.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Maximum number of stored samples, which are needed if the wait turns out to be too long.
 const MOST_LOOKS: usize = 500;
 /// Maximum number of reported samples of one wait.
 const MOST_REPORTED: usize = 6;
-/// Time without a frame of a pair that is always reported, and the minimum interval of such reports.
+/// Time without a frame of a pair after which the wait is reported immediately, without a later judgement.
 const STALLED: Duration = Duration::from_millis(1500);
+/// Minimum interval of reports about stalled pairs.
 const AGAIN: Duration = Duration::from_secs(3);
 /// Maximum number of reports.
 const MOST: usize = 24;
@@ -33,7 +35,7 @@ pub struct StallWatch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Its findings.
+/// The findings of the sampling thread.
 #[derive(Default)]
 struct StallFindings {
     /// Samples of the threads while a flow waited.
