@@ -170,8 +170,8 @@ mod tests {
         PairMoment { wanted, sent, lost: 0, gone: Duration::from_millis(gone_ms) }
     }
 
-    /// Objective: late frames reduce a share, unless the machine took the time. A time with drops, a time on a busy
-    /// machine, or a short time is not judged.
+    /// Objective: late frames reduce a share, unless the machine took the time. An attack with drops, on a busy
+    /// machine, or of short duration is not judged.
     #[test]
     fn late_frames_reduce_a_share() {
         let of = |to: PairMoment, ms: u64| {
@@ -187,8 +187,8 @@ mod tests {
         assert_eq!(of(PairMoment { lost: 1, ..moment(1000, 500, 0) }, 2000), None);
     }
 
-    /// Objective: an attack after which frames turn out to be lost does not count for that bystander, but for the
-    /// others.
+    /// Objective: if a bystander notices lost frames after an attack, the attack does not count for that bystander, but
+    /// for the others.
     #[test]
     fn losses_are_found_later() {
         let names = ["one", "other"];

@@ -82,8 +82,8 @@ mod tests {
         KINDS.iter().find(|kind| kind.name == name).expect("a kind")
     }
 
-    /// Objective: a wait is reduced by the other pair's simultaneous wait, but not by an earlier one; sockets' waits
-    /// count only for pairs whose frames the stack moves.
+    /// Objective: a wait is reduced by the simultaneous wait of a compared pair, but not by an earlier one; the waits
+    /// of sockets reduce only those of pairs whose frames the stack moves.
     #[test]
     fn beside_the_other_pair() {
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! The *daemon*, as a client that asks repeatedly needs it: a control connection that is renewed after the daemon was
-//! replaced.
+//! The *daemon* as seen by a client that sends requests repeatedly: a control connection that is renewed after another
+//! process has replaced the daemon.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -150,7 +150,7 @@ mod tests {
     const PUBLISHED: PrintedRow = PrintedRow { name: "itr 0 BASE", values: &[Some(30.0), Some(30.0)] };
     const OTHER: PrintedRow = PrintedRow { name: "itr 100", values: &[Some(82.0), Some(82.0)] };
 
-    /// Objective: rows of a table can be told apart in its plot's legend.
+    /// Objective: the rows of a table have different names in its plot's legend.
     #[test]
     fn legends() {
         for (figure, table) in ALL.iter().flat_map(|figure| figure.tables.iter().map(move |table| (figure, table))) {
@@ -161,8 +161,8 @@ mod tests {
         }
     }
 
-    /// Objective: a table of ratios becomes bars with the published ratios as marks; a figure in a second unit is not
-    /// drawn twice, and nothing is drawn where nothing was measured.
+    /// Objective: a table of ratios becomes bars with the published ratios as marks; a figure that the table has in two
+    /// units is drawn once; without measured values there is no plot.
     #[test]
     fn bars_and_marks() {
         let column = |head| Column::of(head, "touched", Reading::Kpps);

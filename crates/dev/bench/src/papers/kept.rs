@@ -165,8 +165,8 @@ mod tests {
         vec![Line::Record(Box::new(sample(Some("dpdk-memif"))))]
     }
 
-    /// Objective: what was measured is there after the program has ended, whole lines of it, and both sides are found;
-    /// `--again` begins anew.
+    /// Objective: results survive the end of the program, except for an incomplete line; netvale's and a peer's figures
+    /// are found; `--again` discards them.
     #[test]
     fn results_are_kept() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -184,7 +184,8 @@ mod tests {
         assert!(!Kept::open(folder.path(), "9.1", true).expect("anew").has(&case));
     }
 
-    /// Objective: a case whose runs were disturbed is to be measured again, and its last result stands.
+    /// Objective: a case whose runs were disturbed must be measured again, and the later result replaces the earlier
+    /// one.
     #[test]
     fn disturbed_cases_are_measured_again() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -202,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Objective: files of another version, and damaged ones, are refused by name, with what to do.
+    /// Objective: files of another version, and damaged ones, are refused with their names and the remedy.
     #[test]
     fn other_files_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -107,7 +107,7 @@ pub fn chosen(numbers: &[String]) -> Result<Vec<&'static PaperFigure>> {
 mod tests {
     use super::*;
 
-    /// Objective: figures are chosen by number or document, and an unknown one is refused with those that there are.
+    /// Objective: figures are chosen by number or document, and an unknown number is refused with the known ones.
     #[test]
     fn choice() {
         let numbers = |words: &[&str]| -> Vec<&str> {
@@ -120,7 +120,7 @@ mod tests {
         assert!(chosen(&["9".into()]).expect_err("none").to_string().contains("2.1"));
     }
 
-    /// Objective: the page has each figure with its title, and says what is not there.
+    /// Objective: the page has each figure with its title, and lists what is missing.
     #[test]
     fn page() {
         let folder = tempfile::tempdir().expect("a folder");

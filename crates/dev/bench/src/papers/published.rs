@@ -105,7 +105,7 @@ pub const PTNET_PKT_GEN: PrintedRow = row("pkt-gen between two guests", &[is(19.
 mod tests {
     use super::*;
 
-    /// Objective: each row has a value, or says that there is none, in each of its table's columns.
+    /// Objective: each row has a value, or a mark that there is none, for each column of its table.
     #[test]
     fn rows_have_all_columns() {
         for table in [TAP_ONE_CPU, TAP_ONE_CPU_IN, TAP_TWO_CPUS, TAP_TWO_CPUS_IN, GUESTS_TAP, GUESTS_VALE] {

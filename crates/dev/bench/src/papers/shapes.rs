@@ -141,7 +141,8 @@ mod tests {
         }
     }
 
-    /// Objective: falling and rising values are distinguished from each other, and from values that were not measured.
+    /// Objective: a shape holds for values in the required order, does not hold in another order, and is not judged if
+    /// a value is missing.
     #[test]
     fn orders_are_judged() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -223,7 +223,7 @@ mod tests {
     use crate::record::Line;
     use crate::record::tests::sample;
 
-    /// Objective: figures come out in the document's units.
+    /// Objective: figures are converted to the document's units.
     #[test]
     fn readings() {
         assert_eq!(Reading::Kpps.of(30_000.0, Unit::PerSecond, 60), 30.0);
@@ -236,8 +236,8 @@ mod tests {
     const PRINTED: PrintedRow = PrintedRow { name: "itr 0", values: &[Some(30.0)] };
     const OTHER: PrintedRow = PrintedRow { name: "itr 100", values: &[Some(82.0)] };
 
-    /// Objective: each row of the document's has its values and ours, with their ratios to the same row; what was not
-    /// measured is a dash.
+    /// Objective: each row has the printed and the measured values, with their ratios to the base row; a missing value
+    /// is a dash.
     #[test]
     fn rows() {
         const COLUMNS: &[Column] = &[Column::of("kpps", "touched", Reading::Kpps)];
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(table.render(&kept), expected);
     }
 
-    /// Objective: a column takes the case of its length and batch, or any.
+    /// Objective: a column shows the case of its length and batch; without them, any case of its variant.
     #[test]
     fn cases() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -104,7 +104,7 @@ mod tests {
     use crate::record::Line;
     use crate::record::tests::sample;
 
-    /// Objective: what was measured becomes a row, which is read back and shown with its spread and its mark.
+    /// Objective: results become a row, which is read back and shown with its range and the mark of a disturbance.
     #[test]
     fn rows_are_appended() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -123,7 +123,7 @@ mod tests {
         assert!(table.render().ends_with("\\* | a machine |\n"));
     }
 
-    /// Objective: a table without rows says so, and one of other columns is refused with its place.
+    /// Objective: an empty table becomes a sentence, and a row with another number of columns is refused with its line.
     #[test]
     fn other_tables() {
         let path = Path::new("versions.tsv");

@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Objective: a sweep has all combinations, and does not change dimensions that a scenario lacks.
+    /// Objective: a sweep has a case for each combination of values, and does not add dimensions that a scenario lacks.
     #[test]
     fn a_sweep_multiplies_out() {
         let sweep = Measure { frame_bytes: vec![60, 1500], batch: vec![1, 32, 256], ..Measure::default() };

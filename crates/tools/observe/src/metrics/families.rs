@@ -7,7 +7,7 @@
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// Prefix of all names.
+/// Prefix of the names of all metrics.
 pub const PREFIX: &str = "netvale";
 
 /// The type of a family's values.

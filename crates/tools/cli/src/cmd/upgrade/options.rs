@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Objective: options that extend privileges are refused in each form; all others are accepted.
+    /// Objective: options that extend privileges are refused in every form; all others are accepted.
     #[test]
     fn what_gives_more_is_refused() {
         assert_eq!(narrow(all("up --workers 2 --spin-us=7")).unwrap(), all("up --workers 2 --spin-us=7"));
