@@ -31,7 +31,7 @@ pub enum BenchError {
         output: String,
     },
     /// No frame moved during a measurement.
-    #[error("{0} moved no frame: its set-up does not forward")]
+    #[error("no frame passed {0}: check that its set-up forwards frames")]
     NoTraffic(String),
     /// Frames were lost or duplicated: the figure would be wrong.
     #[error("{0}")]
@@ -48,7 +48,7 @@ pub enum BenchError {
     #[error("skipped: {0}")]
     Skipped(#[from] Skip),
     /// The process got SIGINT or SIGTERM.
-    #[error("interrupted; everything that was started has been ended")]
+    #[error("interrupted; all started processes have ended")]
     Interrupted,
     /// A name is unknown: its kind, the name, and the known names.
     #[error("unknown {0} {1:?}; known: {2}")]
@@ -113,7 +113,7 @@ pub enum Skip {
     #[error("needs root for {0} (run it with sudo)")]
     NeedsRoot(&'static str),
     /// There are too few CPUs.
-    #[error("needs {needed} CPUs to pin threads to, {given} given")]
+    #[error("needs {needed} CPUs for pinned threads, found {given}")]
     TooFewCpus {
         /// CPUs needed.
         needed: usize,
@@ -121,7 +121,7 @@ pub enum Skip {
         given: usize,
     },
     /// There is not enough memory for hugepages.
-    #[error("needs {needed} free 2 MiB hugepages, the kernel could provide {given}")]
+    #[error("needs {needed} free hugepages of 2 MiB, the kernel provided {given}")]
     NoHugepages {
         /// Pages needed.
         needed: u64,

@@ -224,7 +224,7 @@ fn capture(w: &World, rng: &mut Rng, _life: Duration) -> Result<(), String> {
     for sequence in first..first + FRAMES {
         FrameNumber { flow: 0, epoch: 0, sequence }.payload(&mut payload);
         if !port.tx()[0].send_now(&[&header[..], &payload].concat(), LIMIT) {
-            return Err("no room to send".into());
+            return Err("the sending port has no room".into());
         }
     }
     let mut seen = 0;
@@ -242,7 +242,7 @@ fn capture(w: &World, rng: &mut Rng, _life: Duration) -> Result<(), String> {
     let in_order = numbers.windows(2).all(|two| two[0] < two[1]);
     if !all || !in_order || numbers.len() as u64 + drops != FRAMES {
         return Err(format!(
-            "a capture of {FRAMES} frames has {}, in order: {in_order}, dropped: {drops}",
+            "captured {FRAMES} frames, found {} (in order: {in_order}), dropped: {drops}",
             numbers.len()
         ));
     }

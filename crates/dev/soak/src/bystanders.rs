@@ -169,8 +169,7 @@ impl Bystanders {
                 let [whole, own] = [wait.whole, wait.own].map(|time| time.as_millis());
                 let flow = &one.flows[wait.flow].name;
                 let name = one.kind.name;
-                let wait_of =
-                    format!("{name}, {flow}: no frame for {whole} ms, of which the machine took all but {own} ms");
+                let wait_of = format!("{name}, {flow}: no frame for {whole} ms, of which the daemon caused {own} ms");
                 wrong.push([vec![wait_of], watch.during(wait.since(), wait.until)].concat().join("\n  "));
             }
         }

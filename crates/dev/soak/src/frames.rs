@@ -79,7 +79,7 @@ pub fn damage(bytes: &[u8]) -> String {
     let last = (0..sent.len()).rfind(differs);
     let there = first.and_then(|first| bytes.get(first..)).unwrap_or_default();
     let there: String = there.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("{number:?}: {} bytes of {}, others from {first:?} to {last:?}: {there}", bytes.len(), sent.len())
+    format!("{number:?}: {} of {} bytes, different from {first:?} to {last:?}: {there}", bytes.len(), sent.len())
 }
 
 fn sum(bytes: &[u8]) -> u64 {

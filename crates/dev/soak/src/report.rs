@@ -162,7 +162,7 @@ impl SoakReport {
         ));
         self.damages.iter().for_each(|damage| line(format_args!("Damaged: {damage}.")));
         self.stalls.iter().for_each(|stall| line(format_args!("Stalled {stall}.")));
-        self.left_out.iter().for_each(|(what, why)| line(format_args!("Left out: {what}: {why}.")));
+        self.left_out.iter().for_each(|(what, why)| line(format_args!("Not tested: {what}: {why}.")));
         self.failures.iter().for_each(|failure| line(format_args!("FAILED: {failure}")));
         text
     }

@@ -336,7 +336,7 @@ impl Soak {
                 // With this as the new base, the same leak is not reported again.
                 observed.first = Some(observed.last.clone());
             }
-            self.fail(leaks.into_iter().map(|leak| format!("the {} has more than before: {leak}", NAMES[number])));
+            self.fail(leaks.into_iter().map(|leak| format!("the {} leaks: {leak}", NAMES[number])));
         }
         self.look();
     }

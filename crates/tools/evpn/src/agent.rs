@@ -239,7 +239,7 @@ impl EvpnAgent {
             None => {}
         })?;
         if read == ReadResult::Lost {
-            warn!("kernel notifications were lost; reading its tables again");
+            warn!("kernel notifications were lost; reading the tables again");
             self.read_tables()?;
         }
         Ok(())
@@ -368,7 +368,7 @@ impl EvpnAgent {
             return false;
         }
         if port.udp_port == self.options.udp_port {
-            self.fail(vni, format!("{} has UDP port {}; choose another with --udp-port", port.name, port.udp_port));
+            self.fail(vni, format!("{} uses UDP port {}; choose another with --udp-port", port.name, port.udp_port));
             return false;
         }
         let plan = MirrorPlan { vni, local: port.local, udp_port: self.options.udp_port };

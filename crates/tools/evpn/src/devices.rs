@@ -255,7 +255,7 @@ fn mark(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), Devic
     match netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change) {
         // In a kernel without IPv6, the device sends nothing anyway.
         Ok(()) | Err(Errno::AFNOSUPPORT | Errno::OPNOTSUPP) => Ok(()),
-        Err(error) => Err(kernel("quieten", name)(error)),
+        Err(error) => Err(kernel("turn off address generation of", name)(error)),
     }
 }
 
@@ -277,7 +277,7 @@ fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed
     message.header.index = index;
     message.attributes.push(LinkAttribute::Controller(bridge));
     let done = netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change);
-    done.map_err(kernel("put on its bridge the device", name))?;
+    done.map_err(kernel("add to the bridge the port", name))?;
     let settings = vec![InfoBridgePort::Learning(false), InfoBridgePort::Locked(closed)];
     let mut message = LinkMessage::default();
     message.header.index = index;
@@ -286,7 +286,7 @@ fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed
         LinkInfo::PortData(InfoPortData::BridgePort(settings)),
     ]));
     let done = netlink.request(RouteNetlinkMessage::NewLink(message), RequestMode::Change);
-    done.map_err(kernel("set as a port the device", name))?;
+    done.map_err(kernel("configure the bridge port", name))?;
     if closed { disable(netlink, name, index) } else { Ok(()) }
 }
 

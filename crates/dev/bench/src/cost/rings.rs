@@ -156,7 +156,7 @@ fn guest() -> Result<Guest> {
     seats
         .fill(&GuestRings { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of })
         .map_err(|e| failed(&e))?;
-    let mut ingress = ingress.pop().ok_or_else(|| BenchError::Usage("a port without queues".into()))?;
+    let mut ingress = ingress.pop().ok_or_else(|| BenchError::Usage("the port has no queues".into()))?;
     ingress.disarm();
     let app = |side: &[RingSide], dir| Ok::<_, BenchError>(AppRing::new(embedded::only(side)?, dir, bell()?));
     Ok(Guest { tx: app(&mem.tx, Dir::Tx)?, rx: app(&mem.rx, Dir::Rx)?, egress, ingress })

@@ -223,7 +223,7 @@ impl PapersPlan {
                 continue;
             }
             let time: Duration = todo.iter().map(|(_, step)| step.time(&self.peers, self.plan)).sum();
-            say(out, format_args!("{} cases {about}, about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
+            say(out, format_args!("{} cases {about}, in about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
             let contenders = todo.iter().map(|(_, step)| 1 + step.peers(&self.peers).count());
             let progress = Progress::new((contenders.sum::<usize>() * self.plan.runs) as u64);
             // Contenders that can also measure the next case are set up only once.

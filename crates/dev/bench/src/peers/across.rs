@@ -8,7 +8,7 @@ use crate::prelude::*;
 pub fn stream(hosts: Parts, stations: [Netns; 2], cores: Cores) -> Result<Session> {
     let pids = hosts.iter().flat_map(|host| host.pids()).collect();
     let iperf = Iperf::start(stations, &underlay::station(1), cores, pids)?;
-    let words = format!("the client's host on {}, the server's on {}", cores.0, cores.1);
+    let words = format!("the client's host on CPU {}, the server's on CPU {}", cores.0, cores.1);
     iperf.session(words).with_all(hosts).idle()
 }
 
@@ -44,7 +44,7 @@ where
             let sample = Sample::new(own.rate(received), beside);
             Ok(if tells { sample.fact("lost_percent", format!("{lost:.2}")) } else { sample })
         };
-        let words = format!("the sender's host on {}, the receiver's on {}", cores.0, cores.1);
+        let words = format!("the sender's host on CPU {}, the receiver's on CPU {}", cores.0, cores.1);
         Session::new(words, touched, measuring).with_all(hosts).idle()
     }
 }

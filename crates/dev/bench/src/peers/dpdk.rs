@@ -59,7 +59,7 @@ fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, s
         ..Arguments::default()
     };
     let process = Testpmd::start(&arguments, &place, &["start tx_first 32"])?;
-    let words = format!("one thread each on {first} and {second}, both directions");
+    let words = format!("one thread each on CPUs {first} and {second}, both directions");
     let mut session = session(who, case, place, words, &process, Vec::new())?;
     session.touched = forward == "macswap";
     Ok(session.fact("peer_burst", burst))
@@ -89,7 +89,7 @@ fn memif(who: &'static str, zero_copy: &str, case: &Case, Cores(first, second): 
     let receiver = start("client", zero_copy, second, "rxonly")?;
     receiver.command("start")?;
     sender.command("start")?;
-    let mut words = format!("sender {first}, receiver {second}");
+    let mut words = format!("sender on CPU {first}, receiver on CPU {second}");
     if case.foreign.is_some() {
         sender.pids().into_iter().chain(receiver.pids()).try_for_each(pin::release)?;
         words = "sender and receiver poll, not pinned".into();

@@ -28,7 +28,7 @@ fn bridged(cores: Cores) -> Result<Session> {
     hub.ip("link add br0 type bridge")?;
     hub.ip("link set br0 up")?;
     let tcp = Iperf::start([attached(&hub, 1)?, attached(&hub, 2)?], "10.77.0.2", cores, Vec::new())?;
-    let words = format!("client {}, server {}; the kernel's work on the same", cores.0, cores.1);
+    let words = format!("client on CPU {}, server on CPU {}, each with its kernel's work", cores.0, cores.1);
     Ok(tcp.session(words).keeping(hub))
 }
 

@@ -83,8 +83,8 @@ fn start(who: &'static str, case: &Case, cores: Cores, is_filtered: bool) -> Res
     let counts = Rc::clone(&cable);
     let measuring = counted(case, how, move || Ok((counts.tally()?.judged, Instant::now())));
     let words = match is_filtered {
-        true => format!("sender and the cable on {}, firewall and the daemon's worker on {}", cores.0, cores.1),
-        false => format!("sender, cable and stack on {}", cores.0),
+        true => format!("sender and cable on CPU {}, firewall and worker on CPU {}", cores.0, cores.1),
+        false => format!("sender, cable and stack on CPU {}", cores.0),
     };
     let session = Session::new(words, true, measuring).with_all(parts).keeping(folder);
     with_tallies(session, who, cable).idle()

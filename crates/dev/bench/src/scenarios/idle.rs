@@ -38,7 +38,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
         let percent = 100.0 * (cpu_time(pid)? - before).as_secs_f64() / start.elapsed().as_secs_f64();
         Ok(Sample::new(if unit == Unit::Kib { kib_a_port } else { percent }, watch.finish()))
     };
-    let session = Session::new(format!("the daemon on {}", cores.0), false, measuring);
+    let session = Session::new(format!("the daemon on CPU {}", cores.0), false, measuring);
     Ok(session.keeping(ports).keeping(daemon))
 }
 

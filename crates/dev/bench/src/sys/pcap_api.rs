@@ -44,14 +44,14 @@ fn function(library: *mut c_void, name: &CStr) -> Result<*mut c_void> {
 impl Capture {
     /// Opens an interface.
     pub fn open(interface: &str) -> Result<Capture> {
-        let no_library = || BenchError::Usage("there is no libpcap.so.0.8 or libpcap.so.1 to load".into());
+        let no_library = || BenchError::Usage("cannot load libpcap.so.0.8 or libpcap.so.1".into());
         let load = |name: &CStr| {
             // SAFETY: a C string; libpcap's initializers have no requirements.
             let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
             (!library.is_null()).then_some(library)
         };
         let library = load(c"libpcap.so.0.8").or_else(|| load(c"libpcap.so.1")).ok_or_else(no_library)?;
-        let name = CString::new(interface).map_err(|_| BenchError::Usage("an interface's name with a NUL".into()))?;
+        let name = CString::new(interface).map_err(|_| BenchError::Usage("the interface's name has a NUL".into()))?;
         let mut why = [0 as c_char; ERRBUF_SIZE];
         // SAFETY: functions of these names have these types in every libpcap; the buffer has the required size.
         let (handle, dispatch, inject) = unsafe {

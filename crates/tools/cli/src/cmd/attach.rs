@@ -106,7 +106,7 @@ fn warning(args: &AttachArgs) -> Option<String> {
     has_interface(port.as_str()).then(|| {
         format!(
             "{port} is now a port for programs; to attach this host's interface {port}, use 'netvale attach {switch} \
-             netmap:{port}' (AF_XDP), a new one is made by 'netvale attach {switch} tap:NAME'"
+             netmap:{port}' (AF_XDP); to make a new one, use 'netvale attach {switch} tap:NAME'"
         )
     })
 }

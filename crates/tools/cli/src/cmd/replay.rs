@@ -215,7 +215,7 @@ impl Replay<'_> {
                 return Ok(());
             }
             if self.port.connection().is_some_and(is_closed) {
-                return Err(CliError::failed(format!("the daemon closed {name}"), "see its log"));
+                return Err(CliError::failed(format!("the daemon closed {name}"), "see the daemon's log"));
             }
             let Some(again) = self.port.tx().first_mut() else { return Ok(()) };
             ring = again;

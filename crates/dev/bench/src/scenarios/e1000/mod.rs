@@ -138,7 +138,7 @@ fn played(name: &'static str, case: &Case, cores: Cores, csb: bool, combine: u32
     let path = card_path(case);
     let cards = Cards { dir: daemon.dir().into(), path, csb, combine, frame_bytes, burst };
     let guests = Worker::spawn(Wrapper::None, roles::GUESTS, Some(cores.0), &cards)?;
-    let words = format!("switch {}, both ends {}", cores.1, cores.0);
+    let words = format!("switch on CPU {}, both ends on CPU {}", cores.1, cores.0);
     let counts = guests.clone();
     let parts: Parts = vec![guests, daemon.clone()];
     let set = ProcessSet { who: "the other end", is_strict: false, settle: SETTLE, parts };

@@ -106,7 +106,7 @@ fn receiver(task: &Cards) -> Result<Takes> {
 }
 
 fn no_ring() -> BenchError {
-    BenchError::Usage("a port without a ring".into())
+    BenchError::Usage("the port has no ring".into())
 }
 
 /// Runs both ends until the process is killed.

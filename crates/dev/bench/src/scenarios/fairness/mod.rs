@@ -40,8 +40,8 @@ const FOR_ALL: &str = "[sockets]\nmode = '0666'\n[switch]\nshared = ['vale0']";
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "fairness",
-    about: "two local ports beside an attacker on the same switch and worker, against the same beside somebody who \
-        behaves well; rate, and the slowest of 100 frames",
+    about: "two local ports beside an attacker on the same switch and worker, compared with the same beside a \
+        well-behaved program; rate, and 99th percentile of the latency",
     variants: VARIANTS,
     needs: &[TWO],
     start: |case, cores| start(case, cores, true),
@@ -70,7 +70,7 @@ fn start(case: &Case, cores: Cores, is_attacked: bool) -> Result<Session> {
     let company = if is_attacked { (row.attacker)(&daemon)? } else { (row.well_behaved)(&daemon)? };
     let bystander = Bystander::new(case, row.is_talked_to, from, to)?;
     let mut together = Together { case: case.clone(), core: cores.0, bystander, company, daemon: Rc::clone(&daemon) };
-    let words = format!("all programs in turns on {}, worker on {}", cores.0, cores.1);
+    let words = format!("all programs in turns on CPU {}, worker on CPU {}", cores.0, cores.1);
     Session::new(words, false, move |window| together.measure(window)).with(&daemon).idle()
 }
 
@@ -98,7 +98,7 @@ impl Bystander {
     fn new(case: &Case, talks: bool, mut from: Port, mut to: Port) -> Result<Bystander> {
         let sender = Sender::new(SENDER, (RECEIVER, if talks { 2 } else { 1 }), case.frame_bytes, Touch::Nothing);
         let both = from.take_rings().0.into_iter().next().zip(to.take_rings().1.into_iter().next());
-        let (tx, rx) = both.ok_or_else(|| BenchError::Usage("a port without rings".into()))?;
+        let (tx, rx) = both.ok_or_else(|| BenchError::Usage("the port has no rings".into()))?;
         let to_beside = talks.then(|| frame(BESIDE, SENDER, 60));
         let single = frame(RECEIVER, SENDER, 60);
         let mut this = Bystander { tx, rx, sender, batch: case.batch, single, to_beside, _ports: [from, to] };

@@ -222,7 +222,7 @@ fn through(bench: &TestBench<'_>, ports: impl Fn(usize) -> [String; 2]) -> Resul
     };
     let senders = bench.each(send)?;
     let cpus: Vec<usize> = (0..bench.senders()).map(|index| bench.other(index)).collect();
-    let words = format!("receivers on {cpus:?}, the daemon's worker on {}", bench.other(0));
+    let words = format!("receivers on CPUs {cpus:?}, the daemon's worker on CPU {}", bench.other(0));
     let receivers = receivers.into_iter().map(|receiver| receiver as Rc<dyn Part>);
     let others = receivers.chain([daemon as Rc<dyn Part>]).collect();
     Ok(Crew { senders, others, counts_itself: true, words })

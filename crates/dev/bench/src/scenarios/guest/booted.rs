@@ -86,10 +86,10 @@ impl BootedGuest {
         let worker = if self.switch.is_some() { ", the switch's worker on the second" } else { "" };
         if self.traffic.arrangement().has_two_cpus {
             let machines = if self.peer.is_some() { "both machines" } else { "the machine" };
-            return format!("{machines}, two emulated processors each and devices, on both{worker}");
+            return format!("{machines} (two emulated processors each, and devices) on both CPUs{worker}");
         }
         let peer = if self.peer.is_some() { ", the receiving machine beside it" } else { "" };
-        format!("the machine, emulated processor and devices, on the first{worker}{peer}")
+        format!("the machine (emulated processor and devices) on the first CPU{worker}{peer}")
     }
 
     /// Runs a task of the agent: the case's own, or another one.

@@ -68,7 +68,7 @@ fn lane(who: &'static str, role: &str, case: &Case, cores: Cores) -> Result<Sess
     let threads = vec![(pid, pid)];
     let how = CountOptions { settle: SETTLE, pids: Some(vec![pid]), threads, asks: false, who: Some(who) };
     let counts = Rc::clone(&worker);
-    let words = format!("all in one thread on {}", cores.0);
+    let words = format!("all in one thread on CPU {}", cores.0);
     let session = Session::new(words, true, counted(case, how, move || Ok(counts.tally()))).with(&worker);
     by_parts(session, who, pid)?.idle()
 }

@@ -41,7 +41,7 @@ pub fn on_top(case: &Case, cores: Cores) -> Result<Session> {
         let without = middle(&without)?;
         Ok(Sample::new(middle(&on_top)?, beside).fact("without_policies_ns", format!("{without:.1}")))
     };
-    let words = format!("sender, switch and receiver in one thread on {}", cores.0);
+    let words = format!("sender, switch and receiver in one thread on CPU {}", cores.0);
     Ok(Session::new(words, case.touches(), measuring).fact("slots", SLOTS))
 }
 
@@ -81,7 +81,7 @@ pub fn delay(case: &Case, cores: Cores) -> Result<Session> {
             frames => Err(BenchError::WrongBytes { who: "the delay line".into(), frames }),
         }
     };
-    let words = format!("sender, both ends, switch and receiver in one thread on {}", cores.0);
+    let words = format!("sender, both ends, switch and receiver in one thread on CPU {}", cores.0);
     Ok(Session::new(words, case.touches(), measuring).fact("slots", SLOTS).fact("link", WORDS))
 }
 

@@ -57,7 +57,7 @@ fn start(case: &Case, cores: Cores, is_ours: bool) -> Result<Session> {
     let host = End::host(case, is_ours, &socket, cores.0, &place)?;
     let machine = boot(case, cores.1, &socket, &namespace)?;
     machine.child().expect("Press enter to exit", LIMIT)?;
-    let words = format!("host {}, the machine, emulated processor and devices, {}", cores.0, cores.1);
+    let words = format!("host on CPU {}, the machine (emulated processor and devices) on CPU {}", cores.0, cores.1);
     let session = settled(case, words, host, Rc::new(PollingMachine(machine)))?;
     Ok(session.keeping(place).keeping(namespace))
 }

@@ -209,7 +209,7 @@ pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) ->
     } else {
         End::driver(case, &socket, direction.modes[1], cores.1, &place)?
     };
-    let words = format!("device {}, driver {}", cores.0, cores.1);
+    let words = format!("device on CPU {}, driver on CPU {}", cores.0, cores.1);
     let is_to_host = direction.ours[0] == Work::Receive;
     let (counted, other) = if is_to_host { (device, driver.part()) } else { (driver, device.part()) };
     Ok(settled(case, words, counted, other)?.keeping(place))
@@ -226,7 +226,7 @@ fn pvp(who: &str, case: &Case, cores: Cores, [our_host, our_guest]: [bool; 2], p
     } else {
         End::driver(case, &socket, if is_mac { "mac" } else { "io" }, cores.1, &place)?
     };
-    let words = format!("host {}, guest {}", cores.0, cores.1);
+    let words = format!("host on CPU {}, guest on CPU {}", cores.0, cores.1);
     let release = host.release().or_else(|| guest.release());
     let session = settled(case, words, host, guest.part())?.keeping(place);
     Ok(match release {
@@ -250,6 +250,6 @@ pub fn guests(case: &Case, cores: Cores, our_drivers: bool) -> Result<Session> {
         testpmd.command("start tx_first 16")?;
         End::Dpdk(testpmd, None)
     };
-    let words = format!("switch {}, both guests {}", cores.1, cores.0);
+    let words = format!("switch on CPU {}, both guests on CPU {}", cores.1, cores.0);
     Ok(settled(case, words, ports, daemon)?.keeping(place))
 }

@@ -144,5 +144,5 @@ pub fn start(case: &Case, cores: Cores) -> Result<Session> {
         let call = middle(&calls)?;
         Ok(Sample::new(middle(&on_top)?, beside).fact("system_call_ns", format!("{call:.1}")))
     };
-    Ok(Session::new(format!("one thread on {}", cores.0), true, measuring))
+    Ok(Session::new(format!("one thread on CPU {}", cores.0), true, measuring))
 }

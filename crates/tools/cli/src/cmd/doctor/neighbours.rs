@@ -124,7 +124,7 @@ fn about(facts: &Neighbours<'_>, sum: f64, names: &[String]) -> String {
 pub fn steal(spent: &CpuUse) -> CheckRow {
     /// Share of steal time from which it is noticeable.
     const FELT: f64 = 0.02;
-    let Some(steal) = spent.steal else { return CheckRow::unknown("steal", "/proc/stat has no times") };
+    let Some(steal) = spent.steal else { return CheckRow::unknown("steal", "/proc/stat has no CPU times") };
     let row = CheckRow::ok("steal", format!("the hypervisor took {:.1} % of the CPU time", steal * 100.0))
         .figure("percent", rounded(steal * 100.0));
     if steal <= FELT {

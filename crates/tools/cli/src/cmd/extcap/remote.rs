@@ -141,7 +141,7 @@ pub fn capture(remote: &RemoteCapture, watch: &CaptureParams<'_>, fifo: &Path) -
     if asked_for || status.success() {
         return Ok(());
     }
-    Err(CliError::failed(format!("ssh to {}: {status}", remote.host), "see its message above"))
+    Err(CliError::failed(format!("ssh to {}: {status}", remote.host), "see ssh's message above"))
 }
 
 /// Waits until ssh has ended, the FIFO's reader has closed, or a signal arrives. Returns whether ssh still runs and

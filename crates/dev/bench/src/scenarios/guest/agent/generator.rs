@@ -30,7 +30,7 @@ pub fn send(bytes: usize, burst: &str, window: Duration) -> Result<Done> {
     let has_begun = || Ok((call.is_finished() || state()?.contains(SENDING)).then_some(()));
     // A stop request that arrived earlier would have no effect, and sending would never end.
     let begun = interrupt::poll_until(START_LIMIT, has_begun)?;
-    begun.ok_or_else(|| BenchError::Usage("pktgen did not begin".into()))?;
+    begun.ok_or_else(|| BenchError::Usage("pktgen did not start within 10 s".into()))?;
     std::thread::sleep(window);
     tell(ALL, "stop")?;
     call.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
