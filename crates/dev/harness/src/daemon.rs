@@ -104,8 +104,8 @@ impl TestDaemon {
         ended.flatten().ok_or_else(|| FailedStep::to("end the daemon")(std::io::ErrorKind::TimedOut.into()))
     }
 
-    /// Ends the running process with that signal once the service manager has stored its state, runs `meanwhile`, and
-    /// starts the next process.
+    /// Waits until the service manager has stored the daemon's state, ends the running process with `signal`, runs
+    /// `meanwhile`, and starts the next process.
     ///
     /// # Errors
     /// Same as [`TestDaemon::start`] and [`TestDaemon::end`].

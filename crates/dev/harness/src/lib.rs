@@ -76,8 +76,8 @@ pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -
     true
 }
 
-/// Returns a command that runs the ignored test of that name in this test program: a part of a test that needs a
-/// process of its own.
+/// Returns a command that runs the ignored test `name` of this test program. Such a test is the part of another test
+/// that needs a process of its own.
 ///
 /// # Errors
 /// The path of this program is unknown.

@@ -19,7 +19,7 @@ impl Pretender {
     /// Connects to the daemon of that run directory.
     ///
     /// # Errors
-    /// No daemon listens in that directory.
+    /// No daemon listens in `dir`.
     pub fn connect(dir: &Path) -> io::Result<Pretender> {
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(dir.join("attach.sock"))?)?;

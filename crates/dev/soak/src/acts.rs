@@ -95,7 +95,7 @@ impl Drop for ProcessLimit {
     }
 }
 
-/// Returns the hard limit of that name; `None` if there is none.
+/// Returns the daemon's hard limit `name` of /proc/PID/limits; `None` if it is unlimited.
 fn most_possible(daemon: &Netvale, name: &str) -> Option<u64> {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.id())).ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;

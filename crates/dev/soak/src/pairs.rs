@@ -85,7 +85,7 @@ pub struct PairCounts {
 }
 
 impl PairCounts {
-    /// Creates counts for that many flows.
+    /// Creates counts for `flows` flows.
     pub fn of(flows: usize) -> PairCounts {
         PairCounts { tallies: (0..flows).map(|_| FlowTally::default()).collect(), ..PairCounts::default() }
     }

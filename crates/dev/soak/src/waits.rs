@@ -32,7 +32,7 @@ pub struct LongWaits {
 }
 
 impl LongWaits {
-    /// Records waits of a pair of that kind.
+    /// Records waits of the pair with the index `pair`, which is of the kind `kind`.
     pub fn add(&mut self, pair: usize, kind: &PairKind, waits: Vec<LongWait>) {
         let all = if kind.is_compared { &mut self.compared } else { &mut self.pending };
         all.extend(waits.into_iter().map(|wait| WaitOf { pair, is_by_stack: kind.is_by_stack, wait }));

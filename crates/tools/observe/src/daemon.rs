@@ -17,7 +17,7 @@ pub struct ObservedDaemon {
 }
 
 impl ObservedDaemon {
-    /// Creates a client of that run directory's daemon.
+    /// Creates a client for the daemon of the run directory `run_dir`.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> ObservedDaemon {
         ObservedDaemon { run_dir, client: None }

@@ -69,7 +69,7 @@ struct SourceState {
 }
 
 impl FiguresSource {
-    /// Creates the source for that run directory's daemon, which need not run yet.
+    /// Creates the source for the daemon of the run directory `run_dir`. The daemon need not run yet.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> FiguresSource {
         FiguresSource { state: Mutex::new(SourceState { daemon: ObservedDaemon::new(run_dir), last: None }) }

@@ -44,7 +44,7 @@ pub fn pipe(batch: u32) -> Result<Track> {
 }
 
 /// Builds a track from one port to others in turn, through a switch that runs in the sending and receiving thread;
-/// frames have virtio-net headers of that length.
+/// frames have virtio-net headers of `hdr_len` bytes.
 fn switched(
     batch: u32,
     receivers: u32,
@@ -71,7 +71,7 @@ fn learned(switch: &Arc<Switch>, plan: Plan) -> Result<()> {
     Ok(())
 }
 
-/// Builds a track from one port to `receivers` in turn, with virtio-net headers of that length.
+/// Builds a track from one port to `receivers` others in turn, with virtio-net headers of `hdr_len` bytes.
 pub fn vale(batch: u32, receivers: u32, hdr_len: u32) -> Result<Track> {
     switched(batch, receivers, hdr_len, learned).map(track)
 }

@@ -7,10 +7,12 @@
 use crate::peers::testpmd::{Arguments, NEEDS, Place, Testpmd};
 use crate::prelude::*;
 
-/// Best bursts, measured on two cores. Memif: 34 / 40 Mpps (copy / zero-copy) with 32, 36 / 49 with 64, 23 / 18 with
-/// 256. Rings: 270, 415 and 725 Mpps with 32, 64 and 256 if only pointers move; 76, 91 and 88 if frames are touched.
+/// Best burst of memif. Measured on two cores, with copy / zero-copy: 34 / 40 Mpps with bursts of 32, 36 / 49 with 64,
+/// 23 / 18 with 256.
 const MEMIF_BURST: u32 = 64;
+/// Best burst of `net_ring` if only pointers move: 270, 415 and 725 Mpps with bursts of 32, 64 and 256.
 const IO_BURST: u32 = 512;
+/// Best burst of `net_ring` if frames are touched: 76, 91 and 88 Mpps with bursts of 32, 64 and 256.
 const MACSWAP_BURST: u32 = 64;
 
 /// Returns the peers of pipes: within one process, with frames touched or with pointers only; and between two

@@ -95,8 +95,8 @@ pub fn only(sides: &[RingSide]) -> Result<RingSide> {
     sides.first().cloned().ok_or_else(|| BenchError::Usage("the port lacks a ring".into()))
 }
 
-/// Creates a port of the switch with virtio-net headers of that length. Returns its forwarder, and its two rings for
-/// the application.
+/// Creates a port of the switch with virtio-net headers of `hdr_len` bytes. Returns its forwarder, and its two rings
+/// for the application.
 pub fn port(switch: &Arc<Switch>, name: &str, slots: u32, hdr_len: u32) -> Result<(Forwarder, AppRing, AppRing)> {
     let mem = memory(slots)?;
     let tx = only(&mem.tx)?;

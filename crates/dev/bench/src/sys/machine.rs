@@ -136,7 +136,7 @@ impl Machine {
     }
 
     /// Makes QEMU count accesses to its emulated registers during `work`. Returns the result, and the number of
-    /// accesses to a region of that name.
+    /// accesses to the register region `region`.
     pub fn accesses<T>(&self, region: &str, work: impl FnOnce(&Machine) -> Result<T>) -> Result<(T, u64)> {
         let log = self.dir.path().join("log");
         let before = fs::metadata(&log).map_or(0, |m| m.len());

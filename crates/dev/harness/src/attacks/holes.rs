@@ -1,5 +1,5 @@
-//! Holes in files that are made very slowly. An access to a page in a range under MADV_REMOVE waits for the whole hole,
-//! in a state that no signal interrupts, and the thread that makes the hole may get hardly any CPU time.
+//! Holes in files, made very slowly. An access to a page in a range under MADV_REMOVE waits for the whole hole, in a
+//! state that no signal interrupts, and the thread that makes the hole may get hardly any CPU time.
 #![allow(unsafe_code)]
 
 use std::io;

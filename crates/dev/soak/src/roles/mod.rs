@@ -136,12 +136,12 @@ impl Attacker {
         Instant::now() < self.end
     }
 
-    /// Returns the name of its own port on the switch for all users.
+    /// Returns the full name of the attacker's own port, on the switch that all users may use.
     pub fn own_port(&self) -> String {
         format!("{}:{}", crate::world::ATTACKED, self.name)
     }
 
-    /// Returns the name of its own TAP on that switch.
+    /// Returns the name of the attacker's TAP port on the same switch.
     pub fn tap(&self) -> String {
         tap_of(std::process::id())
     }
@@ -168,7 +168,7 @@ impl Attacker {
     }
 }
 
-/// Runs the role of that name.
+/// Runs the role with the given name until the attack or `life` ends.
 pub fn play(name: &str, dir: &Path, seed: u64, life: Duration) -> Result<(), String> {
     let role = ROLES.iter().find(|role| role.name == name).ok_or("there is no such role")?;
     (role.act)(&mut Attacker::new(dir, role.device, seed, life))

@@ -111,7 +111,7 @@ fn warning(args: &AttachArgs) -> Option<String> {
     })
 }
 
-/// Returns whether this program's network namespace has an interface of that name.
+/// Returns whether this program's network namespace has an interface `name`.
 fn has_interface(name: &str) -> bool {
     let list = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     list.lines().any(|line| line.split_once(':').is_some_and(|(known, _)| known.trim() == name))

@@ -28,11 +28,11 @@ pub struct MonitorArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     events: Vec<String>,
 
-    /// End after that many events.
+    /// End after this many events.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// End after that many seconds; a failure if there were fewer events than --count.
+    /// End after this many seconds; a failure if there were fewer events than --count.
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     timeout: Option<f64>,
 

@@ -42,11 +42,11 @@ pub struct TraceArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     one_of: u32,
 
-    /// End after that many frames.
+    /// End after this many frames.
     #[arg(short, long, value_name = "FRAMES")]
     count: Option<u64>,
 
-    /// End after that many seconds.
+    /// End after this many seconds.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
 

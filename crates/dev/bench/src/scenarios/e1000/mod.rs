@@ -10,7 +10,7 @@ use roles::{CardPath, CardUser, Cards};
 const SHORT: Variant = Variant { batch: &[32], ..Variant::SHORT };
 const LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..Variant::TWO_PORTS };
 const STREAM: Variant = Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS };
-/// The bytes are those of a write.
+/// TCP streams, by the length of a write in bytes.
 const WRITES: Variant = Variant { frame_bytes: &[1460], ..STREAM };
 const TRIPS: Variant = Variant { unit: Unit::PerSecond, ..STREAM };
 const SHORT_LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SHORT };
@@ -101,7 +101,7 @@ pub fn booted() -> Vec<Contender> {
     rows.chain(others).map(|interface| guest::peer(interface, move |case| is_for(interface, case))).collect()
 }
 
-/// Returns whether guests with that interface are measured in the case.
+/// Returns whether guests with `interface` are measured in the case.
 fn is_for(interface: Interface, case: &Case) -> bool {
     let name = case.variant.strip_suffix("-2cpus").unwrap_or(&case.variant);
     // Interfaces on netvale's switch, and interfaces with a TAP.

@@ -13,6 +13,7 @@ const TABLE: u64 = 0x5_0000;
 const INDIRECT: u64 = COUNT as u64;
 /// Bytes of the virtio-net header.
 const HEADER: u64 = 12;
+/// The flag VIRTQ_DESC_F_NEXT, at its place in the second word of a descriptor.
 const NEXT: u64 = 1 << 32;
 const IS_INDIRECT: u64 = 4 << 32;
 /// VIRTIO_F_INDIRECT_DESC (virtio 1.2, 6).
@@ -33,7 +34,7 @@ pub enum Shape {
     OnlyKicks,
 }
 
-/// Starts a guest that sends such frames.
+/// Starts a guest that sends frames with descriptors of the given shape.
 pub fn start(daemon: &Daemon, shape: Shape) -> Result<Company> {
     let path = daemon.dir().join("beside.sock");
     let options = PortOptions { name: Some("beside".into()), ..PortOptions::default() };

@@ -121,7 +121,7 @@ fn stream(to: &str, bytes: usize, window_bytes: usize, window: Duration) -> Resu
     during(window, || Ok(stream.write(&chunk).map_err(BenchError::io("writing"))? as u64))
 }
 
-/// Receives on a connection to the host, which writes that many bytes per call.
+/// Receives on a connection to the host, which writes `bytes` bytes per call.
 fn take_stream(bytes: usize, window_bytes: usize, window: Duration) -> Result<Done> {
     let failed = || BenchError::io("taking a stream");
     let mut stream = connect(HOST, SOURCE)?;
@@ -138,7 +138,7 @@ fn take_stream(bytes: usize, window_bytes: usize, window: Duration) -> Result<Do
     })
 }
 
-/// Sends that many bytes to the host and back, repeatedly.
+/// Sends `bytes` bytes to the host and back, repeatedly.
 fn stream_trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
     let mut stream = connect(to, ECHO)?;
     let message = vec![0; bytes];

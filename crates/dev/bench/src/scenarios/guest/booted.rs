@@ -34,7 +34,7 @@ pub struct BootedGuest {
     pub machine: Rc<Machine>,
     /// The machine to which it sends.
     pub peer: Option<Rc<Machine>>,
-    /// Doorbells or register accesses, per frame or round trip.
+    /// Exits of the guest (doorbells or register accesses) per frame or round trip, once counted.
     pub exits: Option<f64>,
     /// QEMU's name for its registers, if QEMU counts accesses to them.
     pub registers: Option<&'static str>,

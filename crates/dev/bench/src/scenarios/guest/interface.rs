@@ -97,17 +97,17 @@ pub const ROWS: [Interface; 5] = [
 ];
 
 impl Interface {
-    /// Returns whether it is a port on a netvale switch.
+    /// Returns whether the interface is a port on a netvale switch.
     pub fn is_ours(self) -> bool {
         !matches!(self.device, Device::QemuE1000 | Device::QemuVirtio)
     }
 
-    /// Returns whether it is netvale's e1000.
+    /// Returns whether the interface is netvale's e1000.
     pub fn is_our_e1000(self) -> bool {
         self.device == Device::E1000
     }
 
-    /// Returns whether it is QEMU's device with a netmap back end.
+    /// Returns whether the interface is QEMU's device with a netmap back end.
     pub fn is_by_netmap(self) -> bool {
         matches!(self.device, Device::NetmapE1000 | Device::NetmapVirtio)
     }

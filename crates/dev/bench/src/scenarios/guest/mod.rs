@@ -81,7 +81,7 @@ pub fn peers() -> Vec<Contender> {
     [VHOST, QEMU_E1000].map(|interface| peer(interface, |case| SCENARIO.has(case))).into()
 }
 
-/// Returns a guest with that interface in these cases.
+/// Returns the contender for a guest with `interface`, in the cases for which `fits` returns true.
 pub fn peer(interface: Interface, fits: impl Fn(&Case) -> bool + 'static) -> Contender {
     let start = move |case: &Case, cores| start(case, cores, interface, interface.name);
     let needs = if interface.is_by_netmap() { NETMAP_NEEDS } else { NEEDS };
@@ -201,7 +201,8 @@ impl HostEnd {
     }
 }
 
-/// Returns the words that start QEMU with a netmap back end, whose ports are those of the daemon in that run directory.
+/// Returns the words that start QEMU with a netmap back end, whose ports are those of the daemon in the run directory
+/// `dir`.
 fn netmap_emulator(dir: &Path) -> Result<Vec<PathBuf>> {
     let run: [PathBuf; 5] = [sys::netvale()?, "--run-dir".into(), dir.into(), "run".into(), "--".into()];
     Ok(run.into_iter().chain([netmap_qemu()?]).collect())

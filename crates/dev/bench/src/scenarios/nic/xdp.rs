@@ -13,8 +13,9 @@ use super::*;
 
 /// Entries of each ring; each direction has as many buffers.
 const ENTRIES: u32 = 1024;
-/// Buffers for received frames. Buffer 0 has no room for the kernel's headroom.
+/// Buffers for received frames. Buffer 0 is unused, because it has no room for the kernel's headroom.
 const RX: Range<u32> = 1..1 + ENTRIES;
+/// Buffers for frames to send.
 const TX: Range<u32> = 1 + ENTRIES..1 + 2 * ENTRIES;
 const BUFFERS: BufferLayout = BufferLayout { first: 0, stride: 2112, count: 1 + 4 * ENTRIES };
 

@@ -16,6 +16,7 @@ const COUNTED: u32 = 128;
 const ROUNDS: u32 = 32;
 /// The delay line's settings: the limit is the number of frames that fast senders have in flight during the delay.
 const WORDS: &str = "delay 20ms limit 1000000";
+/// Memory of the delay line in bytes.
 const BYTES: u64 = 256 << 20;
 const WHO: &str = "netvale's embedded switch";
 

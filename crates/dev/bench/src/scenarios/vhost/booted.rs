@@ -32,7 +32,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, true),
 };
 
-/// Returns the peers: the same with DPDK's vhost device.
+/// Returns the peer: the same test with DPDK's vhost device.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "dpdk-pvp", "testpmd with net_null and net_vhost; testpmd in the booted guest"; NEEDS,

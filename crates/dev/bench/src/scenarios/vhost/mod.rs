@@ -156,7 +156,7 @@ impl End {
         Worker::spawn(Wrapper::None, role, Some(core), &queues).map(End::Ours)
     }
 
-    /// Starts testpmd with DPDK's vhost-user device, and counts at that port.
+    /// Starts testpmd with DPDK's vhost-user device, in the given forwarding mode.
     fn device(case: &Case, vdevs: &[String], forward: &str, core: usize, place: &Place) -> Result<Rc<Testpmd>> {
         let name = "device";
         let cores = &[core];

@@ -30,7 +30,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, switch),
 };
 
-/// Returns the peers: the same with DPDK between interface and guest.
+/// Returns the peers: the same test with DPDK between interface and guest.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case);
     contenders! {

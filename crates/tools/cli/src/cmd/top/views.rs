@@ -126,9 +126,11 @@ fn legend() -> Line<'static> {
     Line::from([parts.concat(), vec![Span::styled("h head  c cur  t tail", DIM)]].concat())
 }
 
-/// Marks, colors and meanings of slots.
+/// Mark, color and meaning of the program's slots.
 const OWN: (&str, Color, &str) = ("=", Color::Blue, "the program's");
+/// Mark, color and meaning of slots that the program may take at its next sync.
 const GIVEN: (&str, Color, &str) = ("+", Color::Cyan, "available to it");
+/// Mark, color and meaning of slots that the program has released and the daemon has not taken.
 const RELEASED: (&str, Color, &str) = ("o", Color::Yellow, "released, not yet taken");
 
 fn notes(port: &PortInfo) -> Vec<Line<'static>> {

@@ -25,7 +25,7 @@ fn refused(why: &dyn std::fmt::Display) -> BenchError {
     BenchError::Usage(format!("netmap:eth0: {why}"))
 }
 
-/// Opens the interface's rings, with virtio-net headers of that length.
+/// Opens the interface's rings, with virtio-net headers of `hdr_len` bytes.
 fn open(hdr_len: u32) -> Result<Port> {
     let options = Options { hdr_len, ..Options::default() };
     Port::open_with("netmap:eth0", &options).map_err(|e| refused(&e))
@@ -85,7 +85,7 @@ pub fn send(bytes: usize, hdr_len: u32, to: &str, window: Duration) -> Result<Do
     })
 }
 
-/// Waits for the first frame of a program.
+/// Waits for the first frame that a program sent, for at most [`FIRST`].
 fn await_first(port: &mut Port, hdr_len: u32) -> Result<()> {
     let end = Instant::now() + FIRST;
     let mut frame = [0; 2048];
