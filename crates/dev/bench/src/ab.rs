@@ -1,7 +1,7 @@
 //! Compares two builds: two programs measure the same cases in alternating rounds.
 //!
-//! The build that goes first changes from round to round, so that slow changes of the machine affect both alike. Ratios
-//! are computed from the figures of one round.
+//! The build that goes first changes from round to round, so that slow changes of the machine affect both builds
+//! equally. Ratios are computed from the figures of one round.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -3,9 +3,10 @@
 //! Two events spoil a figure: a pinned thread had to give up its CPU, or other processes used CPU time (and with it
 //! cache and memory). Both are counted over the window of a run. A run above the limits is repeated and does not count.
 //!
-//! The number of involuntary switches alone says little: kernel threads preempt a busy thread a few times a second for
-//! some microseconds. The main criterion is the time for which a runnable thread *waited* (second field of
-//! `schedstat`). The number of switches is the second criterion, and the only one if the kernel has no `schedstat`.
+//! The number of involuntary switches alone does not show a disturbance: kernel threads preempt a busy thread a few
+//! times a second for some microseconds. The main criterion is the time for which a runnable thread *waited* (second
+//! field of `schedstat`). The number of switches is the second criterion, and the only one if the kernel has no
+//! `schedstat`.
 
 use std::fs;
 use std::time::{Duration, Instant};

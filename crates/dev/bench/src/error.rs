@@ -63,13 +63,13 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Wraps an I/O error, with the step that failed.
+    /// Returns a function that wraps an I/O error together with `what`, the step that failed.
     pub fn io<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source: source.into() }
     }
 
-    /// Returns the error for a program that could not be started.
+    /// Returns a function that creates the error for a program that could not be started.
     pub fn spawn(program: &str) -> impl FnOnce(io::Error) -> Self {
         move |why| Self::Program(format!("cannot start {program}: {why}; check that it is installed and in PATH"))
     }

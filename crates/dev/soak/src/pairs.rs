@@ -195,7 +195,7 @@ struct PairTurns {
     epoch: u32,
     books: Arc<PairCounts>,
     expected: Vec<ExpectedFrame>,
-    /// The next number of each flow, and when it was last sent.
+    /// For each flow, the number of the next frame, and when a frame was last sent.
     next: Vec<(u64, Instant)>,
     payload: Vec<u8>,
 }
@@ -269,7 +269,8 @@ impl PairTurns {
         expected.iter().zip(&books.tallies).for_each(|(expected, tally)| expected.pause(tally));
     }
 
-    /// Records the end of a long wait, unless frames were dropped, which delays the next ones.
+    /// Records the waits that end now, if they were long. A wait after a drop is not recorded, because a flow resends
+    /// only after a delay.
     fn note_arrivals(&mut self, own: Option<&File>) {
         let gone = self.clock.gone(own);
         for (flow, (last, tally)) in self.arrivals.iter_mut().zip(&self.books.tallies).enumerate() {

@@ -15,9 +15,9 @@ pub struct Attacks {
     pub made: u64,
     /// Number of attacks that took hold; others were too late, or were refused.
     pub took_hold: u64,
-    /// Number that ended by SIGKILL.
+    /// Number of attackers that were killed with SIGKILL.
     pub killed: u64,
-    /// Duration of the longest one. An action on the daemon itself ends only after the daemon's answer.
+    /// Duration of the longest attack in milliseconds. An attack that waits for the daemon's answer includes that wait.
     pub longest_ms: u64,
 }
 
@@ -84,7 +84,7 @@ pub struct SoakReport {
     pub damages: Vec<String>,
     /// The daemons' lives.
     pub lives: Vec<LifeResources>,
-    /// Milliseconds from the kill of a daemon until all ports worked again.
+    /// For each kill of a daemon, the milliseconds until all ports worked again.
     pub back_after_ms: Vec<u64>,
     /// States of the daemons' threads during long waits of bystanders.
     pub stalls: Vec<String>,

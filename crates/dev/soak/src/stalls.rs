@@ -86,7 +86,7 @@ struct StallSampler {
     seen: Arc<StallFindings>,
 }
 
-/// The number of frames of each flow, and since when it has not changed.
+/// For each flow, the number of frames received, and the time since which it has not changed.
 type FlowProgress = Vec<(u64, Instant)>;
 
 impl StallSampler {
@@ -137,7 +137,8 @@ impl StallSampler {
     }
 }
 
-/// Returns how long the pair's slowest flow has had no frame, and how long no flow has had one.
+/// Returns the longest time for which a flow of the pair has received no frame, and the time for which none of the
+/// flows has.
 fn waits(books: &PairCounts, progress: &mut FlowProgress, is_up: bool) -> [Duration; 2] {
     for (tally, (frames, since)) in books.tallies.iter().zip(progress.iter_mut()) {
         let now = FlowTally::get(&tally.received);

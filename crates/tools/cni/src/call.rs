@@ -70,7 +70,7 @@ fn bad(message: String) -> CniError {
     CniError::new(Code::Environment, message)
 }
 
-/// Returns a variable; `None` if it is empty or not set.
+/// Returns an environment variable; `None` if it is empty or not set.
 fn variable(name: &str) -> Result<Option<String>, CniError> {
     match std::env::var_os(name).filter(|value| !value.is_empty()) {
         None => Ok(None),

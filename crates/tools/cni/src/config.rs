@@ -23,7 +23,7 @@ pub enum InterfaceMode {
     VhostUser,
 }
 
-/// The keys of the configuration that the plugin uses.
+/// The configuration's keys that the plugin uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CniConfig {

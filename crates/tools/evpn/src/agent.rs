@@ -161,7 +161,8 @@ struct EvpnAgent {
     keeps: bool,
     /// Whether a device of a mirror has changed.
     is_touched: bool,
-    /// When to read tables again that changed while they were read, and the delay before that reading.
+    /// When to read the tables again because they changed during the last reading, and the current delay between
+    /// readings.
     again: Option<(Instant, Duration)>,
     instances: BTreeMap<u32, VniInstance>,
     /// Ports without a mirror, by VNI, with the reason.

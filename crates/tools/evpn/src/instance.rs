@@ -43,8 +43,8 @@ pub struct VniInstance {
     is_told: bool,
     /// Whether the daemon has listed the port on this connection.
     is_present: bool,
-    /// Number of the kernel's entries beyond the limits that was last logged, and when the tables were last read again
-    /// because of them.
+    /// The last logged number of kernel entries beyond the limits, and when the tables were last read again because
+    /// there was room for such entries.
     beyond: (u64, Option<Instant>),
 }
 

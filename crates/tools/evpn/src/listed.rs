@@ -29,7 +29,7 @@ pub enum TableChange {
         /// Whether the address may have been remote before.
         moves: bool,
     },
-    /// Adds an IP address of a local address; whether it is a router's.
+    /// Adds an IP address of a local address; the value is true for a router's.
     AddNeighbor(IpAddr, Mac, bool),
 }
 

@@ -1,8 +1,8 @@
 //! The *source* of all counters: the daemon. The *result* of a request is the daemon's *figures*, or the reason why
 //! there are none.
 //!
-//! Clients that ask while a request is in progress, or shortly after, share its answer. However often they ask, the
-//! daemon serves at most ten requests a second.
+//! Clients that request the figures while a request to the daemon is in progress, or shortly after, share its answer.
+//! The daemon therefore serves at most ten requests a second.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -29,7 +29,7 @@ where
     S: FnMut() -> Result<u64> + Send + 'static,
     R: FnMut(&mut u64) -> Result<u64> + Send + 'static,
 {
-    /// Creates a session whose figure is the receiver's; with `tells`, losses are reported too.
+    /// Creates a session whose figure is the receiver's rate. With `tells`, samples also have the share of lost frames.
     pub fn session(self, case: &Case, cores: Cores, touched: bool, tells: bool) -> Result<Session> {
         let Self { who, hosts, mut sender, mut receiver } = self;
         let pids: Vec<u32> = hosts.iter().flat_map(|host| host.pids()).collect();

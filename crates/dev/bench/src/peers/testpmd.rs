@@ -60,7 +60,7 @@ impl Place {
 pub struct Arguments<'a> {
     /// Distinguishes the processes of a place.
     pub name: &'a str,
-    /// CPUs: the main thread runs on the first, and there is a forwarding thread on each.
+    /// The CPUs: each has a forwarding thread, and the first also runs the main thread.
     pub cores: &'a [usize],
     /// The virtual devices.
     pub vdevs: &'a [String],
@@ -149,7 +149,7 @@ impl Testpmd {
         self.child.expect(PROMPT, COMMAND_LIMIT)
     }
 
-    /// Returns the frames that a port, or all ports together, have received, and when they were counted.
+    /// Returns the number of frames that a port has received, or all ports together, with the time of counting.
     pub fn received(&self, port: Option<usize>) -> Result<Tally> {
         let asked = Instant::now();
         let answer = self.command("show port stats all")?;

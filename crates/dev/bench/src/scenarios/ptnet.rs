@@ -60,7 +60,7 @@ fn guest(daemon: &Daemon, switch: &str, name: &str, options: PortOptions) -> Res
     Port::as_guest(&socket, hdr_len).map_err(|e| failed(&e))
 }
 
-/// Returns local ports, to show what ptnet ports cost beyond them.
+/// Returns the peer: local ports, to show the additional cost of ptnet ports.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "netvale-local", "local ports on a VALE switch, one worker"; SCENARIO.needs,
@@ -72,7 +72,7 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// Returns whether a peer's path from guest to guest is compared here.
+/// Returns whether the case is the path from guest to guest, in which ptnet is compared with peers.
 fn has_peers(case: &Case) -> bool {
     SCENARIO.has(case) && case.variant == "guests"
 }

@@ -154,7 +154,7 @@ impl Worker {
         self.counters.counter(index).load(Ordering::Relaxed)
     }
 
-    /// Returns the frames so far, and when they were counted.
+    /// Returns the number of frames so far, with the time of counting.
     pub fn tally(&self) -> (u64, Instant) {
         (self.count(FRAMES), Instant::now())
     }

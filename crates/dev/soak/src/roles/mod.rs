@@ -93,7 +93,7 @@ pub struct Attacker {
     pub dir: PathBuf,
     /// The socket of its device.
     pub socket: PathBuf,
-    /// Its own name, for ports.
+    /// The attacker's name, from which the names of its ports are made.
     pub name: String,
     /// Source of its random choices.
     pub rng: Rng,
@@ -183,7 +183,7 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Copies all of its own doorbells, in both directions.
+/// Copies all doorbells of this process: those that it rings and those on which it waits.
 fn own_bells() -> rustix::io::Result<Vec<OwnedFd>> {
     bells::copies(bells::numbers())
 }

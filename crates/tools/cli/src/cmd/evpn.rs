@@ -39,7 +39,7 @@ pub struct EvpnArgs {
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 
-    /// Show what FRR gets and what it has learned, and exit.
+    /// Show the addresses announced to FRR and those that FRR has learned, and exit.
     #[arg(long, conflicts_with_all = ["clean", "hold", "udp_port", "log_level"])]
     pub show: bool,
 

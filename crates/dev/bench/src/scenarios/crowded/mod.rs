@@ -1,5 +1,5 @@
-//! The rates that a new user gets on a machine that others use, too: programs with default options and without pinning,
-//! beside busy threads.
+//! The rates that a new user gets on a machine that other programs also use: programs with default options and without
+//! pinning, beside busy threads.
 //!
 //! All programs of a contender run throughout the measurement, and the scheduler shares the CPUs among them and the
 //! foreign threads. netvale's are the commands of the [performance figures](../../../../docs/reference/performance.md),

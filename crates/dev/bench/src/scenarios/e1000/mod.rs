@@ -1,4 +1,5 @@
-//! The e1000: in booted guests, as in the paper's figure, and between guests that a process simulates.
+//! The e1000: in booted guests, as in the paper "Speeding Up Packet I/O in Virtual Machines", and between guests that a
+//! process simulates.
 
 pub mod roles;
 

@@ -22,8 +22,8 @@ fn filled(mut port: Port, to: [u8; 6]) -> Port {
     port
 }
 
-/// Sends as many frames as there is room for in each turn; `each` may change a prepared frame. If there is a partner,
-/// it reads what it receives.
+/// Creates a program that fills its ring with frames to the address `to` in each turn. `each` may change a frame before
+/// it is sent. If there is a `partner`, it takes all frames that it receives.
 fn floods(
     port: Port,
     to: [u8; 6],

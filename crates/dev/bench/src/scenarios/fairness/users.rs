@@ -40,8 +40,8 @@ impl ReopenedPort {
         ReopenedPort { dir: daemon.dir().into(), asked: None, stand_in: None }
     }
 
-    /// Opens a new port if it is time and the daemon permits it. The daemon may not have noticed yet that the old one
-    /// is closed, and a user who made a worker wait gets no port for a while.
+    /// Opens a new port, unless the last attempt was too recent or the daemon refuses. The daemon may not have noticed
+    /// yet that the old port is closed, and it refuses ports for a while to a user who made a worker wait.
     fn open(&mut self, extra_bufs: u32) -> Option<Port> {
         if self.asked.is_some_and(|at| at.elapsed() < PATIENCE) {
             return None;

@@ -23,9 +23,9 @@ const SLACK: f64 = 0.5;
 pub struct Neighbours<'a> {
     /// The CPU time used.
     pub spent: &'a CpuUse,
-    /// Processes to ignore: the daemon, and this one.
+    /// Process ids to ignore: the daemon's and this process's.
     pub own: &'a [u32],
-    /// Programs with ports of netvale.
+    /// Process ids of programs with netvale ports.
     pub clients: &'a BTreeSet<u32>,
     /// The CPUs available to netvale.
     pub cpus: &'a Cpus,

@@ -28,8 +28,8 @@ pub fn install(folder: Option<&Path>) -> Result<(), CliError> {
     out::line(format_args!("{} -> {}", link.display(), program.display()))
 }
 
-/// Returns the extcap folder that tshark or Wireshark reports: the user's own if this version has one, else that of all
-/// users.
+/// Returns the extcap folder that tshark or Wireshark reports: the user's own folder if this version of Wireshark has
+/// one, otherwise the folder of all users.
 fn wiresharks() -> Result<PathBuf, CliError> {
     let asked = ["tshark", "wireshark"].iter().find_map(|program| {
         let answer = Command::new(program).args(["-G", "folders"]).output().ok()?;
