@@ -144,7 +144,7 @@ fn new_sites(root: &Path, surveyor: &Surveyor) -> Option<Sites> {
     Some(now)
 }
 
-/// Removes from `sites` as many places of each text as `before` has.
+/// Removes places that existed before: for each text of a line, as many from `sites` as `before` has.
 fn remove_old(sites: &mut Vec<CountedSite>, before: &[CountedSite]) {
     let mut old: BTreeMap<&str, usize> = BTreeMap::new();
     for site in before {

@@ -81,7 +81,7 @@ struct EndedAttack {
     at: Instant,
 }
 
-/// Fair shares by attack and bystander.
+/// The shares of all bystanders during all attacks.
 #[derive(Debug, Default)]
 pub struct FairShares {
     judged: BTreeMap<String, BTreeMap<&'static str, FairShare>>,

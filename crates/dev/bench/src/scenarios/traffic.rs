@@ -126,7 +126,7 @@ impl Sender {
         }
     }
 
-    /// Sends each batch to one station.
+    /// Makes the sender change the station after each batch instead of after each frame.
     pub fn in_bursts(self) -> Self {
         Self { bursts: true, ..self }
     }

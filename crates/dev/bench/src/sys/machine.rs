@@ -61,7 +61,8 @@ impl Image {
         Ok(entries.flatten().map(|entry| entry.path()).collect())
     }
 
-    /// Returns the words that start QEMU: `other` if given, or the newer system's QEMU through its own loader.
+    /// Returns the beginning of a command line that starts QEMU: `other` if it is not empty, otherwise the newer
+    /// Debian's QEMU through that Debian's loader.
     fn qemu(&self, other: &[PathBuf]) -> Vec<PathBuf> {
         let mut words = other.to_vec();
         if words.is_empty() {
@@ -77,13 +78,13 @@ impl Image {
 /// The parts of a machine.
 #[derive(Debug, Default)]
 pub struct MachineSpec {
-    /// The CPUs that it may use; it has a processor for each.
+    /// The CPUs that the machine may use; it has one emulated processor for each.
     pub cores: Vec<usize>,
     /// The script that it runs.
     pub script: String,
     /// Further arguments of QEMU.
     pub devices: Vec<String>,
-    /// The words that start QEMU; empty: the image's.
+    /// The beginning of the command line that starts QEMU; empty: the image's QEMU.
     pub emulator: Vec<PathBuf>,
     /// Its memory in MiB, if it needs more than the minimum.
     pub memory: u32,

@@ -200,8 +200,8 @@ pub fn wait_link(seconds: u32, stop: &AtomicBool) {
 /// Time without progress of the receiver, and total time, after which remaining frames are abandoned.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 
-/// Waits until the receiver has taken all frames, because they are lost when the port closes. Gives up if the receiver
-/// makes no progress for a second, or after 10 s. Reports and returns the number of frames left.
+/// Waits until the receiver has taken all frames, because those left in the ring are lost when the port closes. Gives
+/// up if the receiver makes no progress for a second, or after 10 s. Reports and returns the number of frames left.
 pub fn drain(ring: &mut netvale::TxRing) -> u32 {
     let under_way = |ring: &netvale::TxRing| ring.num_slots() - 1 - ring.space().min(ring.num_slots() - 1);
     let start = Instant::now();

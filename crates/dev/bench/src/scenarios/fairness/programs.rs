@@ -125,8 +125,8 @@ pub fn open_as(name: &str, station: u16, options: &Options) -> Result<Port> {
     Ok(port)
 }
 
-/// Makes the worker wait when it wakes the program: the doorbell blocks. After it has lost its port, the program opens
-/// it again.
+/// Starts a program whose doorbell blocks, so that the worker waits when it wakes the program. After the program has
+/// lost its port, it opens the port again.
 pub fn blocks(daemon: &Daemon) -> Result<Company> {
     let dir = daemon.dir().to_owned();
     let mut port = None;

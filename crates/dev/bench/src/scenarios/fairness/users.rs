@@ -63,7 +63,7 @@ impl ReopenedPort {
     }
 }
 
-/// Removes the memory of its port, in a thread that the measurement keeps off its CPUs.
+/// Starts a program that removes the memory of its port, in a thread that runs on none of the measurement's CPUs.
 pub fn makes_holes(daemon: &Daemon) -> Result<Company> {
     let mut again = ReopenedPort::of(daemon);
     // The hole must be complete before the memory is unmapped.
@@ -112,7 +112,8 @@ pub fn is_woken(daemon: &Daemon, watches: usize) -> Result<Company> {
     }))
 }
 
-/// Sends to an unknown address, with a filter of as many instructions per frame as a user may have.
+/// Starts a program that sends to an unknown address, through filter rules with the maximum number of instructions that
+/// a user may have.
 pub fn has_rules(daemon: &Daemon) -> Result<Company> {
     let flood = stranger_to(daemon, address(NOBODY))?;
     let dir = daemon.dir();
@@ -122,7 +123,7 @@ pub fn has_rules(daemon: &Daemon) -> Result<Company> {
     Ok(flood)
 }
 
-/// Sends to its own TAP, on which `sockets` sockets listen.
+/// Starts a program that sends to the user's TAP, on which `sockets` sockets listen.
 pub fn is_heard(daemon: &Daemon, sockets: usize) -> Result<Company> {
     let network = Netns::new()?;
     let dir = daemon.dir();

@@ -201,8 +201,8 @@ impl HostEnd {
     }
 }
 
-/// Returns the words that start QEMU with a netmap back end, whose ports are those of the daemon in the run directory
-/// `dir`.
+/// Returns the beginning of a command line that starts QEMU with a netmap back end, whose ports are those of the daemon
+/// in the run directory `dir`.
 fn netmap_emulator(dir: &Path) -> Result<Vec<PathBuf>> {
     let run: [PathBuf; 5] = [sys::netvale()?, "--run-dir".into(), dir.into(), "run".into(), "--".into()];
     Ok(run.into_iter().chain([netmap_qemu()?]).collect())

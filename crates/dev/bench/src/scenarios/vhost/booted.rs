@@ -40,8 +40,8 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// The machine, which is stopped like other processes, because its program only polls. QEMU's own way to stop would
-/// stop the device as well.
+/// A machine that is stopped by a signal, like other processes, which is safe because its program only polls. QEMU's
+/// own command to stop a machine would also stop the device.
 struct PollingMachine(Machine);
 
 impl Part for PollingMachine {
