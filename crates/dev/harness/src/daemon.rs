@@ -84,7 +84,7 @@ impl TestDaemon {
         Ok(())
     }
 
-    /// Sends a signal to the running process, and waits until it ends.
+    /// Sends a signal to the running process, and waits until it ends. Returns its exit status.
     ///
     /// # Errors
     /// No process runs, or it does not end within a minute.
@@ -95,7 +95,7 @@ impl TestDaemon {
         self.wait()
     }
 
-    /// Waits until the running process ends by itself.
+    /// Waits until the running process ends by itself. Returns its exit status.
     ///
     /// # Errors
     /// Same as [`TestDaemon::end`].

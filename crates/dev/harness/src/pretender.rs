@@ -35,7 +35,7 @@ impl Pretender {
         Ok(())
     }
 
-    /// Receives a message, and closes its descriptors.
+    /// Receives a message, closes its descriptors, and returns its bytes.
     fn hear(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; 1 << 17];
         let got = netvale_fdio::receive(&self.0, &mut bytes, RecvFlags::empty())?;

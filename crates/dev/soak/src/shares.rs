@@ -95,7 +95,7 @@ pub struct BegunAttack {
 }
 
 impl BegunAttack {
-    /// Begins with the current counts.
+    /// Returns an attack that begins now, with the current counts `moments`.
     pub fn now(moments: Vec<PairMoment>) -> BegunAttack {
         BegunAttack { at: Instant::now(), moments }
     }

@@ -100,7 +100,8 @@ fn find(name: &str) -> Result<&'static NamedPath> {
     found.ok_or_else(|| BenchError::Unknown("scenario", name.to_owned(), known()))
 }
 
-/// Runs the track. This is the only function whose instructions, including those of its callees, are counted.
+/// Runs the track for at least `frames` frames. Returns how many it processed. This is the only function whose
+/// instructions, including those of its callees, are counted.
 #[inline(never)]
 fn measured(track: &mut Track, frames: u64) -> u64 {
     let mut done = 0;

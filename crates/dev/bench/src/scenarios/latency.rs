@@ -84,7 +84,7 @@ pub struct End {
 }
 
 impl End {
-    /// Takes and reads a frame if one is available.
+    /// Takes and reads a frame if one is available. Returns whether one was.
     fn take(&mut self) -> bool {
         let ring = &mut self.port.rx()[0];
         let _ = ring.sync();

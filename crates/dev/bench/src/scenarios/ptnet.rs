@@ -77,7 +77,7 @@ fn has_peers(case: &Case) -> bool {
     SCENARIO.has(case) && case.variant == "guests"
 }
 
-/// Contenders of the virtio scenarios that are also compared with ptnet, under names of their own.
+/// Returns the contenders of the virtio scenarios that are also compared with ptnet, under names of their own.
 pub fn virtio() -> Vec<Contender> {
     // The name by which those scenarios know the direction and path: one direction, mergeable queues.
     let alike = |case: &Case| Case { variant: "to-host mergeable".into(), ..case.clone() };

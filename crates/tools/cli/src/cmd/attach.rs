@@ -98,7 +98,7 @@ pub fn run(args: &AttachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Warns if a port for programs was probably meant to be an interface.
+/// Returns a warning if a port for programs was probably meant to be an interface.
 fn warning(args: &AttachArgs) -> Option<String> {
     let text = args.second.as_deref()?;
     let Ok(AttachSpec::Local(LocalSpec { port, .. })) = AttachSpec::parse(text) else { return None };

@@ -99,7 +99,7 @@ pub(super) fn between(
     forth.frames + back.frames > 0
 }
 
-/// Moves frames from the receive rings to the transmit rings.
+/// Moves up to `burst` frames from each receive ring to the transmit rings. Returns what it moved.
 pub(super) fn rings(
     from: &mut [RxRing],
     to: &mut [TxRing],

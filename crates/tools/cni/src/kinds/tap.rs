@@ -53,7 +53,7 @@ pub fn address(namespace: &Namespace, ifname: &str) -> Result<Mac, CniError> {
     })?
 }
 
-/// Brings the interface up, with its addresses and routes.
+/// Brings the interface up, with its addresses and routes. Returns its entry in the result.
 ///
 /// # Errors
 /// [`Code::Kernel`] with the step that failed.

@@ -8,7 +8,7 @@ use super::*;
 const STRANGER: u32 = 70_001;
 
 /// Runs `act` as another user, because the daemon permits root and its own user more than others. If this process may
-/// not change its user, runs it as is.
+/// not change its user, runs it as is. Returns the result of `act`.
 pub fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     if !rustix::process::geteuid().is_root() {
         return act();

@@ -208,7 +208,8 @@ fn on_pipes(bench: &TestBench<'_>) -> Result<Crew> {
     through(bench, |index| [format!("netmap:bench{{{index}"), format!("netmap:bench}}{index}")])
 }
 
-/// Senders and receivers on ports of the daemon.
+/// Starts a daemon, and senders and receivers on its ports. `ports` returns the sender's and the receiver's port of the
+/// pair with this index.
 fn through(bench: &TestBench<'_>, ports: impl Fn(usize) -> [String; 2]) -> Result<Crew> {
     let daemon = Daemon::start(None, bench.other(0), "")?;
     let receive = |index| {

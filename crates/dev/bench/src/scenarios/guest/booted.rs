@@ -115,7 +115,7 @@ impl BootedGuest {
         }
     }
 
-    /// Sends to the guest until dropped, unless the guest itself requests the data.
+    /// Starts a thread that sends to the guest until dropped; `None` if the guest sends, or itself requests the data.
     fn generator(&self) -> Result<Option<Busy>> {
         if self.traffic.direction != Direction::In || self.traffic.is_stream() {
             return Ok(None);

@@ -95,7 +95,7 @@ impl<'a> PktSender<'a> {
         self.frags == 1 && self.job.hdr_len == 0 && self.sequence.is_none() && self.source.is_constant()
     }
 
-    /// Sends equal frames: fills each buffer once, for as long as it stays in its slot.
+    /// Writes `n` equal frames: fills each buffer once, for as long as it stays in its slot. Returns their bytes.
     fn fill_simple(&mut self, n: u32) -> u64 {
         let frame = self.source.frame();
         let len = frame.len() as u16;
@@ -112,7 +112,7 @@ impl<'a> PktSender<'a> {
         u64::from(n) * u64::from(len)
     }
 
-    /// Sends frames that differ, have a virtio-net header, or take several slots.
+    /// Writes `n` frames that differ, have a virtio-net header, or take several slots. Returns their bytes.
     fn fill_any(&mut self, n: u32) -> u64 {
         let mut bytes = 0;
         for k in 0..n {
