@@ -18,10 +18,10 @@ pub enum Unit {
     /// Frames, or round trips, a second.
     #[serde(rename = "/s")]
     PerSecond,
-    /// Nanoseconds.
+    /// Times in nanoseconds.
     #[serde(rename = "ns")]
     Nanos,
-    /// Microseconds.
+    /// Times in microseconds.
     #[serde(rename = "us")]
     Micros,
     /// Per cent of one core.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// A run is disturbed if a thread waited for its CPU for more than this share of the window.
 pub const MAX_WAITED_PERCENT: f64 = 1.0;
-/// A run is disturbed by more involuntary switches a second than this.
+/// A run is disturbed if a thread lost its CPU to others more than this many times a second.
 pub const MAX_SWITCHES_A_SECOND: f64 = 50.0;
 /// A run is disturbed if other processes used more than this share of one core.
 pub const MAX_FOREIGN_PERCENT: f64 = 6.0;

@@ -33,7 +33,7 @@ struct BystanderPair {
     longest_wait: Vec<Duration>,
 }
 
-/// All pairs.
+/// All pairs of bystanders.
 pub struct Bystanders {
     all: Vec<BystanderPair>,
     waits: LongWaits,

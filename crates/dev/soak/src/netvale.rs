@@ -17,7 +17,7 @@ const LOCK: &str = "lock";
 /// The text in a daemon's log that reports a panic.
 const PANIC: &str = "panicked at";
 
-/// A daemon.
+/// A daemon under test, and its log.
 pub struct Netvale {
     daemon: TestDaemon,
     log: PathBuf,

@@ -36,7 +36,7 @@ pub struct PairFlow {
     pub to: usize,
     /// The flow of which this one carries copies.
     pub copies: Option<usize>,
-    /// See [`ExpectedFrame::new`].
+    /// The `cycle` of [`ExpectedFrame::new`]: after so many frames, the numbers start again.
     pub cycle: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ impl PairFlow {
     }
 }
 
-/// Ends, and the flows between them.
+/// The ends of some ports, and the flows of frames between them.
 pub struct SoakPair {
     /// The ends.
     pub ends: Vec<Box<dyn PairEnd>>,

@@ -18,7 +18,7 @@ pub const FLOW: u32 = 1 << 20;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// Writes the file.
+/// Writes the file to replay.
 pub fn write(path: &Path) -> Result<(), String> {
     let mut writer = PcapWriter::create(path, PcapFormat::Pcap).map_err(|e| e.to_string())?;
     let mut payload = Vec::new();

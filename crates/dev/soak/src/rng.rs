@@ -1,6 +1,6 @@
 //! Random numbers from a seed (SplitMix64): the same seed yields the same numbers.
 
-/// A generator.
+/// A generator of random numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 

@@ -40,7 +40,7 @@ pub struct StallWatch {
 struct StallFindings {
     /// Samples of the threads while a flow waited.
     looks: Mutex<VecDeque<(Instant, String)>>,
-    /// Reports.
+    /// Reports of the stalls found.
     found: Mutex<Vec<String>>,
 }
 

@@ -13,12 +13,12 @@ const OWN: f64 = 0.4;
 /// Age at which a wait is judged, because another pair's wait may end a little later.
 const RIPE: Duration = Duration::from_secs(2);
 
-/// A wait, with its pair.
+/// A long wait of a bystander, with its pair.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitOf {
-    /// The pair.
+    /// The pair's number.
     pub pair: usize,
-    /// See [`PairKind`].
+    /// Whether the kernel's network stack also moves the pair's frames.
     pub is_by_stack: bool,
     /// The wait.
     pub wait: LongWait,

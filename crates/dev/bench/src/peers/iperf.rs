@@ -12,10 +12,10 @@ use crate::prelude::*;
 /// What the peer needs to run.
 pub const NEEDS: &[Need] = &[Need::Program("iperf3", "iperf3"), NETWORKS[0], NETWORKS[1]];
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// What a server prints when it waits for a client.
+/// The text that a server prints when it waits for a client.
 const READY: &str = "Server listening";
 
-/// Returns the peer.
+/// Returns the peer: iperf3 over the Linux bridge.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "linux-bridge-veth-tcp", "iperf3 TCP between two namespaces over the Linux bridge with veth; one stream";

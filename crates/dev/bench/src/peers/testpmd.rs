@@ -19,7 +19,7 @@ const MEMORY: u64 = 512;
 /// Hugepages of 2 MiB for one process.
 pub const PAGES: u64 = MEMORY / 2;
 
-/// What testpmd needs to run.
+/// The needs of testpmd.
 pub const NEEDS: &[Need] = &[Need::Program("dpdk-testpmd", "dpdk-dev"), Need::Root("hugepages"), Need::Cpus(2)];
 
 /// The folder, hugepages and sockets that the processes of one set-up share.
@@ -58,7 +58,7 @@ impl Place {
 /// The arguments of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Arguments<'a> {
-    /// Distinguishes the processes of a place.
+    /// A name that no other process with the same folder has.
     pub name: &'a str,
     /// The CPUs: each has a forwarding thread, and the first also runs the main thread.
     pub cores: &'a [usize],

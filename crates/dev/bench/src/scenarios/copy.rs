@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use super::*;
 
-/// A cache line; both strides are multiples of it.
+/// Bytes of a cache line; both strides are multiples of it.
 const LINE: usize = 64;
 /// netmap's traditional buffer size.
 const ALIGNED: usize = 2048;

@@ -30,7 +30,7 @@ const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 const START_LIMIT: Duration = Duration::from_secs(10);
 const EXAMPLE: &[Need] = &[Need::Found(|| example().map(drop))];
 
-/// The scenario.
+/// The scenario: the example `firewall` between an interface and its host rings.
 pub const SCENARIO: Scenario = Scenario {
     name: "filter",
     about: "frames between an interface and its stack, by the example firewall on its rings and host rings",
@@ -121,7 +121,7 @@ fn firewall(daemon: &Daemon, rule: &str, core: usize, log: &Path) -> Result<Rc<C
     Ok(child)
 }
 
-/// Counts of frames.
+/// Numbers of frames that reached the filter, and that it passed.
 #[derive(Clone, Copy)]
 struct Judged {
     /// Frames that reached the filter.

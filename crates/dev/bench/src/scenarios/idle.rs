@@ -9,7 +9,7 @@ const FALL_ASLEEP: Duration = Duration::from_millis(100);
 
 const SIXTEEN: Variant = Variant { ports: &[16], ..Variant::TWO_PORTS };
 
-/// The scenario.
+/// The scenario: a daemon whose ports have no traffic.
 pub const SCENARIO: Scenario = Scenario {
     name: "idle",
     about: "what idle ports cost: the daemon's CPU, and memory a port (its own and the port's region)",

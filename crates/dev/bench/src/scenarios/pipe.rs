@@ -6,7 +6,7 @@ use super::*;
 
 const LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1500], batch: &[64], ..Variant::TWO_PORTS };
 
-/// The scenario.
+/// The scenario: a sender and a receiver at the ends of a netmap pipe.
 pub const SCENARIO: Scenario = Scenario {
     name: "pipe",
     about: "frames from one process to another over a pipe; touched: first line written and read, untouched: slots \

@@ -7,7 +7,7 @@ use super::*;
 /// Batches, each twice the previous one.
 const BATCHES: &[u32] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// The scenario.
+/// The scenario: a sender and a receiver, each on a simulated guest's ptnet port.
 pub const SCENARIO: Scenario = Scenario {
     name: "ptnet",
     about: "guests on ptnet ports of a switch (simulated by a process on their memory), with and without virtio-net \

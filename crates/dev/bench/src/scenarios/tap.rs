@@ -3,7 +3,7 @@
 use super::*;
 use crate::peers::iperf::{self, Iperf};
 
-/// The scenario.
+/// The scenario: iperf3 between two TAPs of a VALE switch.
 pub const SCENARIO: Scenario = Scenario {
     name: "tap",
     about: "iperf3 TCP between two network namespaces, one stream",

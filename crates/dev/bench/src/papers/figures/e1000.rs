@@ -207,7 +207,7 @@ pub const BETWEEN: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Guests simulated by a process.
+/// Guests that a process with netvale's driver simulates.
 pub const PLAYED: PaperFigure = PaperFigure {
     number: "2.4",
     title: "The same driver without a guest's stack",

@@ -36,7 +36,7 @@ const PAIRS: &[TableRow] = &[
 
 const PAIR_PEERS: &[&str] = &["netvale-vhost", "qemu-virtio"];
 
-/// Round trips.
+/// Round trips between two guests.
 pub const ROUND_TRIPS: PaperFigure = PaperFigure {
     number: "3.1",
     title: "Round trips between two guests, by size",
@@ -65,7 +65,7 @@ pub const ROUND_TRIPS: PaperFigure = PaperFigure {
     missing: &["vhost-net, the paper's peer: it needs hardware virtualisation."],
 };
 
-/// A stream.
+/// A TCP stream between two guests.
 pub const STREAM: PaperFigure = PaperFigure {
     number: "3.2",
     title: "A TCP stream between two guests",
@@ -87,7 +87,7 @@ pub const STREAM: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Datagrams.
+/// Datagrams between two guests, by size.
 pub const DATAGRAMS: PaperFigure = PaperFigure {
     number: "3.3",
     title: "Datagrams between two guests, by size",

@@ -39,7 +39,7 @@ const RELEASES: &[TableRow] = &[
     TableRow::ours("netvale's vhost, with DPDK's driver of Debian 12", "netvale"),
 ];
 
-/// Hosts between an interface and the guest.
+/// Rows: the programs between an interface and the guest.
 const OUTSIDE: &[TableRow] = &[
     TableRow::ours("DPDK: net_af_xdp and net_vhost", "dpdk-pvp"),
     TableRow::ours("DPDK: net_af_packet and net_vhost", "dpdk-pvp-packet"),

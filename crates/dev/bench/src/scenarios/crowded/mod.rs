@@ -15,7 +15,7 @@ use crate::peers::pingpong::{self, Game};
 const FOREIGN: Variant = Variant { frame_bytes: &[60], foreign: &[0, 1, 2, 4, 8], ..Variant::TWO_PORTS };
 const PING: Variant = Variant { unit: Unit::Micros, batch: &[1], ..FOREIGN };
 
-/// The scenario.
+/// The scenario: unpinned programs beside busy threads.
 pub const SCENARIO: Scenario = Scenario {
     name: "crowded",
     about: "default options, nothing pinned, beside busy foreign threads: frames received over a switch and a pipe, \

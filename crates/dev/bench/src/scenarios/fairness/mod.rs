@@ -88,7 +88,7 @@ struct Bystander {
     batch: u32,
     /// The frame whose latency is measured.
     single: Vec<u8>,
-    /// The frame before it, if the bystander sends to the program beside it.
+    /// The frame sent before `single`, if the bystander also sends to the program beside it.
     to_beside: Option<Vec<u8>>,
     // Dropped after the rings.
     _ports: [Port; 2],

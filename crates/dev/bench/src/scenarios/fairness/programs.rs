@@ -8,7 +8,7 @@ use super::*;
 
 /// Interval at which a program that lost its port opens it again.
 pub const AGAIN: Duration = Duration::from_millis(5);
-/// The name of its port.
+/// The name of the program's port.
 pub const NAME: &str = "vale0:beside";
 
 /// Fills the slots of a port with frames to the address `to`.

@@ -16,7 +16,7 @@ use super::*;
 
 /// Buffers whose pages a hole in the file removes: some 64 MiB.
 const BUFFERS: u32 = 32_000;
-/// Watches of a doorbell: fewer than would cost the user its port.
+/// Number of watches of a doorbell: fewer than would cost the user its port.
 pub const WATCHES: usize = 100_000;
 /// Sockets that listen on a TAP, with slow filters.
 pub const SOCKETS: usize = 400;

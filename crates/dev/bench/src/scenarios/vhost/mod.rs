@@ -63,9 +63,9 @@ pub const GUESTS: Scenario = Scenario {
     start: |case, cores| guests(case, cores, false),
 };
 
-/// DPDK's pairing.
+/// Description of the pairing of DPDK's device with its driver.
 pub const DPDK: &str = "DPDK's vhost-user device (net_vhost) under its virtio-user driver";
-/// The guests with netvale's driver.
+/// Description of two guests that both use netvale's driver.
 pub const BOTH_GUESTS: &str = "a VALE switch with two vhost ports; our driver twice";
 
 /// Returns the other pairings.

@@ -71,7 +71,7 @@ impl CpuUse {
 }
 
 impl CpuSample {
-    /// Takes a sample.
+    /// Reads the CPU times of the machine and of all visible processes.
     pub fn take() -> CpuSample {
         let total = files::read("/proc/stat").and_then(|text| total(&text));
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
