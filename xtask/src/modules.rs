@@ -29,7 +29,7 @@ fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
 /// The path from the crate's root to a module; empty for the root itself.
 pub type ModulePath = Vec<String>;
 
-/// A module.
+/// A module of a crate, and the modules that it uses.
 #[derive(Debug)]
 pub struct Module {
     /// Its path from the crate's root.

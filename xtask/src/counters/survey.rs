@@ -37,7 +37,7 @@ pub const COLUMNS: usize = 120;
 /// Folders whose Rust files are counted.
 const FOLDERS: [&str; 3] = ["crates", "xtask", "fuzz"];
 
-/// A counted place.
+/// A place in the tree that a counter counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedSite {
     /// Path below the workspace's root.

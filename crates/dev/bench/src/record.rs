@@ -79,9 +79,9 @@ pub struct Side<'a> {
     pub name: &'a str,
     /// The median.
     pub median: f64,
-    /// The smallest run.
+    /// The smallest figure of a run.
     pub min: f64,
-    /// The largest run.
+    /// The largest figure of a run.
     pub max: f64,
     /// How the cores were used.
     pub cores: &'a str,

@@ -115,7 +115,7 @@ impl PairCounts {
 pub struct LongWait {
     /// The flow's number in its pair.
     pub flow: usize,
-    /// Its end.
+    /// The moment when the wait ended.
     pub until: Instant,
     /// Its length.
     pub whole: Duration,
@@ -123,7 +123,7 @@ pub struct LongWait {
     pub own: Duration,
 }
 
-/// When the last frames arrived, and how much time the machine had taken by then.
+/// The arrival of a flow's last frames; and by then, the time that the machine had taken and the flow's counts.
 #[derive(Clone, Copy)]
 struct LastFrame {
     at: Instant,

@@ -19,7 +19,7 @@ pub struct DaemonRates {
     pub workers_lost: Vec<f64>,
 }
 
-/// A port's rates.
+/// The rates of a port's frames, bits and drops.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PortRates {
     /// `SWITCH:PORT`.

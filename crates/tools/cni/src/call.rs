@@ -7,7 +7,7 @@ use crate::error::{CniError, Code};
 
 /// The supported versions of the specification.
 pub const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", NEWEST];
-/// The newest version.
+/// The newest of these versions.
 pub const NEWEST: &str = "1.1.0";
 
 /// The requested operation.

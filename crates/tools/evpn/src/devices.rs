@@ -44,7 +44,7 @@ pub enum DeviceError {
     /// The VTEP has an IPv6 address, which FRR does not support.
     #[error("FRR's EVPN supports only VTEPs with IPv4 addresses; the port has {0}")]
     Ipv6(IpAddr),
-    /// The kernel refuses.
+    /// The kernel refuses a step.
     #[error("cannot {what} {name}: {source}{}", hint(*.source))]
     Kernel {
         /// The step that failed.

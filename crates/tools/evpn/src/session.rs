@@ -49,7 +49,7 @@ pub enum SessionError {
     /// The connection has ended, or no answer arrived in time.
     #[error("the connection to the daemon is lost: {0}")]
     Lost(#[from] io::Error),
-    /// The daemon refused.
+    /// The daemon refused the request.
     #[error("the daemon refused {method}: {error}")]
     Refused {
         /// The request's method.
@@ -67,7 +67,7 @@ pub enum SessionError {
     },
 }
 
-/// A port with EVPN.
+/// A VXLAN port whose remote addresses come from EVPN.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EvpnPort {
     /// Its full name, e.g. `vale0:vx100`.

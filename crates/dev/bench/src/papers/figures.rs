@@ -19,7 +19,7 @@ pub struct Document {
     pub machine: &'static str,
 }
 
-/// The documents.
+/// The documents whose experiments are repeated.
 pub const DOCUMENTS: &[Document] = &[
     Document {
         number: "1",
@@ -57,7 +57,7 @@ pub struct Run {
     pub setup: u32,
 }
 
-/// An experiment.
+/// An experiment of a document, and how it is repeated here.
 #[derive(Clone, Copy, Debug)]
 pub struct PaperFigure {
     /// The document's number and the figure's number in it: `2.1`.

@@ -28,7 +28,7 @@ struct Measured {
     lines: Vec<Line>,
 }
 
-/// A figure's results.
+/// The stored results of a figure.
 pub struct Kept {
     path: PathBuf,
     all: Vec<Measured>,
@@ -41,9 +41,9 @@ pub struct Value {
     pub case: Case,
     /// The median of the runs.
     pub median: f64,
-    /// The smallest run.
+    /// The smallest figure of a run.
     pub min: f64,
-    /// The largest run.
+    /// The largest figure of a run.
     pub max: f64,
     /// Whether a run was disturbed by other work on the machine.
     pub disturbed: bool,

@@ -31,7 +31,7 @@ enum Order {
     RateRisesWithBatch(u32, u32),
 }
 
-/// All shapes.
+/// All shapes that are checked.
 pub const ALL: &[FigureShape] = &[
     FigureShape {
         figure: "1.2",

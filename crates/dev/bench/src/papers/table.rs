@@ -49,7 +49,7 @@ impl Reading {
     }
 }
 
-/// A column.
+/// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Its head, with the unit.
@@ -60,7 +60,7 @@ pub struct Column {
     pub bytes: u32,
     /// Frames per sync or burst; 0 if the variant has only one case.
     pub batch: u32,
-    /// Its unit.
+    /// The unit of its values.
     pub reading: Reading,
 }
 
@@ -83,7 +83,7 @@ impl Column {
     }
 }
 
-/// A row.
+/// A row of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableRow {
     /// Its name.
@@ -111,7 +111,7 @@ impl TableRow {
     }
 }
 
-/// The table.
+/// A table of measured and published figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
     /// Its title; empty if the figure has only one table.
@@ -131,9 +131,9 @@ pub struct Table {
 pub struct MeasuredCell {
     /// The median of the runs.
     pub median: f64,
-    /// The smallest run.
+    /// The smallest figure of a run.
     pub min: f64,
-    /// The largest run.
+    /// The largest figure of a run.
     pub max: f64,
     /// Whether other work on the machine disturbed a run.
     pub disturbed: bool,

@@ -48,7 +48,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub struct Point {
     /// Distinguishes and orders the points of a contender.
     pub key: u64,
-    /// Its position.
+    /// Its position, in the units of the axes.
     pub at: (f64, f64),
     /// The range of its runs.
     pub range: Option<(f64, f64)>,
@@ -69,7 +69,7 @@ pub struct Series {
 /// Range and marks of an axis, and its label with the unit.
 pub type Axis = (Marks, String);
 
-/// A plot.
+/// A plot to draw.
 pub struct Plot {
     /// Its title.
     pub title: String,

@@ -14,7 +14,7 @@ const WARM_UP: Duration = Duration::from_millis(50);
 /// One round of a job. Returns the number of units (frames, round trips) that it moved. It must not block for long.
 pub type Round<'a> = Box<dyn FnMut() -> Result<u64> + Send + 'a>;
 
-/// A thread to run.
+/// The work of a pinned thread.
 pub struct Job<'a> {
     /// The CPU to which it is pinned.
     pub core: usize,

@@ -67,7 +67,7 @@ struct CapturedCounts {
     pending_bytes: u64,
 }
 
-/// The current file.
+/// The file that is currently written.
 #[derive(Debug)]
 struct CurrentFile {
     sink: Sink,

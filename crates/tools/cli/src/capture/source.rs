@@ -54,7 +54,7 @@ impl WaitEvent<'_> {
     }
 }
 
-/// The watched ports.
+/// The ports whose frames are captured.
 pub struct CapturePorts {
     ports: Vec<CapturePort>,
     client: Option<Client>,

@@ -87,7 +87,7 @@ impl fmt::Debug for HttpBody {
     }
 }
 
-/// An answer.
+/// An answer to a request.
 #[derive(Debug)]
 pub struct HttpAnswer {
     /// Its status.

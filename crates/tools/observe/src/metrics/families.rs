@@ -45,7 +45,7 @@ impl FamilyType {
     }
 }
 
-/// A family.
+/// A family of metrics: the samples of one name and type, which differ in their labels' values.
 #[derive(Debug)]
 pub struct MetricFamily {
     /// Its name without prefix, unit and suffix.

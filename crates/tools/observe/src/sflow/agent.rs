@@ -35,7 +35,7 @@ pub struct SflowOptions {
     pub header: usize,
 }
 
-/// An agent.
+/// An sFlow agent, with the sampling state of the ports.
 #[derive(Debug)]
 pub struct SflowAgent {
     options: SflowOptions,

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Users may connect, and share the switch.
 const FOR_ALL: &str = "[sockets]\nmode = '0666'\n[switch]\nshared = ['vale0']";
 
-/// The scenario.
+/// The scenario: a bystander beside an attacker, or beside a well-behaved program.
 pub const SCENARIO: Scenario = Scenario {
     name: "fairness",
     about: "two local ports beside an attacker on the same switch and worker, compared with the same beside a \

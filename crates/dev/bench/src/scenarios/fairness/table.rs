@@ -11,9 +11,9 @@ type Make = fn(&Daemon) -> Result<Company>;
 pub struct Row {
     /// The variant's name.
     pub name: &'static str,
-    /// The attacker.
+    /// Starts the attacker.
     pub attacker: Make,
-    /// The well-behaved program.
+    /// Starts the well-behaved program.
     pub well_behaved: Make,
     /// Whether the bystander sends every other frame to the program beside it.
     pub is_talked_to: bool,

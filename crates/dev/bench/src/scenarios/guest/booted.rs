@@ -8,7 +8,7 @@ use super::*;
 /// How long register accesses are counted, which slows the guest down.
 const COUNTED: Duration = Duration::from_millis(100);
 
-/// The agent's answer.
+/// The agent's answer to a task.
 #[derive(Clone, Copy)]
 pub struct Played {
     count: u64,
@@ -28,7 +28,7 @@ struct WindowCount {
 pub struct BootedGuest {
     /// The case.
     pub case: Case,
-    /// Its traffic.
+    /// The traffic of the case.
     pub traffic: Traffic,
     /// Its machine.
     pub machine: Rc<Machine>,
@@ -44,7 +44,7 @@ pub struct BootedGuest {
     pub switch: Option<Switch>,
     /// Its TAP, if there is no switch.
     pub tap: String,
-    /// The host's network.
+    /// The host's network namespace.
     pub hub: Netns,
     /// The host's services.
     pub services: Rc<Worker>,

@@ -24,7 +24,7 @@ use super::*;
 use crate::sys::machine::{Image, LIMIT, Machine, MachineSpec, netmap_qemu};
 use crate::sys::worker::READY;
 
-/// The host's address.
+/// The host's IP address.
 const HOST: &str = "10.1.0.1";
 /// The port of the service echo.
 const ECHO: u16 = 7;
@@ -34,7 +34,7 @@ const DISCARD: u16 = 9;
 const SOURCE: u16 = 19;
 /// The port where guests discard datagrams that are not counted.
 const DRAIN: u16 = 10;
-/// The kernel's bridge.
+/// The name of the kernel's bridge.
 const BRIDGE: &str = "br0";
 /// IP address of the sink, a port of the switch that discards frames. No host has this address.
 const SINK: &str = "10.1.0.9";
@@ -62,7 +62,7 @@ const NETMAP_NEEDS: Needs = &[NEEDS[0], NEEDS[1], &[Need::Found(|| netmap_qemu()
 /// The command through which programs use the daemon.
 const NETVALE: Need = Need::Found(|| sys::netvale().map(drop));
 
-/// The scenario.
+/// The scenario: a guest that QEMU boots, on each kind of port.
 pub const SCENARIO: Scenario = Scenario {
     name: "guest",
     about: "a guest that is really booted (QEMU, emulated): UDP by sockets, round trips, netmap programs; ptnet, \

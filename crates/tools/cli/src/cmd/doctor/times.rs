@@ -16,7 +16,7 @@ struct MachineTicks {
     busy: u64,
     /// Ticks taken by the hypervisor.
     steal: u64,
-    /// All ticks.
+    /// All ticks, idle ones included.
     all: u64,
     /// Ticks used on each CPU.
     each: BTreeMap<usize, u64>,
