@@ -36,7 +36,7 @@ pub struct PairFlow {
     pub to: usize,
     /// The flow of which this one carries copies.
     pub copies: Option<usize>,
-    /// The `cycle` of [`ExpectedFrame::new`]: after so many frames, the numbers start again.
+    /// The `cycle` of [`ExpectedFrame::new`]: after that many frames, the numbers start again.
     pub cycle: Option<u64>,
 }
 
