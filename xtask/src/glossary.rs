@@ -43,9 +43,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
         });
         let unknown = unknown.map_err(|e| format!("{shown}: {e}"))?;
         findings.extend(unknown.into_iter().map(|(name, noun)| {
-            format!(
-                "{shown}: {name}: say what its {noun} is, in the glossary ({GLOSSARY}) or in the module's documentation"
-            )
+            format!("{shown}: {name}: explain {noun} in the glossary ({GLOSSARY}) or in the module's documentation")
         }));
     }
     Ok(findings)

@@ -29,7 +29,7 @@ fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
 /// The path from the crate's root to a module; empty for the root itself.
 pub type ModulePath = Vec<String>;
 
-/// A module.
+/// A module of a crate, and the modules that it uses.
 #[derive(Debug)]
 pub struct Module {
     /// Its path from the crate's root.
@@ -43,7 +43,7 @@ struct ParsedFile {
     path: ModulePath,
     /// All paths within the crate that its code names.
     named: Vec<ModulePath>,
-    /// The paths of names from its `use` lines, which may be re-exports.
+    /// The paths of the names that its `use` lines import; such a path may name a re-export.
     imports: BTreeMap<String, ModulePath>,
 }
 

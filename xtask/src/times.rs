@@ -84,7 +84,7 @@ fn measured(root: &Path) -> Result<Option<TierTotals>, String> {
     }
 }
 
-/// Parses each tier's total; all other lines are only for readers.
+/// Parses each tier's total; other lines are ignored.
 fn parse(text: &str) -> Result<TierTotals, String> {
     let mut totals = TierTotals::new();
     let mut table = "";
@@ -162,7 +162,7 @@ fn unmarked(page: &str, text: &str) -> Findings {
     for (index, line) in text.lines().enumerate() {
         if line.contains("make test") && has_time(&without_marked(line)) {
             let place = format!("{page}:{}", index + 1);
-            findings.push(format!("{place}: states a time beside `make test`; leave it out, or put it into {MARKS}"));
+            findings.push(format!("{place}: states a time beside `make test`; omit it, or put it into {MARKS}"));
         }
     }
     findings
@@ -181,7 +181,7 @@ fn help_findings(makefile: &str) -> Findings {
         let help = line.split_once("## ").map_or("", |(_, help)| help);
         if TIERS.contains(&target) && has_time(help) {
             let place = format!("{MAKEFILE}:{}", index + 1);
-            findings.push(format!("{place}: the help of {target} states a time; leave it to {MEASURED}"));
+            findings.push(format!("{place}: the help of {target} states a time; remove it: {MEASURED} has it"));
         }
     }
     findings

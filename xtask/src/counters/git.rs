@@ -34,7 +34,7 @@ pub struct GitChanges {
 }
 
 impl GitChanges {
-    /// Queries git. `None` without git or commits.
+    /// Returns the changes since the last commit that changed `file`. `None` without git or commits.
     pub fn since_change_of(root: &Path, file: &str) -> Option<Self> {
         let last = git(root, &["log", "-1", "--format=%H", "--", file])?;
         let base = if last.trim().is_empty() { "HEAD".to_owned() } else { last.trim().to_owned() };

@@ -53,7 +53,7 @@ impl Kinds {
     /// Returns whether a file at this path may name kinds.
     pub fn may_be_named_in(&self, path: &str) -> bool {
         let Some(below) = path.strip_prefix("crates/") else { return true };
-        // A folder that has several crates says nothing about each of them.
+        // A folder with several crates, such as `core`, is not part of a crate's name.
         let (of_crate, inside) = below.split_once("/src/").unwrap_or((below, ""));
         let own_crate = of_crate.rsplit('/').next().unwrap_or(of_crate);
         let is_own = |folder: &str| OWN.contains(&folder) || self.names.iter().any(|name| name == folder);

@@ -39,7 +39,7 @@ const SHOWN: usize = 5;
 /// Maximum characters shown of a place's line.
 const SHOWN_COLUMNS: usize = 80;
 
-/// Compares the tree at `root`, and the history of its numbers, with the file.
+/// Compares the tree at `root`, and the history of its numbers, with the file. Returns the differences.
 pub fn run(root: &Path) -> Result<Findings, String> {
     let text = std::fs::read_to_string(root.join(FILE)).map_err(|e| format!("{FILE}: {e}"))?;
     let (numbers, mut findings) = numbers::parse(&text);
@@ -70,7 +70,7 @@ fn summary(sites: &Sites) -> String {
     sites.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Findings for numbers higher than in a committed version of the file.
+/// Returns findings for numbers that are higher than in a committed version of the file.
 fn compare_history(root: &Path, numbers: &CounterNumbers) -> Findings {
     let Some(versions) = git::versions(root, FILE) else {
         println!("counters: not compared with earlier versions of {FILE}: there is no git repository, or no git");
@@ -82,7 +82,8 @@ fn compare_history(root: &Path, numbers: &CounterNumbers) -> Findings {
     numbers::raised(numbers, &versions)
 }
 
-/// Compares a counter's number in the file with the count. `new` are the places added since the number was written.
+/// Compares a counter's number in the file with the count. Returns the message to show if they differ. `new` are the
+/// places added since the number was written.
 fn compare(counter: &str, written: u64, sites: &[CountedSite], new: Option<&Sites>) -> Option<String> {
     let value = survey::value(counter, sites);
     if value < written {
@@ -111,7 +112,7 @@ fn shown(new: &[&CountedSite]) -> String {
     new.iter().take(SHOWN).map(line).chain(more).collect::<Vec<_>>().join("\n")
 }
 
-/// Lists the files with the most places, for when the new places are unknown.
+/// Returns a list of the files with the most places, for when the new places are unknown.
 fn most_of(sites: &[CountedSite]) -> String {
     let mut files: BTreeMap<&str, usize> = BTreeMap::new();
     for site in sites {
@@ -144,7 +145,7 @@ fn new_sites(root: &Path, surveyor: &Surveyor) -> Option<Sites> {
     Some(now)
 }
 
-/// Removes from `sites` as many places of each text as `before` has.
+/// Removes places that existed before: for each text of a line, as many from `sites` as `before` has.
 fn remove_old(sites: &mut Vec<CountedSite>, before: &[CountedSite]) {
     let mut old: BTreeMap<&str, usize> = BTreeMap::new();
     for site in before {

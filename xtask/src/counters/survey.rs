@@ -7,17 +7,17 @@ use super::tokens::{Scope, TokenLevel, levels};
 use super::{kinds, names, tuples};
 use crate::glossary;
 
-/// Statements that assign a tuple to a tuple.
+/// Counters of statements that assign a tuple to a tuple: in shipped code, and in other code.
 const TUPLE_ASSIGNMENTS: [&str; 2] = ["tuple-assignments", "tuple-assignments-in-tests"];
-/// Parameters whose type is a tuple.
+/// Counters of parameters whose type is a tuple: in shipped code, and in other code.
 const TUPLE_PARAMETERS: [&str; 2] = ["tuple-parameters", "tuple-parameters-in-tests"];
-/// Lines over [`COLUMNS`].
+/// Counter of lines over [`COLUMNS`].
 pub const LONG_LINES: &str = "long-lines";
-/// Type names shared by several files.
+/// Counter of type names that several files define.
 pub const SHARED_TYPE_NAMES: &str = "shared-type-names";
-/// Words of the glossary.
+/// Counter of the words that the glossary explains.
 const GLOSSARY_NOUNS: &str = "glossary-nouns";
-/// Files that name a kind of port.
+/// Counter of files that name a kind of port.
 const FILES_NAMING_KINDS: &str = "files-naming-kinds";
 
 /// All counters of this module.
@@ -37,7 +37,7 @@ pub const COLUMNS: usize = 120;
 /// Folders whose Rust files are counted.
 const FOLDERS: [&str; 3] = ["crates", "xtask", "fuzz"];
 
-/// A counted place.
+/// A place in the tree that a counter counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedSite {
     /// Path below the workspace's root.

@@ -108,22 +108,23 @@ fn without_tests(tokens: Vec<TokenTree>) -> Vec<TokenTree> {
     kept
 }
 
-/// Returns whether `token` is that identifier or keyword.
+/// Returns whether `token` is the identifier or keyword `word`.
 pub fn is_word(token: &TokenTree, word: &str) -> bool {
     matches!(token, TokenTree::Ident(ident) if ident == word)
 }
 
-/// Returns whether `token` is that sign.
+/// Returns whether `token` is the sign `sign`.
 pub fn is_punct(token: &TokenTree, sign: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign)
 }
 
-/// Returns whether `token` is that sign and not part of a longer one: `=`, but not the first half of `==` or `=>`.
+/// Returns whether `token` is the sign `sign` and not part of a longer one: `=`, but not the first half of `==` or
+/// `=>`.
 pub fn is_alone(token: &TokenTree, sign: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign && punct.spacing() == Spacing::Alone)
 }
 
-/// Returns whether `token` is a group in brackets of that kind.
+/// Returns whether `token` is a group in brackets of the kind `delimiter`.
 pub fn is_group(token: &TokenTree, delimiter: Delimiter) -> bool {
     matches!(token, TokenTree::Group(group) if group.delimiter() == delimiter)
 }

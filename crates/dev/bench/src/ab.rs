@@ -1,7 +1,7 @@
 //! Compares two builds: two programs measure the same cases in alternating rounds.
 //!
-//! The build that goes first changes from round to round, so that slow changes of the machine affect both alike. Ratios
-//! are computed from the figures of one round.
+//! The build that goes first changes from round to round, so that slow changes of the machine affect both builds
+//! equally. Ratios are computed from the figures of one round.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -43,7 +43,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Returns whether the newer build is at most that many per cent worse.
+    /// Returns whether the newer build is at most `percent` per cent worse.
     pub fn is_within(&self, percent: f64) -> bool {
         self.ratio.median >= 1.0 - percent / 100.0
     }
@@ -95,7 +95,7 @@ impl Build {
     }
 }
 
-/// The results of each case in all rounds, by build.
+/// The results of each case in all rounds: those of the older build, then those of the newer one.
 type Rounds = BTreeMap<String, (Case, [Vec<f64>; 2])>;
 
 /// Runs `options.runs` rounds with each of the builds, scenario by scenario, and writes the comparison to `out`.
@@ -168,7 +168,7 @@ mod tests {
         assert!(render(&[pair]).contains("0.95 [0.95 - 1.10]"));
     }
 
-    /// Objective: a case that only one build has is omitted.
+    /// Objective: a case that only one of the builds has is omitted.
     #[test]
     fn a_case_of_only_one_build_is_left_out() {
         assert!(pair(case(), &[vec![1.0], Vec::new()]).is_none());

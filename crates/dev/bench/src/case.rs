@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Suffix of variants whose figure is the slowest of 100 frames.
+/// Suffix of variants whose figure is the 99th percentile of the latency.
 pub const P99: &str = "-p99";
 
 /// The unit of a figure.
@@ -18,10 +18,10 @@ pub enum Unit {
     /// Frames, or round trips, a second.
     #[serde(rename = "/s")]
     PerSecond,
-    /// Nanoseconds.
+    /// Times in nanoseconds.
     #[serde(rename = "ns")]
     Nanos,
-    /// Microseconds.
+    /// Times in microseconds.
     #[serde(rename = "us")]
     Micros,
     /// Per cent of one core.
@@ -110,8 +110,8 @@ impl Case {
         format!("{}{addresses}{spin}{foreign}", self.variant)
     }
 
-    /// Returns whether the applications write and read the frames' bytes, not just slots. A peer must do the same to
-    /// fit.
+    /// Returns whether the applications write and read the frames' bytes, not just slots. A peer fits only if it does
+    /// the same.
     pub fn touches(&self) -> bool {
         !self.variant.ends_with("untouched")
     }
@@ -130,8 +130,8 @@ impl Case {
     /// Variant with VLANs and port security on all ports.
     pub const SECURED: &str = "switch-secured";
 
-    /// Returns whether frames cross a switch between two ports of its own and are touched, a case that other switches
-    /// support.
+    /// Returns whether frames cross a switch between two of its ports, and programs touch their bytes: a case that the
+    /// peers' switches support as well.
     pub fn is_across_a_switch(&self) -> bool {
         match self.scenario.as_str() {
             "vale" => matches!(self.variant.as_str(), "daemon" | "daemon-large"),
@@ -145,7 +145,7 @@ impl Case {
         self.scenario == "policies" && self.variant == Self::SECURED
     }
 
-    /// Returns whether the case is that variant of the scenarios with foreign threads, including its p99.
+    /// Returns whether the case is the given variant of the scenario `crowded`, or the variant's 99th percentile.
     pub fn is_crowded(&self, variant: &str) -> bool {
         self.scenario == "crowded" && self.variant.strip_suffix(P99).unwrap_or(&self.variant) == variant
     }

@@ -162,7 +162,7 @@ impl Session {
         self
     }
 
-    /// Replaces the measurement by one that is made from it.
+    /// Replaces the measurement by the one that `wrap` builds around it.
     pub fn wrapped<M: FnMut(Duration) -> Result<Sample> + 'static>(
         mut self,
         wrap: impl FnOnce(Measurement) -> M,
@@ -171,18 +171,18 @@ impl Session {
         self
     }
 
-    /// Stops all parts: the state in which a session is returned.
+    /// Stops all parts. Contenders return their sessions in this state.
     pub fn idle(self) -> Result<Self> {
         self.parts.iter().try_for_each(|part| part.freeze())?;
         Ok(self)
     }
 
-    /// Lets the traffic flow, or prepares it.
+    /// Continues all parts, so that traffic flows, or can flow during the measurement.
     pub fn resume(&mut self) -> Result<()> {
         self.parts.iter().rev().try_for_each(|part| part.thaw())
     }
 
-    /// Stops using CPU.
+    /// Stops all parts, so that the session uses no CPU.
     pub fn pause(&mut self) -> Result<()> {
         self.parts.iter().try_for_each(|part| part.freeze())?;
         self.check.as_ref().map_or(Ok(()), |check| check())

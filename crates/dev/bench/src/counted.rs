@@ -27,9 +27,9 @@ pub struct CountOptions {
     pub pids: Option<Vec<u32>>,
     /// Threads of these processes that must not have to wait, as `(pid, tid)`.
     pub threads: Vec<(u32, u32)>,
-    /// Whether counting takes time of the counted processes, and must not count as a disturbance.
+    /// Whether reading the counter takes CPU time of the counted processes, which must not count as a disturbance.
     pub asks: bool,
-    /// Who moved no frames, if that is an error.
+    /// The name for the error that no frames moved; `None`: a count of zero is not an error.
     pub who: Option<&'static str>,
 }
 
@@ -75,7 +75,7 @@ pub fn received(
 
 /// A set of processes that run by themselves. Their session is returned once `count` grows.
 pub struct ProcessSet {
-    /// Who has no frames if none arrive at the start.
+    /// The name for the error that no frames arrive at the start.
     pub who: &'static str,
     /// Whether missing frames are an error later, too.
     pub is_strict: bool,

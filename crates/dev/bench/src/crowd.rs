@@ -1,4 +1,4 @@
-//! Adds busy foreign threads to a session, to measure what it gets on a machine that others use, too.
+//! Adds busy foreign threads to a session, to measure its rate on a machine that other programs also use.
 //!
 //! The threads are in a process of the same login session as the measured programs. If the kernel groups tasks by
 //! session, all are in one group, and the scheduler shares the CPUs out equally among them.

@@ -3,9 +3,10 @@
 //! Two events spoil a figure: a pinned thread had to give up its CPU, or other processes used CPU time (and with it
 //! cache and memory). Both are counted over the window of a run. A run above the limits is repeated and does not count.
 //!
-//! The number of involuntary switches alone says little: kernel threads preempt a busy thread a few times a second for
-//! some microseconds. The main criterion is the time for which a runnable thread *waited* (second field of
-//! `schedstat`). The number of switches is the second criterion, and the only one if the kernel has no `schedstat`.
+//! The number of involuntary switches alone does not show a disturbance: kernel threads preempt a busy thread a few
+//! times a second for some microseconds. The main criterion is the time for which a runnable thread *waited* (second
+//! field of `schedstat`). The number of switches is the second criterion, and the only one if the kernel has no
+//! `schedstat`.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// A run is disturbed if a thread waited for its CPU for more than this share of the window.
 pub const MAX_WAITED_PERCENT: f64 = 1.0;
-/// A run is disturbed by more involuntary switches a second than this.
+/// A run is disturbed if a thread lost its CPU to others more than this many times a second.
 pub const MAX_SWITCHES_A_SECOND: f64 = 50.0;
 /// A run is disturbed if other processes used more than this share of one core.
 pub const MAX_FOREIGN_PERCENT: f64 = 6.0;

@@ -19,7 +19,7 @@ pub enum BenchError {
     #[error("{0}")]
     Program(String),
     /// A program did not print the expected text in time.
-    #[error("{program} did not print {wanted:?} within {limit:?}; its last words: {output}")]
+    #[error("{program} did not print {wanted:?} within {limit:?}; its last output: {output}")]
     Silent {
         /// The program.
         program: String,
@@ -31,7 +31,7 @@ pub enum BenchError {
         output: String,
     },
     /// No frame moved during a measurement.
-    #[error("{0} moved no frame: its set-up does not forward")]
+    #[error("no frame passed {0}: check that its set-up forwards frames")]
     NoTraffic(String),
     /// Frames were lost or duplicated: the figure would be wrong.
     #[error("{0}")]
@@ -48,7 +48,7 @@ pub enum BenchError {
     #[error("skipped: {0}")]
     Skipped(#[from] Skip),
     /// The process got SIGINT or SIGTERM.
-    #[error("interrupted; everything that was started has been ended")]
+    #[error("interrupted; all started processes have ended")]
     Interrupted,
     /// A name is unknown: its kind, the name, and the known names.
     #[error("unknown {0} {1:?}; known: {2}")]
@@ -63,13 +63,13 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Wraps an I/O error, with the step that failed.
+    /// Returns a function that wraps an I/O error together with `what`, the step that failed.
     pub fn io<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source: source.into() }
     }
 
-    /// Returns the error for a program that could not be started.
+    /// Returns a function that creates the error for a program that could not be started.
     pub fn spawn(program: &str) -> impl FnOnce(io::Error) -> Self {
         move |why| Self::Program(format!("cannot start {program}: {why}; check that it is installed and in PATH"))
     }
@@ -113,7 +113,7 @@ pub enum Skip {
     #[error("needs root for {0} (run it with sudo)")]
     NeedsRoot(&'static str),
     /// There are too few CPUs.
-    #[error("needs {needed} CPUs to pin threads to, {given} given")]
+    #[error("needs {needed} CPUs for pinned threads, found {given}")]
     TooFewCpus {
         /// CPUs needed.
         needed: usize,
@@ -121,14 +121,14 @@ pub enum Skip {
         given: usize,
     },
     /// There is not enough memory for hugepages.
-    #[error("needs {needed} free 2 MiB hugepages, the kernel could provide {given}")]
+    #[error("needs {needed} free hugepages of 2 MiB, the kernel provided {given}")]
     NoHugepages {
         /// Pages needed.
         needed: u64,
         /// Pages obtained.
         given: u64,
     },
-    /// This side of the scenario is missing on this machine.
+    /// Another requirement is not met; the text states which, and the remedy.
     #[error("{0}")]
     NotBuilt(&'static str),
 }

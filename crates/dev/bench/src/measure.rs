@@ -16,7 +16,8 @@ pub struct Measure {
     #[arg(value_name = "SCENARIO")]
     pub scenarios: Vec<String>,
 
-    /// Only the variant of that name, or all variants whose names contain one of these texts.
+    /// Only variants whose names contain one of these texts. A text that is a variant's whole name selects only that
+    /// variant.
     #[arg(long, value_name = "TEXT", value_delimiter = ',')]
     pub variant: Vec<String>,
 

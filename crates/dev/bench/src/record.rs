@@ -79,9 +79,9 @@ pub struct Side<'a> {
     pub name: &'a str,
     /// The median.
     pub median: f64,
-    /// The smallest run.
+    /// The smallest figure of a run.
     pub min: f64,
-    /// The largest run.
+    /// The largest figure of a run.
     pub max: f64,
     /// How the cores were used.
     pub cores: &'a str,
@@ -185,7 +185,7 @@ pub fn read_lines(text: &str, from: &Path) -> Result<Vec<Line>> {
 
 /// Formats a result as JSON.
 pub fn to_json(result: &impl Serialize) -> Result<String> {
-    serde_json::to_string(result).map_err(|e| BenchError::Usage(format!("a figure cannot be written: {e}")))
+    serde_json::to_string(result).map_err(|e| BenchError::Usage(format!("cannot write a figure as JSON: {e}")))
 }
 
 #[cfg(test)]

@@ -99,8 +99,8 @@ pub fn run_case(
     run_next(case, contenders, &mut HeldSessions::default(), alone, cpus, plan, progress)
 }
 
-/// Like [`run_case`], with the sessions left by an earlier case, as far as they can measure this case. Sessions that
-/// can continue are left for the next case.
+/// Like [`run_case`], but reuses sessions of an earlier case in `held` that can also measure this case, and leaves
+/// those that can change to other cases in `held`.
 pub fn run_next(
     case: &Case,
     contenders: &[&Contender],
@@ -143,7 +143,7 @@ impl HeldSessions {
     }
 }
 
-/// What stays the same during a case.
+/// The case, the CPUs and the settings, which all contenders share.
 struct Round<'a> {
     case: &'a Case,
     cpus: &'a [usize],
@@ -169,7 +169,8 @@ impl Round<'_> {
         Ok((lines, ready))
     }
 
-    /// Sets a contender up, with its session from an earlier case, or a new one.
+    /// Prepares a contender for the case: with its session from an earlier case if there is one, otherwise with a new
+    /// one.
     fn enter<'a>(&self, who: &'a Contender, held: Option<Session>) -> Result<Entrant<'a>> {
         who.available(self.cpus)?;
         let session = match held {

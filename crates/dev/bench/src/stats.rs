@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct Summary {
     /// The middle run, or the mean of the two middle ones.
     pub median: f64,
-    /// The smallest run.
+    /// The smallest figure of a run.
     pub min: f64,
-    /// The largest run.
+    /// The largest figure of a run.
     pub max: f64,
     /// Number of runs.
     pub runs: usize,

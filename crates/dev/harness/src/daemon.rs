@@ -34,7 +34,7 @@ pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool
     answered
 }
 
-/// A daemon, which is one process after another. Dropping it kills the running process.
+/// A daemon: successive processes in one run directory. Dropping it kills the running process.
 #[derive(Debug)]
 pub struct TestDaemon {
     launch: Launch,
@@ -54,8 +54,8 @@ impl TestDaemon {
         TestDaemon::start_in(scratch("run")?, launch, None)
     }
 
-    /// Starts a daemon in that folder. If a service manager is given, it starts the daemon, and stores its descriptors
-    /// and state between processes.
+    /// Starts a daemon in the folder `dir`. If `manager` is given, it starts the daemon's processes, and stores the
+    /// daemon's descriptors and state between them.
     ///
     /// # Errors
     /// Same as [`TestDaemon::start`].
@@ -76,7 +76,7 @@ impl TestDaemon {
         };
         let is_alive = || matches!(process.child().try_wait(), Ok(None));
         if !ready(self.dir(), LIMIT, is_alive) {
-            let why = std::io::Error::other(format!("it does not answer within {} s, or has ended", LIMIT.as_secs()));
+            let why = std::io::Error::other(format!("it did not answer within {} s, or has ended", LIMIT.as_secs()));
             return Err(FailedStep::to("reach the daemon")(why));
         }
         *self.process() = Some(process);
@@ -84,7 +84,7 @@ impl TestDaemon {
         Ok(())
     }
 
-    /// Sends a signal to the running process, and waits until it ends.
+    /// Sends a signal to the running process, and waits until it ends. Returns its exit status.
     ///
     /// # Errors
     /// No process runs, or it does not end within a minute.
@@ -95,7 +95,7 @@ impl TestDaemon {
         self.wait()
     }
 
-    /// Waits until the running process ends by itself.
+    /// Waits until the running process ends by itself. Returns its exit status.
     ///
     /// # Errors
     /// Same as [`TestDaemon::end`].
@@ -104,8 +104,8 @@ impl TestDaemon {
         ended.flatten().ok_or_else(|| FailedStep::to("end the daemon")(std::io::ErrorKind::TimedOut.into()))
     }
 
-    /// Ends the running process with that signal once the service manager has stored its state, runs `meanwhile`, and
-    /// starts the next process.
+    /// Waits until the service manager has stored the daemon's state, ends the running process with `signal`, runs
+    /// `meanwhile`, and starts the next process.
     ///
     /// # Errors
     /// Same as [`TestDaemon::start`] and [`TestDaemon::end`].
@@ -126,8 +126,8 @@ impl TestDaemon {
         self.manager.as_ref().map_or(Ok(()), Manager::sync)
     }
 
-    /// Starts a successor, whose command `as_successor` changes. Returns whether it takes over: on a busy machine, the
-    /// running process may continue instead, and the successor ends.
+    /// Starts a successor, after `as_successor` has changed its command. Returns whether the successor took over. On a
+    /// busy machine, the running process may continue instead; the successor then ends.
     ///
     /// # Errors
     /// The successor cannot be started, or neither of the two has ended within a minute.

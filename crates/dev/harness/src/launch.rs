@@ -52,7 +52,7 @@ impl Launch {
         self
     }
 
-    /// Appends the daemon's log to that file.
+    /// Appends the daemon's log to `file`.
     #[must_use]
     pub fn log_to(self, file: PathBuf) -> Launch {
         self.and(move |_, command| {

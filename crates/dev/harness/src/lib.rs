@@ -1,4 +1,5 @@
-//! Short-lived daemons and programs, which the demo, measurements and tests start, wait for and clean up by this crate.
+//! Starts short-lived daemons and programs for the demo, measurements and tests, waits for them, and cleans up after
+//! them.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -75,8 +76,8 @@ pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -
     true
 }
 
-/// Returns a command that runs the ignored test of that name in this test program: a part of a test that needs a
-/// process of its own.
+/// Returns a command that runs the ignored test `name` of this test program. Such a test is the part of another test
+/// that needs a process of its own.
 ///
 /// # Errors
 /// The path of this program is unknown.
@@ -96,7 +97,7 @@ pub fn skip(why: &str) {
         let list = std::fs::File::options().create(true).append(true).open(file);
         // A single write is not interleaved with those of other processes.
         let written = list.and_then(|mut list| io::Write::write_all(&mut list, line.as_bytes()));
-        written.unwrap_or_else(|e| eprintln!("the list of skipped tests: {e}"));
+        written.unwrap_or_else(|e| eprintln!("cannot write the list of skipped tests: {e}"));
     }
 }
 

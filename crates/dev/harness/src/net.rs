@@ -43,7 +43,7 @@ impl NamespaceHost {
     }
 }
 
-/// Environment variable, set inside a namespace.
+/// Environment variable that is set in the process that [`inside`] starts.
 const INSIDE: &str = "NETVALE_TEST_NAMESPACE";
 
 /// Runs the calling test again under unshare(1) with these options. Returns whether this process is the inner one; the

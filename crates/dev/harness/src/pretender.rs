@@ -1,4 +1,4 @@
-//! A false successor: it takes over from the daemon's point of view, and then does nothing.
+//! A false successor: it receives a daemon's state like a successor, and then does nothing with it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ impl Pretender {
     /// Connects to the daemon of that run directory.
     ///
     /// # Errors
-    /// No daemon listens in that directory.
+    /// No daemon listens in `dir`.
     pub fn connect(dir: &Path) -> io::Result<Pretender> {
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(dir.join("attach.sock"))?)?;
@@ -35,7 +35,7 @@ impl Pretender {
         Ok(())
     }
 
-    /// Receives a message, and closes its descriptors.
+    /// Receives a message, closes its descriptors, and returns its bytes.
     fn hear(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; 1 << 17];
         let got = netvale_fdio::receive(&self.0, &mut bytes, RecvFlags::empty())?;
@@ -43,7 +43,7 @@ impl Pretender {
         if bytes.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
     }
 
-    /// Sends the first message of a successor that takes state of that version. Returns the daemon's reply.
+    /// Sends the first message of a successor that accepts state in the format `version`. Returns the daemon's reply.
     ///
     /// # Errors
     /// The daemon does not answer, or its answer is not a reply.

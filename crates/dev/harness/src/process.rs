@@ -30,7 +30,7 @@ impl Drop for ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a program without input. Its output is sent wherever the command says.
+    /// Starts a program whose standard input is empty. The command determines where its output goes.
     ///
     /// # Errors
     /// The program does not exist, or no process can be created.

@@ -40,8 +40,8 @@ pub fn samples(shape: OptionShape) -> Vec<(Value, bool)> {
     fit.into_iter().map(|value| (value, true)).chain(wrong.into_iter().map(|value| (value, false))).collect()
 }
 
-/// Returns the words after a flag of that shape that express the value, one for each occurrence of the flag. `None` if
-/// words cannot express it, because every word is text.
+/// Returns the command-line words that give an option of this shape the value, one for each occurrence of its flag.
+/// `None` if no word can express the value, for example a number where every word is a valid text.
 #[must_use]
 pub fn words(shape: OptionShape, value: &Value) -> Option<Vec<String>> {
     match (shape, value) {

@@ -53,7 +53,7 @@ fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
         socket("e1000"),
         socket("virtio"),
         "vxlan:20,local=127.0.0.20".into(),
-        // The same endpoint, and therefore the same socket, as a bystander's.
+        // A tunnel at a bystander's endpoint, which therefore shares the bystander's UDP socket.
         format!("vxlan:20,local={}", VTEPS[0]),
     ];
     while start.elapsed() < life {
@@ -62,7 +62,7 @@ fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
         if rng.one_in(3) {
             let taken = first.attach("vale20", "null:", json!({"name": "storm"}));
             if taken.is_ok() {
-                return Err("a name was given twice".into());
+                return Err("a second port got the name of an existing one".into());
             }
         }
         first.control()?.detach("vale20", "storm").map_err(|e| format!("detach {port}: {e}"))?;
@@ -95,7 +95,7 @@ impl Drop for ProcessLimit {
     }
 }
 
-/// Returns the hard limit of that name; `None` if there is none.
+/// Returns the daemon's hard limit `name` of /proc/PID/limits; `None` if it is unlimited.
 fn most_possible(daemon: &Netvale, name: &str) -> Option<u64> {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.id())).ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
@@ -224,7 +224,7 @@ fn capture(w: &World, rng: &mut Rng, _life: Duration) -> Result<(), String> {
     for sequence in first..first + FRAMES {
         FrameNumber { flow: 0, epoch: 0, sequence }.payload(&mut payload);
         if !port.tx()[0].send_now(&[&header[..], &payload].concat(), LIMIT) {
-            return Err("no room to send".into());
+            return Err("the sending port has no room".into());
         }
     }
     let mut seen = 0;
@@ -242,7 +242,7 @@ fn capture(w: &World, rng: &mut Rng, _life: Duration) -> Result<(), String> {
     let in_order = numbers.windows(2).all(|two| two[0] < two[1]);
     if !all || !in_order || numbers.len() as u64 + drops != FRAMES {
         return Err(format!(
-            "a capture of {FRAMES} frames has {}, in order: {in_order}, dropped: {drops}",
+            "captured {FRAMES} frames, found {} (in order: {in_order}), dropped: {drops}",
             numbers.len()
         ));
     }

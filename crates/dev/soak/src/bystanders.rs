@@ -29,11 +29,11 @@ struct BystanderPair {
     lost_before: u64,
     /// For each flow, the number of frames at the last check, and since when it has not changed.
     seen: Vec<(u64, Instant)>,
-    /// The longest wait of each flow, without the machine's part.
+    /// The longest wait of each flow, without the time that the machine took from the daemons.
     longest_wait: Vec<Duration>,
 }
 
-/// All pairs.
+/// All pairs of bystanders.
 pub struct Bystanders {
     all: Vec<BystanderPair>,
     waits: LongWaits,
@@ -134,12 +134,12 @@ impl Bystanders {
         this
     }
 
-    /// Closes all ports of pairs on the daemon of that number.
+    /// Closes the ports of all pairs that have ports on the daemon with the index `daemon`.
     pub fn close(&mut self, daemon: usize) {
         self.all.iter_mut().filter(|one| daemon == 0 || one.kind.needs_second).for_each(|one| one.running = None);
     }
 
-    /// Opens those ports again. Returns the failures.
+    /// Opens the ports that [`Bystanders::close`] has closed. Returns the failures.
     pub fn open(&mut self, w: &World, daemon: usize) -> Vec<String> {
         let which = self.all.iter_mut().enumerate().filter(|(_, one)| daemon == 0 || one.kind.needs_second);
         let restart = |(number, one): (usize, &mut BystanderPair)| {
@@ -155,8 +155,8 @@ impl Bystanders {
         [wrong, self.waits(false, watch)].concat()
     }
 
-    /// Returns waits that were too long, of all waits or only of those old enough to judge, with the states of the
-    /// daemons' threads during each.
+    /// Returns descriptions of waits that were too long, with the states of the daemons' threads during each. With
+    /// `all`, judges all recorded waits; otherwise only those that are old enough.
     pub fn waits(&mut self, all: bool, watch: &StallWatch) -> Vec<String> {
         for (number, one) in self.all.iter().enumerate() {
             self.waits.add(number, one.kind, one.books.waits());
@@ -169,8 +169,7 @@ impl Bystanders {
                 let [whole, own] = [wait.whole, wait.own].map(|time| time.as_millis());
                 let flow = &one.flows[wait.flow].name;
                 let name = one.kind.name;
-                let wait_of =
-                    format!("{name}, {flow}: no frame for {whole} ms, of which the machine took all but {own} ms");
+                let wait_of = format!("{name}, {flow}: no frame for {whole} ms, of which the daemon caused {own} ms");
                 wrong.push([vec![wait_of], watch.during(wait.since(), wait.until)].concat().join("\n  "));
             }
         }

@@ -37,8 +37,9 @@ pub enum Wrap {
     Datagram([u8; 14]),
 }
 
-/// EtherType for experiments.
+/// The EtherType for local experiments (IEEE 802).
 const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
+/// The EtherType of IPv4.
 const IPV4: [u8; 2] = [8, 0];
 const IP_UDP: usize = 28;
 /// Address and port of the host's stack in the flow through a TAP.
@@ -108,7 +109,7 @@ pub struct RingsEnd {
     rx: Option<RxRing>,
     wrap: Wrap,
     room: Vec<u8>,
-    /// A frame that is also sent in each turn.
+    /// A frame that is sent in each turn, besides the payloads.
     announced: Option<Vec<u8>>,
     _keep: Box<dyn Any + Send>,
 }
@@ -127,7 +128,7 @@ impl RingsEnd {
         Box::new(RingsEnd { tx, rx, wrap, room: vec![0; 2 * LONGEST], announced: None, _keep: keep })
     }
 
-    /// Uses the first rings of a port, and also sends that frame in each turn.
+    /// Uses the first rings of a port, and also sends `frame` in each turn.
     pub fn announcing(mut port: Port, wrap: Wrap, frame: Vec<u8>) -> Box<dyn PairEnd> {
         let (tx, rx) = port.take_rings();
         let rings = RingsEnd {

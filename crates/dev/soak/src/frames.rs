@@ -6,11 +6,13 @@ use std::time::Instant;
 use serde::Serialize;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"nvsoak#1");
-/// Length of the header: magic number, flow, epoch, sequence number, length. The checksum is at the end of the payload.
+/// Length of the header: magic number, flow, epoch, sequence number, length.
 const HEAD: usize = 26;
+/// Length of the checksum, at the end of the payload.
 const SUM: usize = 8;
-/// Length of the shortest payload; others are longer by up to [`SPREAD`].
+/// Length of the shortest payload.
 const SHORTEST: u64 = 40;
+/// Number of different lengths: payloads are up to this many bytes longer than the shortest one.
 const SPREAD: u64 = 1300;
 /// Length of the longest payload.
 pub const LONGEST: usize = (SHORTEST + SPREAD) as usize;
@@ -77,7 +79,7 @@ pub fn damage(bytes: &[u8]) -> String {
     let last = (0..sent.len()).rfind(differs);
     let there = first.and_then(|first| bytes.get(first..)).unwrap_or_default();
     let there: String = there.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("{number:?}: {} bytes of {}, others from {first:?} to {last:?}: {there}", bytes.len(), sent.len())
+    format!("{number:?}: {} of {} bytes, different from {first:?} to {last:?}: {there}", bytes.len(), sent.len())
 }
 
 fn sum(bytes: &[u8]) -> u64 {
@@ -133,7 +135,8 @@ pub struct ExpectedFrame {
 }
 
 impl ExpectedFrame {
-    /// Expects a flow whose frames are numbered from 0, or one that repeats a `cycle` that began earlier.
+    /// Expects a flow whose frames are numbered from 0. With `cycle`, the numbers start again after that many frames,
+    /// and the flow may be anywhere in the cycle.
     pub fn new(flow: u32, epoch: u32, cycle: Option<u64>) -> ExpectedFrame {
         let next = if cycle.is_some() { None } else { Some(0) };
         ExpectedFrame { flow, epoch, cycle, next, last: None }
@@ -166,7 +169,7 @@ impl ExpectedFrame {
         self.last = Some(Instant::now());
     }
 
-    /// Records how long no frame has arrived until now.
+    /// Records the time since the last frame, if it is the longest pause so far.
     pub fn pause(&self, tally: &FlowTally) {
         let pause = self.last.map_or(0, |last| last.elapsed().as_millis() as u64);
         tally.longest_pause_ms.fetch_max(pause, Ordering::Relaxed);

@@ -164,7 +164,8 @@ pub fn settles(daemon: &Netvale, before: &ResourceCounts) -> (ResourceCounts, Ve
     last
 }
 
-/// Waits until a daemon's resources have been stable for longer than its delay in returning memory.
+/// Waits until a daemon's resources have been stable for longer than its delay in returning memory. Returns their
+/// counts.
 pub fn rests(daemon: &Netvale) -> ResourceCounts {
     const SAME: u32 = 30;
     let key = |counts: &ResourceCounts| {

@@ -25,7 +25,7 @@ const GIVEN_BACK: Duration = Duration::from_secs(5);
 
 type PairMaker = fn(&World) -> Result<SoakPair, String>;
 
-/// A kind of pair.
+/// A kind of pair: the ports at its ends, and how its frames and waits are judged.
 pub struct PairKind {
     /// Its name in the report.
     pub name: &'static str,
@@ -50,7 +50,7 @@ const fn by_stack(name: &'static str, make: PairMaker) -> PairKind {
     PairKind { is_by_stack: true, ..kind(name, make) }
 }
 
-/// All kinds.
+/// All kinds of pairs.
 pub const KINDS: &[PairKind] = &[
     PairKind { is_sent_again: true, ..kind("local, attacked switch", attacked) },
     kind("local", local),

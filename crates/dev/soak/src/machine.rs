@@ -24,7 +24,7 @@ const TICK: u64 = 10_000_000;
 /// The process ids of both daemons; 0: not running.
 pub type BothProcesses = [AtomicU32; 2];
 
-/// Nanoseconds lost so far by each daemon.
+/// Time that the machine has taken from each daemon so far.
 #[derive(Default)]
 pub struct GoneTime {
     /// The daemons' process ids.
@@ -185,7 +185,7 @@ fn longest(workers: &mut [SharedWorker], since: Duration) -> u64 {
     workers.iter_mut().map(|worker| worker.look(since)).max().unwrap_or(0)
 }
 
-/// Finds these kernel threads, one for each CPU.
+/// Finds the kernel threads that process deferred frames (ksoftirqd), one for each CPU.
 fn of_kernel() -> Vec<SharedWorker> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_one = |process: &fs::DirEntry| {

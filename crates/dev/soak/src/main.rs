@@ -112,7 +112,7 @@ fn enter() -> ExitCode {
     }
     let allowed = Command::new("unshare").args(&options).arg("true").output().is_ok_and(|o| o.status.success());
     let Some(own) = std::env::current_exe().ok().filter(|_| allowed) else {
-        println!("skipped: needs the right to make network namespaces");
+        println!("skipped: needs the privilege to make network namespaces");
         return ExitCode::from(SKIPPED);
     };
     let error = Command::new("unshare")
@@ -129,7 +129,7 @@ fn run(arguments: &SoakArgs) -> Result<bool, String> {
     let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_secs());
     let seed = arguments.seed.unwrap_or_else(clock);
     let beside = || std::env::current_exe().ok().map(|own| own.with_file_name("netvale"));
-    let netvale = arguments.netvale.clone().or_else(beside).ok_or("no program under test")?;
+    let netvale = arguments.netvale.clone().or_else(beside).ok_or("cannot find netvale; name it with --netvale")?;
     if !arguments.quiet {
         println!("soak: seed {seed}, {} minutes", arguments.minutes);
     }

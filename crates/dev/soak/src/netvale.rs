@@ -17,7 +17,7 @@ const LOCK: &str = "lock";
 /// The text in a daemon's log that reports a panic.
 const PANIC: &str = "panicked at";
 
-/// A daemon.
+/// A daemon under test, and its log.
 pub struct Netvale {
     daemon: TestDaemon,
     log: PathBuf,
@@ -60,7 +60,7 @@ impl Netvale {
         }
         let mut wrong = Vec::new();
         match self.daemon.end(Signal::TERM) {
-            Err(why) => wrong.push(format!("the daemon does not end after SIGTERM: {why}")),
+            Err(why) => wrong.push(format!("the daemon did not end after SIGTERM: {why}")),
             Ok(status) if !status.success() => wrong.push(format!("the daemon ended with {status}")),
             Ok(_) => {}
         }
@@ -83,7 +83,7 @@ impl Netvale {
         log.lines().filter(|line| line.contains(PANIC)).map(str::to_owned).collect()
     }
 
-    /// Returns the log's reasons why these ports were removed.
+    /// Returns the reasons for which the daemon has evicted these ports.
     pub fn reasons(&self, ports: &[&String]) -> Vec<String> {
         let evicted = self.control().and_then(|mut client| client.evicted().map_err(|e| e.to_string()));
         let evicted = evicted.unwrap_or_default().into_iter().filter(|one| ports.contains(&&one.port));

@@ -13,15 +13,16 @@ use crate::replayed;
 
 /// Maximum number of a flow's frames in flight: less than the capacity of any ring, socket or veth on the path.
 const WINDOW: u64 = 64;
-/// Frames sent in a turn. The pause after each turn leaves the machine time for other work.
+/// Frames sent in a turn.
 const TURN: u64 = 8;
+/// Pause after each turn, which leaves the machine time for other work.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Time after which frames in flight count as lost, and others are sent.
 const GIVEN_UP: Duration = Duration::from_millis(200);
 
 /// Maximum number of a pair's damaged frames that are described.
 const MOST_DAMAGES: usize = 12;
-/// Times without a frame that are longer than this are recorded.
+/// Minimum length of a wait for a frame to be recorded.
 const LONG: Duration = Duration::from_millis(100);
 
 /// A flow: frames in one direction between two ends of a pair.
@@ -35,7 +36,7 @@ pub struct PairFlow {
     pub to: usize,
     /// The flow of which this one carries copies.
     pub copies: Option<usize>,
-    /// See [`ExpectedFrame::new`].
+    /// The `cycle` of [`ExpectedFrame::new`]: after that many frames, the numbers start again.
     pub cycle: Option<u64>,
 }
 
@@ -46,7 +47,7 @@ impl PairFlow {
     }
 }
 
-/// Ends, and the flows between them.
+/// The ends of some ports, and the flows of frames between them.
 pub struct SoakPair {
     /// The ends.
     pub ends: Vec<Box<dyn PairEnd>>,
@@ -84,7 +85,7 @@ pub struct PairCounts {
 }
 
 impl PairCounts {
-    /// Creates counts for that many flows.
+    /// Creates counts for `flows` flows.
     pub fn of(flows: usize) -> PairCounts {
         PairCounts { tallies: (0..flows).map(|_| FlowTally::default()).collect(), ..PairCounts::default() }
     }
@@ -109,20 +110,20 @@ impl PairCounts {
     }
 }
 
-/// A completed time without a frame that was long enough to be recorded.
+/// A wait for a frame that has ended, and was at least [`LONG`].
 #[derive(Clone, Copy, Debug)]
 pub struct LongWait {
     /// The flow's number in its pair.
     pub flow: usize,
-    /// Its end.
+    /// The moment when the wait ended.
     pub until: Instant,
     /// Its length.
     pub whole: Duration,
-    /// Its length without the machine's part.
+    /// Its length without the time that the machine took from the daemons.
     pub own: Duration,
 }
 
-/// When the last frames arrived, and how much time the machine had taken by then.
+/// The arrival of a flow's last frames; and by then, the time that the machine had taken and the flow's counts.
 #[derive(Clone, Copy)]
 struct LastFrame {
     at: Instant,
@@ -162,7 +163,7 @@ impl Drop for RunningPair {
     }
 }
 
-/// Measures the machine's part of a pair's time.
+/// Measures the time that the machine, rather than a daemon, takes from a pair.
 pub struct PairClock {
     /// Time taken from the daemons.
     pub gone: Arc<GoneTime>,
@@ -194,7 +195,7 @@ struct PairTurns {
     epoch: u32,
     books: Arc<PairCounts>,
     expected: Vec<ExpectedFrame>,
-    /// The next number of each flow, and when it was last sent.
+    /// For each flow, the number of the next frame, and when a frame was last sent.
     next: Vec<(u64, Instant)>,
     payload: Vec<u8>,
 }
@@ -268,7 +269,8 @@ impl PairTurns {
         expected.iter().zip(&books.tallies).for_each(|(expected, tally)| expected.pause(tally));
     }
 
-    /// Records the end of a long wait, unless frames were dropped, which delays the next ones.
+    /// Records the waits that end now, if they were long. A wait after a drop is not recorded, because a flow resends
+    /// only after a delay.
     fn note_arrivals(&mut self, own: Option<&File>) {
         let gone = self.clock.gone(own);
         for (flow, (last, tally)) in self.arrivals.iter_mut().zip(&self.books.tallies).enumerate() {

@@ -7,17 +7,18 @@ use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};
 
 use crate::frames::{FrameNumber, PayloadReading, read};
 
-/// The replayed file.
+/// Name of the replayed file.
 pub const NAME: &str = "replayed.pcap";
-/// Number of its frames.
+/// Number of frames in the replayed file.
 pub const FRAMES: u64 = 20_000;
+/// Recorded interval between two frames.
 const BETWEEN: Duration = Duration::from_millis(1);
 /// The flow number in its frames, which no other flow uses.
 pub const FLOW: u32 = 1 << 20;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// Writes the file.
+/// Writes the file to replay.
 pub fn write(path: &Path) -> Result<(), String> {
     let mut writer = PcapWriter::create(path, PcapFormat::Pcap).map_err(|e| e.to_string())?;
     let mut payload = Vec::new();

@@ -15,9 +15,9 @@ pub struct Attacks {
     pub made: u64,
     /// Number of attacks that took hold; others were too late, or were refused.
     pub took_hold: u64,
-    /// Number that ended by SIGKILL.
+    /// Number of attackers that were killed with SIGKILL.
     pub killed: u64,
-    /// Duration of the longest one. An action on the daemon itself ends only after the daemon's answer.
+    /// Duration of the longest attack in milliseconds. An attack that waits for the daemon's answer includes that wait.
     pub longest_ms: u64,
 }
 
@@ -34,17 +34,19 @@ pub struct FlowCounts {
     pub lost: u64,
     /// Frames that were out of order or duplicate.
     pub disordered: u64,
-    /// Whether attackers also receive these frames, and may have sent them again.
+    /// Whether attackers also receive these frames, and may have sent them again, altered.
     pub is_sent_again: bool,
     /// Frames from before a restart.
     pub stale: u64,
     /// The longest time without a frame, in milliseconds.
     pub longest_pause_ms: u64,
-    /// The longest wait above 100 ms without a drop, without the machine's part, in milliseconds.
+    /// The longest wait above 100 ms in which no frame was dropped, less the time that the machine took from the
+    /// daemons; in milliseconds.
     pub longest_wait_ms: u64,
 }
 
-/// A daemon's resources at the first and the last rest of one of its lives.
+/// A daemon's resources at the first and the last rest (a pause without attacks) of one of its lives (from a start to
+/// an end of its process).
 #[derive(Clone, Debug, Serialize)]
 pub struct LifeResources {
     /// Name of the daemon.
@@ -82,7 +84,7 @@ pub struct SoakReport {
     pub damages: Vec<String>,
     /// The daemons' lives.
     pub lives: Vec<LifeResources>,
-    /// Milliseconds from the kill of a daemon until all ports worked again.
+    /// For each kill of a daemon, the milliseconds until all ports worked again.
     pub back_after_ms: Vec<u64>,
     /// States of the daemons' threads during long waits of bystanders.
     pub stalls: Vec<String>,
@@ -160,7 +162,7 @@ impl SoakReport {
         ));
         self.damages.iter().for_each(|damage| line(format_args!("Damaged: {damage}.")));
         self.stalls.iter().for_each(|stall| line(format_args!("Stalled {stall}.")));
-        self.left_out.iter().for_each(|(what, why)| line(format_args!("Left out: {what}: {why}.")));
+        self.left_out.iter().for_each(|(what, why)| line(format_args!("Not tested: {what}: {why}.")));
         self.failures.iter().for_each(|failure| line(format_args!("FAILED: {failure}")));
         text
     }

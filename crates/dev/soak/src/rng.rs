@@ -1,6 +1,6 @@
 //! Random numbers from a seed (SplitMix64): the same seed yields the same numbers.
 
-/// A generator.
+/// A generator of random numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -10,7 +10,7 @@ impl Rng {
         Rng(seed)
     }
 
-    /// Returns the next number.
+    /// Returns a random number.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -19,12 +19,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `limit`, which is not zero.
+    /// Returns a random number below `limit`, which is not zero.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.word() % limit
     }
 
-    /// Returns an index into a list of that length.
+    /// Returns a random index into a list of `len` elements.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }

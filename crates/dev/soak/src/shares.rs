@@ -1,4 +1,5 @@
-//! A bystander's part of its fair share during an attack, without the machine's part.
+//! A bystander's part of its fair share of frames during an attack, after deduction of the time that the machine took
+//! from the daemons.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,7 +68,7 @@ impl FairShare {
     }
 }
 
-/// Maximum time from a loss until it is found, which is when frames are sent again.
+/// Maximum time from the loss of a frame until the bystander notices it and sends again.
 const FOUND: Duration = Duration::from_millis(400);
 
 /// Attacks that have ended. They are judged once it is known whether a bystander lost frames during them.
@@ -80,7 +81,7 @@ struct EndedAttack {
     at: Instant,
 }
 
-/// Fair shares by attack and bystander.
+/// The shares of all bystanders during all attacks.
 #[derive(Debug, Default)]
 pub struct FairShares {
     judged: BTreeMap<String, BTreeMap<&'static str, FairShare>>,
@@ -94,7 +95,7 @@ pub struct BegunAttack {
 }
 
 impl BegunAttack {
-    /// Begins with the current counts.
+    /// Returns an attack that begins now, with the current counts `moments`.
     pub fn now(moments: Vec<PairMoment>) -> BegunAttack {
         BegunAttack { at: Instant::now(), moments }
     }
@@ -109,7 +110,8 @@ impl FairShares {
         self.ended.push(EndedAttack { attacks, from: begun.moments, to: now.to_vec(), time, at: Instant::now() });
     }
 
-    /// Judges attacks that ended at least `ago` before now, except for bystanders that have found a loss since.
+    /// Judges the attacks that ended at least `ago` before now. Bystanders that have noticed a lost frame since are
+    /// omitted.
     fn judge(&mut self, names: &[&'static str], now: &[PairMoment], ago: Duration) {
         let ripe = self.ended.extract_if(.., |ended| ended.at.elapsed() >= ago);
         for EndedAttack { attacks, from, to, time, .. } in ripe {
@@ -168,8 +170,8 @@ mod tests {
         PairMoment { wanted, sent, lost: 0, gone: Duration::from_millis(gone_ms) }
     }
 
-    /// Objective: late frames reduce a share, unless the machine took the time. A time with drops, a time on a busy
-    /// machine, or a short time is not judged.
+    /// Objective: late frames reduce a share, unless the machine took the time. An attack with drops, on a busy
+    /// machine, or of short duration is not judged.
     #[test]
     fn late_frames_reduce_a_share() {
         let of = |to: PairMoment, ms: u64| {
@@ -185,8 +187,8 @@ mod tests {
         assert_eq!(of(PairMoment { lost: 1, ..moment(1000, 500, 0) }, 2000), None);
     }
 
-    /// Objective: an attack after which frames turn out to be lost does not count for that bystander, but for the
-    /// others.
+    /// Objective: if a bystander notices lost frames after an attack, the attack does not count for that bystander, but
+    /// for the others.
     #[test]
     fn losses_are_found_later() {
         let names = ["one", "other"];

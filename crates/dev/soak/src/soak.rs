@@ -54,7 +54,7 @@ fn at_once(deeds: &[RoundStep]) -> usize {
     (0..deeds.len()).take_while(is_free).count()
 }
 
-/// What is recorded about a daemon's life.
+/// The resources of a daemon during its life, from a start of its process to the next.
 #[derive(Default)]
 struct LifeRecord {
     first: Option<ResourceCounts>,
@@ -74,7 +74,7 @@ pub struct Soak {
     observed: [LifeRecord; 2],
     shares: FairShares,
     rounds_left: u64,
-    /// Whether each daemon was started in this round, of which it has not seen all.
+    /// Whether each daemon was started during the current round, and has therefore not seen all of its attacks.
     began: [bool; 2],
 }
 
@@ -312,8 +312,8 @@ impl Soak {
         self.report.lives.push(LifeResources { daemon, ended_at, ended_by, rests, first, last });
     }
 
-    /// Compares the daemons' resources with those after the first whole round of their lives, while only the bystanders
-    /// run.
+    /// Compares the daemons' resources with those after the first complete round of their lives. Meanwhile only the
+    /// bystanders run.
     fn rest(&mut self) {
         let began = self.began;
         for number in (0..2).filter(|number| !began[*number]) {
@@ -336,7 +336,7 @@ impl Soak {
                 // With this as the new base, the same leak is not reported again.
                 observed.first = Some(observed.last.clone());
             }
-            self.fail(leaks.into_iter().map(|leak| format!("the {} has more than before: {leak}", NAMES[number])));
+            self.fail(leaks.into_iter().map(|leak| format!("the {} leaks: {leak}", NAMES[number])));
         }
         self.look();
     }
@@ -373,7 +373,7 @@ impl Soak {
         }
         for FlowCounts { name, received, disordered, is_sent_again, .. } in &self.report.flows {
             if *disordered > 0 && !is_sent_again {
-                wrong.push(format!("{name}: {disordered} frames out of order or twice"));
+                wrong.push(format!("{name}: {disordered} frames out of order or duplicate"));
             }
             if *received == 0 {
                 wrong.push(format!("{name}: no frame at all"));
@@ -381,7 +381,7 @@ impl Soak {
         }
         let unfair = self.report.least.iter().filter(|(_, least)| !least.is_fair());
         wrong.extend(
-            unfair.map(|(attack, least)| format!("beside '{attack}' a bystander had no more of its share: {least}")),
+            unfair.map(|(attack, least)| format!("during '{attack}' a bystander got too small a share: {least}")),
         );
         let vain = self.report.attacks.iter().filter(|(_, counts)| counts.made >= 3 && counts.took_hold == 0);
         wrong.extend(vain.map(|(name, counts)| format!("the attack '{name}' never took hold in {} runs", counts.made)));

@@ -11,15 +11,17 @@ use crate::frames::FlowTally;
 use crate::machine::BothProcesses;
 use crate::pairs::PairCounts;
 
-/// Time without a frame of a flow after which the threads are sampled, and the sampling interval.
+/// Time without a frame of a flow after which the threads are sampled.
 const WAITS: Duration = Duration::from_millis(60);
+/// Sampling interval.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Maximum number of stored samples, which are needed if the wait turns out to be too long.
 const MOST_LOOKS: usize = 500;
 /// Maximum number of reported samples of one wait.
 const MOST_REPORTED: usize = 6;
-/// Time without a frame of a pair that is always reported, and the minimum interval of such reports.
+/// Time without a frame of a pair after which the wait is reported immediately, without a later judgement.
 const STALLED: Duration = Duration::from_millis(1500);
+/// Minimum interval of reports about stalled pairs.
 const AGAIN: Duration = Duration::from_secs(3);
 /// Maximum number of reports.
 const MOST: usize = 24;
@@ -33,12 +35,12 @@ pub struct StallWatch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Its findings.
+/// The findings of the sampling thread.
 #[derive(Default)]
 struct StallFindings {
     /// Samples of the threads while a flow waited.
     looks: Mutex<VecDeque<(Instant, String)>>,
-    /// Reports.
+    /// Reports of the stalls found.
     found: Mutex<Vec<String>>,
 }
 
@@ -84,7 +86,7 @@ struct StallSampler {
     seen: Arc<StallFindings>,
 }
 
-/// The number of frames of each flow, and since when it has not changed.
+/// For each flow, the number of frames received, and the time since which it has not changed.
 type FlowProgress = Vec<(u64, Instant)>;
 
 impl StallSampler {
@@ -135,7 +137,8 @@ impl StallSampler {
     }
 }
 
-/// Returns how long the pair's slowest flow has had no frame, and how long no flow has had one.
+/// Returns the longest time for which a flow of the pair has received no frame, and the time for which none of the
+/// flows has.
 fn waits(books: &PairCounts, progress: &mut FlowProgress, is_up: bool) -> [Duration; 2] {
     for (tally, (frames, since)) in books.tallies.iter().zip(progress.iter_mut()) {
         let now = FlowTally::get(&tally.received);

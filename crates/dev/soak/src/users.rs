@@ -92,9 +92,9 @@ fn is_judged(daemon: &Netvale, user: u32, port: &str, set: &Value, may: bool) ->
     let text = Value::from(set.clone()).to_string();
     match as_user(user, || connect(daemon)?.set(port, set)) {
         Ok(_) if may => Ok(()),
-        Ok(_) => Err(format!("user {user} may set {text} of {port}")),
+        Ok(_) => Err(format!("user {user} could set {text} of {port}: expected a refusal")),
         Err(e) if !may && is_denied(&e) => Ok(()),
-        Err(e) => Err(format!("user {user}, {text} of {port}: {e}")),
+        Err(e) => Err(format!("user {user} could not set {text} of {port}: {e}")),
     }
 }
 

@@ -13,12 +13,12 @@ const OWN: f64 = 0.4;
 /// Age at which a wait is judged, because another pair's wait may end a little later.
 const RIPE: Duration = Duration::from_secs(2);
 
-/// A wait, with its pair.
+/// A long wait of a bystander, with its pair.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitOf {
-    /// The pair.
+    /// The pair's number.
     pub pair: usize,
-    /// See [`PairKind`].
+    /// Whether the kernel's network stack also moves the pair's frames.
     pub is_by_stack: bool,
     /// The wait.
     pub wait: LongWait,
@@ -32,7 +32,7 @@ pub struct LongWaits {
 }
 
 impl LongWaits {
-    /// Records waits of a pair of that kind.
+    /// Records waits of the pair with the index `pair`, which is of the kind `kind`.
     pub fn add(&mut self, pair: usize, kind: &PairKind, waits: Vec<LongWait>) {
         let all = if kind.is_compared { &mut self.compared } else { &mut self.pending };
         all.extend(waits.into_iter().map(|wait| WaitOf { pair, is_by_stack: kind.is_by_stack, wait }));
@@ -82,8 +82,8 @@ mod tests {
         KINDS.iter().find(|kind| kind.name == name).expect("a kind")
     }
 
-    /// Objective: a wait is reduced by the other pair's simultaneous wait, but not by an earlier one; sockets' waits
-    /// count only for pairs whose frames the stack moves.
+    /// Objective: a wait is reduced by the simultaneous wait of a compared pair, but not by an earlier one; the waits
+    /// of sockets reduce only those of pairs whose frames the stack moves.
     #[test]
     fn beside_the_other_pair() {
         let start = Instant::now();

@@ -14,7 +14,7 @@ use crate::replayed;
 
 /// The switch that attackers may use.
 pub const ATTACKED: &str = "vale0";
-/// The tunnel on that switch.
+/// The tunnel on [`ATTACKED`].
 pub const ATTACKED_TUNNEL: &str = "xvxlan";
 /// Station numbers of the bystanders on [`ATTACKED`], for [`station`].
 pub const TARGETS: [u8; 2] = [1, 2];
@@ -93,7 +93,8 @@ impl World {
         Port::open_with(name, &options).map_err(|e| format!("{name}: {e}"))
     }
 
-    /// Like [`World::open`], on the first daemon, for an end that also sends that frame in each turn.
+    /// Opens a port of the first daemon as an end that sends from one station to another, and also sends `frame` in
+    /// each turn.
     pub fn announcing(&self, name: &str, [from, to]: [u8; 2], frame: Vec<u8>) -> Result<Box<dyn PairEnd>, String> {
         Ok(RingsEnd::announcing(self.open(0, name)?, Wrap::ethernet(station(to), station(from)), frame))
     }

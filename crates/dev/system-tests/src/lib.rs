@@ -5,7 +5,8 @@
 //! Cargo builds a package's programs only for tests of the same package, and the programs under test belong to other
 //! packages. Each test program therefore makes Cargo build them when it first needs them ([`programs`]), so that they
 //! are never older than their sources, even if a test runs alone or in a clean checkout. `scripts/test-system.sh`
-//! builds them once beforehand ([`BUILD`]), and sets `NETVALE_PROGRAMS` to say so.
+//! builds them once beforehand ([`BUILD`]), and sets `NETVALE_PROGRAMS`, so that the test programs do not build them
+//! again.
 
 pub mod scripts;
 

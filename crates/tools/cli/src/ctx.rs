@@ -82,10 +82,10 @@ pub fn port_error(name: &str, error: &netvale::Error) -> CliError {
         netvale::Error::NoDaemon(why) => {
             CliError::unreachable(format!("cannot open {name}: {}", why.what()), why.hint())
         }
-        netvale::Error::Refused { .. } => CliError::refused(what, "`netvale list` shows the ports there are"),
+        netvale::Error::Refused { .. } => CliError::refused(what, "`netvale list` shows the existing ports"),
         netvale::Error::Device(_) | netvale::Error::Passthrough(_) | netvale::Error::Pci(_) => CliError::failed(
             what,
-            "the guide (ptnet.md, in /usr/share/doc/netvale/guide) has the requirements of devices in virtual machines",
+            "the guide (ptnet.md, in /usr/share/doc/netvale/guide) lists what devices in virtual machines require",
         ),
         _ => CliError::failed(what, "see the daemon's log"),
     }

@@ -61,8 +61,8 @@ impl CliError {
         Self::new(FailureKind::Refused, what, next)
     }
 
-    /// Creates the error of a failed write to standard output. If the reader has closed, its kind is
-    /// [`FailureKind::OutputClosed`].
+    /// Creates the error of a failed write to standard output: of kind [`FailureKind::OutputClosed`] if the reader has
+    /// closed.
     pub fn output(error: &io::Error) -> Self {
         let kind =
             if error.kind() == io::ErrorKind::BrokenPipe { FailureKind::OutputClosed } else { FailureKind::Failed };

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netvale_wire::layers::{SCTP, TCP, UDP};
 use netvale_wire::{Layers, ethernet};
 
-/// Returns the addresses and ports of a frame, as far as its headers can be parsed.
+/// Describes a frame's addresses, VLAN tags, protocol and ports, as far as its headers can be parsed.
 pub fn of(head: &[u8]) -> String {
     let Ok(ether) = ethernet::Header::parse(head) else { return "no Ethernet header".to_owned() };
     let macs = format!("{} > {}", ether.src(), ether.dst());

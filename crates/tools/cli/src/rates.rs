@@ -1,4 +1,4 @@
-//! Computes rates from two readings of the counters. Time is that of the daemon's clock when it read them.
+//! Computes rates from two readings of the counters. The interval is measured by the daemon's clock.
 //!
 //! "In" counts frames from a port into the switch; "out" counts frames from the switch to the port.
 
@@ -19,7 +19,7 @@ pub struct DaemonRates {
     pub workers_lost: Vec<f64>,
 }
 
-/// A port's rates.
+/// The rates of a port's frames, bits and drops.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PortRates {
     /// `SWITCH:PORT`.

@@ -24,7 +24,8 @@ fn prefixed(value: f64) -> (f64, &'static str) {
 }
 
 /// Formats `value` for a column aligned to the right: `14.88M`, `9.52G`, `640 `. The last character is the prefix or a
-/// blank, so that the numbers align. It touches the number, so that awk takes both for one field.
+/// blank, so that the numbers align. There is no blank before the prefix, so that awk takes number and prefix for one
+/// field.
 #[must_use]
 pub fn column(value: f64) -> String {
     let (scaled, prefix) = prefixed(value);

@@ -7,7 +7,7 @@ use crate::error::{CniError, Code};
 
 /// The supported versions of the specification.
 pub const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", NEWEST];
-/// The newest version.
+/// The newest of these versions.
 pub const NEWEST: &str = "1.1.0";
 
 /// The requested operation.
@@ -38,7 +38,7 @@ pub struct Container {
     pub netns: String,
     /// The Ethernet address of `CNI_ARGS`.
     pub mac: Option<Mac>,
-    /// The container's name for people: the pod in `CNI_ARGS`, or the start of its id.
+    /// A readable name of the container: the pod in `CNI_ARGS`, or the first characters of the container's id.
     pub about: String,
 }
 
@@ -52,7 +52,7 @@ struct CniArgs<'a> {
 
 impl CniArgs<'_> {
     fn about(&self, id: &str) -> String {
-        // Characters of an id that people type, and that fit into a port's `info`.
+        // Number of characters of the id: as many as people commonly type, and few enough for a port's `info`.
         const KNOWN_BY: usize = 12;
         const LONGEST: usize = 128;
         let name = match (self.namespace, self.pod) {
@@ -70,7 +70,7 @@ fn bad(message: String) -> CniError {
     CniError::new(Code::Environment, message)
 }
 
-/// Returns a variable; `None` if it is empty or not set.
+/// Returns an environment variable; `None` if it is empty or not set.
 fn variable(name: &str) -> Result<Option<String>, CniError> {
     match std::env::var_os(name).filter(|value| !value.is_empty()) {
         None => Ok(None),
@@ -95,7 +95,7 @@ impl CniCommand {
             "GC" => CniCommand::Gc,
             "STATUS" => CniCommand::Status,
             "VERSION" => CniCommand::Version,
-            other => return Err(bad(format!("CNI_COMMAND is {other:?}: ADD, DEL, CHECK, GC, STATUS or VERSION"))),
+            other => return Err(bad(format!("CNI_COMMAND={other:?}: expected ADD, DEL, CHECK, GC, STATUS, VERSION"))),
         })
     }
 

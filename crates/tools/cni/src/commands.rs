@@ -99,7 +99,7 @@ fn set_policies(
     if !set.is_empty() {
         daemon.set(&full, set)?;
     }
-    // The name is only for people: an older daemon, which does not support it, works too.
+    // The name is informational, so the error of an older daemon, which does not support it, is ignored.
     let _ = daemon.set(&full, Map::from_iter([("info".to_owned(), json!(container.about))]));
     Ok(())
 }
@@ -149,7 +149,7 @@ fn remove(config: &CniConfig, port: &str, daemon: &mut Client) -> Result<bool, C
     done
 }
 
-/// Waits until the interface of a removed port is gone, which may be after the daemon's answer.
+/// Waits until the interface of a removed port is gone: the kernel may remove it only after the daemon has answered.
 fn wait(was_there: bool, container: &Container) {
     if was_there && let Ok(namespace) = Namespace::open(&container.netns) {
         tap::wait_gone(&namespace, &container.ifname);
@@ -216,7 +216,7 @@ fn is_attached(config: &CniConfig, port: &str, daemon: &mut Client) -> Result<bo
     Ok(found(daemon.show(&format!("{}:{port}", config.bridge)))?.is_some())
 }
 
-/// Returns an answer; `None` if the object does not exist in the daemon.
+/// Turns the daemon's error that an object does not exist into `None`.
 fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, CniError> {
     match answer {
         Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(None),

@@ -23,7 +23,7 @@ pub enum InterfaceMode {
     VhostUser,
 }
 
-/// The keys of the configuration that the plugin uses.
+/// The configuration's keys that the plugin uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CniConfig {
@@ -65,7 +65,7 @@ pub struct CniConfig {
     /// Parameters that the runtime sets.
     #[serde(default)]
     pub runtime_config: RuntimeConfig,
-    /// The older place of those parameters.
+    /// The same parameters in their older place, `args.cni`; `runtimeConfig` takes precedence.
     #[serde(default)]
     pub args: ConfigArgs,
     /// The result of the previous plugin or, for CHECK and DEL, of ADD.
@@ -112,8 +112,8 @@ fn default_switch() -> String {
     "vale0".into()
 }
 
-/// Options of the bridge plugin that are refused, because ignoring them would change what a container may do or reach;
-/// with the reason why they are not supported.
+/// Options of the bridge plugin that are refused rather than ignored, because containers depend on their effect; each
+/// with the reason why it is not supported.
 const MISSING: [(&str, &str); 7] = [
     ("isGateway", "the switch has no address on the host: attach tap:NAME there, and give it the gateway's address"),
     ("ipMasq", "the switch does not translate addresses: do that on the host, behind a tap: port"),
@@ -172,7 +172,7 @@ impl CniConfig {
         if config.mode == InterfaceMode::VhostUser && config.is_default_gateway {
             return Err(bad("isDefaultGateway: with mode vhostuser the virtual machine sets its routes".into()));
         }
-        // DEL must remove ports that were made with an option that is refused now.
+        // Only ADD and STATUS refuse options: DEL must also remove ports that an earlier version made with them.
         if matches!(command, CniCommand::Add | CniCommand::Status) {
             refuse_missing(input)?;
             config.policies = PodPolicies::read(input)?;

@@ -18,12 +18,13 @@ impl OpenFolder {
     /// Opens the folder at a path, whose last component must not be a link.
     ///
     /// # Errors
-    /// It does not exist.
+    /// The folder does not exist.
     pub fn open(path: &Path) -> Result<OpenFolder> {
         Ok(OpenFolder(rustix::fs::openat(CWD, path, FOLDER, Mode::empty())?))
     }
 
-    /// Opens a folder like [`OpenFolder::open`]. If it does not exist, makes it and gives it to that user.
+    /// Opens a folder like [`OpenFolder::open`]. If it does not exist, makes it and changes its owner to `uid` and
+    /// `gid`.
     ///
     /// # Errors
     /// The folder can be neither opened nor made.
@@ -35,7 +36,7 @@ impl OpenFolder {
         }
     }
 
-    /// Opens the subfolder of that name, which must belong to that user. If it does not exist, makes it.
+    /// Opens the subfolder `name`, which must belong to `uid`. If it does not exist, makes it.
     ///
     /// # Errors
     /// The subfolder belongs to another user, or can be neither opened nor made.
@@ -52,13 +53,14 @@ impl OpenFolder {
         Ok(OpenFolder(rustix::fs::openat(&self.0, name, FOLDER, Mode::empty())?))
     }
 
-    /// Gives root's folder to a user. A folder that is already theirs is kept; another user's is refused.
+    /// Changes the owner of root's folder to `uid` and `gid`. A folder that `uid` already owns stays unchanged; another
+    /// user's is refused.
     fn given_to(self, uid: Uid, gid: Gid) -> Result<OpenFolder> {
         let found = rustix::fs::fstat(&self.0)?.st_uid;
         match () {
             () if found == uid.as_raw() => {}
             () if found == rustix::process::geteuid().as_raw() => rustix::fs::fchown(&self.0, Some(uid), Some(gid))?,
-            () => return Err(Error::new(ErrorKind::PermissionDenied, format!("it belongs to user {found}"))),
+            () => return Err(Error::new(ErrorKind::PermissionDenied, format!("the folder belongs to user {found}"))),
         }
         Ok(self)
     }

@@ -1,5 +1,5 @@
-//! Kata Containers' files of directly attachable networks. Each lists a sandbox's devices and is in the folder named
-//! `dan_conf` in Kata's configuration.
+//! Kata Containers' files of directly attachable networks. Each lists the devices of one sandbox, in the folder that
+//! the key `dan_conf` of Kata's configuration names.
 
 use std::fs;
 use std::io::{Error, ErrorKind};
@@ -15,7 +15,7 @@ pub fn device(interface: &ContainerInterface, socket: &str, pairs: u32, addresse
     let own = |ip: &crate::result::ContainerIp| format!("{}/{}", ip.own.address, ip.own.length);
     let ips: Vec<_> = addresses.ips.iter().map(own).collect();
     let routes = addresses.routes.iter().map(|route| {
-        // Kata expects a default route without destination.
+        // Kata expects an empty destination for the default route.
         let dest =
             if route.to.length == 0 { String::new() } else { format!("{}/{}", route.to.address, route.to.length) };
         json!({"dest": dest, "gateway": route.gateway.map(|ip| ip.to_string()).unwrap_or_default()})
@@ -43,18 +43,18 @@ pub fn add(file: &Path, container: &Container, device: &Value) -> std::io::Resul
     };
     let devices = whole["devices"]
         .as_array_mut()
-        .ok_or_else(|| Error::new(ErrorKind::InvalidData, "expected the key devices"))?;
+        .ok_or_else(|| Error::new(ErrorKind::InvalidData, "expected the key `devices`"))?;
     devices.push(device.clone());
     replace(file, &whole)
 }
 
-/// Removes the devices whose sockets are in that folder from the files of all sandboxes.
+/// Removes the devices whose sockets are in the folder `sockets` from the files of all sandboxes, in the folder `dir`.
 pub fn forget(dir: &Path, sockets: &Path) {
     let files = fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     files.filter(|file| file.extension().is_some_and(|ext| ext == "json")).for_each(|file| remove(&file, sockets));
 }
 
-/// Removes the devices whose sockets are in that folder, and the file if no device is left.
+/// Removes the devices whose sockets are in the folder `sockets` from one file, and the file if no device is left.
 fn remove(file: &Path, sockets: &Path) {
     let Ok(bytes) = fs::read(file) else { return };
     let Ok(mut whole) = serde_json::from_slice::<Value>(&bytes) else { return };

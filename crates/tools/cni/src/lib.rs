@@ -15,7 +15,7 @@
 //! | [`ipam`] | the address plugin |
 //! | [`policies`] | VLANs, checks and rates of the port |
 //! | [`kinds`] | the container's interface, or a vhost-user socket in its place |
-//! | [`kata`] | the file for Kata |
+//! | [`kata`] | the file that describes a sandbox's devices to Kata Containers |
 //! | [`folder`] | folders of the daemon's user in which root works |
 //! | [`name`] | names of ports |
 
@@ -55,7 +55,7 @@ pub fn main() -> ExitCode {
         Ok(Some(result)) => (result, ExitCode::SUCCESS),
         Err(error) => (error.json(&version), ExitCode::FAILURE),
     };
-    // There is no one to whom an error here could be reported.
+    // A failed write cannot be reported: standard output is the only channel to the runtime.
     let _ = writeln!(std::io::stdout(), "{text}");
     code
 }

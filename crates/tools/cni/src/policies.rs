@@ -11,7 +11,7 @@ use crate::result::ContainerAddresses;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodPolicies {
-    /// The VLAN of untagged frames. `None` or 0: no VLANs, unless there is a trunk.
+    /// The VLAN of untagged frames. `None` or 0: none; without a trunk, the port then has no VLANs at all.
     vlan: Option<u16>,
     /// The VLANs of tagged frames.
     vlan_trunk: Option<Vec<Trunk>>,
@@ -21,7 +21,7 @@ pub struct PodPolicies {
     isolateports: Option<bool>,
     /// Whether the Ethernet source address is checked.
     macspoofchk: Option<bool>,
-    /// Which checks apply, against the addresses that the container got.
+    /// The checks of a frame's addresses against those of the container, in the form of the attach option `guard`.
     guard: Option<String>,
     /// Rates, in the bandwidth plugin's form.
     bandwidth: Option<Bandwidth>,

@@ -159,7 +159,7 @@ impl ContainerAddresses {
         Ok(())
     }
 
-    /// Formats the result of ADD for that version.
+    /// Formats the result of ADD for a version of the specification.
     pub fn result(&self, version: &str, interface: &ContainerInterface, dns: Option<&Value>) -> Value {
         let is_newest = version == NEWEST;
         let mut link = json!({"name": interface.name, "mac": interface.mac.to_string()});

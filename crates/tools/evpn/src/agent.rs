@@ -31,8 +31,7 @@ const SHORT: Duration = Duration::from_millis(50);
 const BACKOFF: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 /// Minimum and maximum delay until tables that changed while they were read are read again; it doubles each time.
 const READ_AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
-/// If the delay exceeds this, the tables changed during each of several readings. Missing entries then count as
-/// removed.
+/// Delay above which missing entries count as removed: the tables have then changed during several successive readings.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Maximum number of datagrams read before the daemon is updated.
 const MAX_DATAGRAMS: usize = 4096;
@@ -68,7 +67,7 @@ pub enum AgentError {
     Device(#[from] DeviceError),
 }
 
-/// Runs until `stop`. The mirrors stay.
+/// Runs until `stop` is set. The mirrors are not removed.
 ///
 /// # Errors
 /// [`AgentError`] if netlink fails.
@@ -123,7 +122,8 @@ pub fn entries(
     Ok(all)
 }
 
-/// Returns the entries of one family. If several dumps were inconsistent, notifications must supply the rest.
+/// Returns the entries of one address family. If all attempts at a dump were inconsistent, later notifications supply
+/// the missing entries.
 fn table(
     netlink: &mut NetlinkSocket,
     family: AddressFamily,
@@ -145,23 +145,24 @@ fn table(
     Ok(entries)
 }
 
-/// The agent.
+/// The agent's state.
 #[derive(Debug)]
 struct EvpnAgent {
     options: AgentOptions,
     netlink: NetlinkSocket,
     events: NetlinkEvents,
     session: Option<DaemonSession>,
-    /// When the connection to the daemon began or ended.
+    /// When the current state began: connected to the daemon, or without a connection.
     since: Instant,
     backoff: Duration,
     retry_at: Instant,
     tick_at: Instant,
-    /// Whether entries that a fresh daemon does not know are still kept.
+    /// Whether entries that a newly started daemon has not listed yet are still kept.
     keeps: bool,
     /// Whether a device of a mirror has changed.
     is_touched: bool,
-    /// When to read tables again that changed while they were read, and the delay before that reading.
+    /// When to read the tables again because they changed during the last reading, and the current delay between
+    /// readings.
     again: Option<(Instant, Duration)>,
     instances: BTreeMap<u32, VniInstance>,
     /// Ports without a mirror, by VNI, with the reason.
@@ -239,7 +240,7 @@ impl EvpnAgent {
             None => {}
         })?;
         if read == ReadResult::Lost {
-            warn!("kernel notifications were lost; reading its tables again");
+            warn!("kernel notifications were lost; reading the tables again");
             self.read_tables()?;
         }
         Ok(())
@@ -368,7 +369,7 @@ impl EvpnAgent {
             return false;
         }
         if port.udp_port == self.options.udp_port {
-            self.fail(vni, format!("{} has UDP port {}; choose another with --udp-port", port.name, port.udp_port));
+            self.fail(vni, format!("{} uses UDP port {}; choose another with --udp-port", port.name, port.udp_port));
             return false;
         }
         let plan = MirrorPlan { vni, local: port.local, udp_port: self.options.udp_port };

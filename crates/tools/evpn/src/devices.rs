@@ -29,7 +29,8 @@ pub use seen::KernelDevice;
 
 /// The alias by which the agent marks its devices.
 pub const MARK: &str = "netvale evpn";
-/// Ageing time of local addresses in 1/100 s: the kernel's maximum, because the daemon decides when they end.
+/// Ageing time of local addresses in 1/100 s: the kernel's maximum, because the agent removes them when the daemon no
+/// longer lists them.
 const NEVER: u32 = u32::MAX;
 /// `IFLA_BRPORT_STATE` of linux/if_link.h.
 const BRPORT_STATE: u16 = 1;
@@ -43,7 +44,7 @@ pub enum DeviceError {
     /// The VTEP has an IPv6 address, which FRR does not support.
     #[error("FRR's EVPN supports only VTEPs with IPv4 addresses; the port has {0}")]
     Ipv6(IpAddr),
-    /// The kernel refuses.
+    /// The kernel refuses a step.
     #[error("cannot {what} {name}: {source}{}", hint(*.source))]
     Kernel {
         /// The step that failed.
@@ -57,7 +58,7 @@ pub enum DeviceError {
 
 fn hint(source: Errno) -> &'static str {
     match source {
-        Errno::PERM => "; run it with the right to configure networks (CAP_NET_ADMIN)",
+        Errno::PERM => "; run it with the privilege to configure networks (CAP_NET_ADMIN)",
         Errno::OPNOTSUPP => "; this kernel lacks that kind of device",
         Errno::ADDRINUSE => "; another program has that UDP port: choose one with --udp-port",
         _ => "",
@@ -254,7 +255,7 @@ fn mark(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), Devic
     match netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change) {
         // In a kernel without IPv6, the device sends nothing anyway.
         Ok(()) | Err(Errno::AFNOSUPPORT | Errno::OPNOTSUPP) => Ok(()),
-        Err(error) => Err(kernel("quieten", name)(error)),
+        Err(error) => Err(kernel("turn off address generation of", name)(error)),
     }
 }
 
@@ -276,7 +277,7 @@ fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed
     message.header.index = index;
     message.attributes.push(LinkAttribute::Controller(bridge));
     let done = netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change);
-    done.map_err(kernel("put on its bridge the device", name))?;
+    done.map_err(kernel("add to the bridge the port", name))?;
     let settings = vec![InfoBridgePort::Learning(false), InfoBridgePort::Locked(closed)];
     let mut message = LinkMessage::default();
     message.header.index = index;
@@ -285,7 +286,7 @@ fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed
         LinkInfo::PortData(InfoPortData::BridgePort(settings)),
     ]));
     let done = netlink.request(RouteNetlinkMessage::NewLink(message), RequestMode::Change);
-    done.map_err(kernel("set as a port the device", name))?;
+    done.map_err(kernel("configure the bridge port", name))?;
     if closed { disable(netlink, name, index) } else { Ok(()) }
 }
 
@@ -300,7 +301,7 @@ fn disable(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), De
 }
 
 impl MirrorDevices {
-    /// Returns what an entry states about this VNI; `None` if it belongs to other devices.
+    /// Returns an entry in the form of the VNI's tables; `None` if it belongs to devices of no or another VNI.
     #[must_use]
     pub fn fact(&self, entry: KernelEntry) -> Option<Fact> {
         match entry {

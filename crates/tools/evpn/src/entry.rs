@@ -23,7 +23,7 @@ pub enum KernelEntry {
         /// Whether the address is announced as sticky, i.e. as one that does not move (RFC 7432 section 15.2).
         sticky: bool,
     },
-    /// A VXLAN device has the address behind that VTEP.
+    /// A VXLAN device has the address behind a VTEP.
     Remote {
         /// Interface index of the VXLAN device.
         device: u32,
@@ -34,7 +34,7 @@ pub enum KernelEntry {
         /// Whether the address is announced as sticky (RFC 7432 section 15.2).
         sticky: bool,
     },
-    /// A VXLAN device floods to that VTEP.
+    /// A VXLAN device floods to a VTEP.
     Flood {
         /// Interface index of the VXLAN device.
         device: u32,
@@ -63,7 +63,7 @@ pub enum KernelRecord {
     Is(KernelEntry),
     /// The entry was removed.
     Gone(KernelEntry),
-    /// The device with that interface index has changed or was removed.
+    /// The device with this interface index has changed or was removed.
     Device(u32),
 }
 

@@ -6,8 +6,9 @@
 //!   judged only after a pause.
 //! - An address whose VTEP is still on the flood list was withdrawn alone: it is removed.
 //! - A VTEP that left the flood list is *held*, with its addresses: FRR may be restarting, and the tunnel still works.
-//!   If an entry returns during the hold time, it was never withdrawn for the daemon. At the end of the hold time, all
-//!   others are removed. An address that meanwhile appears behind another VTEP is a change, and does not wait.
+//!   An entry that returns during the hold time stays, and the daemon does not notice its withdrawal. At the end of the
+//!   hold time, all other held entries are removed. An address that meanwhile appears behind another VTEP is a change,
+//!   and does not wait.
 //! - An address that has become local is no longer remote: it is removed immediately.
 
 use std::collections::hash_map::Entry;
@@ -30,17 +31,17 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A change to send to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FeedChange {
-    /// Flood frames to that VTEP as well.
+    /// Adds a VTEP to the flood list.
     Flood(IpAddr),
-    /// Stop flooding to that VTEP.
+    /// Removes a VTEP from the flood list.
     Unflood(IpAddr),
-    /// The address is behind that VTEP; whether it is sticky.
+    /// Adds or changes an address: it is behind the VTEP, and sticky if the value is true.
     Address(Mac, IpAddr, bool),
-    /// The address is removed.
+    /// Removes an address.
     NoAddress(Mac),
-    /// The IP address belongs to that MAC address; whether it is a router's.
+    /// Adds or changes an IP address: it belongs to the MAC address, and is a router's if the value is true.
     Neighbor(IpAddr, Mac, bool),
-    /// The IP address is removed.
+    /// Removes an IP address.
     NoNeighbor(IpAddr),
 }
 
@@ -54,7 +55,7 @@ pub struct Feed {
     /// Withdrawn entries that were not yet removed from the daemon, with the time of their withdrawal.
     held: HashMap<EntryKey, Instant>,
     last_withdrawal: Option<Instant>,
-    /// Whether all held entries were checked after the last withdrawal and the last change of a VTEP.
+    /// Whether all held entries have been checked since the last withdrawal and the last change of the flood list.
     is_judged: bool,
     /// When held entries are checked even without a change.
     look_at: Option<Instant>,
@@ -117,7 +118,7 @@ impl Feed {
         changes
     }
 
-    /// Returns all entries that count as sent, for another daemon.
+    /// Returns all entries that count as sent, to send them to another daemon.
     #[must_use]
     pub fn everything(&self) -> Vec<FeedChange> {
         let flood = self.flood.iter().map(|vtep| FeedChange::Flood(*vtep));

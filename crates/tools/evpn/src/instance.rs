@@ -1,5 +1,6 @@
 //! One VNI: its port, its mirror, the kernel's tables, the state sent to the daemon, and the daemon's list of local
-//! addresses. A pass over a VNI ends in success, or in the result that the daemon no longer has the port.
+//! addresses. A *pass* is one round of requests to the daemon for a VNI: it succeeds, or finds that the daemon no
+//! longer has the port.
 
 use std::time::{Duration, Instant};
 
@@ -38,12 +39,12 @@ pub struct VniInstance {
     mirrored_at: Option<Instant>,
     /// Whether the kernel's tables may need a change.
     needs_mirror: bool,
-    /// Whether this daemon has received all entries.
+    /// Whether the connected daemon has received all entries.
     is_told: bool,
     /// Whether the daemon has listed the port on this connection.
     is_present: bool,
-    /// Number of the kernel's entries beyond the limits that was last logged, and when the tables were last read again
-    /// because of them.
+    /// The last logged number of kernel entries beyond the limits, and when the tables were last read again because
+    /// there was room for such entries.
     beyond: (u64, Option<Instant>),
 }
 
@@ -105,8 +106,8 @@ impl VniInstance {
         self.fact(*entry).is_some()
     }
 
-    /// Returns what an entry states about this VNI. Entries behind the VNI's own VTEP are ignored, because the daemon
-    /// would refuse them.
+    /// Returns an entry in the form of the VNI's tables. Entries behind the VNI's own VTEP are ignored, because the
+    /// daemon would refuse them.
     fn fact(&self, entry: KernelEntry) -> Option<Fact> {
         let fact = self.devices.fact(entry)?;
         let is_own = match fact {
@@ -160,7 +161,7 @@ impl VniInstance {
         self.is_present
     }
 
-    /// Records that the daemon has the port. A tunnel of another number is a new one and has not received any entries.
+    /// Records that the daemon has the port. A tunnel with another number is new, so it has received no entries yet.
     pub fn found(&mut self, tunnel: u64) {
         if std::mem::replace(&mut self.port.tunnel, tunnel) != tunnel {
             self.reconnected();

@@ -29,7 +29,7 @@ pub enum TableChange {
         /// Whether the address may have been remote before.
         moves: bool,
     },
-    /// Adds an IP address of a local address; whether it is a router's.
+    /// Adds an IP address of a local address; the value is true for a router's.
     AddNeighbor(IpAddr, Mac, bool),
 }
 
@@ -45,8 +45,8 @@ struct ListedAddress {
 pub struct ListedState {
     addresses: HashMap<Mac, ListedAddress>,
     owners: HashMap<IpAddr, Mac>,
-    /// IP addresses that zebra has given to another MAC address. They are not claimed again as long as only the
-    /// previous list has them.
+    /// IP addresses that zebra has assigned to another MAC address, with the local MAC address that had them. That
+    /// address may claim them again only after the daemon has removed it from the list and listed it again.
     lost: HashMap<IpAddr, Mac>,
     /// Addresses that this daemon has listed before and no longer lists.
     dropped: HashSet<Mac>,

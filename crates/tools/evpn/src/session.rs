@@ -24,7 +24,7 @@ use crate::feed::FeedChange;
 const MAX_LINE: usize = 64 << 20;
 /// Time limit of a request.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Maximum number of ports whose notifications are remembered.
+/// Maximum number of ports for which a pending notification is stored.
 const MAX_CHANGED: usize = 2 * crate::MAX_INSTANCES;
 /// Maximum number of items in a request, so that the daemon's other work does not wait for long.
 pub const MAX_ITEMS: usize = 1000;
@@ -43,13 +43,13 @@ pub enum SessionError {
         /// The cause.
         source: io::Error,
     },
-    /// The socket may belong to another user's program.
+    /// Another user made the socket, so the program behind it is not trusted.
     #[error("{0} was made by another user")]
     Foreign(PathBuf),
     /// The connection has ended, or no answer arrived in time.
     #[error("the connection to the daemon is lost: {0}")]
     Lost(#[from] io::Error),
-    /// The daemon refused.
+    /// The daemon refused the request.
     #[error("the daemon refused {method}: {error}")]
     Refused {
         /// The request's method.
@@ -58,7 +58,7 @@ pub enum SessionError {
         error: RpcError,
     },
     /// The answer is malformed.
-    #[error("invalid answer of the daemon to {method}: {detail}")]
+    #[error("invalid answer from the daemon to {method}: {detail}")]
     Protocol {
         /// The request's method.
         method: &'static str,
@@ -67,7 +67,7 @@ pub enum SessionError {
     },
 }
 
-/// A port with EVPN.
+/// A VXLAN port whose remote addresses come from EVPN.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EvpnPort {
     /// Its full name, e.g. `vale0:vx100`.

@@ -7,7 +7,7 @@ use netvale_control::types::Mac;
 
 use crate::{MAX_ADDRESSES, MAX_NEIGHBORS, MAX_VTEPS};
 
-/// The port of the mirror's bridge on which an address is.
+/// The port of the mirror's bridge behind which an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressPlace {
     /// The VXLAN device: the address is remote according to zebra.
@@ -59,7 +59,7 @@ pub enum Fact {
     Remote(Mac, RemoteAddress),
     /// The VXLAN device floods to a VTEP.
     Flood(IpAddr),
-    /// An IP address belongs to a MAC address; `None`: to no MAC address any more.
+    /// An IP address has this owner; `None`: it no longer has one.
     Neighbor(IpAddr, Option<NeighborEntry>),
 }
 
@@ -79,7 +79,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Adds or changes an entry. Returns the key if it may have changed.
+    /// Adds or changes an entry. Returns the entry's key if its state may have changed.
     pub fn put(&mut self, fact: Fact) -> Option<EntryKey> {
         match fact {
             Fact::Place(mac, place) => {
@@ -100,7 +100,8 @@ impl Tables {
         }
     }
 
-    /// Removes an entry, unless it has changed since. Returns the key if it has changed.
+    /// Removes an entry, unless the tables have a newer one with the same key. Returns the key if the entry's state has
+    /// changed.
     pub fn take(&mut self, fact: Fact) -> Option<EntryKey> {
         match fact {
             Fact::Place(mac, place) => {
@@ -179,7 +180,7 @@ impl Tables {
             && self.neighbors.len() < MAX_NEIGHBORS * 2
     }
 
-    /// Returns whether an entry with the same key exists.
+    /// Returns whether there is an entry with the key of `fact`, whatever its content.
     #[must_use]
     pub fn has_like(&self, fact: &Fact) -> bool {
         match fact {

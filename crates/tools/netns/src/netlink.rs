@@ -15,7 +15,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvale_netlink::{ATTEMPTS, NetlinkSocket as Socket, RequestMode};
 use rustix::io::Errno;
 
-/// An interface.
+/// A network interface, as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkInfo {
     /// Interface index.
@@ -48,9 +48,9 @@ pub struct Route {
     pub mtu: Option<u32>,
     /// TCP's maximum segment size.
     pub advmss: Option<u32>,
-    /// Its metric.
+    /// Its metric; of several routes, the kernel uses the one with the lowest.
     pub priority: Option<u32>,
-    /// Its table; `None` is the main table.
+    /// Its routing table; `None` is the main table.
     pub table: Option<u32>,
 }
 

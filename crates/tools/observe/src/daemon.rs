@@ -1,5 +1,5 @@
-//! The *daemon*, as a client that asks repeatedly needs it: a control connection that is renewed after the daemon was
-//! replaced.
+//! The *daemon* as seen by a client that sends requests repeatedly: a control connection that is renewed after another
+//! process has replaced the daemon.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct ObservedDaemon {
 }
 
 impl ObservedDaemon {
-    /// Creates a client of that run directory's daemon.
+    /// Creates a client for the daemon of the run directory `run_dir`.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> ObservedDaemon {
         ObservedDaemon { run_dir, client: None }

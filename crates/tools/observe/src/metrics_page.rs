@@ -17,7 +17,7 @@ const ROOT: &str =
 /// Serves the page, and at `/` a link to it.
 #[derive(Debug)]
 pub struct MetricsPage {
-    /// Its host names.
+    /// The server's host names.
     pub hosts: ServerNames,
     /// All counters.
     pub source: FiguresSource,

@@ -1,8 +1,8 @@
 //! The *source* of all counters: the daemon. The *result* of a request is the daemon's *figures*, or the reason why
 //! there are none.
 //!
-//! Clients that ask while a request is in progress, or shortly after, share its answer. However often they ask, the
-//! daemon serves at most ten requests a second.
+//! Clients that request the figures while a request to the daemon is in progress, or shortly after, share its answer.
+//! The daemon therefore serves at most ten requests a second.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -69,7 +69,7 @@ struct SourceState {
 }
 
 impl FiguresSource {
-    /// Creates the source for that run directory's daemon, which need not run yet.
+    /// Creates the source for the daemon of the run directory `run_dir`. The daemon need not run yet.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> FiguresSource {
         FiguresSource { state: Mutex::new(SourceState { daemon: ObservedDaemon::new(run_dir), last: None }) }

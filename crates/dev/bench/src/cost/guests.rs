@@ -50,7 +50,7 @@ fn until(what: &str, ready: impl FnMut() -> bool) -> Result<()> {
 fn only(queues: Queues) -> Result<End> {
     let (egress, ingress) = queues;
     let both = egress.into_iter().next().zip(ingress.into_iter().next());
-    both.ok_or_else(|| BenchError::Usage("a port without queues".into()))
+    both.ok_or_else(|| BenchError::Usage("the port has no queues".into()))
 }
 
 /// Builds a vhost-user device and its driver. `inward`: frames go to the device.

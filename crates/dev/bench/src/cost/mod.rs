@@ -34,8 +34,9 @@ use budget::Budgets;
 pub const SUBCOMMAND: &str = "count";
 /// The batches for which paths are counted.
 pub const BATCHES: [u32; 2] = [32, 256];
-/// Number of frames that are counted, and number of frames sent before to warm up.
+/// Number of frames whose instructions are counted.
 const FRAMES: u64 = 50_000;
+/// Number of frames sent before counting, to warm up.
 const WARM_UP: u64 = 5_000;
 /// Maximum number of attempts for a path that exceeds its budget. A worker that lost its CPU checks its devices more
 /// often for a while, which adds instructions; nothing removes any.
@@ -99,7 +100,8 @@ fn find(name: &str) -> Result<&'static NamedPath> {
     found.ok_or_else(|| BenchError::Unknown("scenario", name.to_owned(), known()))
 }
 
-/// Runs the track. This is the only function whose instructions, including those of its callees, are counted.
+/// Runs the track for at least `frames` frames. Returns how many it processed. This is the only function whose
+/// instructions, including those of its callees, are counted.
 #[inline(never)]
 fn measured(track: &mut Track, frames: u64) -> u64 {
     let mut done = 0;

@@ -44,7 +44,7 @@ pub fn pipe(batch: u32) -> Result<Track> {
 }
 
 /// Builds a track from one port to others in turn, through a switch that runs in the sending and receiving thread;
-/// frames have virtio-net headers of that length.
+/// frames have virtio-net headers of `hdr_len` bytes.
 fn switched(
     batch: u32,
     receivers: u32,
@@ -71,7 +71,7 @@ fn learned(switch: &Arc<Switch>, plan: Plan) -> Result<()> {
     Ok(())
 }
 
-/// Builds a track from one port to `receivers` in turn, with virtio-net headers of that length.
+/// Builds a track from one port to `receivers` others in turn, with virtio-net headers of `hdr_len` bytes.
 pub fn vale(batch: u32, receivers: u32, hdr_len: u32) -> Result<Track> {
     switched(batch, receivers, hdr_len, learned).map(track)
 }
@@ -156,7 +156,7 @@ fn guest() -> Result<Guest> {
     seats
         .fill(&GuestRings { mem: &mem, hdr_len: 0.into(), uso: false, goes_on: false, of: &of })
         .map_err(|e| failed(&e))?;
-    let mut ingress = ingress.pop().ok_or_else(|| BenchError::Usage("a port without queues".into()))?;
+    let mut ingress = ingress.pop().ok_or_else(|| BenchError::Usage("the port has no queues".into()))?;
     ingress.disarm();
     let app = |side: &[RingSide], dir| Ok::<_, BenchError>(AppRing::new(embedded::only(side)?, dir, bell()?));
     Ok(Guest { tx: app(&mem.tx, Dir::Tx)?, rx: app(&mem.rx, Dir::Rx)?, egress, ingress })

@@ -1,4 +1,4 @@
-//! A table's plot: ours with the range of the runs, and what is published as marks.
+//! Makes a table's plot: measured figures with the range of their runs, and published figures as marks.
 
 use super::figures::PaperFigure;
 use super::kept::Kept;
@@ -7,7 +7,7 @@ use crate::report::curves::place;
 use crate::report::marks::Marks;
 use crate::report::plot::{Plot, Point, Series, file_name, y_axis};
 
-/// A column that is drawn, and where it stands on the x axis.
+/// A drawn column, with its position and label on the x axis.
 struct PlotColumn<'a> {
     index: usize,
     column: &'a Column,
@@ -15,7 +15,8 @@ struct PlotColumn<'a> {
     label: String,
 }
 
-/// The plot of a figure's table of that number, if anything of it was measured.
+/// Returns the plot of a figure's table; `None` if nothing in the table was measured. `number` is the table's index in
+/// the figure, and part of the plot's file name.
 pub fn plot_of(figure: &PaperFigure, number: usize, table: &Table, kept: &Kept) -> Option<Plot> {
     let by = quantity(table);
     let columns = columns(table, by);
@@ -25,7 +26,7 @@ pub fn plot_of(figure: &PaperFigure, number: usize, table: &Table, kept: &Kept) 
     }
     let title = if table.title.is_empty() { figure.title } else { table.title };
     let y = y_axis(&mut series, &y_label(table, by.is_some()));
-    // Labels of bars stand in the middle of their places.
+    // Labels of bars are in the middle of a position's width.
     let offset = if by.is_some() { 0.0 } else { 0.5 };
     let marks: Vec<(f64, String)> = columns.iter().map(|one| (one.at + offset, one.label.clone())).collect();
     Some(Plot {
@@ -38,7 +39,8 @@ pub fn plot_of(figure: &PaperFigure, number: usize, table: &Table, kept: &Kept) 
     })
 }
 
-/// A quantity in which columns may differ.
+/// A quantity by which a table's columns may differ, such as the message size; its values are the positions on the x
+/// axis.
 struct ColumnQuantity {
     label: &'static str,
     of: fn(&Column) -> u32,
@@ -50,13 +52,14 @@ const QUANTITIES: &[ColumnQuantity] = &[
     ColumnQuantity { label: "share of a processor, %", of: share },
 ];
 
-/// The per cent that the name of a column's variant begins with.
+/// Returns the share of CPU time in a variant's name, such as `25-percent`; 0 if the name has none.
 fn share(column: &Column) -> u32 {
     let percent = column.variant.strip_suffix("-percent").and_then(|percent| percent.parse().ok());
     percent.unwrap_or(0)
 }
 
-/// The quantity in which all columns differ, if there is one: it is the x axis of lines, then.
+/// Returns the quantity that has a different value in each column, if there is one. The plot then has lines over that
+/// quantity instead of bars.
 fn quantity(table: &Table) -> Option<&'static ColumnQuantity> {
     let differ = |quantity: &&ColumnQuantity| {
         let mut values: Vec<u32> = table.columns.iter().map(quantity.of).collect();
@@ -66,8 +69,8 @@ fn quantity(table: &Table) -> Option<&'static ColumnQuantity> {
     QUANTITIES.iter().find(differ)
 }
 
-/// The columns to draw: ratios of the same figure in two units are the same, and figures in different units have no
-/// axis in common.
+/// Returns the columns to draw. Of several columns that show one figure in different units, only the first is drawn. If
+/// values are not drawn as ratios, all drawn columns have the first column's unit, because they share the y axis.
 fn columns<'a>(table: &'a Table, by: Option<&ColumnQuantity>) -> Vec<PlotColumn<'a>> {
     let unit = table.columns.first().map(|column| std::mem::discriminant(&column.reading));
     let is_drawn = |index: usize, column: &Column| {
@@ -86,7 +89,8 @@ fn columns<'a>(table: &'a Table, by: Option<&ColumnQuantity>) -> Vec<PlotColumn<
         .collect()
 }
 
-/// A row's figures: as ratios where the table has a row to which they are given, but for lines.
+/// Returns the points and marks of a row. Bars show ratios to the table's base row, if it has one; lines show absolute
+/// values.
 fn row_of(table: &Table, row: &TableRow, columns: &[PlotColumn<'_>], kept: &Kept) -> Option<Series> {
     let mut points = Vec::new();
     let mut marks = Vec::new();
@@ -105,12 +109,12 @@ fn row_of(table: &Table, row: &TableRow, columns: &[PlotColumn<'_>], kept: &Kept
     (!points.is_empty() || !marks.is_empty()).then_some(Series { name, is_ours, points, marks })
 }
 
-/// What a row is called where there is little room.
+/// Shortens a row's name for the legend: to the part before the first comma, semicolon or parenthesis.
 fn legend(name: &str) -> &str {
     name.split([',', ';', '(']).next().unwrap_or_default().trim()
 }
 
-/// What figures are divided by: ours, and published ones.
+/// Returns the divisors of a column's figures: of measured ones, and of published ones.
 fn bases(table: &Table, index: usize, kept: &Kept) -> [Option<f64>; 2] {
     if table.base.is_none() { [Some(1.0); 2] } else { table.base_of(index, kept) }
 }
@@ -146,7 +150,7 @@ mod tests {
     const PUBLISHED: PrintedRow = PrintedRow { name: "itr 0 BASE", values: &[Some(30.0), Some(30.0)] };
     const OTHER: PrintedRow = PrintedRow { name: "itr 100", values: &[Some(82.0), Some(82.0)] };
 
-    /// Objective: rows of a table can be told apart in its plot's legend.
+    /// Objective: the rows of a table have different names in its plot's legend.
     #[test]
     fn legends() {
         for (figure, table) in ALL.iter().flat_map(|figure| figure.tables.iter().map(move |table| (figure, table))) {
@@ -157,8 +161,8 @@ mod tests {
         }
     }
 
-    /// Objective: a table of ratios becomes bars with the published ratios as marks; a figure in a second unit is not
-    /// drawn twice, and nothing is drawn where nothing was measured.
+    /// Objective: a table of ratios becomes bars with the published ratios as marks; a figure that the table has in two
+    /// units is drawn once; without measured values there is no plot.
     #[test]
     fn bars_and_marks() {
         let column = |head| Column::of(head, "touched", Reading::Kpps);

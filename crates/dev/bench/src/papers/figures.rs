@@ -1,4 +1,4 @@
-//! The documents' experiments, a row each.
+//! The documents' experiments, one constant for each.
 
 mod e1000;
 mod programs;
@@ -8,18 +8,18 @@ mod pvp;
 use super::published::*;
 use super::table::{Column, Reading, Table, TableRow};
 
-/// A document whose design netvale builds.
+/// A document whose design netvale implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// First part of its figures' numbers.
+    /// The document's number, which is the first part of its figures' numbers.
     pub number: &'static str,
-    /// Its title, and where it appeared.
+    /// Its title and place of publication.
     pub title: &'static str,
-    /// The machine that it was measured on.
+    /// The machine on which its authors measured.
     pub machine: &'static str,
 }
 
-/// The documents.
+/// The documents whose experiments are repeated.
 pub const DOCUMENTS: &[Document] = &[
     Document {
         number: "1",
@@ -43,49 +43,50 @@ pub const DOCUMENTS: &[Document] = &[
     },
 ];
 
-/// Cases of a scenario, with peers.
+/// The cases of a scenario to measure for a figure, and the peers.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// The scenario.
     pub scenario: &'static str,
     /// Its variants.
     pub variants: &'static [&'static str],
-    /// The peers that are measured in turn with netvale.
+    /// The peers, whose runs alternate with netvale's.
     pub peers: &'static [&'static str],
-    /// Seconds of set-up per contender, divided by the number of cases that one set-up measures.
+    /// Estimated seconds to set up one contender, per case: if one set-up serves several cases, its time is divided by
+    /// their number.
     pub setup: u32,
 }
 
-/// An experiment.
+/// An experiment of a document, and how it is repeated here.
 #[derive(Clone, Copy, Debug)]
 pub struct PaperFigure {
-    /// Numbers of the document and of the figure: `2.1`.
+    /// The document's number and the figure's number in it: `2.1`.
     pub number: &'static str,
-    /// The title here.
+    /// The title on the page.
     pub title: &'static str,
     /// What the document measured.
     pub about: &'static str,
     /// Differences of the measurement here.
     pub here: &'static str,
-    /// What the figure shows.
+    /// The interpretation of the values.
     pub see: &'static str,
     /// The measurements here.
     pub runs: &'static [Run],
-    /// Printed and measured values.
+    /// Tables of printed and measured values.
     pub tables: &'static [Table],
-    /// What is missing here, and why.
+    /// Contenders and values of the document that are not measured here, each with the reason.
     pub missing: &'static [&'static str],
 }
 
 impl PaperFigure {
-    /// Its document.
+    /// Returns the figure's document.
     pub fn document(&self) -> &'static Document {
         let of = |document: &&Document| self.number.split('.').next() == Some(document.number);
         DOCUMENTS.iter().find(of).unwrap_or(&DOCUMENTS[0])
     }
 }
 
-/// How guests run here.
+/// A description of the guests, used by several figures.
 const EMULATED: &str = "Guests run Linux and are emulated in software, without hardware virtualisation. Their network \
         stack and the emulation limit the rates, so only ratios are comparable.";
 
@@ -93,7 +94,7 @@ const fn mpps(head: &'static str, variant: &'static str) -> Column {
     Column::of(head, variant, Reading::Mpps)
 }
 
-/// A column for a size.
+/// Creates a column for one frame or message size of a variant.
 const fn by(head: &'static str, variant: &'static str, bytes: u32, reading: Reading) -> Column {
     Column { bytes, ..Column::of(head, variant, reading) }
 }

@@ -1,4 +1,5 @@
-//! What was measured for a figure so far: a file of lines, each a case with its results. It survives an interruption.
+//! The results of a figure so far, in a file with a line for each measured case. After an interruption, measuring
+//! continues from the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -11,23 +12,23 @@ use crate::error::{BenchError, Result};
 use crate::record::{Line, Record, to_json};
 use crate::table::{as_record, as_skipped};
 
-/// The version of the files. One that reads otherwise gets another number.
+/// The version of the file format. A change of the format that old versions cannot read increases it.
 const VERSION: u32 = 1;
 
-/// The first line.
+/// The first line of the file, with the version.
 #[derive(Serialize, Deserialize)]
 struct Head {
     papers: u32,
 }
 
-/// A case, and what came of it.
+/// A measured case, with the result lines of all contenders.
 #[derive(Serialize, Deserialize)]
 struct Measured {
     case: Case,
     lines: Vec<Line>,
 }
 
-/// A figure's results.
+/// The stored results of a figure.
 pub struct Kept {
     path: PathBuf,
     all: Vec<Measured>,
@@ -38,18 +39,21 @@ pub struct Kept {
 pub struct Value {
     /// The case.
     pub case: Case,
-    /// The middle run, the smallest and the largest.
+    /// The median of the runs.
     pub median: f64,
+    /// The smallest figure of a run.
     pub min: f64,
+    /// The largest figure of a run.
     pub max: f64,
     /// Whether a run was disturbed by other work on the machine.
     pub disturbed: bool,
-    /// What was counted beside.
+    /// Further facts about the measurement, as pairs of name and value.
     pub facts: Vec<(String, String)>,
 }
 
 impl Kept {
-    /// The results of the figure of that number, or none yet; `again`: none in any case.
+    /// Reads the results of the figure `number` from its file in `folder`; a missing file has no results. With `again`,
+    /// removes the file first.
     pub fn open(folder: &Path, number: &str, again: bool) -> Result<Kept> {
         let path = folder.join(format!("{number}.jsonl"));
         if again {
@@ -63,12 +67,12 @@ impl Kept {
         Ok(Kept { path, all })
     }
 
-    /// Whether the case was measured, on a machine that did nothing else.
+    /// Returns whether the case was measured without disturbance by other work on the machine.
     pub fn has(&self, case: &Case) -> bool {
         self.all.iter().any(|measured| measured.case == *case && !measured.is_disturbed())
     }
 
-    /// Adds what came of a case, in place of what came of it before.
+    /// Appends the results of a case to the file. They replace earlier results of the same case.
     pub fn add(&mut self, case: &Case, lines: Vec<Line>) -> Result<()> {
         let measured = Measured { case: case.clone(), lines };
         let failed = || BenchError::io(format!("writing {}", self.path.display()));
@@ -85,13 +89,13 @@ impl Kept {
         Ok(())
     }
 
-    /// The figures of a contender in cases of that variant.
+    /// Returns a contender's figures for all cases of a variant.
     pub fn values<'a>(&'a self, variant: &'a str, contender: &'a str) -> impl Iterator<Item = Value> + 'a {
         let records = self.all.iter().flat_map(|measured| measured.lines.iter().filter_map(as_record));
         records.filter(move |record| record.case.variant == variant).filter_map(move |record| value(record, contender))
     }
 
-    /// Why contenders did not run, each with its name.
+    /// Returns the contenders that did not run: each with its name and the reason.
     pub fn skipped(&self) -> Vec<(String, String)> {
         let lines = self.all.iter().flat_map(|measured| measured.lines.iter().filter_map(as_skipped));
         let mut all: Vec<_> = lines.map(|one| (one.contender.clone(), one.skipped.clone())).collect();
@@ -108,7 +112,7 @@ impl Measured {
     }
 }
 
-/// The last result of a case stays.
+/// Adds a result, and removes earlier ones of the same case.
 fn replace(all: &mut Vec<Measured>, measured: Measured) {
     all.retain(|old| old.case != measured.case);
     all.push(measured);
@@ -123,12 +127,12 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// An interruption may have left a part of the last line, which is not counted.
+/// Parses the file's text. An incomplete last line, which an interruption may leave, is ignored.
 fn read(text: &str, path: &Path) -> Result<Vec<Measured>> {
     let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     let head: Option<Head> = lines.next().and_then(|line| serde_json::from_str(line).ok());
     if head.is_none_or(|head| head.papers != VERSION) {
-        let what = "was written by another version of netvale-bench; --again measures anew";
+        let what = "was written by another version of netvale-bench; use --again to replace it";
         return Err(BenchError::Usage(format!("{} {what}", path.display())));
     }
     let at = |number: usize| format!("{}:{number}", path.display());
@@ -161,8 +165,8 @@ mod tests {
         vec![Line::Record(Box::new(sample(Some("dpdk-memif"))))]
     }
 
-    /// Objective: what was measured is there after the program has ended, whole lines of it, and both sides are found;
-    /// `--again` begins anew.
+    /// Objective: results survive the end of the program, except for an incomplete line; netvale's and a peer's figures
+    /// are found; `--again` discards them.
     #[test]
     fn results_are_kept() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -180,7 +184,8 @@ mod tests {
         assert!(!Kept::open(folder.path(), "9.1", true).expect("anew").has(&case));
     }
 
-    /// Objective: a case whose runs were disturbed is to be measured again, and its last result stands.
+    /// Objective: a case whose runs were disturbed must be measured again, and the later result replaces the earlier
+    /// one.
     #[test]
     fn disturbed_cases_are_measured_again() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -198,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Objective: files of another version, and damaged ones, are refused by name, with what to do.
+    /// Objective: files of another version, and damaged ones, are refused with their names and the remedy.
     #[test]
     fn other_files_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");

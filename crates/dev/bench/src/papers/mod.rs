@@ -1,5 +1,5 @@
-//! `netvale-bench papers`: the experiments of the documents whose designs netvale builds, run here, beside the values
-//! that they print.
+//! `netvale-bench papers`: repeats the experiments of the documents whose designs netvale implements, and writes a page
+//! with printed and measured values.
 //!
 //! ```text
 //!   figures ──► cases of scenarios, with peers ──► runner ──► kept: a file a figure ──► page
@@ -8,14 +8,14 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `figures` | the experiments, a row each |
+//! | `figures` | the experiments, one constant for each |
 //! | `published` | the values that the documents print |
-//! | `shapes` | what holds wherever a figure is measured |
-//! | `table` | a figure's table: printed, and ours |
+//! | `shapes` | relations between values that hold on every machine |
+//! | `table` | a figure's table of printed and measured values |
 //! | `drawing` | a table's plot |
-//! | `kept` | what was measured so far |
+//! | `kept` | the results so far, in files |
 //! | `page` | the page |
-//! | `versions` | netvale's own versions, a row a release |
+//! | `versions` | the table of netvale's releases, with their rates |
 
 mod drawing;
 mod figures;
@@ -49,32 +49,32 @@ use versions::VersionTable;
 /// The options of `netvale-bench papers`.
 #[derive(Args, Clone, Debug)]
 pub struct Papers {
-    /// Figures by number (2.1), or all of a document (2); all when none is given.
+    /// Figures by number (2.1), or all of a document (2); default: all.
     #[arg(value_name = "NUMBER")]
     numbers: Vec<String>,
 
-    /// Measure anew what was measured before.
+    /// Discard the earlier results of these figures and measure again.
     #[arg(long)]
     again: bool,
 
-    /// Short runs of the cases whose shape is known, and of one case of every other figure: nothing is kept, and no
-    /// page is written.
+    /// Make short runs: of the cases that show a figure's shapes, and of one case of every figure without shapes. Print
+    /// the page instead of writing it, and keep no results.
     #[arg(long)]
     quick: bool,
 
-    /// List the figures, and how long each takes.
+    /// List the figures, with the estimated time of each.
     #[arg(long)]
     list: bool,
 
-    /// Append what figure 4.3 measures to the table of netvale's versions, as this version's row.
+    /// Append the rates of figure 4.3 to the table of netvale's versions, as the row of VERSION.
     #[arg(long, value_name = "VERSION", requires = "again", conflicts_with_all = ["quick", "list"])]
     release: Option<String>,
 
-    /// The table of netvale's versions.
+    /// The file with the table of netvale's versions.
     #[arg(long, value_name = "FILE", default_value = "docs/papers/pvp-by-version.tsv")]
     versions: PathBuf,
 
-    /// Folder of what was measured so far.
+    /// Folder of the results so far.
     #[arg(long, value_name = "DIR", default_value = "target/papers")]
     results: PathBuf,
 
@@ -87,30 +87,30 @@ pub struct Papers {
 pub struct FigureResults {
     /// The figure.
     pub figure: &'static PaperFigure,
-    /// Whether it is to be measured. Others are only drawn, from earlier results.
+    /// Whether to measure the figure. Figures that are not chosen are drawn from earlier results.
     is_chosen: bool,
     /// The results so far.
     pub kept: Kept,
 }
 
-/// How the figures are measured.
+/// The peers, and the settings of the measurements.
 struct PapersPlan {
     peers: Vec<Contender>,
     plan: Plan,
-    /// Only the cases of [`shorten`].
+    /// Whether to measure only the cases that [`shorten`] keeps.
     quick: bool,
 }
 
 impl Papers {
-    /// Refuses a version's row where its figure is not measured.
+    /// Refuses `--release` if the figure with its rates is not measured.
     fn check(&self, figures: &[&PaperFigure]) -> Result<()> {
         if self.release.is_some() && figures.iter().all(|figure| figure.number != versions::FIGURE) {
-            return Err(BenchError::Usage(format!("--release takes figure {}", versions::FIGURE)));
+            return Err(BenchError::Usage(format!("--release needs figure {}", versions::FIGURE)));
         }
         Ok(())
     }
 
-    /// The table of versions, with the row that is to be appended.
+    /// Appends the row of `--release`, if requested. Returns the table of versions.
     fn versions(&self, all: &[FigureResults]) -> Result<VersionTable> {
         for one in all.iter().filter(|one| one.figure.number == versions::FIGURE) {
             if let Some(version) = &self.release {
@@ -121,7 +121,7 @@ impl Papers {
     }
 }
 
-/// A case to measure, and who takes part.
+/// A case to measure, and the peers that take part.
 struct PlanStep {
     scenario: &'static Scenario,
     case: Case,
@@ -135,17 +135,17 @@ impl PlanStep {
         all.iter().filter(move |peer| self.peers.contains(&peer.name) && peer.fits(&self.case))
     }
 
-    /// About how long it takes.
+    /// Returns the estimated time to measure the case.
     fn time(&self, all: &[Contender], plan: Plan) -> Duration {
         let contenders = 1 + self.peers(all).count() as u32;
-        // Some runs are repeated, and what they wait for at their ends takes as long again.
+        // Twice the runs' length: some runs are repeated, and each has to stop and settle.
         let runs = plan.window * 2 * plan.runs as u32;
         contenders * (Duration::from_secs(self.setup.into()) + plan.warm_up + runs)
     }
 }
 
-/// The cases of a figure; `quick`: only those that show its shapes, with the contenders that these compare, or the
-/// first case if the figure has no shape.
+/// Returns the cases of a figure. With `quick`, only the cases that show its shapes, with the contenders that the
+/// shapes compare; if the figure has no shapes, only the first case.
 fn steps(figure: &PaperFigure, quick: bool) -> Result<Vec<PlanStep>> {
     let mut steps = Vec::new();
     for run in figure.runs {
@@ -177,7 +177,7 @@ fn shorten(figure: &str, steps: &mut Vec<PlanStep>) {
     });
 }
 
-/// Runs the figures, or those of them that are asked for, and writes the page. Returns whether their shapes hold.
+/// Measures the chosen figures, and writes the page. Returns whether all measured shapes hold.
 pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
     let chosen = page::chosen(&options.numbers)?;
     options.check(&chosen)?;
@@ -212,21 +212,21 @@ pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
 }
 
 impl PapersPlan {
-    /// Measures the cases without results, then once more those that other work disturbed.
+    /// Measures the cases that have no results, then once more those that other work disturbed.
     fn measure(&self, all: &mut [FigureResults], out: &mut dyn Write) -> Result<()> {
         let cpus = pin::choose(&[], 2)?;
         let _guard = interrupt::Guard::install()?;
-        let again = (self.plan.repeats > 0).then_some("to measure again, as other work disturbed them");
+        let again = (self.plan.repeats > 0).then_some("to measure again because other work disturbed them");
         for about in std::iter::once("to measure").chain(again) {
             let todo = self.left(all)?;
             if todo.is_empty() {
                 continue;
             }
             let time: Duration = todo.iter().map(|(_, step)| step.time(&self.peers, self.plan)).sum();
-            say(out, format_args!("{} cases {about}, about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
+            say(out, format_args!("{} cases {about}, in about {} minutes", todo.len(), time.as_secs().div_ceil(60)))?;
             let contenders = todo.iter().map(|(_, step)| 1 + step.peers(&self.peers).count());
             let progress = Progress::new((contenders.sum::<usize>() * self.plan.runs) as u64);
-            // Contenders that can measure the next case, too, are set up once.
+            // Contenders that can also measure the next case are set up only once.
             let mut held = HeldSessions::default();
             for (number, step) in todo {
                 let ours = step.scenario.ours();
@@ -238,7 +238,7 @@ impl PapersPlan {
         Ok(())
     }
 
-    /// The cases without undisturbed results, each with the number of its figure in `all`.
+    /// Returns the cases of chosen figures that have no undisturbed results, each with its figure's index in `all`.
     fn left(&self, all: &[FigureResults]) -> Result<Vec<(usize, PlanStep)>> {
         let mut left = Vec::new();
         for (number, one) in all.iter().enumerate().filter(|(_, one)| one.is_chosen) {

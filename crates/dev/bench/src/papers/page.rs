@@ -1,4 +1,4 @@
-//! The page: each figure with what is printed, what was measured here, what is different, and what to see.
+//! The page: each figure with printed and measured values, the differences of the set-up, and an interpretation.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::report::plot::{Plot, draw};
 /// The folder of the plots, beside the page.
 const PLOTS: &str = "plots/papers";
 
-/// Its text.
+/// Returns the page's text in Markdown.
 pub fn render(all: &[FigureResults], machine: &str, versions: &VersionTable) -> String {
     let mut text = format!(
         "# The papers' figures\n\nnetvale implements the designs of four documents. This page repeats their \
@@ -64,7 +64,7 @@ fn section(figure: &PaperFigure, kept: &Kept, versions: &VersionTable) -> String
     text
 }
 
-/// Writes it, with its plots.
+/// Writes the page and its plots.
 pub fn write(path: &Path, text: &str, all: &[FigureResults]) -> Result<()> {
     let plots = path.parent().unwrap_or(Path::new(".")).join(PLOTS);
     fs::create_dir_all(&plots).map_err(BenchError::io(format!("creating {}", plots.display())))?;
@@ -80,18 +80,19 @@ fn plots_of(figure: &PaperFigure, kept: &Kept) -> Vec<Plot> {
     tables.filter_map(|(number, table)| plot_of(figure, number, table, kept)).collect()
 }
 
-/// The machine, in words.
+/// Describes this machine: number and model of its processors, and the kernel's release.
 pub fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let model = model.map_or("a processor that does not say its name", |(_, model)| model);
+    let model = model.map_or("unknown model", |(_, model)| model);
     let count = cpus.lines().filter(|line| line.starts_with("processor")).count();
     let release = read("/proc/sys/kernel/osrelease");
     format!("{} processors ({model}), Linux {}", count.max(1), release.trim())
 }
 
-/// The figures of these numbers, or of these documents; all, if there are none.
+/// Returns the figures with the given numbers, and all figures of documents with these numbers; without numbers, all
+/// figures.
 pub fn chosen(numbers: &[String]) -> Result<Vec<&'static PaperFigure>> {
     let fits = |figure: &PaperFigure, wanted: &String| figure.number == wanted || figure.document().number == wanted;
     if let Some(unknown) = numbers.iter().find(|wanted| !ALL.iter().any(|figure| fits(figure, wanted))) {
@@ -106,7 +107,7 @@ pub fn chosen(numbers: &[String]) -> Result<Vec<&'static PaperFigure>> {
 mod tests {
     use super::*;
 
-    /// Objective: figures are chosen by number or document, and an unknown one is refused with those that there are.
+    /// Objective: figures are chosen by number or document, and an unknown number is refused with the known ones.
     #[test]
     fn choice() {
         let numbers = |words: &[&str]| -> Vec<&str> {
@@ -119,7 +120,7 @@ mod tests {
         assert!(chosen(&["9".into()]).expect_err("none").to_string().contains("2.1"));
     }
 
-    /// Objective: the page has each figure with its title, and says what is not there.
+    /// Objective: the page has each figure with its title, and lists what is missing.
     #[test]
     fn page() {
         let folder = tempfile::tempdir().expect("a folder");

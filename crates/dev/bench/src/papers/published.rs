@@ -1,13 +1,13 @@
-//! The values that the documents print, row by row. What stands only in a drawing is not here.
+//! The values that the documents print as numbers, row by row. Values that appear only in a plot are omitted.
 
-/// No value is printed.
+/// The document prints no value.
 const NOT: Option<f64> = None;
 
 const fn is(value: f64) -> Option<f64> {
     Some(value)
 }
 
-/// A row of a printed table: its name there, and its values in the order of the columns.
+/// A row of a document's table: its name in the document, and its values in the order of the columns.
 #[derive(Clone, Copy, Debug)]
 pub struct PrintedRow {
     /// Its name.
@@ -20,8 +20,9 @@ const fn row(name: &'static str, values: &'static [Option<f64>]) -> PrintedRow {
     PrintedRow { name, values }
 }
 
-/// "Speeding Up Packet I/O in Virtual Machines", guest and host by a TAP, one processor, from the guest. Columns: UDP8
-/// and UDP-1460 in thousands a second, the latter in Mbit/s, TCP and TCPw in Mbit/s, round trips in thousands a second.
+/// "Speeding Up Packet I/O in Virtual Machines": from the guest to the host through a TAP, one processor. Columns: UDP
+/// with 8 bytes and with 1,460 bytes in thousands of datagrams a second, the latter also in Mbit/s; TCP and TCPw in
+/// Mbit/s; round trips in thousands a second.
 pub const TAP_ONE_CPU: &[PrintedRow] = &[
     row("itr 0 BASE", &[is(30.0), is(27.0), is(314.0), is(228.0), is(603.0), is(17.0)]),
     row("itr 100", &[is(82.0), is(71.0), is(831.0), is(520.0), is(650.0), is(4.5)]),
@@ -30,7 +31,7 @@ pub const TAP_ONE_CPU: &[PrintedRow] = &[
     row("itr 100 CSB", &[is(717.0), is(326.0), is(3810.0), is(2226.0), is(2067.0), is(4.7)]),
 ];
 
-/// The same to the guest.
+/// Like [`TAP_ONE_CPU`], from the host to the guest.
 pub const TAP_ONE_CPU_IN: &[PrintedRow] = &[
     row("itr 0 BASE", &[is(260.0), is(236.0), is(2760.0), is(1150.0), is(1150.0), NOT]),
     row("itr 100", &[is(310.0), is(292.0), is(3421.0), is(1060.0), is(1060.0), NOT]),
@@ -38,7 +39,7 @@ pub const TAP_ONE_CPU_IN: &[PrintedRow] = &[
     row("itr 100 CSB", &[NOT, NOT, NOT, is(2140.0), is(2150.0), NOT]),
 ];
 
-/// From the guest, two processors.
+/// Like [`TAP_ONE_CPU`], with two processors.
 pub const TAP_TWO_CPUS: &[PrintedRow] = &[
     row("itr 0 BASE", &[is(80.0), is(72.0), is(835.0), is(750.0), is(730.0), is(22.0)]),
     row("itr 100", &[is(83.0), is(74.0), is(840.0), is(730.0), is(815.0), is(4.5)]),
@@ -48,7 +49,7 @@ pub const TAP_TWO_CPUS: &[PrintedRow] = &[
     row("pkt-gen", &[is(720.0), is(660.0), is(7780.0), NOT, NOT, NOT]),
 ];
 
-/// To the guest, two processors.
+/// Like [`TAP_ONE_CPU`], from the host to the guest, with two processors.
 pub const TAP_TWO_CPUS_IN: &[PrintedRow] = &[
     row("itr 0 BASE", &[is(480.0), is(403.0), is(4717.0), is(1250.0), is(1230.0), NOT]),
     row("itr 100", &[is(490.0), is(418.0), is(4890.0), is(1250.0), is(1230.0), NOT]),
@@ -57,7 +58,7 @@ pub const TAP_TWO_CPUS_IN: &[PrintedRow] = &[
     row("pkt-gen", &[is(576.0), is(517.0), is(6040.0), NOT, NOT, NOT]),
 ];
 
-/// Two guests, two processors each, TAPs.
+/// Like [`TAP_ONE_CPU`], between two guests on TAPs, with two processors each.
 pub const GUESTS_TAP: &[PrintedRow] = &[
     row("itr 0 BASE", &[is(67.0), is(64.0), is(755.0), is(645.0), is(700.0), is(8.7)]),
     row("itr 100", &[is(67.0), is(61.0), is(715.0), is(600.0), is(680.0), is(6.8)]),
@@ -65,7 +66,7 @@ pub const GUESTS_TAP: &[PrintedRow] = &[
     row("itr 0 CSB", &[is(440.0), is(281.0), is(3284.0), is(1787.0), is(1800.0), is(7.1)]),
 ];
 
-/// Two guests, VALE.
+/// Like [`TAP_ONE_CPU`], between two guests on a VALE switch; the last rows are pkt-gen's rates.
 pub const GUESTS_VALE: &[PrintedRow] = &[
     row("itr 0 BASE", &[is(111.0), is(92.0), is(1077.0), is(830.0), is(967.0), NOT]),
     row("itr 100", &[is(110.0), is(90.0), is(1050.0), is(1002.0), is(1043.0), is(1.9)]),
@@ -104,7 +105,7 @@ pub const PTNET_PKT_GEN: PrintedRow = row("pkt-gen between two guests", &[is(19.
 mod tests {
     use super::*;
 
-    /// Objective: each row has a value, or says that there is none, in each of its table's columns.
+    /// Objective: each row has a value, or a mark that there is none, for each column of its table.
     #[test]
     fn rows_have_all_columns() {
         for table in [TAP_ONE_CPU, TAP_ONE_CPU_IN, TAP_TWO_CPUS, TAP_TWO_CPUS_IN, GUESTS_TAP, GUESTS_VALE] {

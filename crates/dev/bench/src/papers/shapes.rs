@@ -1,4 +1,5 @@
-//! The shapes that figures have wherever they are measured: each is a sentence, and whether it holds.
+//! Shapes of figures: relations between measured values that are expected on every machine, such as which contender is
+//! faster.
 
 use super::kept::{Kept, Value};
 use crate::case::Case;
@@ -14,12 +15,12 @@ pub struct FigureShape {
     pub says: &'static str,
     /// The variant that shows it.
     pub variant: &'static str,
-    /// The contenders that it compares, in order.
+    /// The contenders that it compares, in the expected order.
     pub contenders: &'static [&'static str],
     order: Order,
 }
 
-/// What rises or falls.
+/// The relation that a shape requires.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     /// Exits or register accesses per packet fall from each contender to the next.
@@ -30,7 +31,7 @@ enum Order {
     RateRisesWithBatch(u32, u32),
 }
 
-/// All shapes.
+/// All shapes that are checked.
 pub const ALL: &[FigureShape] = &[
     FigureShape {
         figure: "1.2",
@@ -78,7 +79,7 @@ pub const ALL: &[FigureShape] = &[
 ];
 
 impl FigureShape {
-    /// Whether the case is one of those that show the shape.
+    /// Returns whether the shape needs the values of a case.
     pub fn takes(&self, case: &Case) -> bool {
         let has_batch = match self.order {
             Order::RateRisesWithBatch(few, many) => [few, many].contains(&case.batch),
@@ -87,7 +88,7 @@ impl FigureShape {
         has_batch && case.variant == self.variant
     }
 
-    /// Whether the shape holds; `None` if a value of it was not measured.
+    /// Returns whether the shape holds; `None` if a value that it compares was not measured.
     pub fn holds(&self, kept: &Kept) -> Option<bool> {
         match self.order {
             Order::ExitsFall => self.is_ordered(kept, |value| {
@@ -103,7 +104,7 @@ impl FigureShape {
         }
     }
 
-    /// Whether the value that `of` returns rises from each contender to the next.
+    /// Returns whether the value that `of` returns rises from each contender to the next; `None` if a value is missing.
     fn is_ordered(&self, kept: &Kept, of: impl Fn(&Value) -> Option<f64>) -> Option<bool> {
         let value = |contender: &&str| of(&kept.values(self.variant, contender).next()?);
         let values: Vec<f64> = self.contenders.iter().map(value).collect::<Option<_>>()?;
@@ -111,12 +112,12 @@ impl FigureShape {
     }
 }
 
-/// The shapes of the figure of that number.
+/// Returns the shapes of the figure with the given number.
 pub fn of_figure(figure: &str) -> impl Iterator<Item = &'static FigureShape> {
     ALL.iter().filter(move |shape| shape.figure == figure)
 }
 
-/// The shapes of a figure that were measured, and whether they hold.
+/// Returns the shapes of a figure whose values were all measured, each with whether it holds.
 pub fn judged<'a>(figure: &'a str, kept: &'a Kept) -> impl Iterator<Item = (&'static FigureShape, bool)> + 'a {
     of_figure(figure).filter_map(|shape| Some((shape, shape.holds(kept)?)))
 }
@@ -140,7 +141,8 @@ mod tests {
         }
     }
 
-    /// Objective: falling and rising values are distinguished from each other, and from values that were not measured.
+    /// Objective: a shape holds for values in the required order, does not hold in another order, and is not judged if
+    /// a value is missing.
     #[test]
     fn orders_are_judged() {
         let folder = tempfile::tempdir().expect("a folder");

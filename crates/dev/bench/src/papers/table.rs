@@ -1,27 +1,27 @@
-//! A figure's table: what is printed, and what was measured here, row by row.
+//! A figure's table: printed and measured values, row by row.
 
 use super::kept::{Kept, Value};
 use super::published::PrintedRow;
 use crate::case::Unit;
 use crate::record::figure;
 
-/// How a column's unit is made of what was measured.
+/// The unit of a column, to which figures are converted from the unit of their case.
 #[derive(Clone, Copy, Debug)]
 pub enum Reading {
     /// Millions of frames a second.
     Mpps,
     /// Thousands of frames a second.
     Kpps,
-    /// 10⁶ bits of payload a second, of that many bytes a frame.
+    /// 10⁶ bits of payload a second; the value is the number of payload bytes per frame.
     PayloadMbits(u32),
     /// 10⁶ bits a second.
     Mbits,
-    /// Thousands a second.
+    /// Thousands of events other than frames a second, such as round trips.
     Thousands,
 }
 
 impl Reading {
-    /// What an axis says.
+    /// Returns the unit's name for the label of an axis.
     pub fn unit(self) -> &'static str {
         match self {
             Reading::Mpps => "Mpps",
@@ -31,7 +31,7 @@ impl Reading {
         }
     }
 
-    /// A figure of that unit, of frames of that length, in the column's unit.
+    /// Converts `value`, in the unit `unit` and for frames of `frame_bytes` bytes, to the column's unit.
     pub fn of(self, value: f64, unit: Unit, frame_bytes: u32) -> f64 {
         let bits = f64::from(frame_bytes.max(1)) * 8.0;
         let a_second = match unit {
@@ -49,33 +49,33 @@ impl Reading {
     }
 }
 
-/// A column.
+/// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Its head, with the unit.
     pub head: &'static str,
-    /// The variant that it is measured by.
+    /// The variant whose figures the column shows.
     pub variant: &'static str,
-    /// Bytes of a frame or message; 0 where there is one case of the variant.
+    /// Bytes of a frame or message; 0 if the variant has only one case.
     pub bytes: u32,
-    /// Frames a sync or burst; 0 where there is one case of the variant.
+    /// Frames per sync or burst; 0 if the variant has only one case.
     pub batch: u32,
-    /// How its unit is made.
+    /// The unit of its values.
     pub reading: Reading,
 }
 
 impl Column {
-    /// A column of a variant that has one case.
+    /// Creates a column for a variant that has only one case.
     pub const fn of(head: &'static str, variant: &'static str, reading: Reading) -> Column {
         Column { head, variant, bytes: 0, batch: 0, reading }
     }
 
-    /// Whether another column is of the same figure, in another unit.
+    /// Returns whether another column shows the same figure, possibly in another unit.
     pub fn is_of_same_case(&self, other: &Column) -> bool {
         self.variant == other.variant && self.bytes == other.bytes && self.batch == other.batch
     }
 
-    /// The contender's figure.
+    /// Returns the contender's figure for the column's case, unconverted.
     pub fn value(&self, kept: &Kept, contender: &str) -> Option<Value> {
         let fits = |wanted: u32, found: u32| wanted == 0 || wanted == found;
         let mut values = kept.values(self.variant, contender);
@@ -83,64 +83,64 @@ impl Column {
     }
 }
 
-/// A row.
+/// A row of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableRow {
     /// Its name.
     pub name: &'static str,
-    /// What is printed.
+    /// The row of the document's table, if the document has one.
     pub printed: Option<&'static PrintedRow>,
-    /// Who it is here.
+    /// The contender that is measured for the row.
     pub contender: &'static str,
 }
 
 impl TableRow {
-    /// A row of the document's.
+    /// Creates a row for a row of the document's table and the contender that corresponds to it.
     pub const fn of(printed: &'static PrintedRow, contender: &'static str) -> TableRow {
         TableRow { name: printed.name, printed: Some(printed), contender }
     }
 
-    /// A row that only stands here.
+    /// Creates a row without printed values.
     pub const fn ours(name: &'static str, contender: &'static str) -> TableRow {
         TableRow { name, printed: None, contender }
     }
 
-    /// The published value in a column.
+    /// Returns the published value in a column, given by its index.
     pub fn published(&self, column: usize) -> Option<f64> {
         self.printed?.values.get(column).copied().flatten()
     }
 }
 
-/// The table.
+/// A table of measured and published figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// What it is of, if a figure has several.
+    /// Its title; empty if the figure has only one table.
     pub title: &'static str,
     /// Its columns.
     pub columns: &'static [Column],
     /// Its rows.
     pub rows: &'static [TableRow],
-    /// The contender to whose row ratios are given.
+    /// The contender of the base row, to which the values of all rows are given as ratios.
     pub base: Option<&'static str>,
-    /// What was counted beside, by its name there, and here.
+    /// Columns of further facts: each with the fact's name in the results and the column's head.
     pub facts: &'static [(&'static str, &'static str)],
 }
 
 /// A measured figure, in its column's unit.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredCell {
-    /// The middle run.
+    /// The median of the runs.
     pub median: f64,
-    /// The smallest run.
+    /// The smallest figure of a run.
     pub min: f64,
-    /// The largest run.
+    /// The largest figure of a run.
     pub max: f64,
     /// Whether other work on the machine disturbed a run.
     pub disturbed: bool,
 }
 
 impl Table {
-    /// A contender's figure in a column.
+    /// Returns a contender's figure, converted to a column's unit.
     pub fn cell(&self, column: &Column, contender: &str, kept: &Kept) -> Option<MeasuredCell> {
         let value = column.value(kept, contender)?;
         let read = |of: f64| column.reading.of(of, value.case.unit, value.case.frame_bytes);
@@ -148,7 +148,7 @@ impl Table {
         Some(MeasuredCell { median, min, max, disturbed: value.disturbed })
     }
 
-    /// The figure to which a column's ratios are given: ours, and the published one.
+    /// Returns the values of the base row in a column: the measured one and the published one.
     pub fn base_of(&self, index: usize, kept: &Kept) -> [Option<f64>; 2] {
         let Some(base) = self.base else { return [None, None] };
         let row = self.rows.iter().find(|row| row.contender == base);
@@ -156,7 +156,7 @@ impl Table {
         [self.cell(&self.columns[index], base, kept).map(|cell| cell.median), published]
     }
 
-    /// As Markdown: of each row, what is printed, and what was measured.
+    /// Formats the table as Markdown; a row with printed values becomes a line of these and a line of measured values.
     pub fn render(&self, kept: &Kept) -> String {
         let heads: String = self.columns.iter().map(|column| format!(" {} |", column.head)).collect();
         let facts: String = self.facts.iter().map(|(_, head)| format!(" {head} |")).collect();
@@ -208,7 +208,7 @@ impl Table {
     }
 }
 
-/// As it is printed: without digits that were not.
+/// Formats a published value with the digits that the document prints.
 fn plain(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value}") }
 }
@@ -223,7 +223,7 @@ mod tests {
     use crate::record::Line;
     use crate::record::tests::sample;
 
-    /// Objective: figures come out in the document's units.
+    /// Objective: figures are converted to the document's units.
     #[test]
     fn readings() {
         assert_eq!(Reading::Kpps.of(30_000.0, Unit::PerSecond, 60), 30.0);
@@ -236,8 +236,8 @@ mod tests {
     const PRINTED: PrintedRow = PrintedRow { name: "itr 0", values: &[Some(30.0)] };
     const OTHER: PrintedRow = PrintedRow { name: "itr 100", values: &[Some(82.0)] };
 
-    /// Objective: each row of the document's has its values and ours, with their ratios to the same row; what was not
-    /// measured is a dash.
+    /// Objective: each row has the printed and the measured values, with their ratios to the base row; a missing value
+    /// is a dash.
     #[test]
     fn rows() {
         const COLUMNS: &[Column] = &[Column::of("kpps", "touched", Reading::Kpps)];
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(table.render(&kept), expected);
     }
 
-    /// Objective: a column takes the case of its length and batch, or any.
+    /// Objective: a column shows the case of its length and batch; without them, any case of its variant.
     #[test]
     fn cases() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,5 @@
-//! netvale's own versions in the PVP test: a table in the repository, to which each release appends what it measures.
+//! The rates of netvale's versions in the PVP test (a generator, a vhost port and a guest that forwards): a table in
+//! the repository, to which each release appends a row.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -10,21 +11,21 @@ use crate::error::{BenchError, Result};
 use crate::record::figure;
 use crate::sys::child::run;
 
-/// The figure that shows it, and measures what it holds.
+/// The figure that measures the rates and shows the table.
 pub const FIGURE: &str = "4.3";
-/// The variants whose figures stand in a row.
+/// The variants whose rates are in a row.
 const VARIANTS: [&str; 2] = ["mac mergeable", "io mergeable"];
 /// The first line: Mpps of both variants, and whether other work on the machine disturbed a run.
 const HEAD: &str = "version\tdate\tcommit\tmachine\tmac_median\tmac_min\tmac_max\tio_median\tio_min\tio_max\tdisturbed";
 
-/// The table, row by row as its file has them.
+/// The table: rows of fields, as in its file.
 #[derive(Debug, Default)]
 pub struct VersionTable {
     rows: Vec<Vec<String>>,
 }
 
 impl VersionTable {
-    /// Reads it; without a file there are no rows.
+    /// Reads the table from its file; a missing file has no rows.
     pub fn read(path: &Path) -> Result<VersionTable> {
         match fs::read_to_string(path) {
             Ok(text) => parse(&text, path),
@@ -33,10 +34,10 @@ impl VersionTable {
         }
     }
 
-    /// As Markdown.
+    /// Formats the table as Markdown.
     pub fn render(&self) -> String {
         if self.rows.is_empty() {
-            return "No version of netvale's was measured yet.\n".to_owned();
+            return "No version of netvale has been measured yet.\n".to_owned();
         }
         let mut text = "netvale's vhost under DPDK's driver, by version, Mpps:\n\n\
             | version | date | commit | mac mergeable | io mergeable | machine |\n|---|---|---|--:|--:|---|\n"
@@ -56,7 +57,7 @@ impl VersionTable {
     }
 }
 
-/// Appends a row of what was measured on that machine; the date and the commit are today's, and the checkout's.
+/// Appends a row with the version, today's date, the commit of the checkout, the machine and the results in `kept`.
 pub fn append(path: &Path, version: &str, machine: &str, kept: &Kept) -> Result<()> {
     VersionTable::read(path)?;
     let date = run(Command::new("date").arg("+%F"))?;
@@ -73,7 +74,7 @@ fn row(origin: [&str; 4], kept: &Kept) -> Result<String> {
     let mut fields = origin.map(str::to_owned).to_vec();
     let mut disturbed = "no";
     for variant in VARIANTS {
-        let missing = || BenchError::Usage(format!("figure {FIGURE} has no result of \"{variant}\" for a row"));
+        let missing = || BenchError::Usage(format!("figure {FIGURE} has no result of the variant \"{variant}\""));
         let value = kept.values(variant, "netvale").next().ok_or_else(missing)?;
         fields.extend([value.median, value.min, value.max].map(figure));
         if value.disturbed {
@@ -88,11 +89,11 @@ fn parse(text: &str, path: &Path) -> Result<VersionTable> {
     let mut lines = text.lines();
     let rows: Vec<Vec<String>> = match lines.next() {
         Some(HEAD) => lines.map(|line| line.split('\t').map(str::to_owned).collect()).collect(),
-        _ => return Err(BenchError::Usage(format!("{} does not begin with the line {HEAD:?}", path.display()))),
+        _ => return Err(BenchError::Usage(format!("{}: expected the first line {HEAD:?}", path.display()))),
     };
     let columns = HEAD.split('\t').count();
     match rows.iter().position(|row| row.len() != columns) {
-        Some(at) => Err(BenchError::Usage(format!("{}:{}: a row of other columns", path.display(), at + 2))),
+        Some(at) => Err(BenchError::Usage(format!("{}:{}: needs {columns} columns", path.display(), at + 2))),
         None => Ok(VersionTable { rows }),
     }
 }
@@ -103,7 +104,7 @@ mod tests {
     use crate::record::Line;
     use crate::record::tests::sample;
 
-    /// Objective: what was measured becomes a row, which is read back and shown with its spread and its mark.
+    /// Objective: results become a row, which is read back and shown with its range and the mark of a disturbance.
     #[test]
     fn rows_are_appended() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -122,7 +123,7 @@ mod tests {
         assert!(table.render().ends_with("\\* | a machine |\n"));
     }
 
-    /// Objective: a table without rows says so, and one of other columns is refused with its place.
+    /// Objective: an empty table becomes a sentence, and a row with another number of columns is refused with its line.
     #[test]
     fn other_tables() {
         let path = Path::new("versions.tsv");

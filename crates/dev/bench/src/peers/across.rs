@@ -8,13 +8,13 @@ use crate::prelude::*;
 pub fn stream(hosts: Parts, stations: [Netns; 2], cores: Cores) -> Result<Session> {
     let pids = hosts.iter().flat_map(|host| host.pids()).collect();
     let iperf = Iperf::start(stations, &underlay::station(1), cores, pids)?;
-    let words = format!("the client's host on {}, the server's on {}", cores.0, cores.1);
+    let words = format!("the client's host on CPU {}, the server's on CPU {}", cores.0, cores.1);
     iperf.session(words).with_all(hosts).idle()
 }
 
 /// Frames in one direction, from a program at one host to a program at the other.
 pub struct OneWay<S, R> {
-    /// What is between the programs.
+    /// The name of the switch or tunnel between the programs, for errors.
     pub who: &'static str,
     /// The processes of both hosts.
     pub hosts: Parts,
@@ -29,7 +29,7 @@ where
     S: FnMut() -> Result<u64> + Send + 'static,
     R: FnMut(&mut u64) -> Result<u64> + Send + 'static,
 {
-    /// Creates a session whose figure is the receiver's; with `tells`, losses are reported too.
+    /// Creates a session whose figure is the receiver's rate. With `tells`, samples also have the share of lost frames.
     pub fn session(self, case: &Case, cores: Cores, touched: bool, tells: bool) -> Result<Session> {
         let Self { who, hosts, mut sender, mut receiver } = self;
         let pids: Vec<u32> = hosts.iter().flat_map(|host| host.pids()).collect();
@@ -44,7 +44,7 @@ where
             let sample = Sample::new(own.rate(received), beside);
             Ok(if tells { sample.fact("lost_percent", format!("{lost:.2}")) } else { sample })
         };
-        let words = format!("the sender's host on {}, the receiver's on {}", cores.0, cores.1);
+        let words = format!("the sender's host on CPU {}, the receiver's on CPU {}", cores.0, cores.1);
         Session::new(words, touched, measuring).with_all(hosts).idle()
     }
 }

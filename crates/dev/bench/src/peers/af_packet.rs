@@ -38,6 +38,6 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
         let (done, beside) = run_pinned(jobs, window)?;
         Ok(Sample::new(own.rate(total_rate(NAME, &done)?), beside))
     };
-    let words = format!("sender {}, receiver {}", cores.0, cores.1);
+    let words = format!("sender on CPU {}, receiver on CPU {}", cores.0, cores.1);
     Ok(Session::new(words, true, measuring).keeping(namespace))
 }

@@ -41,7 +41,7 @@ fn start(who: &'static str, case: &Case, cores: Cores, end: fn(&Netns, usize) ->
         let (done, beside) = run_pinned(jobs.collect(), window)?;
         Ok(Sample::new(own.rate(total_rate(who, &done)?), beside))
     };
-    let words = format!("one port's sender and receiver on {}, the other's on {}", cores.0, cores.1);
+    let words = format!("one port's sender and receiver on CPU {}, the other's on CPU {}", cores.0, cores.1);
     Ok(Session::new(words, true, measuring).keeping(namespace))
 }
 

@@ -7,10 +7,12 @@
 use crate::peers::testpmd::{Arguments, NEEDS, Place, Testpmd};
 use crate::prelude::*;
 
-/// Best bursts, measured on two cores. Memif: 34 / 40 Mpps (copy / zero-copy) with 32, 36 / 49 with 64, 23 / 18 with
-/// 256. Rings: 270, 415 and 725 Mpps with 32, 64 and 256 if only pointers move; 76, 91 and 88 if frames are touched.
+/// Best burst of memif. Measured on two cores, with copy / zero-copy: 34 / 40 Mpps with bursts of 32, 36 / 49 with 64,
+/// 23 / 18 with 256.
 const MEMIF_BURST: u32 = 64;
+/// Best burst of `net_ring` if only pointers move: 270, 415 and 725 Mpps with bursts of 32, 64 and 256.
 const IO_BURST: u32 = 512;
+/// Best burst of `net_ring` if frames are touched: 76, 91 and 88 Mpps with bursts of 32, 64 and 256.
 const MACSWAP_BURST: u32 = 64;
 
 /// Returns the peers of pipes: within one process, with frames touched or with pointers only; and between two
@@ -59,7 +61,7 @@ fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, s
         ..Arguments::default()
     };
     let process = Testpmd::start(&arguments, &place, &["start tx_first 32"])?;
-    let words = format!("one thread each on {first} and {second}, both directions");
+    let words = format!("one thread each on CPUs {first} and {second}, both directions");
     let mut session = session(who, case, place, words, &process, Vec::new())?;
     session.touched = forward == "macswap";
     Ok(session.fact("peer_burst", burst))
@@ -89,7 +91,7 @@ fn memif(who: &'static str, zero_copy: &str, case: &Case, Cores(first, second): 
     let receiver = start("client", zero_copy, second, "rxonly")?;
     receiver.command("start")?;
     sender.command("start")?;
-    let mut words = format!("sender {first}, receiver {second}");
+    let mut words = format!("sender on CPU {first}, receiver on CPU {second}");
     if case.foreign.is_some() {
         sender.pids().into_iter().chain(receiver.pids()).try_for_each(pin::release)?;
         words = "sender and receiver poll, not pinned".into();

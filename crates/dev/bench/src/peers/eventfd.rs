@@ -28,7 +28,7 @@ fn start(who: &'static str, case: &Case, cores: Cores) -> Result<Session> {
     let clone = |event: &OwnedFd| event.try_clone().map_err(BenchError::io("duplicating an eventfd"));
     let near = Hand { out: clone(&ping)?, back: clone(&pong)? };
     let words = match cores {
-        Some(Cores(near, far)) => format!("one thread each on {near} and {far}"),
+        Some(Cores(near, far)) => format!("one thread each on CPUs {near} and {far}"),
         None => "two threads, not pinned".into(),
     };
     let game = Game { who, cores, processes: Vec::new() };

@@ -12,10 +12,10 @@ use crate::prelude::*;
 /// What the peer needs to run.
 pub const NEEDS: &[Need] = &[Need::Program("iperf3", "iperf3"), NETWORKS[0], NETWORKS[1]];
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// What a server prints when it waits for a client.
+/// The text that a server prints when it waits for a client.
 const READY: &str = "Server listening";
 
-/// Returns the peer.
+/// Returns the peer: iperf3 over the Linux bridge.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "linux-bridge-veth-tcp", "iperf3 TCP between two namespaces over the Linux bridge with veth; one stream";
@@ -28,7 +28,7 @@ fn bridged(cores: Cores) -> Result<Session> {
     hub.ip("link add br0 type bridge")?;
     hub.ip("link set br0 up")?;
     let tcp = Iperf::start([attached(&hub, 1)?, attached(&hub, 2)?], "10.77.0.2", cores, Vec::new())?;
-    let words = format!("client {}, server {}; the kernel's work on the same", cores.0, cores.1);
+    let words = format!("client on CPU {}, server on CPU {}, each with its kernel's work", cores.0, cores.1);
     Ok(tcp.session(words).keeping(hub))
 }
 

@@ -10,7 +10,7 @@ use crate::peers::underlay::{self, Underlay, VNI, vtep};
 use crate::prelude::*;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 
-/// Returns the peer.
+/// Returns the peer: the kernel's bridge and VXLAN device on two hosts.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "kernel-vxlan",

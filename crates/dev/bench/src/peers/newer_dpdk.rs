@@ -25,7 +25,8 @@ impl NewerDpdk {
         found().ok_or(Skip::NotBuilt(MISSING))
     }
 
-    /// Returns the words that start its testpmd, including the folder of its drivers, which it does not find otherwise.
+    /// Returns the beginning of a command line that starts this DPDK's testpmd, with the folder of its drivers, which
+    /// testpmd does not find by itself.
     pub fn testpmd(&self) -> Vec<PathBuf> {
         let mut words = trees::program(&self.tree, "usr/bin/dpdk-testpmd");
         words.extend(["-d".into(), self.drivers.clone()]);

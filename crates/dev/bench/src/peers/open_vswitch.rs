@@ -4,7 +4,8 @@
 use crate::peers::testpmd::Place;
 use crate::prelude::*;
 
-/// Debian's build with DPDK, which is installed beside the one without, whichever of them `ovs-vswitchd` is.
+/// Debian's build with DPDK, by its own path: `ovs-vswitchd` may lead to the build without DPDK, which is installed as
+/// well.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const PACKAGE: &str = "openvswitch-switch-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";

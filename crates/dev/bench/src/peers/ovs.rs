@@ -42,7 +42,7 @@ fn start(who: &'static str, case: &Case, cores: Cores, in_order: bool) -> Result
     }
     process.command("start tx_first 16")?;
     let words = if is_pinned {
-        format!("switch {}, application of both ports {}", cores.1, cores.0)
+        format!("switch on CPU {}, application of both ports on CPU {}", cores.1, cores.0)
     } else {
         "switch pinned by OVS itself, application of both ports polls, not pinned".into()
     };

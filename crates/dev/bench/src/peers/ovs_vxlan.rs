@@ -24,7 +24,7 @@ const SETTINGS: [&str; 2] = ["other_config:smc-enable=true", "other_config:pmd-m
 /// The contender's name in errors.
 const WHO: &str = "OVS's VXLAN port";
 
-/// Returns the peer.
+/// Returns the peer: Open vSwitch with a VXLAN port on two hosts.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "ovs-dpdk-vxlan",

@@ -9,9 +9,9 @@ use hdrhistogram::Histogram;
 use crate::disturb::ThreadCounters;
 use crate::prelude::*;
 
-/// Number of round trips before counting starts, and the time limit for them.
+/// Number of round trips before counting starts.
 const WARM_UP: usize = 1000;
-/// See [`WARM_UP`].
+/// Time limit for the round trips before counting starts.
 const WARM_UP_LIMIT: Duration = Duration::from_millis(500);
 
 /// One side of the exchange. Both calls block.

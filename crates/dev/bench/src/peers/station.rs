@@ -15,11 +15,11 @@ use crate::prelude::*;
 const BURST: usize = 64;
 /// Number of entries of the queues.
 const QUEUE: u16 = 1024;
-/// How long it sleeps. Half a queue takes the switch a millisecond; 20 to 500 microseconds make no measurable
-/// difference.
+/// Time that the thread sleeps. The switch needs a millisecond for half a queue; times from 20 to 500 microseconds
+/// make no measurable difference.
 const NAP: Duration = Duration::from_micros(100);
 
-/// The program.
+/// A program with a virtio port.
 pub struct Station {
     egress: Arc<dyn Egress>,
     source: Source,

@@ -19,7 +19,7 @@ const MEMORY: u64 = 512;
 /// Hugepages of 2 MiB for one process.
 pub const PAGES: u64 = MEMORY / 2;
 
-/// What testpmd needs to run.
+/// The needs of testpmd.
 pub const NEEDS: &[Need] = &[Need::Program("dpdk-testpmd", "dpdk-dev"), Need::Root("hugepages"), Need::Cpus(2)];
 
 /// The folder, hugepages and sockets that the processes of one set-up share.
@@ -58,9 +58,9 @@ impl Place {
 /// The arguments of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Arguments<'a> {
-    /// Distinguishes the processes of a place.
+    /// A name that no other process with the same folder has.
     pub name: &'a str,
-    /// CPUs: the main thread runs on the first, and there is a forwarding thread on each.
+    /// The CPUs: each has a forwarding thread, and the first also runs the main thread.
     pub cores: &'a [usize],
     /// The virtual devices.
     pub vdevs: &'a [String],
@@ -149,7 +149,7 @@ impl Testpmd {
         self.child.expect(PROMPT, COMMAND_LIMIT)
     }
 
-    /// Returns the frames that a port, or all ports together, have received, and when they were counted.
+    /// Returns the number of frames that a port has received, or all ports together, with the time of counting.
     pub fn received(&self, port: Option<usize>) -> Result<Tally> {
         let asked = Instant::now();
         let answer = self.command("show port stats all")?;

@@ -30,7 +30,7 @@ fn start(who: &'static str, cores: Cores) -> Result<Session> {
     }
     let here = near.inside(|| socket("10.78.0.1:7000", "10.78.0.2:7000"))?;
     let there = far.inside(|| socket("10.78.0.2:7000", "10.78.0.1:7000"))?;
-    let words = format!("one thread each on {} and {}", cores.0, cores.1);
+    let words = format!("one thread each on CPUs {} and {}", cores.0, cores.1);
     let game = Game { who, cores: Some(cores), processes: Vec::new() };
     Ok(Session::new(words, true, pingpong::between(game, End(here), End(there))).keeping([near, far]))
 }

@@ -22,7 +22,7 @@ pub const ETHTOOL: Needs = &[&[Need::Program("ethtool", "ethtool")]];
 /// that offload.
 pub const CUT: &str = "frames-cut";
 
-/// Both hosts.
+/// The sending and the receiving host, with the network between them.
 pub struct Underlay {
     /// The sending and the receiving host.
     pub hosts: [Netns; 2],

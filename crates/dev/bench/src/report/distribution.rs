@@ -5,7 +5,7 @@ use super::plot::{Plot, Point, file_name, grouped, series};
 use crate::case::Case;
 use crate::record::Record;
 
-/// Returns the distributions of all cases that have them.
+/// Returns a plot for each case whose records have latencies.
 pub fn find(records: &[&Record]) -> Vec<Plot> {
     let case = |record: &Record| (!record.percentiles.is_empty()).then(|| record.case.clone());
     grouped(records, case).into_iter().map(|(case, group)| distribution(&case, &group)).collect()

@@ -23,7 +23,7 @@ pub fn report(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
         lines.extend(read_lines(&text, file)?);
     }
     if lines.is_empty() {
-        return Err(BenchError::Usage("no results; make some with `netvale-bench --json … > FILE.jsonl`".into()));
+        return Err(BenchError::Usage("found no results; make some with `netvale-bench --json … > FILE.jsonl`".into()));
     }
     fs::create_dir_all(folder).map_err(BenchError::io(format!("creating {}", folder.display())))?;
     let records: Vec<_> = lines.iter().filter_map(as_record).collect();

@@ -11,9 +11,9 @@ use crate::record::{Record, Side};
 
 /// Width and height of a plot in pixels.
 const SIZE: (u32, u32) = (980, 520);
-/// Minimum and maximum width of the legend's column in pixels: room for its longest line, estimated from the number of
-/// letters.
+/// Minimum and maximum width of the legend's column in pixels.
 const LEGEND_WIDTHS: (u32, u32) = (230, 400);
+/// Estimated width of a letter in pixels, which determines the width of the longest line of the legend.
 const LETTER_WIDTH: u32 = 8;
 /// Left edge of the legend's text, in pixels.
 const TEXT_LEFT: i32 = 36;
@@ -48,7 +48,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub struct Point {
     /// Distinguishes and orders the points of a contender.
     pub key: u64,
-    /// Its position.
+    /// Its position, in the units of the axes.
     pub at: (f64, f64),
     /// The range of its runs.
     pub range: Option<(f64, f64)>,
@@ -69,7 +69,7 @@ pub struct Series {
 /// Range and marks of an axis, and its label with the unit.
 pub type Axis = (Marks, String);
 
-/// A plot.
+/// A plot to draw.
 pub struct Plot {
     /// Its title.
     pub title: String,

@@ -78,7 +78,7 @@ fn session(case: &Case, cores: Cores, [sender, receiver]: [Rc<Worker>; 2], more:
     let pid = receiver.pid();
     let pids = Some([&[pid, sender.pid()], more].concat());
     let how = CountOptions { settle: SETTLE, pids, threads: vec![(pid, pid)], asks: false, who: Some("the receiver") };
-    let words = format!("sender and switch on {}, receiver on {}", cores.0, cores.1);
+    let words = format!("sender and switch on CPU {}, receiver on CPU {}", cores.0, cores.1);
     let session = received(case, words, over_pipe(case), [&sender, &receiver], how);
     let check = move || match receiver.count(WRONG) {
         0 => Ok(()),

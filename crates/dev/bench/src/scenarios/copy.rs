@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use super::*;
 
-/// A cache line; both strides are multiples of it.
+/// Bytes of a cache line; both strides are multiples of it.
 const LINE: usize = 64;
 /// netmap's traditional buffer size.
 const ALIGNED: usize = 2048;
@@ -36,7 +36,7 @@ pub fn peers() -> Vec<Contender> {
 fn start(case: &Case, cores: Cores, stride: usize) -> Result<Session> {
     let lines = (case.frame_bytes as usize).div_ceil(LINE);
     if lines * LINE > ALIGNED || lines == 0 {
-        return Err(BenchError::Usage(format!("copy: frames of 1 to {ALIGNED} bytes, not {}", case.frame_bytes)));
+        return Err(BenchError::Usage(format!("copy: expected 1 to {ALIGNED} bytes, found {}", case.frame_bytes)));
     }
     let slots = case.batch.clamp(1, 1 << 20) as usize;
     let from = Buffers::new(slots, stride);
@@ -53,7 +53,7 @@ fn start(case: &Case, cores: Cores, stride: usize) -> Result<Session> {
         let (done, beside) = run_pinned(vec![Job::new(cores.0, round)], window)?;
         Ok(Sample::new(own.rate(total_rate("copy", &done)?), beside))
     };
-    Ok(Session::new(format!("one thread on {}", cores.0), true, measuring).fact("slots", case.batch))
+    Ok(Session::new(format!("one thread on CPU {}", cores.0), true, measuring).fact("slots", case.batch))
 }
 
 /// One cache line, aligned.

@@ -73,7 +73,7 @@ pub fn start(case: &Case, cores: Cores) -> Result<Session> {
         lane.stations.books(0).check("netvale's embedded switch")?;
         Ok(Sample::new(own.rate(total_rate("netvale", &done)?), beside))
     };
-    let words = format!("sender, switch and receiver in one thread on {}", cores.0);
+    let words = format!("sender, switch and receiver in one thread on CPU {}", cores.0);
     let session = Session::new(words, case.touches(), measuring);
     Ok(session.fact("slots", SLOTS).fact("bytes", Touch::of(case).words()))
 }
@@ -92,11 +92,11 @@ pub fn memory(slots: u32) -> Result<Arc<PortMem>> {
 
 /// Returns the only ring of a direction.
 pub fn only(sides: &[RingSide]) -> Result<RingSide> {
-    sides.first().cloned().ok_or_else(|| BenchError::Usage("a port without its rings".into()))
+    sides.first().cloned().ok_or_else(|| BenchError::Usage("the port lacks a ring".into()))
 }
 
-/// Creates a port of the switch with virtio-net headers of that length. Returns its forwarder, and its two rings for
-/// the application.
+/// Creates a port of the switch with virtio-net headers of `hdr_len` bytes. Returns its forwarder, and its two rings
+/// for the application.
 pub fn port(switch: &Arc<Switch>, name: &str, slots: u32, hdr_len: u32) -> Result<(Forwarder, AppRing, AppRing)> {
     let mem = memory(slots)?;
     let tx = only(&mem.tx)?;

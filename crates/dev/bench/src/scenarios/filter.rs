@@ -22,14 +22,15 @@ use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 pub const FLOWS: &str = "flows-tx";
 /// The UDP ports to which the flows go.
 const PORTS: [u16; 2] = [7000, 7001];
-/// The stack's address, and the sender's.
+/// The IP address of the host's stack.
 const STACK: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+/// The IP address of the sender.
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 /// Time limit for the firewall to open its rings.
 const START_LIMIT: Duration = Duration::from_secs(10);
 const EXAMPLE: &[Need] = &[Need::Found(|| example().map(drop))];
 
-/// The scenario.
+/// The scenario: the example `firewall` between an interface and its host rings.
 pub const SCENARIO: Scenario = Scenario {
     name: "filter",
     about: "frames between an interface and its stack, by the example firewall on its rings and host rings",
@@ -38,7 +39,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start("netvale", case, cores, true),
 };
 
-/// Returns the stack without a program before it.
+/// Returns the peer: the stack without a filter program.
 pub fn peers() -> Vec<Contender> {
     let fits = |case: &Case| SCENARIO.has(case) && ["all-pass", "from-stack"].contains(&case.variant.as_str());
     contenders! {
@@ -56,7 +57,7 @@ fn example() -> std::result::Result<PathBuf, Skip> {
     beside.filter(|file| file.is_file()).ok_or(Skip::NotBuilt(MISSING))
 }
 
-/// Returns the rule of what the firewall drops.
+/// Returns the firewall's rule, which states what it drops.
 fn rule(case: &Case) -> &'static str {
     match case.variant.as_str() {
         "half-dropped" => "udp,-,-,-,7001",
@@ -82,8 +83,8 @@ fn start(who: &'static str, case: &Case, cores: Cores, is_filtered: bool) -> Res
     let counts = Rc::clone(&cable);
     let measuring = counted(case, how, move || Ok((counts.tally()?.judged, Instant::now())));
     let words = match is_filtered {
-        true => format!("sender and the cable on {}, firewall and the daemon's worker on {}", cores.0, cores.1),
-        false => format!("sender, cable and stack on {}", cores.0),
+        true => format!("sender and cable on CPU {}, firewall and worker on CPU {}", cores.0, cores.1),
+        false => format!("sender, cable and stack on CPU {}", cores.0),
     };
     let session = Session::new(words, true, measuring).with_all(parts).keeping(folder);
     with_tallies(session, who, cable).idle()
@@ -120,7 +121,7 @@ fn firewall(daemon: &Daemon, rule: &str, core: usize, log: &Path) -> Result<Rc<C
     Ok(child)
 }
 
-/// Counts of frames.
+/// Numbers of frames that reached the filter, and that it passed.
 #[derive(Clone, Copy)]
 struct Judged {
     /// Frames that reached the filter.

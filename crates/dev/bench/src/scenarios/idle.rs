@@ -9,7 +9,7 @@ const FALL_ASLEEP: Duration = Duration::from_millis(100);
 
 const SIXTEEN: Variant = Variant { ports: &[16], ..Variant::TWO_PORTS };
 
-/// The scenario.
+/// The scenario: a daemon whose ports have no traffic.
 pub const SCENARIO: Scenario = Scenario {
     name: "idle",
     about: "what idle ports cost: the daemon's CPU, and memory a port (its own and the port's region)",
@@ -38,7 +38,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
         let percent = 100.0 * (cpu_time(pid)? - before).as_secs_f64() / start.elapsed().as_secs_f64();
         Ok(Sample::new(if unit == Unit::Kib { kib_a_port } else { percent }, watch.finish()))
     };
-    let session = Session::new(format!("the daemon on {}", cores.0), false, measuring);
+    let session = Session::new(format!("the daemon on CPU {}", cores.0), false, measuring);
     Ok(session.keeping(ports).keeping(daemon))
 }
 

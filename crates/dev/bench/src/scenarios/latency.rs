@@ -38,7 +38,7 @@ fn sleeping(case: &Case, Cores(first, second): Cores) -> Result<Session> {
         Ok(port)
     };
     let (near, far) = ends(open, case.frame_bytes)?;
-    let words = format!("one thread each on {first} and {far_core}, worker on {far_core}");
+    let words = format!("one thread each on CPUs {first} and {far_core}, worker on CPU {far_core}");
     let game = Game { who: "netvale", cores: Some(Cores(first, far_core)), processes: vec![daemon.pid()] };
     Ok(Session::new(words, true, pingpong::between(game, near, far)).keeping(daemon))
 }
@@ -60,7 +60,7 @@ fn polling(case: &Case, cores: Cores) -> Result<Session> {
             run_pinned_with(vec![Job::new(cores.0, round)], window, &[server.pid()], &server.threads())?;
         Ok(Sample::of_times(times, 0.5, disturbance))
     };
-    let words = format!("application of both ports on {}, worker on {}", cores.0, cores.1);
+    let words = format!("application of both ports on CPU {}, worker on CPU {}", cores.0, cores.1);
     Session::new(words, true, measuring).with(&daemon).idle()
 }
 
@@ -84,7 +84,7 @@ pub struct End {
 }
 
 impl End {
-    /// Takes and reads a frame if one is available.
+    /// Takes and reads a frame if one is available. Returns whether one was.
     fn take(&mut self) -> bool {
         let ring = &mut self.port.rx()[0];
         let _ = ring.sync();

@@ -89,9 +89,9 @@ pub struct Variant {
     pub name: &'static str,
     /// The unit of its figure.
     pub unit: Unit,
-    /// Frame lengths; `[0]` if frames have no fixed length, which no option changes.
+    /// Frame lengths in bytes. `[0]` if frames have no fixed length; options then do not change the value.
     pub frame_bytes: &'static [u32],
-    /// Batches; `[0]` if there are none, which no option changes.
+    /// Batches in frames. `[0]` if there are no batches; options then do not change the value.
     pub batch: &'static [u32],
     /// Numbers of ports. Several values are a sweep, which options may replace; a single value is part of the variant.
     pub ports: &'static [u32],
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Objective: a sweep has all combinations, and does not change dimensions that a scenario lacks.
+    /// Objective: a sweep has a case for each combination of values, and does not add dimensions that a scenario lacks.
     #[test]
     fn a_sweep_multiplies_out() {
         let sweep = Measure { frame_bytes: vec![60, 1500], batch: vec![1, 32, 256], ..Measure::default() };

@@ -67,7 +67,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Chooses by the variant: for sending, receiving, or both.
+    /// Returns the value for the case's variant: sending, receiving, or forwarding.
     fn choose<T>(&self, tx: T, rx: T, bridge: T) -> T {
         match self.case.variant.as_str() {
             "tx" => tx,
@@ -172,8 +172,8 @@ fn start(
     let generator = if sends { None } else { Some(site.socket("p0", Role::Send)?) };
     let far = site.choose(Some("p1"), None, Some("p3"));
     let words = match sends {
-        true => format!("program {}", cores.0),
-        false => format!("generator {}, program {}", cores.0, cores.1),
+        true => format!("program on CPU {}", cores.0),
+        false => format!("generator on CPU {}, program on CPU {}", cores.0, cores.1),
     };
     let parts = program.parts.clone();
     let place = program.place.take();

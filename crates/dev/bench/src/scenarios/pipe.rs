@@ -6,7 +6,7 @@ use super::*;
 
 const LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1500], batch: &[64], ..Variant::TWO_PORTS };
 
-/// The scenario.
+/// The scenario: a sender and a receiver at the ends of a netmap pipe.
 pub const SCENARIO: Scenario = Scenario {
     name: "pipe",
     about: "frames from one process to another over a pipe; touched: first line written and read, untouched: slots \
@@ -40,7 +40,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     let pids = vec![sender.pid(), receiver.pid()];
     let threads = pids.iter().map(|&pid| (pid, pid)).collect();
     let how = CountOptions { settle: SETTLE, pids: Some(pids), threads, ..CountOptions::default() };
-    let words = format!("sender on {}, receiver on {}", cores.0, cores.1);
+    let words = format!("sender on CPU {}, receiver on CPU {}", cores.0, cores.1);
     let session = received(case, words, case.touches(), [&sender, &receiver], how);
     let batch = case.batch;
     let check = move || books(batch, &sender, &receiver).check("netvale's pipe");

@@ -15,7 +15,7 @@ const COST: Variant = Variant { unit: Unit::Nanos, ..Variant::SHORT };
 /// The variant with a delay line.
 const LINK: &str = "link";
 
-/// The scenario.
+/// The scenario: a VALE switch whose ports have policies, or none.
 pub const SCENARIO: Scenario = Scenario {
     name: "policies",
     about: "what policies of ports cost a frame on top of none, a switch with them, and a delay line",

@@ -25,8 +25,9 @@ pub const PCAP_RECEIVER: &str = "pcap-rx";
 /// The role of a forwarder for libpcap.
 pub const PCAP_FORWARDER: &str = "pcap-forward";
 
-/// How pkt-gen waits: it polls for this long, then sleeps for at most this long.
+/// How long pkt-gen polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
+/// Maximum sleep of pkt-gen.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How many frames ahead bytes are prefetched.
 const AHEAD: u32 = 8;

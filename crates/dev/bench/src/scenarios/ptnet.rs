@@ -7,7 +7,7 @@ use super::*;
 /// Batches, each twice the previous one.
 const BATCHES: &[u32] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// The scenario.
+/// The scenario: a sender and a receiver, each on a simulated guest's ptnet port.
 pub const SCENARIO: Scenario = Scenario {
     name: "ptnet",
     about: "guests on ptnet ports of a switch (simulated by a process on their memory), with and without virtio-net \
@@ -60,7 +60,7 @@ fn guest(daemon: &Daemon, switch: &str, name: &str, options: PortOptions) -> Res
     Port::as_guest(&socket, hdr_len).map_err(|e| failed(&e))
 }
 
-/// Returns local ports, to show what ptnet ports cost beyond them.
+/// Returns the peer: local ports, to show the additional cost of ptnet ports.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "netvale-local", "local ports on a VALE switch, one worker"; SCENARIO.needs,
@@ -72,12 +72,12 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// Returns whether a peer's path from guest to guest is compared here.
+/// Returns whether the case is the path from guest to guest, in which ptnet is compared with peers.
 fn has_peers(case: &Case) -> bool {
     SCENARIO.has(case) && case.variant == "guests"
 }
 
-/// Contenders of the virtio scenarios that are also compared with ptnet, under names of their own.
+/// Returns the contenders of the virtio scenarios that are also compared with ptnet, under names of their own.
 pub fn virtio() -> Vec<Contender> {
     // The name by which those scenarios know the direction and path: one direction, mergeable queues.
     let alike = |case: &Case| Case { variant: "to-host mergeable".into(), ..case.clone() };

@@ -20,8 +20,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the plan of a case: one sender unless the variant starts with `n-`; behind one receiver as many stations
-    /// as the case has addresses.
+    /// Returns the plan of a case: several senders and one receiver if the variant starts with `n-`, else one sender
+    /// and several receivers. Behind each receiver are as many stations as the case has addresses, or one.
     pub fn of(case: &Case) -> Self {
         let many = u16::try_from(case.ports.saturating_sub(1)).unwrap_or(u16::MAX).max(1);
         let stations = u16::try_from(case.addresses.unwrap_or(1)).unwrap_or(FIRST_SENDER).clamp(1, FIRST_SENDER);
@@ -59,7 +59,7 @@ pub struct Stations<T, R> {
 
 impl<T: Ring, R: Ring> Stations<T, R> {
     /// Creates stations that send on `tx`, which is fully prepared, and receive on `rx`, with an empty virtio-net
-    /// header of that length before each frame.
+    /// header of `hdr_len` bytes before each frame.
     pub fn new(plan: Plan, case: &Case, hdr_len: u32, touch: Touch, tx: Vec<T>, rx: Vec<R>) -> Self {
         let sender = |(index, ring): (u16, T)| {
             let mut sender = plan.sender(index, case.frame_bytes, touch).with_header(hdr_len);

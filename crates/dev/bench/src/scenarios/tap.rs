@@ -3,7 +3,7 @@
 use super::*;
 use crate::peers::iperf::{self, Iperf};
 
-/// The scenario.
+/// The scenario: iperf3 between two TAPs of a VALE switch.
 pub const SCENARIO: Scenario = Scenario {
     name: "tap",
     about: "iperf3 TCP between two network namespaces, one stream",
@@ -17,7 +17,7 @@ fn start(cores: Cores) -> Result<Session> {
     let daemon = Daemon::start(Some(&hub), cores.1, "")?;
     let stations = [attached(&daemon, &hub, 1)?, attached(&daemon, &hub, 2)?];
     let iperf = Iperf::start(stations, "10.77.0.2", cores, vec![daemon.pid()])?;
-    let words = format!("client {}, server {}, worker {}", cores.0, cores.1, cores.1);
+    let words = format!("client on CPU {}, server on CPU {}, worker on CPU {}", cores.0, cores.1, cores.1);
     // The daemon removes the TAPs when it ends.
     Ok(iperf.session(words).keeping(daemon).keeping(hub))
 }

@@ -126,12 +126,12 @@ impl Sender {
         }
     }
 
-    /// Sends each batch to one station.
+    /// Makes the sender change the station after each batch instead of after each frame.
     pub fn in_bursts(self) -> Self {
         Self { bursts: true, ..self }
     }
 
-    /// Puts an empty virtio-net header of that length before each frame.
+    /// Puts an empty virtio-net header of `hdr_len` bytes before each frame.
     pub fn with_header(self, hdr_len: u32) -> Self {
         Self { hdr_len, ..self }
     }
@@ -220,7 +220,7 @@ impl Receiver {
         Self { touch, hdr_len: 0, room: [0; LONGEST], received: 0, wrong: 0 }
     }
 
-    /// Expects a virtio-net header of that length before each frame.
+    /// Expects a virtio-net header of `hdr_len` bytes before each frame.
     pub fn with_header(self, hdr_len: u32) -> Self {
         Self { hdr_len, ..self }
     }

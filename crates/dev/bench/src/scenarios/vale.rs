@@ -11,6 +11,7 @@ const ROUNDS: u32 = 32;
 const LEARNING: Duration = Duration::from_secs(10);
 /// Numbers of ports, each twice the previous one.
 const PORTS: &[u32] = &[2, 4, 8, 16, 32, 64];
+/// Numbers of destination addresses.
 const ADDRESSES: &[u32] = &[1, 512, 1024, 2048, 4096, 8192];
 
 /// The scenario. Unless a variant ends in `untouched`, the sender writes the first line of each frame and the receiver
@@ -60,7 +61,7 @@ pub struct Ends {
 }
 
 /// Measures applications on the first core, and a daemon's switch on the second. Ports are opened by their names, then
-/// prepared, and have virtio-net headers of that length before each frame.
+/// prepared, and have virtio-net headers of `hdr_len` bytes before each frame.
 pub fn across(
     case: &Case,
     hdr_len: u32,
@@ -103,7 +104,7 @@ pub fn across(
         let sample = Sample::new(own.rate(total_rate("netvale", &done)?), beside);
         Ok(with_costs(sample, &before, &after).fact("drop_percent", format!("{:.3}", books.drop_percent())))
     };
-    let words = format!("applications of all ports in turn on {}, worker on {}", cores.0, cores.1);
+    let words = format!("applications of all ports in turn on CPU {}, worker on CPU {}", cores.0, cores.1);
     let session = Session::new(words, case.touches(), measuring).with(&daemon);
     Ok(session.fact("slots", slots).fact("bytes", Touch::of(case).words()))
 }

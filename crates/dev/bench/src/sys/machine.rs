@@ -20,8 +20,9 @@ use crate::sys::trees;
 /// Time limit for each step of a machine.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
-/// The guest kernel's packet generator: its path in the image, and in guests.
+/// The guest kernel's packet generator: path of the module in the image.
 const PKTGEN: &str = "pktgen/10-pktgen.ko";
+/// The guest kernel's packet generator: path of the module in a guest.
 const PKTGEN_INSIDE: &str = "lib/pktgen.ko";
 
 const MISSING: &str = "needs the guests' image: run scripts/test-system.sh guests";
@@ -60,7 +61,8 @@ impl Image {
         Ok(entries.flatten().map(|entry| entry.path()).collect())
     }
 
-    /// Returns the words that start QEMU: `other` if given, or the newer system's QEMU through its own loader.
+    /// Returns the beginning of a command line that starts QEMU: `other` if it is not empty, otherwise the newer
+    /// Debian's QEMU through that Debian's loader.
     fn qemu(&self, other: &[PathBuf]) -> Vec<PathBuf> {
         let mut words = other.to_vec();
         if words.is_empty() {
@@ -76,13 +78,13 @@ impl Image {
 /// The parts of a machine.
 #[derive(Debug, Default)]
 pub struct MachineSpec {
-    /// The CPUs that it may use; it has a processor for each.
+    /// The CPUs that the machine may use; it has one emulated processor for each.
     pub cores: Vec<usize>,
     /// The script that it runs.
     pub script: String,
     /// Further arguments of QEMU.
     pub devices: Vec<String>,
-    /// The words that start QEMU; empty: the image's.
+    /// The beginning of the command line that starts QEMU; empty: the image's QEMU.
     pub emulator: Vec<PathBuf>,
     /// Its memory in MiB, if it needs more than the minimum.
     pub memory: u32,
@@ -135,7 +137,7 @@ impl Machine {
     }
 
     /// Makes QEMU count accesses to its emulated registers during `work`. Returns the result, and the number of
-    /// accesses to a region of that name.
+    /// accesses to the register region `region`.
     pub fn accesses<T>(&self, region: &str, work: impl FnOnce(&Machine) -> Result<T>) -> Result<(T, u64)> {
         let log = self.dir.path().join("log");
         let before = fs::metadata(&log).map_or(0, |m| m.len());

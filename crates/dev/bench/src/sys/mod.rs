@@ -59,9 +59,9 @@ pub enum Need {
 /// Sets of needs, in the order of the checks.
 pub type Needs = &'static [&'static [Need]];
 
-/// One CPU, or two.
+/// The need of one CPU.
 pub const ONE: &[Need] = &[Need::Cpus(1)];
-/// See [`ONE`].
+/// The need of two CPUs.
 pub const TWO: &[Need] = &[Need::Cpus(2)];
 /// Network namespaces, and the program that configures interfaces.
 pub const NETWORKS: &[Need] = &[Need::Root("network namespaces"), Need::Program("ip", "iproute2")];

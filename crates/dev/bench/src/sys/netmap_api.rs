@@ -24,7 +24,7 @@ fn check(result: i64, what: &str) -> Result<i64> {
 }
 
 impl ApiPort {
-    /// Registers `name`, with rings of that many slots (0: netmap's default), and maps its region.
+    /// Registers the port `name`, with rings of `slots` slots (0: netmap's default), and maps its region.
     pub fn open(name: &str, slots: u32) -> Result<ApiPort> {
         let port = PortName::parse(name).map_err(|e| BenchError::Usage(e.to_string()))?;
         // SAFETY: the argument is a C string.
@@ -55,7 +55,7 @@ impl ApiPort {
         Ok(ApiPort { fd, nifp })
     }
 
-    /// Returns the ring at that index among the offsets of the netmap_if.
+    /// Returns the ring whose offset is number `index` in the netmap_if.
     fn ring(&self, index: usize) -> ApiRing {
         // SAFETY: the offsets follow the structure (netmap.h, NETMAP_TXRING), and point to rings in the region.
         unsafe {

@@ -20,12 +20,12 @@ pub trait Part {
         self.children().into_iter().map(Child::pid).collect()
     }
 
-    /// Stops it.
+    /// Stops the part's processes until [`Part::thaw`].
     fn freeze(&self) -> Result<()> {
         self.children().into_iter().try_for_each(Child::freeze)
     }
 
-    /// Continues it.
+    /// Continues the part's processes.
     fn thaw(&self) -> Result<()> {
         self.children().into_iter().try_for_each(Child::thaw)
     }

@@ -1,4 +1,4 @@
-//! A program that receives or forwards through whichever libpcap the loader finds.
+//! A program that receives or forwards through the libpcap that the loader finds: the system's or netvale's.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -44,14 +44,14 @@ fn function(library: *mut c_void, name: &CStr) -> Result<*mut c_void> {
 impl Capture {
     /// Opens an interface.
     pub fn open(interface: &str) -> Result<Capture> {
-        let no_library = || BenchError::Usage("there is no libpcap.so.0.8 or libpcap.so.1 to load".into());
+        let no_library = || BenchError::Usage("cannot load libpcap.so.0.8 or libpcap.so.1".into());
         let load = |name: &CStr| {
             // SAFETY: a C string; libpcap's initializers have no requirements.
             let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
             (!library.is_null()).then_some(library)
         };
         let library = load(c"libpcap.so.0.8").or_else(|| load(c"libpcap.so.1")).ok_or_else(no_library)?;
-        let name = CString::new(interface).map_err(|_| BenchError::Usage("an interface's name with a NUL".into()))?;
+        let name = CString::new(interface).map_err(|_| BenchError::Usage("the interface's name has a NUL".into()))?;
         let mut why = [0 as c_char; ERRBUF_SIZE];
         // SAFETY: functions of these names have these types in every libpcap; the buffer has the required size.
         let (handle, dispatch, inject) = unsafe {
@@ -72,7 +72,7 @@ impl Capture {
     pub fn take(&mut self, most: u32, tally: &mut Tally) -> Result<()> {
         // SAFETY: the handle is open, and the tally exists for the duration of the call.
         let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), count, std::ptr::from_mut(tally).cast()) };
-        if done < 0 { Err(BenchError::Usage(format!("pcap_dispatch fails with {done}"))) } else { Ok(()) }
+        if done < 0 { Err(BenchError::Usage(format!("pcap_dispatch failed with {done}"))) } else { Ok(()) }
     }
 
     /// Sends the available frames, at most `most`, through another handle. Returns how many there were.
@@ -80,7 +80,7 @@ impl Capture {
         let mut way = Way { handle: to.handle, inject: to.inject };
         // SAFETY: the handle is open, and the way exists for the duration of the call.
         let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), pass_on, (&raw mut way).cast()) };
-        u64::try_from(done).map_err(|_| BenchError::Usage(format!("pcap_dispatch fails with {done}")))
+        u64::try_from(done).map_err(|_| BenchError::Usage(format!("pcap_dispatch failed with {done}")))
     }
 }
 

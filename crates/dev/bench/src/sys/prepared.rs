@@ -12,6 +12,7 @@ use crate::error::{BenchError, Result};
 
 /// `UDP_SEGMENT` of linux/udp.h.
 const UDP_SEGMENT: i32 = 103;
+/// `UDP_GRO` of linux/udp.h.
 const UDP_GRO: i32 = 104;
 /// Datagrams per message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels).
 const DATAGRAMS: usize = 64;

@@ -24,7 +24,7 @@ pub struct CpuQuota {
 }
 
 impl CpuQuota {
-    /// Limits a process, with all its threads, to that share of one CPU in per cent.
+    /// Limits the process `pid`, with all its threads, to `percent` per cent of one CPU.
     pub fn of(pid: u32, percent: u32) -> Result<CpuQuota> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
         let root = hierarchy(&mounts).ok_or(Skip::NotBuilt(MISSING))?;

@@ -34,7 +34,7 @@ impl SharedCounters {
     pub fn open(path: &str) -> Result<Self> {
         let what = || BenchError::io(format!("opening the shared counters {path}"));
         let file = File::options().read(true).write(true).open(path).map_err(what())?;
-        let unfit = |_| BenchError::Usage(format!("{path} has no counters; bench-worker is started by the bench only"));
+        let unfit = |_| BenchError::Usage(format!("{path} has no counters; only netvale-bench starts workers"));
         let mapping = Mapping::map(file.as_fd(), SIZE).map_err(unfit)?;
         Ok(Self { memory: file.into(), mapping })
     }

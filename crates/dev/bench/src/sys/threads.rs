@@ -14,7 +14,7 @@ const WARM_UP: Duration = Duration::from_millis(50);
 /// One round of a job. Returns the number of units (frames, round trips) that it moved. It must not block for long.
 pub type Round<'a> = Box<dyn FnMut() -> Result<u64> + Send + 'a>;
 
-/// A thread to run.
+/// The work of a pinned thread.
 pub struct Job<'a> {
     /// The CPU to which it is pinned.
     pub core: usize,
@@ -49,7 +49,8 @@ const WARM: u8 = 0;
 const COUNT: u8 = 1;
 const STOP: u8 = 2;
 
-/// Runs all jobs simultaneously: first a warm-up, then `window`, which counts. Results are in the order of the jobs.
+/// Runs all jobs simultaneously: first a warm-up, then `window`, which counts. Returns the jobs' results, in their
+/// order, and what disturbed the measurement.
 pub fn run_pinned(jobs: Vec<Job<'_>>, window: Duration) -> Result<(Vec<Done>, Disturbance)> {
     run_pinned_with(jobs, window, &[], &[])
 }

@@ -16,7 +16,8 @@ pub fn newest(prefix: &str) -> Option<PathBuf> {
     fs::read_dir(&root).ok()?.flatten().map(|entry| entry.path()).filter(fits).max_by_key(made)
 }
 
-/// Returns the words that start a program of a newer Debian's tree, through the tree's own loader.
+/// Returns the beginning of a command line that starts a program of a newer Debian's tree, through the tree's own
+/// loader.
 pub fn program(tree: &Path, path: &str) -> Vec<PathBuf> {
     let libraries = tree.join("usr/lib/x86_64-linux-gnu");
     vec![tree.join("usr/lib64/ld-linux-x86-64.so.2"), "--library-path".into(), libraries, tree.join(path)]

@@ -80,7 +80,7 @@ pub fn publish(counter: &AtomicU64, value: u64) {
 /// The body of a role: sets up, calls [`Context::ready`], and works until killed. It returns only on an error.
 pub type Role = fn(&Context) -> Result<()>;
 
-/// A running worker.
+/// A running worker process.
 pub struct Worker {
     child: Child,
     counters: SharedCounters,
@@ -154,7 +154,7 @@ impl Worker {
         self.counters.counter(index).load(Ordering::Relaxed)
     }
 
-    /// Returns the frames so far, and when they were counted.
+    /// Returns the number of frames so far, with the time of counting.
     pub fn tally(&self) -> (u64, Instant) {
         (self.count(FRAMES), Instant::now())
     }

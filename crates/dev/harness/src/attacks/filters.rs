@@ -10,8 +10,8 @@ use crate::packet;
 /// Instructions of the longest permitted filter, in a port's rule or on a socket (the kernel's BPF_MAXINSNS).
 pub const LONGEST: usize = 4096;
 
-/// Returns a rule of that many instructions in the form of a port's option: loads, then a verdict, which is the same
-/// for every frame.
+/// Returns a filter rule of `length` instructions in the form of a port's option: loads, then `verdict`, the same for
+/// every frame.
 #[must_use]
 pub fn rule(verdict: &str, length: usize) -> String {
     format!("{verdict} {length},{}6 0 0 1", "48 0 0 0,".repeat(length.saturating_sub(1)))

@@ -1,5 +1,5 @@
-//! Holes in files that are made very slowly. An access to a page in a range under MADV_REMOVE waits for the whole hole,
-//! in a state that no signal interrupts, and the thread that makes the hole may get hardly any CPU time.
+//! Holes in files, made very slowly. An access to a page in a range under MADV_REMOVE waits for the whole hole, in a
+//! state that no signal interrupts, and the thread that makes the hole may get hardly any CPU time.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -113,8 +113,8 @@ impl HollowRegion {
         }
     }
 
-    /// Begins to remove all pages, as slowly as a user can make it: an [`Idler`] or other busy threads must occupy the
-    /// CPU.
+    /// Begins to remove all pages, in a thread of the lowest scheduling class. It is slow only if an [`Idler`] or other
+    /// busy threads occupy the CPU.
     #[must_use]
     pub fn begin(self) -> Hole {
         let has_begun = Arc::<AtomicBool>::default();
@@ -165,7 +165,7 @@ impl Hole {
     /// The kernel refuses to make the hole.
     pub fn finish(mut self) -> io::Result<Duration> {
         let made = self.thread.take().map(JoinHandle::join);
-        made.and_then(Result::ok).unwrap_or_else(|| Err(io::Error::other("its thread ended")))
+        made.and_then(Result::ok).unwrap_or_else(|| Err(io::Error::other("the thread that made the hole panicked")))
     }
 }
 

@@ -17,11 +17,11 @@ pub mod holes;
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
-/// Runs `act` on a thread with that user's credentials, which both the daemon and the kernel see. The other threads of
-/// this process keep theirs.
+/// Runs `act` on a thread with the credentials of the user `uid`, both for the daemon and for the kernel. The other
+/// threads of this process keep theirs.
 ///
 /// # Panics
-/// This process is not root and cannot become that user, or `act` panics.
+/// This process is not root and cannot become the user, or `act` panics.
 pub fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
     let run = || {
         let user = Uid::from_raw(uid);

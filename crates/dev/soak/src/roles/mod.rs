@@ -93,7 +93,7 @@ pub struct Attacker {
     pub dir: PathBuf,
     /// The socket of its device.
     pub socket: PathBuf,
-    /// Its own name, for ports.
+    /// The attacker's name, from which the names of its ports are made.
     pub name: String,
     /// Source of its random choices.
     pub rng: Rng,
@@ -136,12 +136,12 @@ impl Attacker {
         Instant::now() < self.end
     }
 
-    /// Returns the name of its own port on the switch for all users.
+    /// Returns the full name of the attacker's own port, on the switch that all users may use.
     pub fn own_port(&self) -> String {
         format!("{}:{}", crate::world::ATTACKED, self.name)
     }
 
-    /// Returns the name of its own TAP on that switch.
+    /// Returns the name of the attacker's TAP port on the same switch.
     pub fn tap(&self) -> String {
         tap_of(std::process::id())
     }
@@ -168,7 +168,7 @@ impl Attacker {
     }
 }
 
-/// Runs the role of that name.
+/// Runs the role with the given name until the attack or `life` ends.
 pub fn play(name: &str, dir: &Path, seed: u64, life: Duration) -> Result<(), String> {
     let role = ROLES.iter().find(|role| role.name == name).ok_or("there is no such role")?;
     (role.act)(&mut Attacker::new(dir, role.device, seed, life))
@@ -183,7 +183,7 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Copies all of its own doorbells, in both directions.
+/// Copies all doorbells of this process: those that it rings and those on which it waits.
 fn own_bells() -> rustix::io::Result<Vec<OwnedFd>> {
     bells::copies(bells::numbers())
 }

@@ -156,7 +156,7 @@ pub fn cuts_short(a: &mut Attacker) -> Result<(), String> {
     })
 }
 
-/// Removes pages of that file.
+/// Removes pages of the file of its region while frames are in it.
 pub fn punches_holes(a: &mut Attacker) -> Result<(), String> {
     spoils(a, |a, file| {
         let at = a.rng.below(512) * 4096;

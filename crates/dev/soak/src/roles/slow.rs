@@ -23,8 +23,9 @@ const BUFFERS: u32 = 16_000;
 const WATCHES: usize = 100_000;
 /// Number of sockets that listen on a TAP.
 const SOCKETS: usize = 100;
-/// Addresses of an unknown station and of a TAP.
+/// Ethernet address of an unknown station.
 const NOBODY: [u8; 6] = [2, 0x66, 0, 0, 0, 1];
+/// Ethernet address of the station behind the TAP.
 const BEHIND: [u8; 6] = [2, 0x66, 0, 0, 1, 1];
 
 fn frame(to: [u8; 6], from: [u8; 6]) -> [u8; 60] {

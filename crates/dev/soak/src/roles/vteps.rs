@@ -16,7 +16,7 @@ const SHORT: usize = 200;
 /// Maximum length of a UDP datagram over IPv4.
 const LONGEST: usize = 65_507;
 
-/// Opens a socket with that address and any port, because a VTEP's datagrams come from any port.
+/// Opens a socket with the IP address `address` and any port, because a VTEP may send from any port.
 fn socket(address: &str) -> Result<UdpSocket, String> {
     let socket = UdpSocket::bind((address, 0)).map_err(text)?;
     socket.set_nonblocking(true).map_err(text)?;

@@ -34,13 +34,13 @@ impl OutputFiles {
         OutputFiles { path: path.to_owned(), ring: None }
     }
 
-    /// Writes to a sequence of files named after `path`, of which the newest `keep` are kept.
+    /// Writes to a sequence of files named after `path`, and keeps the newest `keep` of them; `None`: all.
     #[must_use]
     pub fn ring(path: &Path, keep: Option<u64>) -> OutputFiles {
         OutputFiles { path: path.to_owned(), ring: Some(FileRing { keep, ..FileRing::default() }) }
     }
 
-    /// Returns whether the sequence continues with another file.
+    /// Returns whether the output is a sequence of files.
     #[must_use]
     pub fn goes_on(&self) -> bool {
         self.ring.is_some()

@@ -26,7 +26,7 @@ const STATISTICS: u64 = 112;
 pub struct CapturePlan {
     /// The file format.
     pub format: PcapFormat,
-    /// The filter expression as given.
+    /// The filter expression, as the user wrote it.
     pub expression: Option<String>,
     /// The compiled filter and the snapshot length.
     pub filter: CaptureFilter,
@@ -67,7 +67,7 @@ struct CapturedCounts {
     pending_bytes: u64,
 }
 
-/// The current file.
+/// The file that is currently written.
 #[derive(Debug)]
 struct CurrentFile {
     sink: Sink,
@@ -90,7 +90,7 @@ struct CaptureRun<'a> {
     earlier: u64,
     /// Frames in all files.
     packets: u64,
-    /// Start of the capture.
+    /// Start of the capture: to measure its duration, and as time since 1970.
     began: (Instant, Duration),
     done: bool,
 }
@@ -215,7 +215,7 @@ impl<'a> CaptureRun<'a> {
         count.pending_bytes += len as u64;
     }
 
-    /// Ends a file and begins the next one, unless the limit is reached.
+    /// Ends the current file and begins the next one. If the maximum number of files is reached, ends the capture.
     fn go_on(&mut self) -> Result<(), CliError> {
         if self.plan.end.files.is_some_and(|most| self.files.made() >= most) {
             self.done = true;

@@ -139,7 +139,8 @@ fn pipe_in(pipe: &mut File, mut blocks: &[u8], stop: &UnixStream) -> io::Result<
     Ok(())
 }
 
-/// Waits until the pipe accepts bytes or has lost its reader. Sets the deadline in `end` once `stop` is readable.
+/// Waits for at most `left` until the pipe accepts bytes or has lost its reader. Returns whether either is so. Sets the
+/// deadline in `end` once `stop` is readable.
 fn takes(pipe: &File, stop: &UnixStream, left: Option<Duration>, end: &mut Option<Instant>) -> io::Result<bool> {
     let mut fds = vec![PollFd::new(pipe, PollFlags::OUT)];
     if end.is_none() {

@@ -54,7 +54,7 @@ impl WaitEvent<'_> {
     }
 }
 
-/// The watched ports.
+/// The ports whose frames are captured.
 pub struct CapturePorts {
     ports: Vec<CapturePort>,
     client: Option<Client>,
@@ -134,7 +134,7 @@ impl CapturePorts {
         for (number, watched) in self.ports.iter_mut().enumerate() {
             let header = watched.port.info().hdr_len as usize;
             for ring in &mut watched.rings {
-                // Frames that have arrived since the last check count too: no further check may follow.
+                // Also reads the frames that have arrived since the last check: this may be the last call.
                 let _ = ring.is_ready();
                 while ring.space() > 0 {
                     let sent = watched.is_monitor && ring.slot(ring.at(0)).flags & slot::NS_TXMON != 0;

@@ -73,7 +73,7 @@ pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     let (name, text) = read(file(args, ctx)?)?;
-    // The daemon checks it too; this check needs no daemon.
+    // The daemon checks the file as well; this check finds mistakes even if no daemon runs.
     let config = config::parse(&text, &name, &Overrides::default()).map_err(|mistake| {
         CliError::failed(mistake.to_string(), "nothing has changed; `netvale apply --schema` prints the file's schema")
     })?;
@@ -95,7 +95,7 @@ pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 fn file<'a>(args: &'a ApplyArgs, ctx: &CliContext) -> Result<&'a Path, CliError> {
     let own = (ctx.dir() == Path::new(SYSTEM_RUN_DIR)).then_some(Path::new(SYSTEM_FILE));
     args.file.as_deref().or(own).ok_or_else(|| {
-        CliError::usage("no file is given, and this is not the system's daemon", "netvale apply FILE.toml")
+        CliError::usage("no file given; only the system's daemon has a default", "netvale apply FILE.toml")
     })
 }
 

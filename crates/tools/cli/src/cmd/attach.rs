@@ -98,7 +98,7 @@ pub fn run(args: &AttachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Warns if a port for programs was probably meant to be an interface.
+/// Returns a warning if a port for programs was probably meant to be an interface.
 fn warning(args: &AttachArgs) -> Option<String> {
     let text = args.second.as_deref()?;
     let Ok(AttachSpec::Local(LocalSpec { port, .. })) = AttachSpec::parse(text) else { return None };
@@ -106,12 +106,12 @@ fn warning(args: &AttachArgs) -> Option<String> {
     has_interface(port.as_str()).then(|| {
         format!(
             "{port} is now a port for programs; to attach this host's interface {port}, use 'netvale attach {switch} \
-             netmap:{port}' (AF_XDP), a new one is made by 'netvale attach {switch} tap:NAME'"
+             netmap:{port}' (AF_XDP); to make a new one, use 'netvale attach {switch} tap:NAME'"
         )
     })
 }
 
-/// Returns whether this program's network namespace has an interface of that name.
+/// Returns whether this program's network namespace has an interface `name`.
 fn has_interface(name: &str) -> bool {
     let list = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     list.lines().any(|line| line.split_once(':').is_some_and(|(known, _)| known.trim() == name))
@@ -131,7 +131,7 @@ fn params(args: &AttachArgs) -> Result<AttachParams, CliError> {
         None => (String::new(), &args.first),
     };
     let mut params = AttachParams { switch, port: port.clone(), options };
-    // The daemon checks it too; this check needs no daemon.
+    // The daemon checks the options as well; this check finds mistakes even if no daemon runs.
     let spec = params.check().map_err(|misfit| {
         let (what, next) = misfit.of_flags();
         CliError::usage(what, next)

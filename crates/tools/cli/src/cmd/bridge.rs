@@ -41,7 +41,7 @@ pub struct BridgeArgs {
     #[arg(short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
 
-    /// The options of all programs that forward.
+    /// The options common to all commands that forward frames.
     #[command(flatten)]
     pub usual: run::ForwardOptions,
 }
@@ -69,10 +69,10 @@ pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens the ports of a forwarding program.
+/// Opens the ports of a command that forwards frames.
 ///
 /// # Errors
-/// The first port that cannot be opened.
+/// A port cannot be opened; the error is that of the first such port.
 pub(super) fn open(names: &[&String], ctx: &CliContext) -> Result<Vec<Port>, CliError> {
     let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
     let one = |name: &&String| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
@@ -99,7 +99,7 @@ pub(super) fn between(
     forth.frames + back.frames > 0
 }
 
-/// Moves frames from the receive rings to the transmit rings.
+/// Moves up to `burst` frames from each receive ring to the transmit rings. Returns what it moved.
 pub(super) fn rings(
     from: &mut [RxRing],
     to: &mut [TxRing],

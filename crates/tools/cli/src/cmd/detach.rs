@@ -27,7 +27,7 @@ pub fn run(args: &DetachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         Some(port) => (&*args.switch, port.strip_prefix(&format!("{}:", args.switch)).unwrap_or(port)),
         None => args.switch.split_once(':').ok_or_else(|| {
             let name = &args.switch;
-            CliError::usage(format!("{name} alone is not a port"), format!("netvale detach SWITCH {name}"))
+            CliError::usage(format!("{name} is not a port's full name"), format!("netvale detach SWITCH {name}"))
         })?,
     };
     ctx.daemon()?.ask(|client| client.detach(switch, port))?;

@@ -39,7 +39,7 @@ pub struct EvpnArgs {
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 
-    /// Show what FRR gets and what it has learned, and exit.
+    /// Show the addresses announced to FRR and those that FRR has learned, and exit.
     #[arg(long, conflicts_with_all = ["clean", "hold", "udp_port", "log_level"])]
     pub show: bool,
 
@@ -83,7 +83,7 @@ pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 fn failed(error: AgentError) -> CliError {
     CliError::failed(
         error.to_string(),
-        "run it with the right to configure networks (CAP_NET_ADMIN) in this network namespace",
+        "run it with the privilege to configure networks (CAP_NET_ADMIN) in this network namespace",
     )
 }
 

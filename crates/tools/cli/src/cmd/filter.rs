@@ -121,7 +121,7 @@ fn number(text: &str, count: usize) -> Result<usize, CliError> {
     found.ok_or_else(|| {
         CliError::usage(
             format!("invalid rule {text:?}: expected a number from 1 to {count}"),
-            "'netvale filter PORT' shows them with their numbers",
+            "'netvale filter PORT' shows the rules with their numbers",
         )
     })
 }

@@ -42,7 +42,7 @@ pub struct FwdArgs {
     #[arg(short = 'n', value_name = "COUNT", default_value_t = 0)]
     pub count: u64,
 
-    /// The options of all programs that forward.
+    /// The options common to all commands that forward frames.
     #[command(flatten)]
     pub usual: run::ForwardOptions,
 }
@@ -95,7 +95,7 @@ pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the edit of a mode, which changes the two addresses at the start of a frame.
+/// Returns the function that changes a frame's MAC addresses as the mode requires.
 fn edit(mode: ForwardMode, peer: [u8; 6]) -> impl FnMut(&RingMem, u32) {
     // testpmd's address for a port without one.
     let own = [2, 0, 0, 0, 0, 0];

@@ -46,7 +46,7 @@ pub struct LbArgs {
     #[arg(short = 'w', value_name = "S", default_value_t = 0)]
     pub wait_link: u32,
 
-    /// The options of all programs that forward.
+    /// The options common to all commands that forward frames.
     #[command(flatten)]
     pub usual: run::ForwardOptions,
 }
@@ -114,8 +114,8 @@ impl PipeOutput {
         !self.waiting.is_empty()
     }
 
-    /// Takes the frame that begins `at` slots after the head of `rx` and has `slots` slots. Buffers are swapped if both
-    /// rings are in one region.
+    /// Sends the frame that begins `at` slots after the head of `rx` and has `slots` slots, or lets it wait. Returns
+    /// its fate. Buffers are swapped if both rings are in one region.
     fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> PipeFate {
         let Some(tx) = self.port.tx().first_mut() else { return PipeFate::Dropped };
         if self.waiting.is_empty() && rx.mem().shares_buffers_with(tx.mem()) && tx.space() >= slots {

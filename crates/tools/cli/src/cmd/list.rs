@@ -247,7 +247,7 @@ vale0:b  1000   77    5  it is gone
         assert_eq!(text, expected);
     }
 
-    /// Objective: a fresh daemon's list suggests the next step.
+    /// Objective: the list of a daemon without ports suggests the next step.
     #[test]
     fn an_empty_list_suggests_the_next_step() {
         assert!(render(&PortListing::default(), None).contains("netvale attach"));

@@ -28,11 +28,11 @@ pub struct MonitorArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     events: Vec<String>,
 
-    /// End after that many events.
+    /// End after this many events.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// End after that many seconds; a failure if there were fewer events than --count.
+    /// End after this many seconds; a failure if there were fewer events than --count.
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     timeout: Option<f64>,
 
@@ -56,7 +56,7 @@ pub fn run(args: &MonitorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     let params = SubscribeParams { only: args.only.clone(), names: args.events.clone(), snapshot: false };
     daemon.ask(|client| client.subscribe(params))?;
-    // Not an event: from now on no event is missed, and a script that waits for this line may continue.
+    // This line is not an event. No later event is missed, so a script that waits for the line may continue.
     netvale_control::note!("events from now on:");
     let mut seen = 0;
     let mut stalls = Stalls { asked: args.json || !args.events.is_empty(), ..Stalls::default() };
@@ -131,7 +131,7 @@ fn next(client: &mut Client, limit: Duration) -> Result<MonitorStep, ClientError
 fn in_time(seen: u64, args: &MonitorArgs) -> Result<ExitCode, CliError> {
     match (args.count, args.timeout) {
         (Some(count), Some(limit)) => {
-            let what = format!("{seen} of {count} events came in {limit} s");
+            let what = format!("{seen} of {count} events arrived within {limit} s");
             Err(CliError::failed(what, "use a longer --timeout, or other names"))
         }
         _ => Ok(ExitCode::SUCCESS),

@@ -283,7 +283,7 @@ fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
 
 /// Returns the error if the daemon has ended or the port was detached.
 fn gone() -> CliError {
-    CliError::failed("the daemon closed the port", "see its log; `netvale list` shows whether it runs")
+    CliError::failed("the daemon closed the port", "see the daemon's log; `netvale list` shows if it runs")
 }
 
 /// Returns the largest batch: at most half of the ring, so that both ends have work at the same time.

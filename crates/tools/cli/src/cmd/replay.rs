@@ -62,8 +62,8 @@ pub struct ReplayArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The file cannot be read, or the port cannot be opened. Frames before the damage of a truncated or damaged file are
-/// sent, then the error is reported.
+/// The file cannot be read, or the port cannot be opened. If the file is truncated or damaged, the frames before the
+/// damage are sent before the error is returned.
 pub fn run(args: &ReplayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let stdin = args.file.as_os_str() == "-";
     if stdin && args.repeat != 1 {
@@ -152,7 +152,7 @@ fn report(args: &ReplayArgs, sum: ReplaySum, seconds: f64) -> Result<(), CliErro
     ))
 }
 
-/// Maximum sleep, after which Ctrl-C is checked.
+/// Maximum sleep, after which the command checks for Ctrl-C.
 const NAP: Duration = Duration::from_millis(50);
 /// How long the sender polls for room before it sleeps.
 const SPIN: Duration = Duration::from_micros(100);
@@ -215,7 +215,7 @@ impl Replay<'_> {
                 return Ok(());
             }
             if self.port.connection().is_some_and(is_closed) {
-                return Err(CliError::failed(format!("the daemon closed {name}"), "see its log"));
+                return Err(CliError::failed(format!("the daemon closed {name}"), "see the daemon's log"));
             }
             let Some(again) = self.port.tx().first_mut() else { return Ok(()) };
             ring = again;

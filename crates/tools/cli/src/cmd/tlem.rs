@@ -55,7 +55,7 @@ pub struct TlemArgs {
     #[arg(short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
 
-    /// The options of all programs that forward.
+    /// The options common to all commands that forward frames.
     #[command(flatten)]
     pub usual: run::ForwardOptions,
 }

@@ -42,11 +42,11 @@ pub struct TraceArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     one_of: u32,
 
-    /// End after that many frames.
+    /// End after this many frames.
     #[arg(short, long, value_name = "FRAMES")]
     count: Option<u64>,
 
-    /// End after that many seconds.
+    /// End after this many seconds.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
 
@@ -102,7 +102,7 @@ pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         // Frames recorded before the end of the time are still printed.
         let is_last = stop.load(Ordering::Relaxed) || until.is_some_and(|until| Instant::now() >= until);
         let Some(read) = daemon.ask(read)? else {
-            netvale_control::note!("the daemon was upgraded; frames meanwhile were not traced");
+            netvale_control::note!("the daemon was upgraded; frames that passed during the upgrade were not traced");
             daemon.ask(|client| client.trace_begin(params.clone()))?;
             continue;
         };
@@ -121,7 +121,8 @@ pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns new frames; `None` if another process has replaced the daemon, which ends traces.
+/// Returns the frames traced since the last call; `None` if the trace has ended because another process replaced the
+/// daemon.
 fn read(client: &mut Client) -> Result<Option<TraceRead>, ClientError> {
     match client.trace_read() {
         Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(None),

@@ -18,16 +18,16 @@ use flags::SettingFlags;
 
 /// Run the daemon in the foreground.
 ///
-/// The daemon has the switches and moves their frames until SIGTERM, SIGINT or `netvale stop`. All others connect
-/// through the sockets in the run directory, which is created if it does not exist. The daemon notifies systemd when it
-/// is ready (Type=notify). Command-line options override the configuration file.
+/// The daemon runs the switches until SIGTERM, SIGINT or `netvale stop`. Programs, commands and virtual machines
+/// connect through the sockets in the run directory, which is created if it does not exist. The daemon notifies systemd
+/// when it is ready (Type=notify). Command-line options override the configuration file.
 #[derive(Debug, clap::Args)]
 pub struct UpArgs {
     /// Configuration: switches, ports, and the defaults of the options below (TOML).
     #[arg(long, value_name = "FILE.toml")]
     pub config: Option<PathBuf>,
 
-    /// Print the JSON Schema of that file, for editors and checkers, and exit.
+    /// Print the JSON Schema of the configuration file, for editors and checkers, and exit.
     #[arg(long, exclusive = true)]
     pub schema: bool,
 
@@ -70,7 +70,7 @@ pub fn run(args: &UpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     }
     if let Some(none) = missing(&args.settings.cpus(), Path::new("/sys/devices/system/cpu")) {
         let what = format!("--cpu {none}: this machine has no CPU of that number");
-        return Err(CliError::usage(what, "'lscpu' lists them"));
+        return Err(CliError::usage(what, "'lscpu' lists the machine's CPUs"));
     }
     log_from(args.log_level);
     netvale_daemon::run(configure(args, ctx)?).map_err(|e| failed(&e))?;
@@ -86,7 +86,8 @@ fn failed(e: &dyn std::error::Error) -> CliError {
     CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`")
 }
 
-/// Begins the log: in systemd's journal if standard error is connected to it.
+/// Starts logging at the given level: to systemd's journal if standard error is connected to it, else to standard
+/// error.
 pub(super) fn log_from(level: LogLevel) {
     let level = match level {
         LogLevel::Error => tracing::Level::ERROR,

@@ -1,4 +1,4 @@
-//! `netvale upgrade`: another process, of this program's version, takes over from the daemon.
+//! `netvale upgrade`: a process with this program's version takes over from the running daemon.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -88,7 +88,8 @@ fn successor(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> io::Result<Comma
     let mut command = Command::new(program(args)?);
     command.args(options::of(&proc, &ctx.dir())?);
     command.current_dir(proc.join("cwd")).stdin(Stdio::null()).process_group(0);
-    // Its output before it takes over is quoted only in error messages; afterwards it writes to its predecessor's log.
+    // The successor's output before it takes over appears only in error messages; afterwards the successor writes to
+    // its predecessor's log.
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     // Only root may read the environment of a daemon that has changed its user.
     for variable in std::fs::read(proc.join("environ")).map(words).into_iter().flatten() {
@@ -100,7 +101,7 @@ fn successor(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> io::Result<Comma
             command.env(name, value);
         }
     }
-    // The folder in the process's environment is not used: it may be another user's.
+    // The run directory in the daemon's environment is not used: it may be another user's.
     command.env("NETVALE_RUN_DIR", std::path::absolute(ctx.dir())?);
     Ok(command)
 }
@@ -139,8 +140,8 @@ fn wait_for(mut child: Child, ctx: &CliContext, limit: Duration) -> Result<u32, 
     Ok(pid)
 }
 
-/// Reads all output of the new daemon, which would otherwise block on a full pipe, with all its ports. Returns the end
-/// of the output.
+/// Reads the new daemon's output until it ends, because a full pipe would block the new daemon and all its ports.
+/// Returns the end of the output.
 fn last_words(mut from: impl Read) -> String {
     let mut said = Vec::new();
     let mut some = [0; 4096];

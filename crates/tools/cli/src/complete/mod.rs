@@ -13,7 +13,8 @@ pub use script::SHELLS;
 /// The environment variable by which a shell requests completion; its value is the shell's name.
 pub const VARIABLE: &str = "NETVALE_COMPLETE";
 
-/// Returns the definition of the command line, with candidates for the values of arguments that name such objects.
+/// Returns the definition of the command line, with candidates for arguments whose values are names of existing
+/// objects.
 #[must_use]
 pub fn with_values(command: Command) -> Command {
     let name = command.get_name().to_owned();
@@ -24,7 +25,8 @@ pub fn with_values(command: Command) -> Command {
     command.mut_subcommands(with_values)
 }
 
-/// Returns all candidates for a place on the command line. Those that begin with the word at the cursor are offered.
+/// Returns candidates for the word at the cursor, which is the parameter. The shell is offered those that begin with
+/// the word.
 type Values = fn(&str) -> Vec<String>;
 
 /// Returns the candidates for an argument, selected by the command and the argument's value name in the help.

@@ -10,7 +10,8 @@ use clap_complete::env::{EnvCompleter, Fish, Shells};
 /// The supported shells.
 pub const SHELLS: Shells<'static> = Shells(&[&BASH, &ZSH, &Fish]);
 
-/// Splits words at blanks only, and cuts the candidates to the part that bash takes for the word.
+/// Splits words at blanks only, and removes from each candidate the part up to the last colon or equals sign, which
+/// bash does not replace.
 const BASH: Script = Script {
     shell: "bash",
     has_help: false,

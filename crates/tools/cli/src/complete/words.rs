@@ -66,7 +66,7 @@ pub fn ports_alone(_: &str) -> Vec<String> {
     split.filter(|(switch, _)| line.iter().any(|word| word == switch)).map(|(_, port)| port.to_owned()).collect()
 }
 
-/// Returns the kinds of ports to attach, and network interfaces.
+/// Returns candidates for a port to attach: kinds of ports and, after `netmap:`, network interfaces.
 pub fn kinds(current: &str) -> Vec<String> {
     if current.starts_with("netmap:") {
         let interfaces = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
@@ -92,7 +92,7 @@ pub fn link(_: &str) -> Vec<String> {
     all.into_iter().map(str::to_owned).collect()
 }
 
-/// Returns programs for the first word after `--`, and files for later words.
+/// Returns candidates for words after `--`: programs for the first word, files for the others.
 pub fn programs(current: &str) -> Vec<String> {
     let line = line();
     let is_first = line.iter().rev().nth(1).is_some_and(|word| word == "--");

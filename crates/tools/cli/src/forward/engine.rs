@@ -38,8 +38,8 @@ fn slot_by_slot(rx: &RxRing, tx: &TxRing) -> bool {
     rx.mem().buf_size() <= tx.mem().buf_size()
 }
 
-/// Moves up to `most` whole frames, as many as `tx` has room for, and syncs `tx`. The other frames stay in `rx`, which
-/// the caller syncs. `swap` permits swapping buffers.
+/// Moves up to `most` whole frames, as many as `tx` has room for, and syncs `tx`. Returns what it moved. The other
+/// frames stay in `rx`, which the caller syncs. `swap` permits swapping buffers.
 pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut edit: impl FrameEdit) -> MovedCounts {
     if !slot_by_slot(rx, tx) {
         return recut_frames(rx, tx, most, edit);
@@ -82,7 +82,7 @@ pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) 
     tx.set_len(to, at as u16, slot.flags & NS_MOREFRAG);
 }
 
-/// Moves frames to a ring with smaller buffers, which needs more slots for each frame.
+/// Like [`move_frames`], to a ring with smaller buffers, which needs more slots for each frame.
 fn recut_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, mut edit: impl FrameEdit) -> MovedCounts {
     let mut frame = vec![0u8; 65_550];
     let mut moved = MovedCounts::default();

@@ -1,4 +1,5 @@
-//! The loop of a forwarding program: moves frames while there are any, sleeps otherwise, and reports at intervals.
+//! The loop of a command that forwards frames: moves frames while there are any, sleeps otherwise, and reports at
+//! intervals.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,7 @@ pub struct ForwardPace<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Options of all programs that forward.
+/// Options common to all commands that forward frames.
 #[derive(Debug, clap::Args)]
 pub struct ForwardOptions {
     /// Pin the thread to this CPU.
@@ -55,7 +56,8 @@ pub struct ForwardOptions {
 }
 
 impl ForwardOptions {
-    /// Returns the settings from these options, which permit sleep and have no limit of frames. Pins the thread.
+    /// Returns the loop's settings according to these options: it may sleep, and has no limit of frames. Pins the
+    /// calling thread to the requested CPU.
     pub fn pace<'a>(&self, stop: &'a AtomicBool) -> ForwardPace<'a> {
         self.affinity.into_iter().for_each(pin);
         let limit = self.seconds.map(Duration::from_secs_f64);
@@ -145,7 +147,7 @@ pub fn forward(
         if let Some(gone) = ports.iter().find(|p| p.connection().is_some_and(is_closed)) {
             break Err(CliError::failed(
                 format!("the daemon closed {}", gone.name()),
-                "see its log; `netvale list` shows whether it runs",
+                "see the daemon's log; `netvale list` shows if it runs",
             ));
         }
         let total: u64 = moved.iter().map(|m| m.frames).sum();
@@ -186,8 +188,8 @@ pub fn is_closed(connection: BorrowedFd<'_>) -> bool {
     matches!(rustix::net::recv(connection, &mut byte, flags), Ok((_, 0)))
 }
 
-/// Implements `-w`, which gives the other end time before the first frame; the port itself is up once it is open.
-/// Ctrl-C ends the wait.
+/// Waits as `-w` requests, so that the other end can get ready before the first frame; the port itself is up once it is
+/// open. Ctrl-C ends the wait.
 pub fn wait_link(seconds: u32, stop: &AtomicBool) {
     let end = Instant::now() + Duration::from_secs(seconds.into());
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|_| !stop.load(Ordering::Relaxed)) {
@@ -198,8 +200,8 @@ pub fn wait_link(seconds: u32, stop: &AtomicBool) {
 /// Time without progress of the receiver, and total time, after which remaining frames are abandoned.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 
-/// Waits until the receiver has taken all frames, as long as it makes progress, before the port closes. Reports and
-/// returns the number of frames left.
+/// Waits until the receiver has taken all frames, because those left in the ring are lost when the port closes. Gives
+/// up if the receiver makes no progress for a second, or after 10 s. Reports and returns the number of frames left.
 pub fn drain(ring: &mut netvale::TxRing) -> u32 {
     let under_way = |ring: &netvale::TxRing| ring.num_slots() - 1 - ring.space().min(ring.num_slots() - 1);
     let start = Instant::now();
@@ -217,9 +219,7 @@ pub fn drain(ring: &mut netvale::TxRing) -> u32 {
     let ends = |k: &u32| ring.slot(ring.at(*k)).flags & NS_MOREFRAG == 0;
     let frames = (first..ring.num_slots()).filter(ends).count() as u32;
     if frames > 0 {
-        netvale_control::note!(
-            "the receiver had not taken {frames} of these frames when the port was closed: it is slow"
-        );
+        netvale_control::note!("the receiver had not taken {frames} of these frames when the port was closed");
     }
     frames
 }

@@ -17,7 +17,7 @@ const PROGRAM: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" }
 /// QEMU's path in Red Hat's distributions.
 const RED_HAT: &str = "/usr/libexec/qemu-kvm";
 
-/// What this host has to run virtual machines.
+/// This host's support for virtual machines: the version of QEMU, and whether this user may use KVM.
 #[derive(Clone, Copy, Debug)]
 pub struct VmSupport {
     version: Option<QemuVersion>,

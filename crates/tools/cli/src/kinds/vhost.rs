@@ -4,7 +4,7 @@ use netvale_control::types::VhostInfo;
 
 use super::{GuestArguments, GuestMachine, VmSupport, Vmm};
 
-/// The reason why a guest's device gets no vectors, or must not use them.
+/// The reason why a guest's device gets no MSI-X vectors, or why the guest must not use them.
 const CRASHES: &str = "without KVM, QEMU before 8.0 crashes when a guest uses a vhost-user device's MSI-X vectors";
 
 /// Returns the arguments for a machine.

@@ -12,9 +12,9 @@ use crate::{CliContext, CliError, out};
 
 /// Add, remove, list and check the remote endpoints (VTEPs) of a tunnel while frames pass.
 ///
-/// An added endpoint receives frames for all: broadcasts, multicast groups, and frames for unknown addresses. If an
-/// Ethernet address is given, only frames for that address are sent to the endpoint, as with 'bridge fdb' for the
-/// kernel's VXLAN device.
+/// An added endpoint receives flooded frames: broadcasts, multicasts, and frames for unknown addresses. If an Ethernet
+/// address is given, only frames for that address are sent to the endpoint, as with 'bridge fdb' for the kernel's VXLAN
+/// device.
 #[derive(Debug, clap::Args)]
 pub struct VtepArgs {
     #[command(subcommand)]
@@ -80,7 +80,7 @@ fn check_there(remotes: &[VxlanRemote], which: &EndpointArgs) -> Result<(), CliE
         return Ok(());
     }
     let port = &which.port;
-    let next = format!("'netvale vtep list {port}' shows them");
+    let next = format!("'netvale vtep list {port}' shows the endpoints");
     Err(CliError::refused(format!("{} is not an endpoint of {port}", which.vtep), next))
 }
 
@@ -111,7 +111,7 @@ fn list(args: &VtepListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 fn tunnel(port: PortInfo, name: &str) -> Result<VxlanInfo, CliError> {
     port.detail::<VxlanInfo>()
         .cloned()
-        .ok_or_else(|| CliError::usage(format!("{name} is no VXLAN tunnel"), "'netvale list' shows the kinds of ports"))
+        .ok_or_else(|| CliError::usage(format!("{name} is not a VXLAN tunnel"), "'netvale list' shows the port kinds"))
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub fn address(namespace: &Namespace, ifname: &str) -> Result<Mac, CniError> {
     })?
 }
 
-/// Brings the interface up, with its addresses and routes.
+/// Brings the interface up, with its addresses and routes. Returns its entry in the result.
 ///
 /// # Errors
 /// [`Code::Kernel`] with the step that failed.
@@ -85,7 +85,7 @@ pub fn configure(
     })?
 }
 
-/// Waits until the interface is gone, up to a limit in case the kernel is busy.
+/// Waits until the interface is gone, for at most 5 s.
 pub fn wait_gone(namespace: &Namespace, ifname: &str) {
     let until = Instant::now() + LIMIT;
     // If the namespace can no longer be entered, it has no interfaces.
@@ -131,7 +131,7 @@ fn same_link(link: &LinkInfo, ifname: &str, mac: Option<Mac>) -> Result<(), CniE
     let own = link.mac.map(Mac);
     match (mac, own) {
         (Some(mac), Some(own)) if mac != own => {
-            broken(format!("{ifname} has the Ethernet address {own}, and had {mac}"))
+            broken(format!("{ifname} has the Ethernet address {own}; ADD had set {mac}"))
         }
         _ if !link.is_up => broken(format!("{ifname} is down")),
         _ => Ok(()),

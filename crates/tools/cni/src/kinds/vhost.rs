@@ -28,6 +28,7 @@ fn folders(config: &CniConfig) -> PathBuf {
 }
 
 /// Attaches the port with a socket in its own folder, and writes the description, and Kata's file if configured.
+/// Returns the interface's entry in the result.
 ///
 /// # Errors
 /// [`CniError`]: the folder cannot be made, or the daemon refuses.

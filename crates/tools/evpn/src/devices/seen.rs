@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::kind::DeviceKind;
 use super::{MARK, vxlan};
 
-/// A device.
+/// A network device of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelDevice {
     /// Interface index.

@@ -63,7 +63,7 @@ impl HttpStatus {
 
 /// The parts of a body whose length is not known in advance.
 pub trait BodyParts {
-    /// Returns the next part; an empty one, within a second, if none is ready; `None` after the last.
+    /// Returns the next part; `None` after the last. If no part is ready, returns an empty one after at most a second.
     ///
     /// # Errors
     /// The body ends early, which the client can detect.
@@ -87,7 +87,7 @@ impl fmt::Debug for HttpBody {
     }
 }
 
-/// An answer.
+/// An answer to a request.
 #[derive(Debug)]
 pub struct HttpAnswer {
     /// Its status.

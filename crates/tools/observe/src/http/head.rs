@@ -68,12 +68,12 @@ impl RequestHead {
         if has_body { Err(HttpStatus::ContentTooLarge) } else { Ok(head) }
     }
 
-    /// Returns the values of all fields of a name, given in lower case.
+    /// Returns the values of all fields with the name `name`, which must be in lower case.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + 'a {
         self.fields.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the value of the field of that name if there is exactly one.
+    /// Returns the value of the field `name` (in lower case) if there is exactly one.
     #[must_use]
     pub fn only<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         let mut all = self.all(name);

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use rustix::fs::Mode;
 use rustix::net::sockopt;
 
-/// A listen address.
+/// An address at which a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenPlace {
     /// `unix:PATH`.

@@ -39,7 +39,7 @@ pub enum OwedAct {
 pub struct Visitor {
     socket: OwnedFd,
     begun: Instant,
-    /// When the place may be taken from it, in nanoseconds after the visitor got it.
+    /// The time from which the visit may be ended early, in nanoseconds after its start.
     until: AtomicU64,
     is_cut: AtomicBool,
 }
@@ -65,7 +65,7 @@ impl Visitor {
         self.until.store(until, Ordering::Relaxed);
     }
 
-    /// Returns when its place may be taken; `None` while it waits for this server.
+    /// Returns the time from which the visit may be ended early; `None` while the visitor waits for this server.
     fn until(&self) -> Option<Instant> {
         let until = self.until.load(Ordering::Relaxed);
         (until != u64::MAX).then(|| self.begun + Duration::from_nanos(until))
@@ -75,7 +75,7 @@ impl Visitor {
         self.is_cut.load(Ordering::Relaxed)
     }
 
-    /// Takes its place: shuts down the socket, so that its thread ends.
+    /// Ends the visit: shuts down the socket, so that the thread that serves the visitor ends.
     fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
         // This fails only if the client has closed, which ends the thread as well.

@@ -7,7 +7,7 @@
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// Prefix of all names.
+/// Prefix of the names of all metrics.
 pub const PREFIX: &str = "netvale";
 
 /// The type of a family's values.
@@ -45,7 +45,7 @@ impl FamilyType {
     }
 }
 
-/// A family.
+/// A family of metrics: the samples of one name and type, which differ in their labels' values.
 #[derive(Debug)]
 pub struct MetricFamily {
     /// Its name without prefix, unit and suffix.

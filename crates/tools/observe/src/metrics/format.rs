@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use crate::metrics::collect::Snapshot;
 use crate::metrics::families::PREFIX;
 
-/// A text format.
+/// The text format of a metrics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFormat {
     /// OpenMetrics 1.0.0.

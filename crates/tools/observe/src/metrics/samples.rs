@@ -65,7 +65,7 @@ impl Samples<'_> {
         Ok(())
     }
 
-    /// Encodes samples that only describe a subject.
+    /// Encodes the samples of a family of type [`Info`](super::families::FamilyType::Info).
     pub fn info<L: EncodeLabelSet>(&mut self, family: &MetricFamily, samples: impl IntoIterator<Item = L>) -> Encoded {
         let mut encoder = self.0.encode_descriptor(family.name, family.help, None, family.of.encoded())?;
         samples.into_iter().try_for_each(|labels| encoder.encode_info(&labels))
@@ -76,7 +76,7 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// Returns the frames in each bucket, with its bound in seconds; not cumulative.
+/// Returns the upper bound of each bucket in seconds, and the number of frames in it; the numbers are not cumulative.
 fn parts(latency: &Latency) -> Vec<(f64, u64)> {
     let frames = |bound| latency.parts.iter().filter(|part| part.up_to_ns == bound).map(|part| part.frames).sum();
     let bounds = Latency::BOUNDS_NS.into_iter().map(|bound| (seconds(bound), frames(Some(bound))));

@@ -13,8 +13,9 @@ use super::indices::Indices;
 use super::samples::{CounterSample, Discard, FlowSample, FrameOutput, PortTraffic};
 use super::sessions::{SamplingRates, Sessions};
 
-/// Poll interval: how long traced frames wait in the daemon.
+/// Interval at which traced frames are read from the daemon while there are any.
 const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which traced frames are read from the daemon after a read found none.
 const LOOK_IDLE: Duration = Duration::from_millis(250);
 /// Retry interval while no daemon runs.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -34,7 +35,7 @@ pub struct SflowOptions {
     pub header: usize,
 }
 
-/// An agent.
+/// An sFlow agent, with the sampling state of the ports.
 #[derive(Debug)]
 pub struct SflowAgent {
     options: SflowOptions,

@@ -1,7 +1,7 @@
 //! *Indices*, the numbers by which collectors identify ports.
 //!
 //! An index is a hash of the port's name, so that it survives a restart of the agent, the daemon or the host. If
-//! another port has it, the next free one is used.
+//! another port already has the index, the next free one is used.
 
 use std::collections::BTreeMap;
 

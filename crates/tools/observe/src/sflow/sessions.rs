@@ -1,5 +1,6 @@
-//! Connections for the daemon's traces, from which sampled frames come. A connection has one trace, and a trace covers
-//! one switch and one of the *rates*. Each switch therefore has a connection for each rate of its ports.
+//! Connections to the daemon, one for each trace from which sampled frames are taken. A connection can have only one
+//! trace, and a trace covers one switch at one of the *rates*. Each switch therefore has a connection for each rate of
+//! its ports.
 //!
 //! A trace covers the ports that exist at its start. When a port is attached, a new trace replaces it.
 
@@ -153,7 +154,7 @@ impl Sessions {
                     let has_gone = why.code == ErrorCode::NotFound as i32;
                     self.is_stale |= has_gone;
                     if !has_gone {
-                        tracing::warn!("{} is not, or only partly, sampled 1 in {}: {why}", key.0, key.1);
+                        tracing::warn!("{}: cannot sample all ports 1 in {}: {why}", key.0, key.1);
                     }
                     // The previous trace continues unchanged.
                     goes_on.then(|| self.traces.insert(key, client));

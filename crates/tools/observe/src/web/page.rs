@@ -23,7 +23,7 @@ const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; script-sr
 
 /// Serves the page, its figures and captures.
 pub struct WebPage {
-    /// Its host names.
+    /// The server's host names.
     pub hosts: ServerNames,
     /// Decides which requests are answered.
     pub guard: WebGuard,

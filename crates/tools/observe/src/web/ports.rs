@@ -37,7 +37,7 @@ struct PortsState {
 }
 
 impl WebPorts {
-    /// Creates the cache for that run directory's daemon.
+    /// Creates the cache for the daemon of the run directory `run_dir`.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> WebPorts {
         let state = PortsState {

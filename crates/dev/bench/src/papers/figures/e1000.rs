@@ -1,10 +1,11 @@
-//! The second document's experiments: an e1000 in guests that are really booted, and played.
+//! The second document's experiments: an e1000, in booted guests and in guests simulated by a process.
 
 use super::{PaperFigure, Run};
 use crate::papers::published::*;
 use crate::papers::table::{Column, Reading, Table, TableRow};
 
-/// The document's columns, of the variants for small datagrams, large ones, TCP, TCPw, and round trips.
+/// Creates the document's columns from the names of the variants: small datagrams, large datagrams, TCP, TCPw, and
+/// optionally round trips.
 macro_rules! columns {
     ($small:literal, $large:literal, $tcp:literal, $wide:literal $(, $trips:literal)?) => {
         &[
@@ -18,7 +19,7 @@ macro_rules! columns {
     };
 }
 
-/// A table with pkt-gen's columns and these rows, with what is counted beside.
+/// Creates a table with pkt-gen's columns for small and large frames, the given rows, and columns of `$facts`.
 macro_rules! pkt_gen {
     ($facts:expr; $title:literal, $small:literal, $large:literal, $($row:expr),+) => {
         Table {
@@ -35,9 +36,9 @@ macro_rules! pkt_gen {
     };
 }
 
-/// Counts beside the rates.
+/// Columns of counts beside the rates: each with the fact's name and the column's head.
 const FACTS: &[(&str, &str)] = &[("exits_each", "exits per packet"), ("interrupts_each", "interrupts per packet")];
-/// The same for a driver that polls.
+/// Like [`FACTS`], for a driver that polls and gets no interrupts.
 const POLLED: &[(&str, &str)] = &[("exits_each", "register accesses per packet")];
 const BASE: Option<&str> = Some("netvale-base");
 
@@ -48,7 +49,7 @@ const NETMAP_E1000: TableRow = TableRow::ours("QEMU's e1000 on its netmap back e
 const NETMAP_VIRTIO: TableRow = TableRow::ours("QEMU's virtio-net on netmap", "qemu-virtio-netmap");
 const BEST: TableRow = TableRow::ours("CSB with moderation", "netvale");
 
-/// The meaning of two processors here.
+/// A description of guests with two processors, used by several figures.
 const TWO_CPUS: &str = "Guests run Linux and are emulated in software. Each guest's two processors are threads of \
         QEMU on the host's two, which also run the switch's worker, QEMU's own thread and the host's stack; a second \
         processor therefore gains a guest less than in the paper. itr 100 is 102 µs here.";
@@ -153,7 +154,7 @@ pub const IN: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Two guests on a switch of netvale's.
+/// Two guests on a VALE switch.
 pub const BETWEEN: PaperFigure = PaperFigure {
     number: "2.3",
     title: "Two guests with an e1000 each, on a VALE switch, two processors each",
@@ -206,7 +207,7 @@ pub const BETWEEN: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// A process in place of guests.
+/// Guests that a process with netvale's driver simulates.
 pub const PLAYED: PaperFigure = PaperFigure {
     number: "2.4",
     title: "The same driver without a guest's stack",
@@ -316,7 +317,7 @@ pub const IN_TWO: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// In netmap mode, in guests that are booted.
+/// pkt-gen in booted guests.
 pub const PKT_GEN: PaperFigure = PaperFigure {
     number: "2.7",
     title: "pkt-gen in a booted guest with two processors",

@@ -1,9 +1,9 @@
-//! What single programs send, where its time goes, and what a filter lets pass.
+//! The first document's experiments: programs that send, the parts of a packet's time, a packet filter, and forwarding.
 
 use super::{Column, PaperFigure, Reading, Run, Table, TableRow, mpps};
 use crate::papers::published::{FORWARDING, GENERATORS};
 
-/// Generators.
+/// Programs that send through a socket, the kernel or netmap, by their share of a CPU.
 pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
     number: "1.1",
     title: "Generators by clock and by cores",
@@ -64,7 +64,7 @@ pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
     missing: &["pktgen with a share of a CPU: no control group limits a kernel thread."],
 };
 
-/// Where the time goes.
+/// The time that each part of sending a packet takes.
 pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
     number: "1.3",
     title: "Where a packet's time goes",
@@ -140,7 +140,7 @@ const fn filter(title: &'static str, columns: &'static [Column], rows: &'static 
     Table { title, columns, rows, base: None, facts: &[("passed", "passed, Mpps"), ("dropped", "dropped, Mpps")] }
 }
 
-/// The filter.
+/// A program that drops packets between an interface and the kernel's stack.
 pub const PACKET_FILTER: PaperFigure = PaperFigure {
     number: "1.4",
     title: "A packet filter between NIC rings and host rings",
@@ -166,7 +166,7 @@ pub const PACKET_FILTER: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Forwarding.
+/// Forwarding between two interfaces.
 pub const FORWARDED: PaperFigure = PaperFigure {
     number: "1.2",
     title: "Forwarding between two interfaces",

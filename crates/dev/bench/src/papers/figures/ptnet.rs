@@ -27,7 +27,7 @@ const UDP_MESSAGES: &[Column] = &[
     by("65,000 B", "udp-messages-between", 65_000, Reading::Mbits),
 ];
 
-/// Two guests by each interface.
+/// Rows for two guests, one for each kind of network interface.
 const PAIRS: &[TableRow] = &[
     TableRow::ours("ptnet ports of a VALE switch", "netvale"),
     TableRow::ours("virtio-net on vhost ports of the switch", "netvale-vhost"),
@@ -36,7 +36,7 @@ const PAIRS: &[TableRow] = &[
 
 const PAIR_PEERS: &[&str] = &["netvale-vhost", "qemu-virtio"];
 
-/// Round trips.
+/// Round trips between two guests.
 pub const ROUND_TRIPS: PaperFigure = PaperFigure {
     number: "3.1",
     title: "Round trips between two guests, by size",
@@ -65,7 +65,7 @@ pub const ROUND_TRIPS: PaperFigure = PaperFigure {
     missing: &["vhost-net, the paper's peer: it needs hardware virtualisation."],
 };
 
-/// A stream.
+/// A TCP stream between two guests.
 pub const STREAM: PaperFigure = PaperFigure {
     number: "3.2",
     title: "A TCP stream between two guests",
@@ -87,7 +87,7 @@ pub const STREAM: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Datagrams.
+/// Datagrams between two guests, by size.
 pub const DATAGRAMS: PaperFigure = PaperFigure {
     number: "3.3",
     title: "Datagrams between two guests, by size",
@@ -100,7 +100,7 @@ pub const DATAGRAMS: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// A column for a burst.
+/// Creates a column for one burst size of pktgen.
 const fn burst(head: &'static str, batch: u32) -> Column {
     Column { batch, ..Column::of(head, "pktgen", Reading::Kpps) }
 }
@@ -176,7 +176,7 @@ pub const PROGRAMS: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// What passthrough costs beside the same thing on the host.
+/// Passthrough to a guest, compared with the same resources on the host.
 pub const PASSED: PaperFigure = PaperFigure {
     number: "3.6",
     title: "Ring sizes, a pipe and an interface, in a guest and on the host",

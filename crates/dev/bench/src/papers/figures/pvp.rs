@@ -1,8 +1,9 @@
-//! The fourth document's experiments: a generator, a vhost port, a guest that forwards, and back.
+//! The fourth document's experiments: frames from a generator through a vhost port to a guest that forwards them back
+//! (PVP).
 
 use super::{Column, PaperFigure, Reading, Run, Table, TableRow, by, mpps};
 
-/// The paths of DPDK's driver, by what the guest does.
+/// Columns by path of DPDK's driver, in a guest that forwards frames unchanged (`io`).
 const IO: &[Column] = &[
     mpps("mergeable", "io mergeable"),
     mpps("non-mergeable", "io non-mergeable"),
@@ -21,7 +22,7 @@ const MAC: &[Column] = &[
     mpps("packed, vector", "mac packed-vector"),
 ];
 
-/// The rows of both.
+/// The rows of the figures for `io` and `mac`.
 const PVP: &[TableRow] = &[
     TableRow::ours("DPDK's vhost with its driver", "dpdk-pvp"),
     TableRow::ours("netvale's vhost with DPDK's driver", "netvale"),
@@ -30,7 +31,7 @@ const PVP: &[TableRow] = &[
 
 const PVP_PEERS: &[&str] = &["dpdk-pvp", "netvale-both"];
 
-/// DPDK's releases, and netvale under the system's.
+/// DPDK's releases, and netvale with the driver of the system's DPDK.
 const RELEASES: &[TableRow] = &[
     TableRow::ours("DPDK of Debian 12, vhost and driver", "dpdk-pvp"),
     TableRow::ours("DPDK of Debian 13 (trixie), vhost and driver", "dpdk-pvp-trixie"),
@@ -38,14 +39,14 @@ const RELEASES: &[TableRow] = &[
     TableRow::ours("netvale's vhost, with DPDK's driver of Debian 12", "netvale"),
 ];
 
-/// Hosts between an interface and the guest.
+/// Rows: the programs between an interface and the guest.
 const OUTSIDE: &[TableRow] = &[
     TableRow::ours("DPDK: net_af_xdp and net_vhost", "dpdk-pvp"),
     TableRow::ours("DPDK: net_af_packet and net_vhost", "dpdk-pvp-packet"),
     TableRow::ours("netvale's switch: the interface by AF_XDP, a vhost port", "netvale"),
 ];
 
-/// The device of a booted guest, by offered features.
+/// Columns by features that the device offers to a booted guest.
 const MRG_RXBUF: &[Column] = &[
     by("mrg_rxbuf=on, kpps", "mac mergeable", 0, Reading::Kpps),
     by("mrg_rxbuf=off, kpps", "mac non-mergeable", 0, Reading::Kpps),

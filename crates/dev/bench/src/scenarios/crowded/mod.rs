@@ -1,5 +1,5 @@
-//! The rates that a new user gets on a machine that others use, too: programs with default options and without pinning,
-//! beside busy threads.
+//! The rates that a new user gets on a machine that other programs also use: programs with default options and without
+//! pinning, beside busy threads.
 //!
 //! All programs of a contender run throughout the measurement, and the scheduler shares the CPUs among them and the
 //! foreign threads. netvale's are the commands of the [performance figures](../../../../docs/reference/performance.md),
@@ -15,7 +15,7 @@ use crate::peers::pingpong::{self, Game};
 const FOREIGN: Variant = Variant { frame_bytes: &[60], foreign: &[0, 1, 2, 4, 8], ..Variant::TWO_PORTS };
 const PING: Variant = Variant { unit: Unit::Micros, batch: &[1], ..FOREIGN };
 
-/// The scenario.
+/// The scenario: unpinned programs beside busy threads.
 pub const SCENARIO: Scenario = Scenario {
     name: "crowded",
     about: "default options, nothing pinned, beside busy foreign threads: frames received over a switch and a pipe, \

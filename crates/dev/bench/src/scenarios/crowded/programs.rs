@@ -8,6 +8,7 @@ use super::*;
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// Maximum time between two reports of a pkt-gen, which reports ten times a second if it gets a CPU.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval of pkt-gen's reports in milliseconds.
 const REPORT_MS: &str = "100";
 
 /// `netvale up` with defaults, except for a run directory of its own.

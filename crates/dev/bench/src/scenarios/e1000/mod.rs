@@ -1,4 +1,5 @@
-//! The e1000: in booted guests, as in the paper's figure, and between guests that a process simulates.
+//! The e1000: in booted guests, as in the paper "Speeding Up Packet I/O in Virtual Machines", and between guests that a
+//! process simulates.
 
 pub mod roles;
 
@@ -10,7 +11,7 @@ use roles::{CardPath, CardUser, Cards};
 const SHORT: Variant = Variant { batch: &[32], ..Variant::SHORT };
 const LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..Variant::TWO_PORTS };
 const STREAM: Variant = Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS };
-/// The bytes are those of a write.
+/// TCP streams, by the length of a write in bytes.
 const WRITES: Variant = Variant { frame_bytes: &[1460], ..STREAM };
 const TRIPS: Variant = Variant { unit: Unit::PerSecond, ..STREAM };
 const SHORT_LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SHORT };
@@ -101,7 +102,7 @@ pub fn booted() -> Vec<Contender> {
     rows.chain(others).map(|interface| guest::peer(interface, move |case| is_for(interface, case))).collect()
 }
 
-/// Returns whether guests with that interface are measured in the case.
+/// Returns whether guests with `interface` are measured in the case.
 fn is_for(interface: Interface, case: &Case) -> bool {
     let name = case.variant.strip_suffix("-2cpus").unwrap_or(&case.variant);
     // Interfaces on netvale's switch, and interfaces with a TAP.
@@ -138,7 +139,7 @@ fn played(name: &'static str, case: &Case, cores: Cores, csb: bool, combine: u32
     let path = card_path(case);
     let cards = Cards { dir: daemon.dir().into(), path, csb, combine, frame_bytes, burst };
     let guests = Worker::spawn(Wrapper::None, roles::GUESTS, Some(cores.0), &cards)?;
-    let words = format!("switch {}, both ends {}", cores.1, cores.0);
+    let words = format!("switch on CPU {}, both ends on CPU {}", cores.1, cores.0);
     let counts = guests.clone();
     let parts: Parts = vec![guests, daemon.clone()];
     let set = ProcessSet { who: "the other end", is_strict: false, settle: SETTLE, parts };

@@ -8,7 +8,7 @@ use netvale_e1000::driver::remote::SimulatedGuest;
 use super::*;
 use crate::scenarios::bursts::{Burst, Outlet};
 
-/// The role.
+/// The role of a process that simulates two guests.
 pub const GUESTS: &str = "e1000-guests";
 
 /// The direction of frames.
@@ -22,7 +22,7 @@ pub enum CardPath {
     FromHost,
 }
 
-/// The parameters of the process.
+/// The parameters of that process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Cards {
     /// The daemon's folder, in which the cards' sockets are.
@@ -39,7 +39,7 @@ pub struct Cards {
     pub burst: u32,
 }
 
-/// A guest with its card.
+/// A simulated guest with its card.
 pub struct CardUser(SimulatedGuest);
 
 impl CardUser {
@@ -63,9 +63,9 @@ impl CardUser {
     }
 }
 
-/// Sends a burst.
+/// A function that sends a burst.
 type Sends = Box<dyn FnMut()>;
-/// Takes the available frames. Returns their number.
+/// A function that takes the available frames and returns their number.
 type Takes = Box<dyn FnMut() -> u64>;
 
 fn sender(task: &Cards) -> Result<Sends> {
@@ -106,7 +106,7 @@ fn receiver(task: &Cards) -> Result<Takes> {
 }
 
 fn no_ring() -> BenchError {
-    BenchError::Usage("a port without a ring".into())
+    BenchError::Usage("the port has no ring".into())
 }
 
 /// Runs both ends until the process is killed.

@@ -1,4 +1,4 @@
-//! The program that runs beside a bystander.
+//! The program that runs beside the bystander, the measured pair of ports.
 
 use netvale_harness::attacks::as_user;
 
@@ -8,7 +8,7 @@ use super::*;
 const STRANGER: u32 = 70_001;
 
 /// Runs `act` as another user, because the daemon permits root and its own user more than others. If this process may
-/// not change its user, runs it as is.
+/// not change its user, runs it as is. Returns the result of `act`.
 pub fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     if !rustix::process::geteuid().is_root() {
         return act();
@@ -16,5 +16,5 @@ pub fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     as_user(STRANGER, act)
 }
 
-/// A program beside the bystander. It has a turn in each of the bystander's rounds, and must not wait in it.
+/// A program beside the bystander. It gets a turn in each of the bystander's rounds, in which it must not block.
 pub type Company = Box<dyn FnMut() -> Result<()> + Send>;

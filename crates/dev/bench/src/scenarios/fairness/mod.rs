@@ -1,4 +1,5 @@
-//! What a bystander loses beside an attacker, compared with the same bystander beside a well-behaved program.
+//! What a bystander, a measured pair of ports, loses beside an attacker, compared with the same bystander beside a
+//! well-behaved program.
 //!
 //! Sender, receiver and the program beside them take turns on one core; the worker has the other. The turns of the
 //! program beside them do not count, so that only the worker's time is compared. The median of netvale's ratio to
@@ -21,14 +22,13 @@ use self::table::{TABLE, VARIANTS};
 use super::*;
 use crate::peers::pingpong::empty_histogram;
 
-/// Station numbers: the bystander's receiver, the program beside it, the bystander's sender, and a number that no
-/// station has.
+/// Station number of the bystander's receiver.
 pub const RECEIVER: u16 = 0;
-/// See [`RECEIVER`].
+/// Station number of the program beside the bystander.
 pub const BESIDE: u16 = 1;
-/// See [`RECEIVER`].
+/// Station number of the bystander's sender.
 pub const SENDER: u16 = 40_000;
-/// See [`RECEIVER`].
+/// A number that no station has.
 pub const NOBODY: u16 = 60_000;
 /// Time after which a frame is lost. It then counts with this latency.
 const LOST: Duration = Duration::from_millis(20);
@@ -37,20 +37,20 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Users may connect, and share the switch.
 const FOR_ALL: &str = "[sockets]\nmode = '0666'\n[switch]\nshared = ['vale0']";
 
-/// The scenario.
+/// The scenario: a bystander beside an attacker, or beside a well-behaved program.
 pub const SCENARIO: Scenario = Scenario {
     name: "fairness",
-    about: "two local ports beside an attacker on the same switch and worker, against the same beside somebody who \
-        behaves well; rate, and the slowest of 100 frames",
+    about: "two local ports beside an attacker on the same switch and worker, compared with the same beside a \
+        well-behaved program; rate, and 99th percentile of the latency",
     variants: VARIANTS,
     needs: &[TWO],
     start: |case, cores| start(case, cores, true),
 };
 
-/// Returns the peers: the same beside the well-behaved program.
+/// Returns the peer: the same bystander beside the well-behaved program.
 pub fn peers() -> Vec<Contender> {
     contenders! {
-        "well-behaved", "two local ports beside somebody of the same kind who behaves well";
+        "well-behaved", "two local ports beside a well-behaved program of the same kind";
         SCENARIO.needs, |case| SCENARIO.has(case), |case, cores| start(case, cores, false);
     }
 }
@@ -70,7 +70,7 @@ fn start(case: &Case, cores: Cores, is_attacked: bool) -> Result<Session> {
     let company = if is_attacked { (row.attacker)(&daemon)? } else { (row.well_behaved)(&daemon)? };
     let bystander = Bystander::new(case, row.is_talked_to, from, to)?;
     let mut together = Together { case: case.clone(), core: cores.0, bystander, company, daemon: Rc::clone(&daemon) };
-    let words = format!("all programs in turns on {}, worker on {}", cores.0, cores.1);
+    let words = format!("all programs in turns on CPU {}, worker on CPU {}", cores.0, cores.1);
     Session::new(words, false, move |window| together.measure(window)).with(&daemon).idle()
 }
 
@@ -88,7 +88,7 @@ struct Bystander {
     batch: u32,
     /// The frame whose latency is measured.
     single: Vec<u8>,
-    /// The frame before it, if the bystander sends to the program beside it.
+    /// The frame sent before `single`, if the bystander also sends to the program beside it.
     to_beside: Option<Vec<u8>>,
     // Dropped after the rings.
     _ports: [Port; 2],
@@ -98,7 +98,7 @@ impl Bystander {
     fn new(case: &Case, talks: bool, mut from: Port, mut to: Port) -> Result<Bystander> {
         let sender = Sender::new(SENDER, (RECEIVER, if talks { 2 } else { 1 }), case.frame_bytes, Touch::Nothing);
         let both = from.take_rings().0.into_iter().next().zip(to.take_rings().1.into_iter().next());
-        let (tx, rx) = both.ok_or_else(|| BenchError::Usage("a port without rings".into()))?;
+        let (tx, rx) = both.ok_or_else(|| BenchError::Usage("the port has no rings".into()))?;
         let to_beside = talks.then(|| frame(BESIDE, SENDER, 60));
         let single = frame(RECEIVER, SENDER, 60);
         let mut this = Bystander { tx, rx, sender, batch: case.batch, single, to_beside, _ports: [from, to] };

@@ -8,10 +8,10 @@ use super::*;
 
 /// Interval at which a program that lost its port opens it again.
 pub const AGAIN: Duration = Duration::from_millis(5);
-/// The name of its port.
+/// The name of the program's port.
 pub const NAME: &str = "vale0:beside";
 
-/// Returns a port whose slots are filled with frames to that address.
+/// Fills the slots of a port with frames to the address `to`.
 fn filled(mut port: Port, to: [u8; 6]) -> Port {
     let ring = &mut port.tx()[0];
     let mut bytes = frame(NOBODY, BESIDE, 60);
@@ -22,8 +22,8 @@ fn filled(mut port: Port, to: [u8; 6]) -> Port {
     port
 }
 
-/// Sends as many frames as there is room for in each turn; `each` may change a prepared frame. If there is a partner,
-/// it reads what it receives.
+/// Creates a program that fills its ring with frames to the address `to` in each turn. `each` may change a frame before
+/// it is sent. If there is a `partner`, it takes all frames that it receives.
 fn floods(
     port: Port,
     to: [u8; 6],
@@ -66,19 +66,19 @@ pub fn drain(ring: &mut netvale::RxRing) {
     let _ = ring.sync();
 }
 
-/// Sends to a partner as fast as possible.
+/// Starts a program that sends to a partner as fast as possible.
 pub fn to_a_partner(daemon: &Daemon) -> Result<Company> {
     let mut partner = daemon.port("partner")?;
     announce(&mut partner, BESIDE + 1)?;
     floods(own(daemon)?, address(BESIDE + 1), Some(partner), |_, _| ())
 }
 
-/// Sends to that address.
+/// Starts a program that sends to the address `to`.
 pub fn floods_to(daemon: &Daemon, to: [u8; 6]) -> Result<Company> {
     floods(own(daemon)?, to, None, |_, _| ())
 }
 
-/// Sends to a known address, each time from another source address.
+/// Starts a program that sends to a known address, each time from another source address.
 pub fn from_many(daemon: &Daemon) -> Result<Company> {
     let mut station = 0u16;
     floods(own(daemon)?, address(BESIDE), None, move |ring, slot| {
@@ -87,13 +87,13 @@ pub fn from_many(daemon: &Daemon) -> Result<Company> {
     })
 }
 
-/// Starts another user's program that sends to that address.
+/// Starts another user's program that sends to the address `to`.
 pub fn stranger_to(daemon: &Daemon, to: [u8; 6]) -> Result<Company> {
     floods(open(daemon.dir(), false)?, to, None, |_, _| ())
 }
 
-/// Starts a program with a port to which the bystander also sends. It reads a frame at that interval; without an
-/// interval, all frames that have arrived.
+/// Starts a program with a port to which the bystander also sends. It reads one frame at the interval `every`; without
+/// an interval, all frames as they arrive.
 pub fn receives(daemon: &Daemon, lossless: bool, every: Option<Duration>) -> Result<Company> {
     let mut port = open(daemon.dir(), lossless)?;
     let mut last = Instant::now();
@@ -125,8 +125,8 @@ pub fn open_as(name: &str, station: u16, options: &Options) -> Result<Port> {
     Ok(port)
 }
 
-/// Makes the worker wait when it wakes the program: the doorbell blocks. After it has lost its port, the program opens
-/// it again.
+/// Starts a program whose doorbell blocks, so that the worker waits when it wakes the program. After the program has
+/// lost its port, it opens the port again.
 pub fn blocks(daemon: &Daemon) -> Result<Company> {
     let dir = daemon.dir().to_owned();
     let mut port = None;

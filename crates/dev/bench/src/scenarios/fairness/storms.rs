@@ -14,7 +14,7 @@ const BURST: usize = 16;
 /// Interval of actions that take long.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// Rings all doorbells of its own port, without sending frames.
+/// Starts a program that rings all doorbells of its own port, without sending frames.
 pub fn rings(daemon: &Daemon) -> Result<Company> {
     let before = bells::numbers();
     let port = daemon.open("vale0:beside", 64)?;
@@ -30,7 +30,7 @@ pub fn rings(daemon: &Daemon) -> Result<Company> {
     }))
 }
 
-/// Repeats an action at the interval [`EVERY`].
+/// Creates a program that repeats an action at the interval [`EVERY`].
 fn often(mut act: impl FnMut() -> Result<()> + Send + 'static) -> Result<Company> {
     let mut last = Instant::now();
     Ok(Box::new(move || {
@@ -43,7 +43,7 @@ fn often(mut act: impl FnMut() -> Result<()> + Send + 'static) -> Result<Company
     }))
 }
 
-/// Opens and closes a port repeatedly.
+/// Starts a program that opens and closes a port repeatedly.
 pub fn reattaches(daemon: &Daemon) -> Result<Company> {
     let options = Options { run_dir: Some(daemon.dir().into()), slots: 64, ..Options::default() };
     often(move || {
@@ -57,7 +57,7 @@ fn control(daemon: &Daemon) -> PathBuf {
     daemon.dir().join(CONTROL_SOCKET)
 }
 
-/// Connects and disconnects repeatedly.
+/// Starts a program that connects and disconnects repeatedly.
 pub fn connects(daemon: &Daemon) -> Result<Company> {
     let socket = control(daemon);
     let dir = daemon.dir().to_owned();
@@ -70,7 +70,7 @@ pub fn connects(daemon: &Daemon) -> Result<Company> {
     })
 }
 
-/// Sends requests that are refused, and reads the answers as they arrive.
+/// Starts a program that sends requests that are refused, and reads the answers as they arrive.
 pub fn is_refused(daemon: &Daemon) -> Result<Company> {
     let socket = control(daemon);
     let mut stream = as_stranger(|| UnixStream::connect(socket)).map_err(BenchError::io("connecting"))?;

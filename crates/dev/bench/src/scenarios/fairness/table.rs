@@ -11,9 +11,9 @@ type Make = fn(&Daemon) -> Result<Company>;
 pub struct Row {
     /// The variant's name.
     pub name: &'static str,
-    /// The attacker.
+    /// Starts the attacker.
     pub attacker: Make,
-    /// The well-behaved program.
+    /// Starts the well-behaved program.
     pub well_behaved: Make,
     /// Whether the bystander sends every other frame to the program beside it.
     pub is_talked_to: bool,
@@ -34,8 +34,8 @@ fn nobody(_: &Daemon) -> Result<Company> {
 
 const BESIDES: Variant = Variant { frame_bytes: &[60], batch: &[256], ports: &[3], ..Variant::TWO_PORTS };
 
-/// Creates the table from rows of a name, an attacker, a well-behaved program, and whether the bystander sends to it.
-/// Each row has two variants.
+/// Creates the table from rows: a name, an attacker, a well-behaved program, and whether the bystander sends to the
+/// program beside it. Each row has two variants.
 macro_rules! rows {
     ($($name:literal, $attacker:expr, $well_behaved:expr, $is_talked_to:literal;)+) => {
         /// All attacks.

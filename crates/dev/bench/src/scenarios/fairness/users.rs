@@ -16,7 +16,7 @@ use super::*;
 
 /// Buffers whose pages a hole in the file removes: some 64 MiB.
 const BUFFERS: u32 = 32_000;
-/// Watches of a doorbell: fewer than would cost the user its port.
+/// Number of watches of a doorbell: fewer than would cost the user its port.
 pub const WATCHES: usize = 100_000;
 /// Sockets that listen on a TAP, with slow filters.
 pub const SOCKETS: usize = 400;
@@ -30,7 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 struct ReopenedPort {
     dir: PathBuf,
     asked: Option<Instant>,
-    /// A port of root's while the user has none: frames for an unknown station are sent to all ports.
+    /// A port that root opens at the same address while the user has none: otherwise frames to the address would be
+    /// flooded.
     stand_in: Option<Port>,
 }
 
@@ -39,8 +40,8 @@ impl ReopenedPort {
         ReopenedPort { dir: daemon.dir().into(), asked: None, stand_in: None }
     }
 
-    /// Opens a new port if it is time and the daemon permits it. The daemon may not have noticed yet that the old one
-    /// is closed, and a user who made a worker wait gets no port for a while.
+    /// Opens a new port, unless the last attempt was too recent or the daemon refuses. The daemon may not have noticed
+    /// yet that the old port is closed, and it refuses ports for a while to a user who made a worker wait.
     fn open(&mut self, extra_bufs: u32) -> Option<Port> {
         if self.asked.is_some_and(|at| at.elapsed() < PATIENCE) {
             return None;
@@ -62,7 +63,7 @@ impl ReopenedPort {
     }
 }
 
-/// Removes the memory of its port, in a thread that the measurement keeps off its CPUs.
+/// Starts a program that removes the memory of its port, in a thread that runs on none of the measurement's CPUs.
 pub fn makes_holes(daemon: &Daemon) -> Result<Company> {
     let mut again = ReopenedPort::of(daemon);
     // The hole must be complete before the memory is unmapped.
@@ -111,7 +112,8 @@ pub fn is_woken(daemon: &Daemon, watches: usize) -> Result<Company> {
     }))
 }
 
-/// Sends to an unknown address, with a filter of as many instructions per frame as a user may have.
+/// Starts a program that sends to an unknown address, through filter rules with the maximum number of instructions that
+/// a user may have.
 pub fn has_rules(daemon: &Daemon) -> Result<Company> {
     let flood = stranger_to(daemon, address(NOBODY))?;
     let dir = daemon.dir();
@@ -121,7 +123,7 @@ pub fn has_rules(daemon: &Daemon) -> Result<Company> {
     Ok(flood)
 }
 
-/// Sends to a TAP of its own, on which that many sockets listen.
+/// Starts a program that sends to the user's TAP, on which `sockets` sockets listen.
 pub fn is_heard(daemon: &Daemon, sockets: usize) -> Result<Company> {
     let network = Netns::new()?;
     let dir = daemon.dir();

@@ -1,17 +1,19 @@
-//! A front end that sends with descriptors that it wrote only once: it repeatedly makes them available.
+//! A vhost-user front end that writes its descriptors only once, and then makes them available again and again.
 
 use netvale_harness::attacks::front_end::{COUNT, HostileFrontEnd, QUEUES};
 
 use super::company::Company;
 use super::*;
 
-/// The frame, and a table of indirect descriptors.
+/// Guest address of the frame.
 const FRAME: u64 = 0x4_0000;
+/// Guest address of the table of indirect descriptors.
 const TABLE: u64 = 0x5_0000;
 /// Entries of that table: as many as the queue has, because more would break the rules (virtio 1.2, 2.7.5.3.1).
 const INDIRECT: u64 = COUNT as u64;
 /// Bytes of the virtio-net header.
 const HEADER: u64 = 12;
+/// The flag VIRTQ_DESC_F_NEXT, at its place in the second word of a descriptor.
 const NEXT: u64 = 1 << 32;
 const IS_INDIRECT: u64 = 4 << 32;
 /// VIRTIO_F_INDIRECT_DESC (virtio 1.2, 6).
@@ -32,7 +34,7 @@ pub enum Shape {
     OnlyKicks,
 }
 
-/// Starts a guest that sends such frames.
+/// Starts a guest that sends frames with descriptors of the given shape.
 pub fn start(daemon: &Daemon, shape: Shape) -> Result<Company> {
     let path = daemon.dir().join("beside.sock");
     let options = PortOptions { name: Some("beside".into()), ..PortOptions::default() };

@@ -89,7 +89,7 @@ impl TestBench<'_> {
         self.cpus[index]
     }
 
-    /// Returns the CPU of its receiver: another one if there are enough.
+    /// Returns the CPU of the receiver for a sender: a different one if there are enough CPUs.
     fn other(&self, index: usize) -> usize {
         self.cpus[(index + self.senders()) % self.cpus.len()]
     }
@@ -208,7 +208,8 @@ fn on_pipes(bench: &TestBench<'_>) -> Result<Crew> {
     through(bench, |index| [format!("netmap:bench{{{index}"), format!("netmap:bench}}{index}")])
 }
 
-/// Senders and receivers on ports of the daemon.
+/// Starts a daemon, and senders and receivers on its ports. `ports` returns the sender's and the receiver's port of the
+/// pair with this index.
 fn through(bench: &TestBench<'_>, ports: impl Fn(usize) -> [String; 2]) -> Result<Crew> {
     let daemon = Daemon::start(None, bench.other(0), "")?;
     let receive = |index| {
@@ -222,7 +223,7 @@ fn through(bench: &TestBench<'_>, ports: impl Fn(usize) -> [String; 2]) -> Resul
     };
     let senders = bench.each(send)?;
     let cpus: Vec<usize> = (0..bench.senders()).map(|index| bench.other(index)).collect();
-    let words = format!("receivers on {cpus:?}, the daemon's worker on {}", bench.other(0));
+    let words = format!("receivers on CPUs {cpus:?}, the daemon's worker on CPU {}", bench.other(0));
     let receivers = receivers.into_iter().map(|receiver| receiver as Rc<dyn Part>);
     let others = receivers.chain([daemon as Rc<dyn Part>]).collect();
     Ok(Crew { senders, others, counts_itself: true, words })

@@ -15,7 +15,7 @@ fn loaded() -> std::result::Result<(), Skip> {
     there.then_some(()).ok_or(Skip::NotBuilt("the kernel has no pktgen (modprobe pktgen)"))
 }
 
-/// The generator. It runs as long as the process that started it.
+/// The kernel's generator. It runs as long as the process that started it.
 struct KernelGenerator {
     namespace: Rc<Netns>,
     starter: Cell<Option<Child>>,

@@ -1,5 +1,5 @@
-//! The program that runs inside the machine. It sends, or makes requests and waits for the answers, as lines on the
-//! console tell it.
+//! The program that runs inside the machine. It reads tasks from the console, one per line: to send, to receive, or to
+//! make requests and wait for the answers.
 
 mod generator;
 mod rings;
@@ -23,7 +23,7 @@ struct Done {
 }
 
 /// Executes lines until there are no more: a task, bytes, milliseconds, and further parameters of the task. The answer
-/// to each is `done COUNT NANOSECONDS INTERRUPTS`. Meanwhile, other stations can use the usual services.
+/// to each is `done COUNT NANOSECONDS INTERRUPTS`. Meanwhile, echo and discard serve other stations.
 pub fn agent_role(context: &Context) -> Result<()> {
     services::in_threads("0.0.0.0")?;
     context.ready()?;
@@ -39,7 +39,8 @@ pub fn agent_role(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Executes a line's task, if there is one: its name, bytes, milliseconds, and the destination address or the burst.
+/// Executes a line's task: its name, bytes, milliseconds, and the destination address or the burst. `None` if the line
+/// has no known task.
 fn obey(line: &str) -> Option<Result<Done>> {
     let mut words = line.split_whitespace();
     let what = words.next()?;
@@ -83,8 +84,9 @@ fn payload(frame_bytes: usize) -> usize {
     frame_bytes.saturating_sub(HEADERS)
 }
 
-/// A sender's TCP window.
+/// TCP window of the tasks `tcp` and `taketcp`, in bytes.
 const NARROW: usize = 64 << 10;
+/// TCP window of the tasks `tcpw` and `taketcpw`, in bytes.
 const WIDE: usize = 1 << 20;
 /// Default length of a write.
 const CHUNK: usize = 16 << 10;
@@ -102,7 +104,7 @@ fn socket(to: (&str, u16)) -> Result<UdpSocket> {
     made.map_err(BenchError::io(format!("opening a socket to {}", to.0)))
 }
 
-/// Repeats `round` for the given time, and adds up its results.
+/// Repeats `round` for the given time. Returns the sum of its results, and the time that passed.
 fn during(window: Duration, mut round: impl FnMut() -> Result<u64>) -> Result<Done> {
     let start = Instant::now();
     let mut count = 0;
@@ -120,7 +122,7 @@ fn stream(to: &str, bytes: usize, window_bytes: usize, window: Duration) -> Resu
     during(window, || Ok(stream.write(&chunk).map_err(BenchError::io("writing"))? as u64))
 }
 
-/// Receives on a connection to the host, which writes that many bytes per call.
+/// Receives on a connection to the host, which writes `bytes` bytes per call. Returns the bytes received.
 fn take_stream(bytes: usize, window_bytes: usize, window: Duration) -> Result<Done> {
     let failed = || BenchError::io("taking a stream");
     let mut stream = connect(HOST, SOURCE)?;
@@ -137,7 +139,7 @@ fn take_stream(bytes: usize, window_bytes: usize, window: Duration) -> Result<Do
     })
 }
 
-/// Sends that many bytes to the host and back, repeatedly.
+/// Sends `bytes` bytes to the host and back, repeatedly. Returns the number of round trips.
 fn stream_trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
     let mut stream = connect(to, ECHO)?;
     let message = vec![0; bytes];
@@ -150,7 +152,7 @@ fn stream_trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
     })
 }
 
-/// Receives datagrams.
+/// Receives datagrams. Returns their number.
 fn take(window: Duration) -> Result<Done> {
     let opening = || BenchError::io("opening a socket");
     let socket = UdpSocket::bind(("0.0.0.0", DISCARD)).map_err(opening())?;

@@ -8,7 +8,7 @@ use super::*;
 /// How long register accesses are counted, which slows the guest down.
 const COUNTED: Duration = Duration::from_millis(100);
 
-/// The agent's answer.
+/// The agent's answer to a task.
 #[derive(Clone, Copy)]
 pub struct Played {
     count: u64,
@@ -28,13 +28,13 @@ struct WindowCount {
 pub struct BootedGuest {
     /// The case.
     pub case: Case,
-    /// Its traffic.
+    /// The traffic of the case.
     pub traffic: Traffic,
     /// Its machine.
     pub machine: Rc<Machine>,
     /// The machine to which it sends.
     pub peer: Option<Rc<Machine>>,
-    /// Doorbells or register accesses, per frame or round trip.
+    /// Exits of the guest (doorbells or register accesses) per frame or round trip, once counted.
     pub exits: Option<f64>,
     /// QEMU's name for its registers, if QEMU counts accesses to them.
     pub registers: Option<&'static str>,
@@ -44,7 +44,7 @@ pub struct BootedGuest {
     pub switch: Option<Switch>,
     /// Its TAP, if there is no switch.
     pub tap: String,
-    /// The host's network.
+    /// The host's network namespace.
     pub hub: Netns,
     /// The host's services.
     pub services: Rc<Worker>,
@@ -86,10 +86,10 @@ impl BootedGuest {
         let worker = if self.switch.is_some() { ", the switch's worker on the second" } else { "" };
         if self.traffic.arrangement().has_two_cpus {
             let machines = if self.peer.is_some() { "both machines" } else { "the machine" };
-            return format!("{machines}, two emulated processors each and devices, on both{worker}");
+            return format!("{machines} (two emulated processors each, and devices) on both CPUs{worker}");
         }
         let peer = if self.peer.is_some() { ", the receiving machine beside it" } else { "" };
-        format!("the machine, emulated processor and devices, on the first{worker}{peer}")
+        format!("the machine (emulated processor and devices) on the first CPU{worker}{peer}")
     }
 
     /// Runs a task of the agent: the case's own, or another one.
@@ -115,7 +115,7 @@ impl BootedGuest {
         }
     }
 
-    /// Sends to the guest until dropped, unless the guest itself requests the data.
+    /// Starts a thread that sends to the guest until dropped; `None` if the guest sends, or itself requests the data.
     fn generator(&self) -> Result<Option<Busy>> {
         if self.traffic.direction != Direction::In || self.traffic.is_stream() {
             return Ok(None);

@@ -37,7 +37,7 @@ pub enum Direction {
     In,
     /// From the guest to another guest.
     Between,
-    /// The same, with both guests' TAPs on the kernel's bridge.
+    /// From the guest to another guest, with both guests' TAPs on the kernel's bridge.
     Bridged,
 }
 
@@ -83,7 +83,7 @@ impl Traffic {
         matches!(self.task, "tcp" | "tcpw" | "taketcp" | "taketcpw")
     }
 
-    /// Returns the task of the receiving agent, if that one counts.
+    /// Returns the task of the receiving guest's agent, if that agent counts the traffic.
     pub fn taker(self) -> Option<&'static str> {
         match self.task {
             "udp" => Some("take"),
@@ -94,7 +94,7 @@ impl Traffic {
     }
 }
 
-/// Returns the agent's task for a variant without its suffixes. `comes`: the traffic is from the host.
+/// Returns the agent's task for a variant without its suffixes. `comes` is set if the traffic comes from the host.
 fn task(what: &str, comes: bool) -> Option<&'static str> {
     Some(match (what, comes) {
         ("round-trips", _) => "trips",

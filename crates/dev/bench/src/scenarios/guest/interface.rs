@@ -27,7 +27,7 @@ enum Device {
     E1000,
     /// The e1000 that QEMU emulates, on a port that QEMU opens through netmap's API.
     NetmapE1000,
-    /// The virtio-net that QEMU emulates, on such a port.
+    /// The virtio-net that QEMU emulates, on a port that QEMU opens through netmap's API.
     NetmapVirtio,
 }
 
@@ -83,11 +83,11 @@ pub const NETMAP_VIRTIO: Interface = interface(
     Device::NetmapVirtio,
 );
 
-/// With the paper's moderation.
+/// The kernel's driver on netvale's e1000, with the paper's interrupt moderation.
 pub const SHORT_ITR: Interface =
     row("netvale-itr-25us", "e1000 on a VALE switch, the kernel's driver, 25 µs between interrupts", PAPERS_ITR, "");
 
-/// The rows of the paper, in its order: the ways to drive an e1000.
+/// The ways to drive netvale's e1000, in the order of the paper's rows.
 pub const ROWS: [Interface; 5] = [
     row("netvale-base", "e1000 on a VALE switch, the kernel's driver, no moderation (BASE)", 0, ""),
     row("netvale-itr", "the same with moderation (ITR)", ITR, ""),
@@ -97,17 +97,17 @@ pub const ROWS: [Interface; 5] = [
 ];
 
 impl Interface {
-    /// Returns whether it is a port on a netvale switch.
+    /// Returns whether the interface is a port on a netvale switch.
     pub fn is_ours(self) -> bool {
         !matches!(self.device, Device::QemuE1000 | Device::QemuVirtio)
     }
 
-    /// Returns whether it is netvale's e1000.
+    /// Returns whether the interface is netvale's e1000.
     pub fn is_our_e1000(self) -> bool {
         self.device == Device::E1000
     }
 
-    /// Returns whether it is QEMU's device with a netmap back end.
+    /// Returns whether the interface is QEMU's device with a netmap back end.
     pub fn is_by_netmap(self) -> bool {
         matches!(self.device, Device::NetmapE1000 | Device::NetmapVirtio)
     }

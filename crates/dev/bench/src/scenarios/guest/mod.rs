@@ -24,22 +24,25 @@ use super::*;
 use crate::sys::machine::{Image, LIMIT, Machine, MachineSpec, netmap_qemu};
 use crate::sys::worker::READY;
 
-/// The host's address.
+/// The host's IP address.
 const HOST: &str = "10.1.0.1";
-/// The ports of the services echo and discard.
+/// The port of the service echo.
 const ECHO: u16 = 7;
+/// The port of the service discard.
 const DISCARD: u16 = 9;
 /// The port of the host's stream source.
 const SOURCE: u16 = 19;
 /// The port where guests discard datagrams that are not counted.
 const DRAIN: u16 = 10;
-/// The kernel's bridge.
+/// The name of the kernel's bridge.
 const BRIDGE: &str = "br0";
-/// The address of a sink: it has an Ethernet address, but no host.
+/// IP address of the sink, a port of the switch that discards frames. No host has this address.
 const SINK: &str = "10.1.0.9";
+/// Ethernet address of the sink.
 const SINK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
-/// The last byte of the guests' addresses: of the measured guest, and of the one to which it sends.
+/// Last byte of the measured guest's addresses.
 const GUEST: u8 = 2;
+/// Last byte of the addresses of the guest to which the measured one sends.
 const PEER: u8 = 3;
 
 /// What is needed to boot machines.
@@ -50,16 +53,16 @@ pub const BOOTING: &[Need] = &[
     Need::Program("strip", "binutils"),
     Need::Found(|| Image::find().map(drop)),
 ];
-/// The same, and two CPUs.
+/// What booted guests need: [`BOOTING`], and two CPUs.
 pub const NEEDS: Needs = &[BOOTING, TWO];
 
-/// The same, and a QEMU with a netmap back end.
+/// Like [`NEEDS`], and a QEMU with a netmap back end.
 const NETMAP_NEEDS: Needs = &[NEEDS[0], NEEDS[1], &[Need::Found(|| netmap_qemu().map(drop)), NETVALE]];
 
 /// The command through which programs use the daemon.
 const NETVALE: Need = Need::Found(|| sys::netvale().map(drop));
 
-/// The scenario.
+/// The scenario: a guest that QEMU boots, on each kind of port.
 pub const SCENARIO: Scenario = Scenario {
     name: "guest",
     about: "a guest that is really booted (QEMU, emulated): UDP by sockets, round trips, netmap programs; ptnet, \
@@ -73,12 +76,12 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, PTNET, "netvale"),
 };
 
-/// Returns the same with other interfaces.
+/// Returns the peers: the same guest with other interfaces.
 pub fn peers() -> Vec<Contender> {
     [VHOST, QEMU_E1000].map(|interface| peer(interface, |case| SCENARIO.has(case))).into()
 }
 
-/// Returns a guest with that interface in these cases.
+/// Returns the contender for a guest with `interface`, in the cases for which `fits` returns true.
 pub fn peer(interface: Interface, fits: impl Fn(&Case) -> bool + 'static) -> Contender {
     let start = move |case: &Case, cores| start(case, cores, interface, interface.name);
     let needs = if interface.is_by_netmap() { NETMAP_NEEDS } else { NEEDS };
@@ -116,7 +119,7 @@ netvale-bench worker </dev/ttyS0
     )
 }
 
-/// Boots what a case needs.
+/// Boots the machines of a case, and starts the host's services and the switch, if the case has one.
 pub fn start(case: &Case, cores: Cores, interface: Interface, name: &'static str) -> Result<Session> {
     let traffic = Traffic::of(case).ok_or_else(|| BenchError::Usage(format!("no guest is booted for {case}")))?;
     let arrangement = traffic.arrangement();
@@ -198,7 +201,8 @@ impl HostEnd {
     }
 }
 
-/// Returns the words that start QEMU with a netmap back end, whose ports are those of the daemon in that run directory.
+/// Returns the beginning of a command line that starts QEMU with a netmap back end, whose ports are those of the daemon
+/// in the run directory `dir`.
 fn netmap_emulator(dir: &Path) -> Result<Vec<PathBuf>> {
     let run: [PathBuf; 5] = [sys::netvale()?, "--run-dir".into(), dir.into(), "run".into(), "--".into()];
     Ok(run.into_iter().chain([netmap_qemu()?]).collect())

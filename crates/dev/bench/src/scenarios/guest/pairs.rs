@@ -27,7 +27,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, PTNET, "netvale"),
 };
 
-/// Returns the peers: the same with other interfaces; they have no netmap rings in the guest.
+/// Returns the peers: the same guests with other interfaces, which have no netmap rings in the guest.
 pub fn peers() -> Vec<Contender> {
     let fits = |case: &Case| SCENARIO.has(case) && !case.variant.starts_with("netmap");
     [VHOST, QEMU_VIRTIO].map(|interface| peer(interface, fits)).into()

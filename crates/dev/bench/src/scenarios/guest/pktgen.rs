@@ -16,7 +16,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, PTNET, "netvale"),
 };
 
-/// Returns the peers: the same with other interfaces.
+/// Returns the peers: the same guest with other interfaces.
 pub fn peers() -> Vec<Contender> {
     [VHOST, QEMU_VIRTIO].map(|interface| peer(interface, |case| SCENARIO.has(case))).into()
 }

@@ -19,8 +19,8 @@ pub fn services(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Runs the same services in threads. Datagrams to discard have a port of their own, because those to the usual port
-/// are counted.
+/// Runs the same services in threads of the agent. Discarded datagrams go to [`DRAIN`], because datagrams to the port
+/// [`DISCARD`] are counted.
 pub fn in_threads(address: &'static str) -> Result<()> {
     let echo = open(address, DRAIN)?;
     std::thread::spawn(move || answer(&echo));

@@ -65,7 +65,7 @@ impl Switch {
         let mut port = self.daemon.open("vale0:generator", 256)?;
         let frame = datagram(bytes);
         Ok(move || {
-            let ring = port.tx().first_mut().ok_or_else(|| BenchError::Usage("a port without a ring".into()))?;
+            let ring = port.tx().first_mut().ok_or_else(|| BenchError::Usage("the port has no ring".into()))?;
             while ring.send(&frame) {}
             ring.sync();
             let waited = port.wait(Interest::Tx, Some(std::time::Duration::from_millis(10)));

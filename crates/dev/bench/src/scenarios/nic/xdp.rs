@@ -13,8 +13,9 @@ use super::*;
 
 /// Entries of each ring; each direction has as many buffers.
 const ENTRIES: u32 = 1024;
-/// Buffers for received frames. Buffer 0 has no room for the kernel's headroom.
+/// Indices of the buffers for received frames. Buffer 0 is unused, because it has no room for the kernel's headroom.
 const RX: Range<u32> = 1..1 + ENTRIES;
+/// Indices of the buffers for frames to send.
 const TX: Range<u32> = 1 + ENTRIES..1 + 2 * ENTRIES;
 const BUFFERS: BufferLayout = BufferLayout { first: 0, stride: 2112, count: 1 + 4 * ENTRIES };
 
@@ -39,7 +40,7 @@ impl Opened {
     }
 }
 
-/// The loop's sockets.
+/// The bare loop's sockets and buffers.
 pub struct Loop {
     from: Option<Opened>,
     to: Option<Opened>,
@@ -51,7 +52,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Opens what the case needs.
+    /// Opens the sockets that the case needs.
     pub fn new(case: &Case, namespace: &Netns) -> Result<Loop> {
         let bytes = (BUFFERS.count as usize * BUFFERS.stride as usize).next_multiple_of(4096);
         let memory = Arc::new(Mapping::private(bytes).ok_or_else(|| BenchError::Usage("no memory".into()))?);

@@ -43,7 +43,7 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// Adds to the session's samples where the process spends its time.
+/// Adds to the session's samples the share of the process's time that each part of the path takes.
 pub fn by_parts(session: Session, who: &'static str, pid: u32) -> Result<Session> {
     need(&[profile::NEEDS], 0)?;
     let wrap = |mut inner: Measurement| {
@@ -68,7 +68,7 @@ fn lane(who: &'static str, role: &str, case: &Case, cores: Cores) -> Result<Sess
     let threads = vec![(pid, pid)];
     let how = CountOptions { settle: SETTLE, pids: Some(vec![pid]), threads, asks: false, who: Some(who) };
     let counts = Rc::clone(&worker);
-    let words = format!("all in one thread on {}", cores.0);
+    let words = format!("all in one thread on CPU {}", cores.0);
     let session = Session::new(words, true, counted(case, how, move || Ok(counts.tally()))).with(&worker);
     by_parts(session, who, pid)?.idle()
 }

@@ -26,7 +26,7 @@ pub enum Kind {
     None,
     /// One VLAN on both ports, without tags.
     Vlan,
-    /// The same, but the receiver gets tagged frames.
+    /// Like [`Kind::Vlan`], but the receiver gets tagged frames.
     Trunk,
     /// Both ports have fixed addresses; the sender's are guarded and limited in number, and others are refused.
     Security,

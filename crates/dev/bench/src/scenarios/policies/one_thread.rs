@@ -8,13 +8,15 @@ use super::*;
 use crate::scenarios::embedded::Lane;
 use crate::stats::median;
 
-/// Rounds after a change that do not count, and those that do, which take about half a millisecond.
+/// Rounds after a change of policies that do not count.
 const SETTLE: u32 = 16;
+/// Rounds that count, which take about half a millisecond.
 const COUNTED: u32 = 128;
 /// Rounds of the delay line between two checks of the clock.
 const ROUNDS: u32 = 32;
 /// The delay line's settings: the limit is the number of frames that fast senders have in flight during the delay.
 const WORDS: &str = "delay 20ms limit 1000000";
+/// Memory of the delay line in bytes.
 const BYTES: u64 = 256 << 20;
 const WHO: &str = "netvale's embedded switch";
 
@@ -40,7 +42,7 @@ pub fn on_top(case: &Case, cores: Cores) -> Result<Session> {
         let without = middle(&without)?;
         Ok(Sample::new(middle(&on_top)?, beside).fact("without_policies_ns", format!("{without:.1}")))
     };
-    let words = format!("sender, switch and receiver in one thread on {}", cores.0);
+    let words = format!("sender, switch and receiver in one thread on CPU {}", cores.0);
     Ok(Session::new(words, case.touches(), measuring).fact("slots", SLOTS))
 }
 
@@ -80,7 +82,7 @@ pub fn delay(case: &Case, cores: Cores) -> Result<Session> {
             frames => Err(BenchError::WrongBytes { who: "the delay line".into(), frames }),
         }
     };
-    let words = format!("sender, both ends, switch and receiver in one thread on {}", cores.0);
+    let words = format!("sender, both ends, switch and receiver in one thread on CPU {}", cores.0);
     Ok(Session::new(words, case.touches(), measuring).fact("slots", SLOTS).fact("link", WORDS))
 }
 

@@ -8,14 +8,15 @@ use super::*;
 use crate::peers::newer_dpdk;
 use crate::sys::machine::{GuestProgram, Image, LIMIT, Machine, MachineSpec};
 
-/// The guest's memory in MiB, and its 2 MiB pages for DPDK.
+/// The guest's memory in MiB.
 const MEMORY: u32 = 512;
+/// Number of the guest's 2 MiB pages for DPDK.
 const PAGES: u32 = 64;
 /// The image's folder of kernel modules that map devices into programs.
 const MODULES: &str = "uio";
 /// Drivers that testpmd loads as plugins: the device's driver, and that of its buffer pools.
 const PLUGINS: [&str; 2] = ["librte_net_virtio.so", "librte_mempool_ring.so"];
-/// Their paths in the guest, as used by [`script`].
+/// Paths of [`PLUGINS`] in the guest, as used by [`script`].
 const PLACES: [&str; 2] = ["/dpdk/librte_net_virtio.so", "/dpdk/librte_mempool_ring.so"];
 
 const MODULE: &[Need] = &[Need::Found(|| Image::find()?.modules(MODULES).map(drop))];
@@ -31,7 +32,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, true),
 };
 
-/// Returns the peers: the same with DPDK's vhost device.
+/// Returns the peer: the same test with DPDK's vhost device.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "dpdk-pvp", "testpmd with net_null and net_vhost; testpmd in the booted guest"; NEEDS,
@@ -39,8 +40,8 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// The machine, which is stopped like other processes, because its program only polls. QEMU's own way to stop would
-/// stop the device as well.
+/// A machine that is stopped by a signal, like other processes, which is safe because its program only polls. QEMU's
+/// own command to stop a machine would also stop the device.
 struct PollingMachine(Machine);
 
 impl Part for PollingMachine {
@@ -56,7 +57,7 @@ fn start(case: &Case, cores: Cores, is_ours: bool) -> Result<Session> {
     let host = End::host(case, is_ours, &socket, cores.0, &place)?;
     let machine = boot(case, cores.1, &socket, &namespace)?;
     machine.child().expect("Press enter to exit", LIMIT)?;
-    let words = format!("host {}, the machine, emulated processor and devices, {}", cores.0, cores.1);
+    let words = format!("host on CPU {}, the machine (emulated processor and devices) on CPU {}", cores.0, cores.1);
     let session = settled(case, words, host, Rc::new(PollingMachine(machine)))?;
     Ok(session.keeping(place).keeping(namespace))
 }

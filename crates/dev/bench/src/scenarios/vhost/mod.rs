@@ -63,9 +63,9 @@ pub const GUESTS: Scenario = Scenario {
     start: |case, cores| guests(case, cores, false),
 };
 
-/// DPDK's pairing.
+/// Description of the pairing of DPDK's device with its driver.
 pub const DPDK: &str = "DPDK's vhost-user device (net_vhost) under its virtio-user driver";
-/// The guests with netvale's driver.
+/// Description of two guests that both use netvale's driver.
 pub const BOTH_GUESTS: &str = "a VALE switch with two vhost ports; our driver twice";
 
 /// Returns the other pairings.
@@ -156,7 +156,7 @@ impl End {
         Worker::spawn(Wrapper::None, role, Some(core), &queues).map(End::Ours)
     }
 
-    /// Starts testpmd with DPDK's vhost-user device, and counts at that port.
+    /// Starts testpmd with DPDK's vhost-user device, in the given forwarding mode.
     fn device(case: &Case, vdevs: &[String], forward: &str, core: usize, place: &Place) -> Result<Rc<Testpmd>> {
         let name = "device";
         let cores = &[core];
@@ -209,7 +209,7 @@ pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) ->
     } else {
         End::driver(case, &socket, direction.modes[1], cores.1, &place)?
     };
-    let words = format!("device {}, driver {}", cores.0, cores.1);
+    let words = format!("device on CPU {}, driver on CPU {}", cores.0, cores.1);
     let is_to_host = direction.ours[0] == Work::Receive;
     let (counted, other) = if is_to_host { (device, driver.part()) } else { (driver, device.part()) };
     Ok(settled(case, words, counted, other)?.keeping(place))
@@ -226,7 +226,7 @@ fn pvp(who: &str, case: &Case, cores: Cores, [our_host, our_guest]: [bool; 2], p
     } else {
         End::driver(case, &socket, if is_mac { "mac" } else { "io" }, cores.1, &place)?
     };
-    let words = format!("host {}, guest {}", cores.0, cores.1);
+    let words = format!("host on CPU {}, guest on CPU {}", cores.0, cores.1);
     let release = host.release().or_else(|| guest.release());
     let session = settled(case, words, host, guest.part())?.keeping(place);
     Ok(match release {
@@ -250,6 +250,6 @@ pub fn guests(case: &Case, cores: Cores, our_drivers: bool) -> Result<Session> {
         testpmd.command("start tx_first 16")?;
         End::Dpdk(testpmd, None)
     };
-    let words = format!("switch {}, both guests {}", cores.1, cores.0);
+    let words = format!("switch on CPU {}, both guests on CPU {}", cores.1, cores.0);
     Ok(settled(case, words, ports, daemon)?.keeping(place))
 }

@@ -11,8 +11,9 @@
 
 use super::*;
 
-/// Addresses of the guest, and of the interface from which the generator sends.
+/// The Ethernet address of the guest.
 const GUEST: &str = "02:00:00:00:0b:01";
+/// The Ethernet address of the interface from which the generator sends.
 const GENERATOR: &str = "02:00:00:00:0b:02";
 
 /// DPDK's device on the host's interface. The kernel's busy polling has only costs on a veth pair.
@@ -29,7 +30,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, switch),
 };
 
-/// Returns the peers: the same with DPDK between interface and guest.
+/// Returns the peers: the same test with DPDK between interface and guest.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case);
     contenders! {
@@ -60,7 +61,7 @@ fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<R
     let host = host(&site)?;
     // Ports have numbers in their order. Frames that return to the generator's interface count.
     let stations = End::Dpdk(stations(&site)?, Some(1));
-    let words = format!("generator and guest in turn on {}, host {}", cores.0, cores.1);
+    let words = format!("generator and guest in turn on CPU {}, host on CPU {}", cores.0, cores.1);
     Ok(settled(case, words, stations, host)?.keeping(place).keeping(namespace))
 }
 

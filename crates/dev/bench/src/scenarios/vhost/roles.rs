@@ -39,7 +39,7 @@ pub enum Work {
     MacEcho,
     /// Sends, and receives the frames that return: the generator of a PVP test.
     Generate,
-    /// Has two ports, and sends each received frame back on its port, addressed to the other.
+    /// Has two ports, and sends each received frame back on the port where it arrived, addressed to the other port.
     Between,
 }
 
@@ -169,8 +169,8 @@ impl Bench<'_> {
         });
     }
 
-    /// Sends the frames that one of two stations behind a switch receives back through the switch to the other. Never
-    /// returns.
+    /// Runs two stations behind a switch: each sends the frames that it receives back through the switch to the other
+    /// station. Never returns.
     fn between(&mut self, one: &mut Port, two: &mut Port) {
         loop {
             if self.total == 0 {

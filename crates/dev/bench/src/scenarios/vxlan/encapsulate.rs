@@ -15,8 +15,9 @@ use crate::scenarios::embedded::word;
 use crate::stats::median;
 use crate::sys::prepared::{Prepared, sink, source};
 
-/// Batches after a change that do not count, and those that do, which take about half a millisecond.
+/// Batches that do not count, after a change between tunnel and prepared messages.
 const SETTLE: u32 = 4;
+/// Batches that count, which take about half a millisecond.
 const ROUNDS: u32 = 32;
 /// The station to which the frames are addressed.
 const STATION: u16 = 0;
@@ -143,5 +144,5 @@ pub fn start(case: &Case, cores: Cores) -> Result<Session> {
         let call = middle(&calls)?;
         Ok(Sample::new(middle(&on_top)?, beside).fact("system_call_ns", format!("{call:.1}")))
     };
-    Ok(Session::new(format!("one thread on {}", cores.0), true, measuring))
+    Ok(Session::new(format!("one thread on CPU {}", cores.0), true, measuring))
 }

@@ -7,13 +7,13 @@ use crate::peers::across::{OneWay, stream};
 use crate::peers::iperf;
 use crate::peers::underlay::{self, CUT, Underlay, VNI, vtep};
 
-/// TCP's variant.
+/// The variant that measures TCP.
 const TCP: &str = "tcp";
 /// The variant that measures encapsulation in a single thread.
 const ENCAPSULATE: &str = "encapsulate";
 /// Maximum sleep of the programs.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// The receiving station.
+/// Number of the receiving station.
 const STATION: u16 = 0;
 
 /// The scenario: a VALE switch with a VXLAN tunnel on each of two hosts.

@@ -20,7 +20,7 @@ pub(super) fn policies(guide: &Guide, daemon: &DemoDaemon, hosts: &[NamespaceHos
     guide.output("no answer: nv1 is in VLAN 1")?;
     set(guide, daemon, &["port", "set", "vale0:nv1", "access", "10"])?;
     ping(guide, hosts)?;
-    guide.station("A link with a delay, in the words of netem")?;
+    guide.station("A link with a delay, in netem's notation")?;
     set(guide, daemon, &["link", "vale0:nv0", "delay", "50ms"])?;
     let late = ping(guide, hosts)?;
     set(guide, daemon, &["link", "vale0:nv0", "off"])?;

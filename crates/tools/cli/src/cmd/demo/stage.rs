@@ -65,7 +65,7 @@ impl DemoDaemon {
         self.daemon.dir()
     }
 
-    /// Returns a netvale command that talks to the daemon.
+    /// Returns a netvale command that uses the demo's daemon.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("--run-dir").arg(self.dir()).args(args);

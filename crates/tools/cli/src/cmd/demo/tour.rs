@@ -42,9 +42,9 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows two hosts' TCP/IP stacks on one switch.
+/// Shows two hosts' TCP/IP stacks on one switch. Returns the measured figures.
 fn tcp(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Vec<Figure>, CliError> {
-    guide.station("Two network namespaces on it by TAP: ping and TCP")?;
+    guide.station("Two network namespaces, attached to the switch by TAPs: ping and TCP")?;
     let hosts = [NamespaceHost::new().map_err(harness)?, NamespaceHost::new().map_err(harness)?];
     for (host, (name, address)) in hosts.iter().zip([("nv0", "10.99.0.1/24"), ("nv1", "10.99.0.2/24")]) {
         let port = format!("tap:{name}");
@@ -87,7 +87,7 @@ fn wait_for_line(lines: Option<impl std::io::BufRead>, word: &str) -> Result<(),
     found.find(|l| l.contains(word)).map(|_| ()).ok_or_else(|| failed("start iperf3's server", &"it did not listen"))
 }
 
-/// Shows pkt-gen across the switch.
+/// Shows pkt-gen across the switch. Returns the rate.
 fn packets(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     guide.station("pkt-gen across the switch, 60-byte frames, one copy each")?;
     // Lossless: a receiver that is briefly slower delays the sender and no frame is lost.
@@ -97,14 +97,14 @@ fn packets(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure
     Ok(Figure { what: "60-byte frames across the switch", value: units::pps(rate), json: json!(rate) })
 }
 
-/// Shows pkt-gen over a pipe.
+/// Shows pkt-gen over a pipe. Returns the rate.
 fn pipe(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     guide.station("pkt-gen over a pipe between two processes, zero-copy")?;
     let rate = pkt_gen(guide, daemon, "netmap:demo{1", "netmap:demo}1", args)?;
     Ok(Figure { what: "60-byte frames over a pipe", value: units::pps(rate), json: json!(rate) })
 }
 
-/// Shows pkt-gen between network interfaces.
+/// Shows pkt-gen between network interfaces. Returns the rate; `None` if this process may not load XDP programs.
 fn nic(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Option<Figure>, CliError> {
     guide.station("pkt-gen on network interfaces, through AF_XDP: here the two ends of a veth pair")?;
     // A process in a user namespace of its own may not load XDP programs.
@@ -140,7 +140,7 @@ fn pkt_gen(guide: &Guide, daemon: &DemoDaemon, from: &str, to: &str, args: &Demo
     Ok(rate)
 }
 
-/// Records traffic in a capture file, and reads it back.
+/// Records traffic in a capture file, and reads it back. Returns the number of frames read.
 fn capture(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     const FRAMES: &str = "1000";
     guide.station("A capture of a port's traffic, read back")?;
@@ -158,7 +158,7 @@ fn capture(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure
     Ok(Figure { what: "frames captured and read back", value: frames.to_string(), json: json!(frames) })
 }
 
-/// Counts a capture's frames and shows the first.
+/// Shows the first frames of a capture. Returns the number of all.
 fn read_back(guide: &Guide, path: &str) -> Result<u64, CliError> {
     let unreadable = |e: &dyn std::fmt::Display| failed("read the capture back", e);
     let mut reader = netvale_pcapport::PcapReader::open(path.as_ref()).map_err(|e| unreadable(&e))?;

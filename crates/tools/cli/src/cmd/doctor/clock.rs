@@ -38,9 +38,9 @@ fn judge(source: Option<&str>, cost_ns: f64) -> CheckRow {
     }
     row.advise(
         "Workers and programs that poll read the time again and again. Without a clock that is read in user space, \
-         each reading is a system call or asks a device.",
+         each reading is a system call or accesses a device.",
         "`tsc` on hardware, `kvm-clock` or `hyperv_clocksource_tsc_page` in a virtual machine: write it to \
-         /sys/devices/system/clocksource/clocksource0/current_clocksource if available_clocksource has it; dmesg says \
+         /sys/devices/system/clocksource/clocksource0/current_clocksource if available_clocksource has it; dmesg shows \
          why the kernel dropped it",
     )
 }

@@ -23,9 +23,9 @@ const SLACK: f64 = 0.5;
 pub struct Neighbours<'a> {
     /// The CPU time used.
     pub spent: &'a CpuUse,
-    /// Processes to ignore: the daemon, and this one.
+    /// Process ids to ignore: the daemon's and this process's.
     pub own: &'a [u32],
-    /// Programs with ports of netvale.
+    /// Process ids of programs with netvale ports.
     pub clients: &'a BTreeSet<u32>,
     /// The CPUs available to netvale.
     pub cpus: &'a Cpus,
@@ -51,7 +51,8 @@ impl Neighbours<'_> {
         (self.workers.max(1) + programs.max(1)).min(self.cpus.allowed.len()) as f64
     }
 
-    /// Returns the number of netvale's CPUs that others leave idle; `used` is their use of all CPUs.
+    /// Returns how much CPU time other programs leave to netvale, as a number of CPUs. `used` is the number of CPUs
+    /// that they use, on any CPU of the machine.
     fn left(&self, used: f64) -> f64 {
         let allowed = self.cpus.allowed.len();
         let online = self.cpus.online;
@@ -123,7 +124,7 @@ fn about(facts: &Neighbours<'_>, sum: f64, names: &[String]) -> String {
 pub fn steal(spent: &CpuUse) -> CheckRow {
     /// Share of steal time from which it is noticeable.
     const FELT: f64 = 0.02;
-    let Some(steal) = spent.steal else { return CheckRow::unknown("steal", "/proc/stat has no times") };
+    let Some(steal) = spent.steal else { return CheckRow::unknown("steal", "/proc/stat has no CPU times") };
     let row = CheckRow::ok("steal", format!("the hypervisor took {:.1} % of the CPU time", steal * 100.0))
         .figure("percent", rounded(steal * 100.0));
     if steal <= FELT {

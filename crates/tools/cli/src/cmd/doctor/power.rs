@@ -37,7 +37,7 @@ fn judge_governors(governors: &[String], driver: Option<&str>) -> CheckRow {
     )
 }
 
-/// An idle state.
+/// An idle state of a CPU, and the time that it takes to leave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct IdleState {
     name: String,

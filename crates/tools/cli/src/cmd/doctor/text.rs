@@ -8,7 +8,8 @@ const WIDTH: usize = 100;
 /// Columns of a check's name.
 const NAME: usize = 13;
 
-/// Formats the report for a terminal of that many columns. `verbose` includes the checks without a result.
+/// Formats the report for a terminal of `terminal` columns, if there is one. `verbose` includes the checks without a
+/// result.
 pub fn render(report: &DoctorReport, verbose: bool, terminal: Option<usize>) -> String {
     let those = |state| report.checks.iter().filter(move |row| row.state == state);
     let mut page = WrappedReport { text: String::new(), width: terminal.unwrap_or(WIDTH).min(WIDTH) };
@@ -27,7 +28,7 @@ pub fn render(report: &DoctorReport, verbose: bool, terminal: Option<usize>) -> 
     page.text
 }
 
-/// The report so far, wrapped to that many columns.
+/// The text of the report so far, wrapped to `width` columns.
 struct WrappedReport {
     text: String,
     width: usize,

@@ -16,7 +16,7 @@ struct MachineTicks {
     busy: u64,
     /// Ticks taken by the hypervisor.
     steal: u64,
-    /// All ticks.
+    /// All ticks, idle ones included.
     all: u64,
     /// Ticks used on each CPU.
     each: BTreeMap<usize, u64>,
@@ -71,7 +71,7 @@ impl CpuUse {
 }
 
 impl CpuSample {
-    /// Takes a sample.
+    /// Reads the CPU times of the machine and of all visible processes.
     pub fn take() -> CpuSample {
         let total = files::read("/proc/stat").and_then(|text| total(&text));
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -73,7 +73,7 @@ pub fn receivers(ports: &[RoomDrops]) -> CheckRow {
         texts.push(format!("{} more", ports.len() - NAMED));
     }
     let figure = |port: &RoomDrops| json!({"port": port.port, "per_second": rounded(port.per_second)});
-    let row = CheckRow::ok(CHECK, format!("frames found no room at {}", texts.join(", ")))
+    let row = CheckRow::ok(CHECK, format!("frames had no room at {}", texts.join(", ")))
         .figure("no_room", ports.iter().map(figure).collect::<Vec<_>>());
     row.advise(
         "These receivers are slower than their senders: frames are dropped (`no-room`).",
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(receivers(&[]).state, CheckState::Ok);
         let port = |number: usize| RoomDrops { port: format!("vale0:{number}"), per_second: 1000.0 };
         let row = receivers(&(0..7).map(port).collect::<Vec<_>>());
-        let begin = "frames found no room at vale0:0 (1.000 Kpps), vale0:1 (1.000 Kpps), ";
+        let begin = "frames had no room at vale0:0 (1.000 Kpps), vale0:1 (1.000 Kpps), ";
         assert!(row.found.starts_with(begin) && row.found.ends_with(", 2 more"), "{row:?}");
         assert_eq!(row.figures["no_room"].as_array().map(Vec::len), Some(7));
         assert!(row.what_to_do.contains("--lossless"));

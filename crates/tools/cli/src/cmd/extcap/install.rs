@@ -14,7 +14,7 @@ pub fn install(folder: Option<&Path>) -> Result<(), CliError> {
     let folder = folder.map_or_else(wiresharks, |folder| Ok(folder.to_owned()))?;
     let link = folder.join(PROGRAM);
     let failed = |e: std::io::Error| {
-        let next = "as root it is for all users; or name a folder of your own, and start Wireshark with \
+        let next = "run it as root to install it for all users; or name a folder of your own, and start Wireshark with \
                     WIRESHARK_EXTCAP_DIR=FOLDER";
         CliError::failed(format!("cannot make {}: {e}", link.display()), next)
     };
@@ -28,8 +28,8 @@ pub fn install(folder: Option<&Path>) -> Result<(), CliError> {
     out::line(format_args!("{} -> {}", link.display(), program.display()))
 }
 
-/// Returns the extcap folder that tshark or Wireshark reports: the user's own if this version has one, else that of all
-/// users.
+/// Returns the extcap folder that tshark or Wireshark reports: the user's own folder if this version of Wireshark has
+/// one, otherwise the folder of all users.
 fn wiresharks() -> Result<PathBuf, CliError> {
     let asked = ["tshark", "wireshark"].iter().find_map(|program| {
         let answer = Command::new(program).args(["-G", "folders"]).output().ok()?;

@@ -20,7 +20,7 @@ pub enum InterfaceName {
     Remote(RemotePlace),
 }
 
-/// The parts of another host's port that the interface's name has; options give the rest.
+/// The parts of a remote port's address that an interface's name contains; the command's options supply the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemotePlace {
     /// The user.
@@ -37,7 +37,7 @@ impl InterfaceName {
     /// Parses an interface's name.
     ///
     /// # Errors
-    /// The name is not one of this program's.
+    /// The name is not that of one of netvale's interfaces.
     pub fn read(text: &str) -> Result<InterfaceName, CliError> {
         let wrong = || CliError::usage(format!("there is no interface {text:?}"), "--extcap-interfaces lists them");
         if text == REMOTE {
@@ -74,7 +74,7 @@ impl RemotePlace {
     }
 }
 
-/// Returns the interface's name of a port.
+/// Returns the name of the interface for a port.
 pub fn of_port(port: &str) -> String {
     let mut name = PREFIX.to_owned();
     for byte in port.bytes() {

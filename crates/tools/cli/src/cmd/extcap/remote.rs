@@ -14,7 +14,7 @@ use super::names::RemotePlace;
 use crate::CliError;
 use crate::capture::source::WaitEvent;
 
-/// Time limit for ssh to end after the request.
+/// Time limit for ssh to end after it was requested to.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Options of the interface for ports of other hosts.
@@ -114,7 +114,7 @@ impl RemoteCapture {
         if let Some(identity) = &self.identity {
             ssh.arg("-i").arg(identity);
         }
-        // After `--`, a host is never taken for an option, whatever its first character.
+        // After `--`, ssh does not take a host that begins with `-` for an option.
         ssh.arg("--").arg(&self.host).arg(self.there(watch));
         ssh
     }
@@ -141,10 +141,11 @@ pub fn capture(remote: &RemoteCapture, watch: &CaptureParams<'_>, fifo: &Path) -
     if asked_for || status.success() {
         return Ok(());
     }
-    Err(CliError::failed(format!("ssh to {}: {status}", remote.host), "see its message above"))
+    Err(CliError::failed(format!("ssh to {}: {status}", remote.host), "see ssh's message above"))
 }
 
-/// Waits for the end of the child or of the reader, or for a signal. Returns whether the child must be ended.
+/// Waits until ssh has ended, the FIFO's reader has closed, or a signal arrives. Returns whether ssh still runs and
+/// must be ended.
 fn wait(child: &Child, to: &File, stop: BorrowedFd<'_>) -> bool {
     let Ok(ended) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else { return false };
     // A file has no reader that could close, and is always ready.

@@ -46,7 +46,8 @@ fn udp(text: &str) -> Result<MirrorTarget, String> {
     found.find(|to| to.port() > 0).map(MirrorTarget::Udp).ok_or_else(|| format!("{text}: expected a port above 0"))
 }
 
-/// Parses the words after a number: `remote=IP` and `port=N`, each at most once.
+/// Parses a number of at most `most`, followed by `remote=IP` and `port=N`, each at most once. `what` begins the
+/// message about an invalid number. Returns the number, the address, and the unparsed port.
 fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Option<&'a str>), String> {
     let mut words = text.split(',');
     let number = words.next().and_then(|word| word.parse().ok()).filter(|number| *number <= most);
@@ -66,14 +67,14 @@ fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Optio
 }
 
 fn vxlan(text: &str) -> Result<MirrorTarget, String> {
-    let (vni, remote, port) = words(text, (1 << 24) - 1, "a VNI")?;
+    let (vni, remote, port) = words(text, (1 << 24) - 1, "invalid VNI")?;
     let wrong = "expected port=N, with N from 1 to 65535";
     let port = port.map_or(Ok(VXLAN_PORT), |text| text.parse().ok().filter(|port| *port > 0).ok_or(wrong))?;
     Ok(MirrorTarget::Vxlan { vni, to: SocketAddr::new(remote, port) })
 }
 
 fn erspan(text: &str) -> Result<MirrorTarget, String> {
-    match words(text, 1023, "a session's ID")? {
+    match words(text, 1023, "invalid session ID")? {
         (id, to, None) => Ok(MirrorTarget::Erspan { id: id as u16, to }),
         _ => Err("port=N does not apply to ERSPAN".to_owned()),
     }

@@ -11,8 +11,9 @@ use super::headers::TunnelHeaders;
 use super::target::MirrorTarget;
 use crate::CliError;
 
-/// Protocol numbers in the IP header.
+/// Protocol number of UDP in the IP header.
 const UDP: u8 = 17;
+/// Protocol number of GRE in the IP header.
 const GRE: u8 = 47;
 
 /// Sends frames to a target.

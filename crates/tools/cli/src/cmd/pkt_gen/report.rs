@@ -120,7 +120,7 @@ impl RateLine {
 }
 
 /// Reports until all `threads` have ended, then prints the sum, which includes frames moved meanwhile. Stops the
-/// threads once `over` returns true. The sum's time runs from the first frame to the last check that found new ones.
+/// threads once `over` returns true. The sum's time runs from the first frame to the last check that found new frames.
 ///
 /// # Errors
 /// Standard output cannot be written. The threads then end too.

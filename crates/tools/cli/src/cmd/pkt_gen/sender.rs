@@ -61,7 +61,7 @@ impl<'a> PktSender<'a> {
         let by_size = |size: u32| longest.div_ceil(size as usize) as u32;
         let frags = job.args.num_frags.max(by_size(ring.mem().buf_size())).max(job.args.frag_size.map_or(1, by_size));
         if frags > 64 || frags >= ring.num_slots() {
-            let what = format!("a frame of {longest} bytes takes {frags} slots, more than the maximum or the ring");
+            let what = format!("a frame of {longest} bytes takes {frags} slots, more than 64 or than the ring has");
             return Err(CliError::usage(what, "send shorter frames, or fewer fragments (-F, -M)"));
         }
         Ok(PktSender { job, ring, source, sequence: sequence.then_some(0), filled, frags })
@@ -95,7 +95,7 @@ impl<'a> PktSender<'a> {
         self.frags == 1 && self.job.hdr_len == 0 && self.sequence.is_none() && self.source.is_constant()
     }
 
-    /// Sends equal frames: fills each buffer once, for as long as it stays in its slot.
+    /// Writes `n` equal frames: fills each buffer once, for as long as it stays in its slot. Returns their bytes.
     fn fill_simple(&mut self, n: u32) -> u64 {
         let frame = self.source.frame();
         let len = frame.len() as u16;
@@ -112,7 +112,7 @@ impl<'a> PktSender<'a> {
         u64::from(n) * u64::from(len)
     }
 
-    /// Sends frames that differ, have a virtio-net header, or take several slots.
+    /// Writes `n` frames that differ, have a virtio-net header, or take several slots. Returns their bytes.
     fn fill_any(&mut self, n: u32) -> u64 {
         let mut bytes = 0;
         for k in 0..n {

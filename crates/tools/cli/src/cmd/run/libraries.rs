@@ -7,21 +7,21 @@ use crate::CliError;
 
 /// File names of the netmap library: when installed, and when only built.
 const NETMAP: [&str; 2] = ["libnetmap.so.0", "libnetmap.so"];
-/// File name of the pcap library when only built. When installed, it has libpcap's names in a folder of its own.
+/// File name of the pcap library when only built. When installed, it has libpcap's names, in the folder [`PCAP_DIR`].
 const PCAP_BUILT: &str = "libnetvale_pcap.so";
-/// Name of that folder.
+/// Name of the folder with netvale's libpcap, below the folder of the other libraries.
 const PCAP_DIR: &str = "pcap";
 /// File names under which programs load libpcap: in Debian, elsewhere, and in programs that load it at run time.
 const PCAP_NAMES: [&str; 3] = ["libpcap.so.0.8", "libpcap.so.1", "libpcap.so"];
-/// Name of the link to the system's libpcap in that folder.
+/// Name of the link to the system's libpcap, in [`PCAP_DIR`].
 const PCAP_SYSTEM: &str = "libpcap-system.so";
 
 /// The libraries to load into a program.
 pub struct Libraries {
     /// The library to preload.
     pub netmap: PathBuf,
-    /// Folder in which the program finds netvale's libpcap; `None` if the system has no libpcap, as no program is
-    /// linked to it then.
+    /// Folder in which the program finds netvale's libpcap; `None` if the system has no libpcap, because no program
+    /// then needs one.
     pub pcap: Option<PathBuf>,
 }
 
@@ -50,8 +50,7 @@ impl Libraries {
     }
 }
 
-/// Returns the folder with libpcap's names below `dir`. For a library that was built but not installed, makes the
-/// folder.
+/// Returns the folder [`PCAP_DIR`] below `dir`, and makes it for a library that was built but not installed.
 fn pcap_dir(dir: &Path) -> Option<PathBuf> {
     let pcap = dir.join(PCAP_DIR);
     if pcap.join(PCAP_SYSTEM).exists() {

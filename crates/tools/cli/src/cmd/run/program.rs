@@ -40,7 +40,7 @@ enum ProgramKind {
     Static,
     /// A script, with the path of its interpreter.
     Script(PathBuf),
-    /// Another kind of file, which the kernel judges.
+    /// Another kind of file: the kernel decides whether it can run.
     Unknown,
 }
 
@@ -62,8 +62,8 @@ pub fn check(path: &Path) -> Result<(), CliError> {
             }
             ProgramKind::DynamicGo => {
                 netvale_control::note!(
-                    "netvale: {} is written in Go: what it calls through cgo works, libpcap and /dev/netmap; what its \
-                     own code opens is the system's",
+                    "netvale: {} is written in Go: its calls through cgo, to libpcap and /dev/netmap, reach netvale; \
+                     files that its Go code opens are the system's",
                     target.display()
                 );
                 break;

@@ -17,7 +17,7 @@ pub struct DropRow {
     pub rate: Option<f64>,
 }
 
-/// Returns all drops, those in progress first.
+/// Returns the drops of all ports by reason: highest rate first, then highest count.
 #[must_use]
 pub fn rows(earlier: Option<&AllStats>, later: &AllStats) -> Vec<DropRow> {
     let mut rows: Vec<_> = later.ports.iter().flat_map(|port| of_port(earlier, later, port)).collect();

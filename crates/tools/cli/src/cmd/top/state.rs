@@ -27,7 +27,7 @@ pub struct TopState {
     pub drops: Vec<DropRow>,
     /// Latency of frames.
     pub latency: Vec<LatencyRow>,
-    /// The workers' time.
+    /// Shares of the workers' time.
     pub workers: Vec<WorkerShares>,
     last: Option<AllStats>,
     rates: DaemonRates,

@@ -1,4 +1,5 @@
-//! The views other than ports: drops by reason, workers, latency, and a port's unrolled rings.
+//! The views other than ports: drops by reason, workers, latency, and a port's rings, drawn from their first slot to
+//! their last.
 
 use netvale_control::types::{PortInfo, RingInfo};
 use ratatui::layout::{Alignment, Constraint};
@@ -125,9 +126,11 @@ fn legend() -> Line<'static> {
     Line::from([parts.concat(), vec![Span::styled("h head  c cur  t tail", DIM)]].concat())
 }
 
-/// Marks, colors and meanings of slots.
+/// Mark, color and meaning of the program's slots.
 const OWN: (&str, Color, &str) = ("=", Color::Blue, "the program's");
+/// Mark, color and meaning of slots that the program may take at its next sync.
 const GIVEN: (&str, Color, &str) = ("+", Color::Cyan, "available to it");
+/// Mark, color and meaning of slots that the program has released and the daemon has not taken.
 const RELEASED: (&str, Color, &str) = ("o", Color::Yellow, "released, not yet taken");
 
 fn notes(port: &PortInfo) -> Vec<Line<'static>> {

@@ -8,7 +8,7 @@ use netvale_control::types::{Direction, TraceStep, TracedFrame};
 
 use crate::headers;
 
-/// Returns the line of a frame.
+/// Formats a frame that was traced at the given time.
 pub fn of(at: Timestamp, frame: &TracedFrame) -> String {
     let time = at.to_zoned(TimeZone::system()).strftime("%H:%M:%S%.6f").to_string();
     let mut line = format!("{time} {}/{} ", frame.port, frame.ring);
@@ -58,7 +58,7 @@ fn steps(steps: &[TraceStep]) -> String {
     if parts.is_empty() { "nowhere".to_owned() } else { parts.join(", ") }
 }
 
-/// Returns whether a step after a destination happens at that destination.
+/// Returns whether a step that follows the choice of a destination belongs to that destination.
 fn is_there(step: &TraceStep) -> bool {
     use TraceStep::{Cut, Dropped, Link, Summed, Taken, Waits};
     matches!(step, Cut(_) | Summed | Waits | Taken | Link | Dropped(..))

@@ -43,9 +43,10 @@ pub fn of(proc: &Path, run_dir: &Path) -> io::Result<Vec<OsString>> {
         false => said()?,
     };
     if !options.iter().any(|word| word == "up") {
-        // An older daemon, on a socket that systemd made: the process is systemd.
+        // The socket was made by systemd, and the daemon is too old to report its own process id: the id is systemd's.
         return Err(io::Error::other(
-            "it is the service manager, as the daemon is too old to report its own process; restart it",
+            "the process is the service manager, because the daemon is too old to report its own process id; \
+             restart the daemon",
         ));
     }
     let is_confined = status(proc, "Seccomp:").is_some_and(|mode| mode != "0");
@@ -99,7 +100,7 @@ fn status(proc: &Path, name: &str) -> Option<String> {
     status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
 }
 
-/// Splits a NUL-separated list into words, without the first, which is the program.
+/// Splits a NUL-separated command line into its arguments, without the program.
 fn words(bytes: Vec<u8>) -> Vec<OsString> {
     let words = bytes.split(|&b| b == 0).filter(|word| !word.is_empty()).skip(1);
     words.map(|word| OsString::from_vec(word.to_vec())).collect()
@@ -123,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Objective: options that extend privileges are refused in each form; all others are accepted.
+    /// Objective: options that extend privileges are refused in every form; all others are accepted.
     #[test]
     fn what_gives_more_is_refused() {
         assert_eq!(narrow(all("up --workers 2 --spin-us=7")).unwrap(), all("up --workers 2 --spin-us=7"));

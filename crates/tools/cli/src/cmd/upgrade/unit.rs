@@ -1,5 +1,5 @@
-//! A daemon that systemd runs. Systemd must also start its successor, so that the unit's sandbox, limits, watchdog and
-//! supervision apply to it.
+//! The systemd unit of a daemon. systemd must also start the successor, so that the unit's sandbox, limits, watchdog
+//! and supervision apply to it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,8 +59,8 @@ impl SystemdUnit {
         starts.into_iter().chain(runs)
     }
 
-    /// Makes systemd restart the service with that program. Meanwhile systemd keeps the daemon's ports in its
-    /// descriptor store.
+    /// Makes systemd restart the service, if the unit starts `program`. Meanwhile systemd keeps the daemon's ports in
+    /// its descriptor store.
     ///
     /// # Errors
     /// The unit starts another program, or systemd refuses.

@@ -95,7 +95,7 @@ fn refusal(error: &CheckError, pid: Option<u32>) -> CliError {
         (CheckError::NotHere(_), Some(pid)) => return elsewhere(&error.to_string(), pid),
         (CheckError::NotHere(_), None) => "run it in the daemon's network namespace ('ip netns exec', 'nsenter')",
         (CheckError::NoEcho, _) => {
-            "run it as root, or let groups do it: 'sysctl net.ipv4.ping_group_range=\"0 2147483647\"'"
+            "run it as root, or permit echo requests to all groups: 'sysctl net.ipv4.ping_group_range=\"0 2147483647\"'"
         }
         (CheckError::Socket(..), _) => {
             "check 'ip address' and 'ip route', and the limits of this process ('ulimit -n')"

@@ -17,5 +17,5 @@ pub struct MetricKind {
     pub encode: fn(&mut Samples<'_>, &[PortDetails]) -> Encoded,
 }
 
-/// All such kinds, in the order of encoding.
+/// All kinds of ports with families of their own, in the order of encoding.
 pub const KINDS: &[MetricKind] = &[vxlan::KIND];

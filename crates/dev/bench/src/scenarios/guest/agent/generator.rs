@@ -4,16 +4,20 @@ use netvale_control::types::Mac;
 
 use super::*;
 
-/// The kernel's module, and the folder of its files.
+/// Path of the kernel module in the guest.
 const MODULE: &str = "/lib/pktgen.ko";
+/// Folder of pktgen's control files.
 const FOLDER: &str = "/proc/net/pktgen";
-/// The control files of pktgen, of the first CPU's thread, and of the interface.
+/// Control file of pktgen as a whole.
 const ALL: &str = "pgctrl";
+/// Control file of the first CPU's kernel thread.
 const THREAD: &str = "kpktgend_0";
+/// The interface on which pktgen sends, and its control file.
 const DEVICE: &str = "eth0";
-/// The interface's state while frames are sent.
+/// Text in the interface's control file while frames are sent.
 const SENDING: &str = "Result: Starting";
-/// How often the same packet is sent before a new one is made, which would not be the driver's work.
+/// How often pktgen sends the same packet before it makes a new one. Making packets is not the driver's work, so it is
+/// rare.
 const SAME: u32 = 100_000;
 /// Time limit for the thread to begin.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -26,7 +30,7 @@ pub fn send(bytes: usize, burst: &str, window: Duration) -> Result<Done> {
     let has_begun = || Ok((call.is_finished() || state()?.contains(SENDING)).then_some(()));
     // A stop request that arrived earlier would have no effect, and sending would never end.
     let begun = interrupt::poll_until(START_LIMIT, has_begun)?;
-    begun.ok_or_else(|| BenchError::Usage("pktgen did not begin".into()))?;
+    begun.ok_or_else(|| BenchError::Usage("pktgen did not start within 10 s".into()))?;
     std::thread::sleep(window);
     tell(ALL, "stop")?;
     call.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -58,12 +62,12 @@ fn tell(file: &str, what: &str) -> Result<()> {
     written.map_err(BenchError::io(format!("telling pktgen {what}")))
 }
 
-/// Returns the kernel's description of the interface's state.
+/// Reads the interface's control file.
 fn state() -> Result<String> {
     std::fs::read_to_string(format!("{FOLDER}/{DEVICE}")).map_err(BenchError::io("reading pktgen's state"))
 }
 
-/// Returns the result in the description, which exists once sending has stopped.
+/// Parses the result from the text of the interface's control file; `None` until sending has stopped.
 fn result(text: &str) -> Option<Done> {
     let (_, result) = text.split_once("Result: OK: ")?;
     let (micros, rest) = result.split_once('(')?;

@@ -25,7 +25,7 @@ fn refused(why: &dyn std::fmt::Display) -> BenchError {
     BenchError::Usage(format!("netmap:eth0: {why}"))
 }
 
-/// Opens the interface's rings, with virtio-net headers of that length.
+/// Opens the interface's rings, with virtio-net headers of `hdr_len` bytes.
 fn open(hdr_len: u32) -> Result<Port> {
     let options = Options { hdr_len, ..Options::default() };
     Port::open_with("netmap:eth0", &options).map_err(|e| refused(&e))
@@ -70,7 +70,7 @@ fn host_address() -> Result<[u8; 6]> {
     }
 }
 
-/// Sends frames to a station, and writes their first line.
+/// Sends frames of `bytes` bytes to a station; each is copied into its buffer. Returns their number.
 pub fn send(bytes: usize, hdr_len: u32, to: &str, window: Duration) -> Result<Done> {
     let frame = with_header(hdr_len, raw_frame(station(to)?, mac(GUEST), bytes));
     let mut port = open(hdr_len)?;
@@ -85,7 +85,7 @@ pub fn send(bytes: usize, hdr_len: u32, to: &str, window: Duration) -> Result<Do
     })
 }
 
-/// Waits for the first frame of a program.
+/// Waits for the first frame that a program sent, for at most [`FIRST`].
 fn await_first(port: &mut Port, hdr_len: u32) -> Result<()> {
     let end = Instant::now() + FIRST;
     let mut frame = [0; 2048];
@@ -102,7 +102,7 @@ fn await_first(port: &mut Port, hdr_len: u32) -> Result<()> {
     Ok(())
 }
 
-/// Receives frames, counted from the first one; reads only slots.
+/// Receives frames, of which it reads only the slots. Returns their number, counted after the first one arrived.
 pub fn take(hdr_len: u32, window: Duration) -> Result<Done> {
     let own = std::fs::read_to_string("/sys/class/net/eth0/address").map_err(BenchError::io("reading the address"))?;
     let own: Mac = own.trim().parse().map_err(|_| BenchError::unreadable("the kernel", "the address", &own))?;
