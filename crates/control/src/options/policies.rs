@@ -318,7 +318,7 @@ mod tests {
             (json!({"isolated": "on"}), "isolated"),
         ] {
             let why = of(values.clone()).expect_err(key);
-            assert!(why.starts_with(key), "{values}: {why}");
+            assert!(why.contains(key), "{values}: {why}");
         }
     }
 
@@ -341,7 +341,7 @@ mod tests {
         assert_ne!(policies.rate_in, Some(Rate::from_bits(1_000_000_000).into()));
         for (wrong, key) in [(json!({"rate_in": "fast"}), "rate_in"), (json!({"mtu": 9000}), "mtu")] {
             let why = serde_json::from_value::<Policies>(wrong).unwrap_err().to_string();
-            assert!(why.starts_with(key), "{why}");
+            assert!(why.contains(key), "{why}");
         }
     }
 }

@@ -132,7 +132,7 @@ mod tests {
         let refused = |fd: OwnedFd| check(fd.as_fd(), &path, SocketType::SEQPACKET).unwrap_err();
         assert!(refused(std::fs::File::open("/dev/null").unwrap().into()).contains("ocket"));
         assert_eq!(refused(std::net::TcpListener::bind("127.0.0.1:0").unwrap().into()), "it is not a UNIX socket");
-        assert!(refused(UnixListener::bind(dir.path().join("a")).unwrap().into()).contains("another type"));
+        assert!(refused(UnixListener::bind(dir.path().join("a")).unwrap().into()).contains("wrong type"));
         let unbound = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         assert_eq!(refused(unbound), "it does not listen");
         assert!(refused(seqpacket(&dir.path().join("b"))).starts_with("it is not at"));

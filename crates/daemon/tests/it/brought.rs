@@ -66,8 +66,8 @@ fn other_files_are_refused_by_name() {
     refused(&d, &memory, 100, LEN / 2, "whole pages");
     refused(&d, &memory, 0, LEN - 100, "whole pages");
     refused(&d, &memory, 0, 0, "whole pages");
-    refused(&d, &memory, 4096, LEN, "too short");
-    refused(&d, &memory, u64::MAX - 4095, LEN, "too short");
+    refused(&d, &memory, 4096, LEN, "shorter than");
+    refused(&d, &memory, u64::MAX - 4095, LEN, "shorter than");
     let read_only = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
     refused(&d, &File::open(read_only).unwrap(), 0, LEN, "not open for reading and writing");
     let folder = rustix::fs::open(c"/dev/shm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();

@@ -256,7 +256,7 @@ fn a_stranger_is_disconnected_with_a_reason() {
     let mut stranger = UnixStream::connect(&path).unwrap();
     stranger.write_all(&[0xff; 64]).unwrap();
     assert_eq!(stranger.read(&mut [0; 64]).unwrap_or(0), 0);
-    until("a reason", || show(&d, "card")["notes"].to_string().contains("the last one"));
+    until("a reason", || show(&d, "card")["notes"].to_string().contains("was disconnected"));
     let mut local = d.open("vale0:local").unwrap();
     let mut guest = SimulatedGuest::new(&path, CardDriverOptions::default()).unwrap();
     (0..5).for_each(|i| ping(&d, &mut guest, &mut local, i));

@@ -443,7 +443,7 @@ fn subscriptions_over_the_limits_are_refused_by_name() {
         }
     };
     assert!(
-        others.len() == 112 - 6 && full.is(ErrorCode::NoRoom) && full.message.contains("112 connections"),
+        others.len() == 112 - 6 && full.is(ErrorCode::NoRoom) && full.message.contains("112 subscriptions"),
         "{full}"
     );
     let roots: Vec<_> = (0..16).map(|_| subscribed(&d, &[])).collect();

@@ -147,7 +147,7 @@ fn a_misplaced_switch_or_port_is_named() {
     }
     assert!(said("port.show", json!({"port": "vale8"})).contains("there is no port vale8"));
     let said = attach(&d, "vale7:foo", "null:").to_string();
-    assert!(said.contains("found the port vale7:foo") && said.contains("name foo"), "{said}");
+    assert!(said.contains("found the port vale7:foo") && said.contains("name to foo"), "{said}");
     let said = attach(&d, "vale7", "tpa:x").to_string();
     assert!(said.contains("tpa:x is neither a port of vale7"), "{said}");
 }

@@ -36,14 +36,14 @@ fn a_forged_driver_is_refused_with_the_wrong_part() {
         ("cannot be reached", &|_, fds| fds[0] = eventfd()),
         ("its memory", &|_, fds| fds[1] = eventfd()),
         ("its memory", &|_, fds| fds[1] = file()),
-        ("no eventfd", &|_, fds| fds[2] = file()),
-        ("would not have", &|s, _| s["device"]["queues"]["at"] = Value::Array(vec![])),
-        ("would not have", &|s, _| s["device"]["queues"]["at"][0]["size"] = 33.into()),
+        ("not an eventfd", &|_, fds| fds[2] = file()),
+        ("other queues", &|s, _| s["device"]["queues"]["at"] = Value::Array(vec![])),
+        ("other queues", &|s, _| s["device"]["queues"]["at"][0]["size"] = 33.into()),
         ("queue 1", &|s, _| s["device"]["queues"]["at"][1]["buffers"]["any"]["free"] = Value::Array(vec![])),
         ("queue 1", &|s, _| {
             s["device"]["queues"]["at"][1]["buffers"] = serde_json::json!({"ordered": {"oldest": 0, "posted": []}})
         }),
-        ("would not have", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [32, 33]})),
+        ("other queues", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [32, 33]})),
         // A size that does not fit the memory's length.
         ("its memory", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [4096, 4096]})),
     ];
@@ -72,14 +72,14 @@ fn a_forged_state_is_refused_with_the_wrong_part() {
         ("is left over", &|_, fds| fds.push(eventfd())),
         ("is missing", &|_, fds| fds.truncate(1)),
         ("is left over", &|s, _| s["listener"] = Value::Null),
-        ("of another mode", &|s, fds| {
+        ("another mode", &|s, fds| {
             s["listener"] = Value::Null;
             s["peer"] = Value::Null;
             fds.clear();
         }),
-        ("with other queues", &|s, _| s["kicks"] = Value::Array(vec![])),
+        ("other queues", &|s, _| s["kicks"] = Value::Array(vec![])),
         ("is left over", &|s, _| drop(s["peer"]["device"]["rings"].as_array_mut().unwrap().pop())),
-        ("with other queues", &|s, _| {
+        ("other queues", &|s, _| {
             let rings = s["peer"]["device"]["rings"].as_array_mut().unwrap();
             rings.push(serde_json::json!({
                 "size": 0, "addresses": null, "log": false, "enabled": false, "started": false, "position": 0,
@@ -100,7 +100,7 @@ fn a_forged_state_is_refused_with_the_wrong_part() {
         ("restore its socket", &|_, fds| fds[0] = eventfd()),
         ("not a UNIX stream socket", &|_, fds| fds[1] = eventfd()),
         ("not in memory", &|_, fds| fds[2] = eventfd()),
-        ("no eventfd", &|_, fds| fds[3] = file()),
+        ("not an eventfd", &|_, fds| fds[3] = file()),
         ("the end of its file", &|s, _| s["peer"]["device"]["regions"][0][0]["size"] = u64::from(u32::MAX).into()),
         ("wraps around", &|s, _| s["peer"]["device"]["regions"][0][0]["guest"] = u64::MAX.into()),
         ("features", &|s, _| s["peer"]["device"]["features"] = u64::MAX.into()),

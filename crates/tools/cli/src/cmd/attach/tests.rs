@@ -279,7 +279,7 @@ fn right_forms_are_told() {
     let why = params(&args(&["vale7:foo", "null:"])).unwrap_err().to_string();
     assert!(why.contains("found the port vale7:foo"), "{why}");
     let file = ConfigFile::parse("[[port]]\nswitch = 'vale7:foo'\nport = 'null:'").unwrap_err().to_string();
-    assert!(file.contains("write vale7, and name foo") && file.contains("line 2"), "{file}");
+    assert!(file.contains("use vale7 as the switch, and set name to foo") && file.contains("line 2"), "{file}");
 }
 
 /// Objective: names of users and groups are sent as numbers, including those added after the daemon's start; other
