@@ -294,7 +294,7 @@ companions() {
     netvale attach vale7 null: >/dev/null
     systemctl enable --now netvale-web netvale-evpn netvale-sflow >/tmp/enable 2>&1 || fail "$(cat /tmp/enable)"
     until_ok "the page is served" sees_page
-    until_ok "samples are sent" logs netvale-sflow 'samples are sent'
+    until_ok "samples are sent" logs netvale-sflow 'sending samples'
     until_ok "the agent for FRR runs" systemctl is-active -q netvale-evpn
     for unit in web evpn sflow; do
         log=$(journalctl -b -u "netvale-$unit" -o cat -p warning --no-pager)

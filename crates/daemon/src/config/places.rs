@@ -1,4 +1,4 @@
-//! Positions of errors in a file: line and column.
+//! Positions of mistakes in a configuration file: line and column.
 
 use std::fmt;
 

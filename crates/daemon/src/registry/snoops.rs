@@ -1,4 +1,4 @@
-//! IGMP and MLD snooping: the multicast group membership of each snooping switch.
+//! Snoops (IGMP and MLD snooping): the multicast group membership of each snooping switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! The targets of monitors.
+//! Watches: the target of each monitor.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A harness with which a fuzzer drives the main thread: connections of chosen users, served by the daemon's own code,
+//! A rig with which a fuzzer drives the main thread: connections of chosen users, served by the daemon's own code,
 //! and checks of invariants between two requests. Only in builds for fuzzing (`--cfg fuzzing`).
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Closing of descriptors that clients passed. A client can make close(2) block for any time (a lingering socket, or a
+//! Closing of strangers: descriptors that clients passed. A client can make close(2) block for any time (a lingering socket, or a
 //! socket whose queue contains one; a file system in user space). Separate threads therefore close them, and no user
 //! occupies more than a few of these threads.
 

@@ -121,8 +121,8 @@ fn a_slow_receiver_loses_its_right() {
     assert_eq!(stalled() - before, 7);
 }
 
-/// Objective: a sender that finds no room because another sender takes it keeps waiting: a receiver that takes frames of
-/// anybody is not stalled.
+/// Objective: a sender that finds no room because another sender takes it keeps waiting: a receiver that takes frames
+/// of any sender is not stalled.
 #[test]
 fn a_receiver_that_takes_others_frames_is_not_stalled() {
     let switch = Switch::new("vale-test");

@@ -42,7 +42,7 @@ fn only_queues_of_that_tap_are_accepted() {
     let refused = |name: &str, fds: Vec<OwnedFd>| Tap::restore(name, true, fds).unwrap_err().to_string();
     let rw = OFlags::RDWR;
     let nonblock = OFlags::NONBLOCK;
-    assert!(refused("nvt0", Vec::new()).contains("0 descriptors came"));
+    assert!(refused("nvt0", Vec::new()).contains("0 descriptors received"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::PATH)]).contains("reading and writing"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::RDONLY)]).contains("reading and writing"));
     assert!(refused("nvt0", vec![opened("/dev/null", rw)]).contains("expected an open /dev/net/tun"));

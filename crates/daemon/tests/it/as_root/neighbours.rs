@@ -211,7 +211,7 @@ fn a_wake_up_with_very_many_watchers_costs_its_port() {
         d.ports() == ["vale0:a", "vale0:b"]
     });
     let evicted = d.call("port.evicted", json!({}))["result"].to_string();
-    assert!(evicted.contains("watched"), "{evicted}");
+    assert!(evicted.contains("too many waiters"), "{evicted}");
 }
 
 /// Objective: a user with many ports cannot hold a worker up with one after another: a blocking doorbell costs all of

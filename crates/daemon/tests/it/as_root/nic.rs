@@ -253,7 +253,7 @@ fn obstacles_are_named_and_leave_nothing_behind() {
     let text = refused(Port::open_with("netmap:nvb", &many));
     assert!(text.contains("the region would take"), "{text}");
     let many = json!({"switch": "vale0", "port": "netmap:nvb", "options": {"slots": u32::MAX}});
-    assert!(d.call("port.attach", many)["error"].to_string().contains("at most 16384 slots"));
+    assert!(d.call("port.attach", many)["error"].to_string().contains("at most 16384 per ring"));
     until("no program", || Interface::find("nvb").unwrap().program().is_none());
 }
 

@@ -132,7 +132,8 @@ mod tests {
     use crate::measure::Measure;
     use crate::{rivals, scenarios};
 
-    /// Objective: each figure is of a document, has a number of its own, and names existing scenarios, variants and peers; each row and column of its table is measured by one of its runs.
+    /// Objective: each figure belongs to a document, has its own number, and names existing scenarios, variants and
+    /// peers; one of its runs measures each row and column of its tables.
     #[test]
     fn figures_name_what_there_is() {
         let peers: Vec<_> = rivals::all().iter().map(|peer| peer.name).collect();

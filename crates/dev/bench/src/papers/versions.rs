@@ -129,7 +129,8 @@ mod tests {
         let path = Path::new("versions.tsv");
         let none = parse(&format!("{HEAD}\n"), path).expect("no rows");
         assert!(none.render().contains("No version"));
-        for (text, word) in [("", "first line"), ("version\n", "first line"), (&*format!("{HEAD}\n1.0\n"), "versions.tsv:2")] {
+        let short = format!("{HEAD}\n1.0\n");
+        for (text, word) in [("", "first line"), ("version\n", "first line"), (&*short, "versions.tsv:2")] {
             assert!(parse(text, path).expect_err("refused").to_string().contains(word));
         }
     }

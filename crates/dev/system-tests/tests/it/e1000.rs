@@ -134,7 +134,7 @@ netvale up --run-dir /run/netvale >/tmp/log 2>&1 &
 for i in $(seq 100); do netvale --run-dir /run/netvale list >/dev/null 2>&1 && break; sleep 0.1; done
 run() { NETVALE_RUN_DIR=/run/netvale netvale --run-dir /run/netvale $*; }
 run attach vale0 e1000-pci:$address >/tmp/no 2>&1 || cat /tmp/no
-grep -q 'has the driver e1000' /tmp/no
+grep -q 'found the driver e1000' /tmp/no
 echo vfio-pci >$pci/driver_override
 echo $address >$pci/driver/unbind
 echo $address >/sys/bus/pci/drivers_probe
