@@ -270,7 +270,7 @@ upgrade() {
     local said folder=$work${1:+/$1}
     said=$(${1:+in_space "$1"} "$NETVALE" --run-dir "$folder/run" upgrade 2>&1) ||
         fail "netvale upgrade" "$said" "$(tail -n 5 "$folder/daemon.log")"
-    daemon=$(echo "$said" | sed -n 's/^process \([0-9]*\) goes on.*/\1/p')
+    daemon=$(echo "$said" | sed -n 's/^process \([0-9]*\) continues.*/\1/p')
     [ -n "$daemon" ] || fail "netvale upgrade prints the new process" "$said"
 }
 

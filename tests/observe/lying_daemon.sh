@@ -53,7 +53,7 @@ mkdir -m 777 "$work/allowed"
 launch "$work/real" "$NETVALE" --run-dir "$run_dir" up --user 65534 --workers 2 --allow-dir "$work/allowed"
 first=$daemon
 said=$(nv upgrade 2>&1) || fail "netvale upgrade" "$said" "$(tail -n 5 "$work/real/daemon.log")"
-daemon=$(sed -n 's/^process \([0-9]*\) goes on.*/\1/p' <<<"$said")
+daemon=$(sed -n 's/^process \([0-9]*\) continues.*/\1/p' <<<"$said")
 [ "$daemon" != "$first" ] || fail "another process has taken over"
 expect "whose the successor is" "$(stat -c %u "/proc/$daemon")" = 65534
 expect "its sandbox" "$(awk '/^Seccomp:/ { print $2 }' "/proc/$daemon/status")" = 2

@@ -27,7 +27,7 @@ const LOOKS: u32 = 64;
 /// machine the host's time counts, too.
 const MOST_STRETCHED: u32 = 7;
 
-/// The reason for a peer whose memory is gone.
+/// The reason reported when memory of a peer is lost.
 pub const LOST: &str = "memory of this peer is gone: its file was cut short, or its pages are not available";
 
 /// The fault of one peer, if any. Clones share it.

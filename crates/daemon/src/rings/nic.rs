@@ -231,7 +231,7 @@ impl NicPort {
             notes.push("frames pass between the program and the kernel directly; 'ip -s link' counts them".to_owned());
         }
         let name = &self.nic.interface().name;
-        notes.extend((!is_up(name)).then(|| format!("interface {name} is down; 'ip link set {name} up' sets it up")));
+        notes.extend((!is_up(name)).then(|| format!("interface {name} is down; 'ip link set {name} up' brings it up")));
         notes.extend(self.nic.kept().filter(|_| !self.sending.is_empty()).map(|frames| {
             format!(
                 "the host's own frames are kept from the wire unless a program has the host rings open; {frames} so far"

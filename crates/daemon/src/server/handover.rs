@@ -77,7 +77,7 @@ impl DaemonServer {
         match self.give(None, &mut keep) {
             Ok((parked, gift)) => {
                 if let Err(e) = store.save_counters(None).and_then(|()| store.save(&TouchedItems::all(), items)) {
-                    tracing::error!("cannot save the current state of some ports; the last saved one remains: {e}");
+                    tracing::error!("cannot save the current state of some ports: {e}; their last saved state remains");
                 }
                 self.leave(parked, gift);
             }

@@ -39,8 +39,8 @@ impl PairMoment {
 /// A bystander's frames during all repetitions of an attack.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct FairShare {
-    /// Frames that the bystander would have sent, in the time that the machine left, if none had been late; in
-    /// thousandths.
+    /// Frames that the bystander would have sent had none been late, without the time that the machine took from the
+    /// daemons; in thousandths of a frame.
     fair: u64,
     /// Frames sent.
     sent: u64,

@@ -448,14 +448,14 @@ pub fn check_vtep(vtep: IpAddr, local: IpAddr) -> Result<(), ChangeError> {
     if vtep == local { Err(ChangeError::Own(vtep)) } else { Ok(()) }
 }
 
-/// Returns the number of bytes around a frame in a packet between endpoints of this IP version.
+/// Returns the encapsulation overhead of a frame in bytes: the outer headers, for endpoints of this IP version.
 #[inline]
 fn around_frame(local: IpAddr) -> u32 {
     HEADERS + if local.is_ipv4() { IPV4 } else { IPV6 }
 }
 
-/// Returns the number of bytes around a tunnelled packet, frame header included, in a packet between endpoints of this
-/// IP version.
+/// Returns the encapsulation overhead of a tunnelled packet in bytes: the inner Ethernet header and the outer headers,
+/// for endpoints of this IP version.
 #[must_use]
 pub fn around_packet(local: IpAddr) -> u32 {
     around_frame(local) + ETHERNET

@@ -1,4 +1,5 @@
-//! Forwarding on a switch with policies: the same two phases, with decisions on copied heads of frames.
+//! Forwarding on a switch with policies: classification and delivery, as without policies, but each decision is made
+//! on a copy of the frame's first bytes.
 
 use std::ops::Range;
 use std::sync::Arc;

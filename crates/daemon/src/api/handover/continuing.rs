@@ -1,4 +1,4 @@
-//! Restoration of ports and connections from items: the saved state of single objects, with their descriptors.
+//! Restores ports and connections from items. An item is the saved state of one object, with its descriptors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;

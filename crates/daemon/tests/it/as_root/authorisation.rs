@@ -194,7 +194,7 @@ const ROWS: &[(&str, Ask)] = &[
         call(&q.world.d, 0, "port.detach", json!({"switch": "vale0", "port": "a"}));
         may
     }),
-    ("`port.set` of the owner's port, once root has set policies of it", |q| {
+    ("`port.set` of the owner's port, once root has set policies on it", |q| {
         let port = q.world.attached();
         call(&q.world.d, 0, "port.set", json!({"port": port, "set": {"isolated": true}}));
         let may = q.may_call("port.set", json!({"port": port, "set": {"isolated": null}}));

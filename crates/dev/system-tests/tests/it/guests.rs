@@ -332,7 +332,7 @@ netvale up --run-dir /run/netvale >/tmp/log 2>&1 &
 for i in $(seq 100); do netvale --run-dir /run/netvale list >/dev/null 2>&1 && break; sleep 0.1; done
 run() { netvale --run-dir /run/netvale $*; }
 run attach vale0 virtio-pci:$address >/tmp/no 2>&1 || cat /tmp/no
-grep -q 'has the driver virtio-pci' /tmp/no
+grep -q 'found the driver virtio-pci' /tmp/no
 echo vfio-pci >$pci/driver_override
 echo $address >$pci/driver/unbind
 echo $address >/sys/bus/pci/drivers_probe

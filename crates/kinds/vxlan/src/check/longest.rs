@@ -22,8 +22,8 @@ pub struct LongestPacket {
     pub is_silent: bool,
 }
 
-/// Searches from `known` bytes down to `least` bytes, which pass. The search follows sizes that routers report; with
-/// silent routers it halves the range.
+/// Searches for the longest packet that passes, from `known` bytes down to `least`, a size known to pass. `ask` probes
+/// a size. The search follows the sizes that routers report; if routers are silent, it bisects the range.
 pub fn search(
     known: u32,
     least: u32,

@@ -73,7 +73,7 @@ fn wait(
     Ok(polled.iter().map(|one| !one.revents().is_empty()).collect())
 }
 
-/// Accepts a connection, unless resources are missing.
+/// Accepts a pending connection and starts a thread that serves it. Fails if, for example, descriptors run out.
 fn accept(
     listener: &HttpListener,
     handler: &Arc<dyn HttpHandler>,

@@ -41,7 +41,7 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// The two ends of a host: the interface `p1`, and the guest's socket.
+/// What a host is built from: the case, its cores, the namespace with the interface `p1`, and the guest's socket.
 struct HostSite<'a> {
     case: &'a Case,
     cores: Cores,
