@@ -113,7 +113,7 @@ trace port vale4:late
 grep -q 'does not exist yet' "$work/switch.err" || fail "a switch that does not exist" "$(cat "$work/switch.err")"
 trace whole vale0
 nv detach vale0 s1 >/dev/null
-wait_for "the port is removed" 20 grep -q 'vale0:s1 is gone' "$work/all.err"
+wait_for "the port is removed" 20 grep -q 'vale0:s1 has ended' "$work/all.err"
 : >"$work/all"
 must nv pkt-gen -i vale4:late -f tx -n 1
 must nv pkt-gen -i vale4:later -f tx -n 1

@@ -66,7 +66,7 @@ fails "a user who names it, pkt-gen" "may not connect to /run/netvale/attach.soc
     joe NETVALE_RUN_DIR=/run/netvale "$NETVALE" pkt-gen -i vale0:x -f rx -n 1
 fails "Python" "may not connect to /run/netvale" python joe NETVALE_RUN_DIR=/run/netvale
 printf 'root:x:0:\njoe:x:65534:\nvalers:x:4242:joe\n' >"$work/etc/group"
-fails "a user who became a member after the login" "joe joined the group valers, .*log in again" \
+fails "a user who became a member after the login" "joe joined the group valers .*log in again" \
     joe "$NETVALE" list
 finds "a member finds the system's" vale9 member
 

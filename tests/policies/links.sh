@@ -382,8 +382,8 @@ until_few() {
 # The number of frames in flight is bounded, whatever is requested, and other ports continue.
 bounded() {
     local before after
-    refuses "more memory than a link may have" 4 "link_in: .*under way" link vale0:s1 delay 10s bytes 100gb
-    refuses "more frames than a link may have" 4 "link_in: .*under way" link vale0:s1 delay 10s limit 4000000000
+    refuses "more memory than a link may have" 4 "link_in.*in flight" link vale0:s1 delay 10s bytes 100gb
+    refuses "more frames than a link may have" 4 "link_in.*in flight" link vale0:s1 delay 10s limit 4000000000
     check "nothing has changed" s1 '(.policies // {}) == {}'
     link s1 delay 100s
     before=$(memory "$daemon")
