@@ -47,7 +47,7 @@ fn bad_settings_are_refused_with_their_position() {
         let e = ConfigFile::parse(&format!("[[port]]\nswitch='vale0'\nport='{port}'\n{key}={number}"))
             .unwrap_err()
             .to_string();
-        assert!(e.contains(&format!("{key} is")) && e.contains("line 4"), "{e}");
+        assert!(e.contains(&format!("invalid {key}")) && e.contains("line 4"), "{e}");
     }
     let e = ConfigFile::parse("[[port]]\nport='a'\n\nvelocity=1").unwrap_err().to_string();
     assert!(e.contains("velocity") && e.contains("line 4"), "{e}");
