@@ -15,11 +15,11 @@ use netvale_harness::ChildProcess;
 use up::Up;
 
 /// The namespaces of a test: files, network, processes.
-const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
+pub const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// Its files: an empty /run and /var, a configuration that has all as root, and the user that libvirt insists on.
 /// Debian's package of libvirt's services would make it.
-const FILES: &str = r#"
+pub const FILES: &str = r#"
 mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var; mount -t tmpfs tmpfs /etc/libvirt
 mkdir /run/etc /var/lib /var/cache /var/log /var/tmp; ln -s /run /var/run
 cp /etc/passwd /etc/group /run/etc
@@ -62,11 +62,13 @@ while true; do
 done
 "#;
 
-fn sh(line: &str) {
+/// Runs a line of commands, which must succeed.
+pub fn sh(line: &str) {
     stdout(&Command::new("sh").args(["-ec", line]).stdin(Stdio::null()).output().expect("sh runs"));
 }
 
-fn until(what: &str, done: impl FnMut() -> bool) {
+/// Waits until it is so.
+pub fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(guest::LIMIT, Duration::from_millis(50), done), "time is up: {what}");
 }
 
@@ -85,7 +87,8 @@ fn done(line: &str) -> String {
     stdout(&output)
 }
 
-fn reached(address: &str) {
+/// Waits until an address answers.
+pub fn reached(address: &str) {
     until(address, || {
         let mut ping = Command::new("ping");
         ping.args(["-c", "1", "-W", "1", address]).stdout(Stdio::null()).status().is_ok_and(|s| s.success())

@@ -113,6 +113,8 @@ pub struct Nic<'a> {
     /// No vhost-user but QEMU's own device, on a TAP in a network of its own; there, 10.1.0.1 answers, and writes what
     /// comes to port 5000 to this file.
     pub tap: Option<&'a Path>,
+    /// QEMU's own device on this `-netdev`, whose id is n0, instead of vhost-user; nothing is done with the socket.
+    pub netdev: &'a str,
     /// An e1000 instead of virtio-net.
     pub e1000: bool,
     /// netvale's ptnet device instead of virtio-net, with that many vectors; the socket is the ptnet port's.
@@ -136,6 +138,7 @@ impl<'a> Nic<'a> {
             machine: "",
             kernel: "",
             tap: None,
+            netdev: "",
             e1000: false,
             ptnet: 0,
             vfio_user: false,
@@ -219,6 +222,8 @@ impl Guest {
             let queues = if nic.pairs > 1 { format!(",queues={}", nic.pairs) } else { String::new() };
             let tap = format!("tap,id=n0,ifname=there0,script=no,downscript=no,vhost=off{queues}");
             command.args(["-netdev", &tap]);
+        } else if !nic.netdev.is_empty() {
+            command.args(["-netdev", nic.netdev]);
         } else if nic.vfio_user || nic.function {
             let device = |path: &str| {
                 serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": path}}).to_string()
