@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# arm.sh check|test: whether netvale compiles for 64-bit ARM, and whether its core works there.
+# arm.sh check|test: tests whether netvale compiles for 64-bit ARM, and whether its core works there.
 #
-#   check   type-checks the whole workspace with its tests; needs Rust's target, no linker
-#   test    runs the tests of the crates of the packet path under qemu-user
+#   check   type-checks the whole workspace with its tests; needs Rust's target, but no linker
+#   test    runs the tests of the packet path's crates under qemu-user
 #
-# Says what is skipped, with status 77, where the target or the tools cannot be had.
+# Prints what is skipped and exits with status 77 if the target or the tools are not available.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1
@@ -20,13 +20,13 @@ need_target() {
         skip "rustup could not install Rust's target $target (offline?)"
 }
 
-# Build scripts run here, not on ARM: what they link is for this machine, and the cross compiler is not needed.
+# Build scripts run on this machine, not on ARM, so they are linked for it, and the cross compiler is not needed.
 check() {
     need_target
     cargo check --quiet --workspace --all-targets --locked --target "$target"
 }
 
-# An emulated CPU is some ten times slower: property tests run fewer cases.
+# An emulated CPU is some ten times slower, so property tests run fewer cases.
 test_core() {
     need_target
     have qemu-aarch64 || skip "qemu-aarch64 is not installed (scripts/install-deps.sh test-long)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check.sh: everything that judges the tree without running its tests.
+# check.sh: all checks of the tree that run no tests.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1
@@ -16,20 +16,20 @@ stage_deny() {
     "$deny" --log-level error check licenses bans sources
 }
 
-# The advisory database comes from the network; a copy from an earlier run is better than nothing.
+# The advisory database is downloaded; without a network, a copy from an earlier run is used.
 stage_advisories() {
     [ -n "$deny" ] || skip "cargo-deny is not installed (scripts/install-deps.sh check)"
     if timeout 60 "$deny" fetch db >/dev/null 2>&1; then
         "$deny" --log-level error check advisories
     elif compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*/" >/dev/null; then
-        echo "the advisory database is out of reach; using the copy from an earlier run"
+        echo "cannot download the advisory database; using the copy from an earlier run"
         "$deny" --log-level error --offline check advisories
     else
-        skip "the advisory database is out of reach (offline?)"
+        skip "cannot download the advisory database (offline?)"
     fi
 }
 
-# Instructions a frame: the release build is what is counted.
+# Instructions per frame are counted in the release build.
 stage_cost() {
     have valgrind || skip "valgrind is not installed (scripts/install-deps.sh check)"
     cargo build --quiet --release --package netvale-bench || return 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# docs.sh: checks the links of all pages, and builds the book of them with mdBook: target/book/html/index.html.
+# docs.sh: checks the links of all pages, and builds a book of them with mdBook: target/book/html/index.html.
 #
-# The book is built from a copy of the tree, so that links, also those to sources, hold in both.
+# The book is built from a copy of the tree, so that links, including those to sources, work in both.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -15,7 +15,7 @@ rm -rf "$book"
 mkdir -p "$book/src"
 cp docs/book.toml "$book/"
 git ls-files -z | xargs -0 cp --parents -t "$book/src"
-# Its own list of pages lies at the top.
+# The book's own list of pages is at the top.
 sed -e 's#](\.\./#](#; t' -e 's#](#](docs/#' docs/SUMMARY.md >"$book/src/SUMMARY.md"
 rm "$book/src/docs/SUMMARY.md"
 "$mdbook" build "$book"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# fuzz-coverage.sh [TARGET|all]: which lines of each crate the kept inputs of the fuzz targets reach.
+# fuzz-coverage.sh [TARGET|all]: reports which lines of each crate the kept inputs of the fuzz targets reach.
 #
-# Writes target/fuzz-coverage/report.txt, a line for each crate and one for each file.
+# Writes target/fuzz-coverage/report.txt, with a line for each crate and one for each file.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/fuzz-lib.sh"
 cd "$root" || exit 1
 
-# llvm-profdata and llvm-cov, of the very LLVM that the compiler has.
+# llvm-profdata and llvm-cov must be of the same LLVM version as the compiler's.
 find_tools() {
     local tools
     tools=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin
@@ -17,7 +17,7 @@ find_tools() {
     cov=$tools/llvm-cov
 }
 
-# Runs all inputs of a target; one that ends the process is left out.
+# Runs all inputs of a target; an input that ends the process is left out.
 run_inputs() {
     local name=$1
     fuzz_inputs "$name" "$work/$name"
@@ -28,7 +28,7 @@ run_inputs() {
 
 # Lines and missed lines of each file, summed for each crate.
 summary() {
-    # llvm-cov leaves out the folders that all names have in common.
+    # llvm-cov leaves out the folders that all paths have in common.
     awk '$1 ~ /\/src\/.*\.rs$/ {
             file = $1; sub(/^.*crates\//, "", file); split(file, part, "/")
             lines[part[1]] += $8; missed[part[1]] += $9
@@ -37,7 +37,7 @@ summary() {
         sort
 }
 
-find_tools || skip "llvm-cov is not there (rustup component add llvm-tools)"
+find_tools || skip "llvm-cov is not installed (rustup component add llvm-tools)"
 need_rust
 fuzz_targets "${1:-all}"
 fuzz_build coverage || exit 1

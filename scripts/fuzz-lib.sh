@@ -1,6 +1,6 @@
 # Shared by the scripts that build and run fuzz targets. Sourced by bash after lib.sh; sets no shell options of its own.
 
-# fuzz_targets NAME|all: sets `targets`; ends the script when there is none of that name.
+# fuzz_targets NAME|all: sets `targets`; ends the script if no target has that name.
 fuzz_targets() {
     local file name
     targets=()
@@ -9,15 +9,16 @@ fuzz_targets() {
         if [ "$1" = all ] || [ "$1" = "$name" ]; then targets+=("$name"); fi
     done
     if [ ${#targets[@]} = 0 ]; then
-        echo "no fuzz target is called $1; there are: $(cd "$root/fuzz/src/bin" && echo *.rs | sed 's/\.rs\b//g')" >&2
+        echo "unknown fuzz target $1; targets: $(cd "$root/fuzz/src/bin" && echo *.rs | sed 's/\.rs\b//g')" >&2
         exit 2
     fi
 }
 
-# fuzz_build KIND: builds `targets`, and sets `bin_dir`. KIND is plain, asan (AddressSanitizer, by the nightly compiler), coverage, or replay:
-# programs that take inputs as arguments, without libFuzzer.
+# fuzz_build KIND: builds `targets`, and sets `bin_dir`. KIND is plain, asan (AddressSanitizer, with the nightly
+# compiler), coverage, or replay: programs that take inputs as arguments, without libFuzzer.
 #
-# With --target the flags reach the targets but not build scripts and procedural macros, which could not be linked with them.
+# With --target the flags apply to the targets but not to build scripts and procedural macros, which could not be linked
+# with them.
 fuzz_build() {
     local kind=$1 toolchain=() host counters
     if [ "$kind" = replay ]; then
@@ -47,7 +48,7 @@ fuzz_build() {
         --manifest-path "$root/fuzz/Cargo.toml" --target "$host" "${targets[@]/#/--bin=}"
 }
 
-# fuzz_inputs NAME FOLDER: the chosen seeds and the kept corpus of a target.
+# fuzz_inputs NAME FOLDER: copies a target's chosen seeds and kept corpus into the folder.
 fuzz_inputs() {
     mkdir -p "$2"
     [ ! -d "$root/fuzz/seeds/$1" ] || cp -r "$root/fuzz/seeds/$1/." "$2/"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# fuzz-merge.sh TARGET FOLDER…: makes the kept corpus of a target (fuzz/corpora/TARGET.tar.gz) from its seeds, the corpus as it is, and what a long
-# run has left in the folders. Of all of them only as many inputs stay as it takes to reach what they reach.
+# fuzz-merge.sh TARGET FOLDER…: builds the kept corpus of a target (fuzz/corpora/TARGET.tar.gz) from its seeds, its
+# present corpus, and what long runs have left in the folders. Of all these inputs, it keeps only as many as are needed
+# to reach the same code.
 #
-#   MAX_LEN=512    longer inputs are left out
+#   MAX_LEN=512    leaves out longer inputs
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/fuzz-lib.sh"
@@ -26,6 +27,6 @@ TMPDIR=$work "$bin_dir/$name" -set_cover_merge=1 -timeout=10 -rss_limit_mb=2048 
     tail -n 20 "$work/log"
     exit 1
 }
-# The same inputs make the same archive.
+# The same inputs result in the same archive.
 tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -C "$work/kept" -cf - . | gzip -9n >"fuzz/corpora/$name.tar.gz"
 echo "fuzz $name: $(find "$work/kept" -type f | wc -l) inputs, $(find "$work/kept" -type f -printf '%s\n' | awk '{s += $1} END {print s + 0}') bytes"

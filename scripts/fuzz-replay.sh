@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# fuzz-replay.sh [TARGET|all]: runs each fuzz target on its seeds and its kept inputs, once. Takes the stable compiler and no libFuzzer.
+# fuzz-replay.sh [TARGET|all]: runs each fuzz target once on its seeds and its kept inputs. Needs only the stable
+# compiler, and no libFuzzer.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/fuzz-lib.sh"

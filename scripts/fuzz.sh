@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # fuzz.sh [TARGET|all] [SECONDS]: builds the fuzz targets and runs each for a bounded time (20 s).
-# fuzz.sh TARGET FILE: runs one input again, to look at a crash.
+# fuzz.sh TARGET FILE: runs one input again, to examine a crash.
 #
-#   FUZZ_ASAN=1       with AddressSanitizer, which takes the nightly compiler
-#   FUZZ_TOTAL=240    seconds for all targets together: each gets its share, if that is less
+#   FUZZ_ASAN=1       uses AddressSanitizer, which needs the nightly compiler
+#   FUZZ_TOTAL=240    a time limit in seconds for all targets together, of which each gets an equal share
 #
-# Plain libFuzzer on stable Rust: the coverage passes are in rustc's LLVM, so neither nightly nor
-# cargo-fuzz is needed. See fuzz/README.md.
+# Plain libFuzzer on stable Rust: the coverage passes are in rustc's LLVM, so neither nightly nor cargo-fuzz is needed.
+# See fuzz/README.md.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/fuzz-lib.sh"
@@ -25,7 +25,7 @@ if [ -f "$what" ]; then
 fi
 case $what in
 '' | *[!0-9]*)
-    echo "fuzz.sh: $what is neither a number of seconds nor a file" >&2
+    echo "fuzz.sh: $what: expected a number of seconds or a file" >&2
     exit 2
     ;;
 esac
@@ -36,7 +36,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# The corpus grows in a copy; scripts/fuzz-merge.sh puts what is worth it into the repository.
+# The corpus grows in a copy; scripts/fuzz-merge.sh adds useful inputs to the repository.
 run_target() {
     local name=$1 log=$work/$1.log words=()
     mkdir -p "fuzz/artifacts/$name"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# guest-driver.sh: builds the guests' drivers (guest/linux) for the kernel that guests of the tests boot, once for each state of the
-# sources, and prints the folder with the modules. Needs the package linux-headers-amd64.
+# guest-driver.sh: builds the guests' drivers (guest/linux) for the kernel that the tests' guests boot, once for each
+# version of the sources, and prints the folder of the modules. Needs the package linux-headers-amd64.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

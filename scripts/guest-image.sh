@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# guest-image.sh: makes what guests of the tests boot from, once, and prints the folder it is in: `vmlinux` (uncompressed: it boots in half
-# the time), `vmlinuz` (for boot loaders), `base.cpio.gz` (busybox, virtio modules, an /init that runs /script), and
-# in `more`, `netem`, `cards`, `pktgen` and `uio` modules that only some guests need.
+# guest-image.sh: builds, once, what the tests' guests boot from, and prints its folder: `vmlinux` (uncompressed: it
+# boots in half the time), `vmlinuz` (for boot loaders), `base.cpio.gz` (busybox, virtio modules, an /init that runs
+# /script), and in `more`, `netem`, `cards`, `pktgen` and `uio` modules that only some guests need.
 #
-# The kernel is Debian's own package, only unpacked, never installed. Needs the packages busybox-static, cpio, kmod, lz4, zstd, xz-utils.
+# The kernel is Debian's own package, only unpacked, never installed. Needs the packages busybox-static, cpio, kmod,
+# lz4, zstd, xz-utils.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-# Changes whenever what is made changes.
+# To be changed whenever the result of this script changes.
 recipe=10
 meta=linux-image-amd64
 package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | sed -n 1p)
@@ -34,7 +35,7 @@ unpack() {
     [ "$(head -c 4 vmlinux | od -An -tx1 | tr -d ' \n')" = 7f454c46 ]
 }
 
-# offsets MAGIC (as grep -P writes it)
+# offsets MAGIC (as grep -P writes it): prints the offsets at which MAGIC occurs.
 offsets() {
     LC_ALL=C grep -aobP "$1" "tree/boot/vmlinuz-$release" | cut -d: -f1
 }
@@ -57,7 +58,7 @@ for name in sh mount ip ping insmod mkdir basename readlink poweroff reboot cat 
 done
 depmod -b tree "$release"
 
-# modules FOLDER NAME…: copies modules and what they need, numbered in the order in which they go in.
+# modules FOLDER NAME…: copies modules and their dependencies, numbered in the order in which they are loaded.
 modules() {
     local folder=$1 n=10 file
     shift
@@ -81,7 +82,7 @@ cat >root/init <<'INIT'
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev 2>/dev/null
-# Another kernel brings its own modules.
+# A kernel given by the caller has its own modules.
 modules=/modules
 [ -d /own ] && modules=/own
 for module in "$modules"/* $(ls -d /more/* 2>/dev/null); do insmod "$module" || echo "insmod $module failed"; done

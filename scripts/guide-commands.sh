@@ -1,36 +1,40 @@
 #!/usr/bin/env bash
-# guide-commands.sh [PAGE…]: runs the commands of the guide (README.md and docs/guide/*.md) as they are printed, by those that each page is
-# for, so that what a reader copies works. CONTRIBUTING.md says what a page has to say, and how its blocks are marked.
+# guide-commands.sh [PAGE…]: runs the commands of the guide (README.md and docs/guide/*.md) exactly as printed, as each
+# user that a page is written for, so that what a reader copies works. CONTRIBUTING.md describes what a page has to
+# contain, and how its blocks are marked.
 #
 #   READERS=root,member  only these of a page's readers (root, member, user, rootless)
-#   RELEASES=bookworm    only on these of bookworm and trixie
-#   DEBS=FOLDER          packages that are there already; otherwise they are made of what PROFILE=test builds
+#   RELEASES=bookworm    only on these releases (bookworm, trixie)
+#   DEBS=FOLDER          existing packages; without it, they are made from what PROFILE=test builds
 #   JOBS=2               sessions at a time
-#   KEEP=FOLDER          what each session wrote stays there
+#   KEEP=FOLDER          keeps the log of each session there
 #
-# Each page, for each of its readers, is a session of its own: a Debian that systemd boots in a container (booted.sh), with the packages
-# installed, the daemon running, and the programs that the guide uses. It has no network, and nobody has used it before. The reader's
-# home has what the page says that its reader has: a checkout, a guest's disk. What runs in it is in guide-inside.sh and guide-session.sh.
+# Each page, for each of its readers, is a separate session: a Debian that systemd boots in a container (booted.sh),
+# with the packages installed, the daemon running, and the programs that the guide uses. It has no network, and has not
+# been used before. The reader's home contains what the page assumes: a checkout, a guest's disk. guide-inside.sh and
+# guide-session.sh run in it.
 #
-# The system is a tree that is made once and kept, not this machine's own root: that one may be another Debian, may have a netvale of its
-# own, and has services and accounts that no reader has. All of it is Debian 12; what root reads first is run on Debian 13, too.
+# The system is a tree that is built once and kept, not this machine's own root, which may be another Debian, may have a
+# netvale of its own, and has services and accounts that no reader has. All sessions run on Debian 12; root's sessions
+# with the pages that are read first also run on Debian 13.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root"
 
-# Seconds for a session: guests are emulated, which takes minutes on a busy machine.
+# The time limit of a session in seconds: guests are emulated, which takes minutes on a busy machine.
 session_limit=1500
 
-# What the guide's pages use. Recommended packages are left out.
+# The programs that the guide's pages use. Recommended packages are left out.
 programs_bookworm=(dbus-user-session sudo acl curl jq make ethtool iperf3 tcpdump tshark ngrep tcpreplay python3-scapy python3-venv
     python3-setuptools python3-wheel python3-pip gcc libc6-dev pkg-config podman crun uidmap slirp4netns containernetworking-plugins
     qemu-system-x86 qemu-utils libvirt-daemon-system libvirt-clients frr openssh-client
-    # These make the guests' disk.
+    # These build the guests' disk.
     syslinux mtools dosfstools)
 programs_trixie=(dbus-user-session sudo acl curl make iperf3 tcpdump podman crun uidmap)
 trixie_pages=(README.md docs/guide/{install,first-switch,service}.md)
 
-# All that is made lies in a memory file system that nobody else sees, and that ends with the script, however it ends.
+# Everything is created in a memory file system that no other process sees and that disappears with the script, however
+# it ends.
 work=$target_dir/guide
 if [ -z "${NETVALE_UNSHARED:-}" ] && [ "$(id -u)" = 0 ]; then
     mkdir -p "$work"
@@ -42,26 +46,27 @@ fail() {
     exit 1
 }
 
-# list PAGE: what its marks say of it, as READER|STATE|SHELL; fails if it breaks a rule.
+# list PAGE: prints its sessions as READER|STATE|SHELL; fails if the page breaks a rule.
 list() {
     awk -f scripts/guide-page.awk "$1"
 }
 
-# check_pages PAGE…: the rules that need no container.
+# check_pages PAGE…: checks the rules that need no container.
 check_pages() {
     local page name found='' listed broken=0
     for page in "$@"; do
-        [ -r "$page" ] || fail "there is no page $page"
+        [ -r "$page" ] || fail "cannot read the page $page"
         listed=$(list "$page") || { grep -v '^[a-z]*|' <<<"$listed" >&2; broken=1; }
         found+=$(cut -d'|' -f1 <<<"$listed")$'\n'
     done
     [ "$broken" = 0 ] || exit 1
-    # The whole guide is for all of them.
+    # Together, the pages of the guide must be for all readers.
     [ "$all" = 1 ] || return 0
     for name in root member user rootless; do grep -qx "$name" <<<"$found" || fail "no page is for: $name"; done
 }
 
-# sessions PAGE…: all of them, as PAGE|RELEASE|READER|STATE|SHELL. Those with guests take the longest, and come first.
+# sessions PAGE…: prints all sessions as PAGE|RELEASE|READER|STATE|SHELL. Those with guests take the longest, and come
+# first.
 sessions() {
     local page reader state shell release
     for page in $(grep -l 'qcow2' "$@") $(grep -L 'qcow2' "$@"); do
@@ -83,7 +88,8 @@ make_debs() {
     PROFILE=test scripts/package.sh deb "$debs" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "no packages"; }
 }
 
-# make_checkout FOLDER: what a reader has who has cloned the repository, and made the packages, the image, and what `make build` makes.
+# make_checkout FOLDER: what a reader has who has cloned the repository, built the packages and the image, and run
+# `make build`.
 make_checkout() {
     local file
     mkdir -p "$1/target/packages" "$1/target/release"
@@ -95,8 +101,9 @@ make_checkout() {
     NETVALE=$target_dir/debug/netvale scripts/package-image.sh "$1/target/packages/netvale-image.tar" >/dev/null
 }
 
-# make_disk MACHINE: puts a disk there that boots by itself, as the disks of a reader's guests do: a kernel and a small system, with a shell on
-# the serial line; and one of a guest without interrupts by message. The machine has the programs that make them.
+# make_disk MACHINE: creates a disk in the machine that boots by itself, as the disks of a reader's guests do: a kernel
+# and a small system, with a shell on the serial line; and a second one for a guest without message-signalled
+# interrupts. The machine has the programs that create them.
 make_disk() {
     local guest drivers dir=$1/tmp/disk
     guest=$(scripts/guest-image.sh) || fail "no kernel for guests"
@@ -115,8 +122,8 @@ make_disk() {
     rm -rf "$dir"
 }
 
-# layer NAME LOWER…: a folder $work/NAME over other ones, the upper ones first. (The kernel lets overlays lie on overlays once, which
-# booted.sh does.)
+# layer NAME LOWER…: mounts an overlay $work/NAME over other folders, the upper ones first. (The kernel allows one
+# overlay on another, and booted.sh adds it.)
 layer() {
     local name=$1
     shift
@@ -124,7 +131,7 @@ layer() {
     mount -t overlay -o "lowerdir=$(IFS=: && echo "$*"),upperdir=$work/layers/$name,workdir=$work/layers/$name-work" overlay "$work/$name"
 }
 
-# make_machines RELEASE: the folders $work/bare-RELEASE, and $work/installed-RELEASE with the packages.
+# make_machines RELEASE: creates the folders $work/bare-RELEASE, and $work/installed-RELEASE with the packages.
 make_machines() {
     local new=$work/bare-$1 tree programs="programs_$1[@]"
     tree=$(scripts/package-tree.sh "$1" guide "${!programs}")
@@ -133,11 +140,11 @@ make_machines() {
     echo 'reader ALL=(ALL) NOPASSWD: ALL' >"$new/etc/sudoers.d/reader"
     echo guide >"$new/etc/hostname"
     printf '127.0.0.1 localhost\n127.0.1.1 guide\n::1 localhost ip6-localhost\n' >"$new/etc/hosts"
-    # The container's control groups may have no controllers: where this machine's own systemd has them.
+    # The container's control groups have no controllers if this machine's own systemd uses them.
     printf '[containers]\npids_limit = 0\n' >"$new/etc/containers/containers.conf"
-    # Overlays as podman makes them do not lie on the container's own one.
+    # podman cannot mount overlays on the container's own overlay.
     printf '[storage]\ndriver = "vfs"\nrunroot = "/run/containers/storage"\ngraphroot = "/var/lib/containers/storage"\n' >"$new/etc/containers/storage.conf"
-    # Debian's packages start these at boot. The page that needs one starts it; libvirt's sockets start libvirt.
+    # Debian's packages start these at boot. A page that needs one starts it itself; libvirt's sockets start libvirt.
     rm -f "$new"/etc/systemd/system/multi-user.target.wants/{libvirtd,libvirt-guests,frr,podman*}.service
     mkdir -p "$new/usr/share/guide"
     cp -r "$work/checkout" "$new/usr/share/guide/netvale"
@@ -149,7 +156,7 @@ make_machines() {
         { cat "$work/log" >&2; fail "the packages cannot be installed"; }
 }
 
-# has PAGE: what its reader has, by what it says.
+# has PAGE: prints what the reader has, according to the page.
 has() {
     grep -q 'a checkout' "$1" && echo netvale
     grep -o '[a-z0-9]*\.qcow2' "$1" | sort -u
@@ -158,7 +165,8 @@ has() {
     true
 }
 
-# session PAGE RELEASE READER STATE SHELL: a process of its own, which ends with the script, and the container with it.
+# session PAGE RELEASE READER STATE SHELL: runs a session in a process of its own, which ends with the script, and the
+# container with it.
 session() {
     local folder start=$SECONDS options=() status=0 name what things container
     name=$(basename "$1" .md)-$3-$2
@@ -169,7 +177,7 @@ session() {
     awk -v folder="$folder/page" -v user="$3" -f scripts/guide-page.awk "$1"
     things=$(has "$1" | xargs)
     case " $things " in *" qemu "*) options+=(--bind-ro "$(scripts/newer-debian.sh):/opt/qemu") ;; esac
-    # What a container may do here, so that in it root is root, a sandbox is one, and users may run containers of their own.
+    # The container's privileges: in it root is root, a sandbox works, and users can run containers of their own.
     options+=(--nspawn --capability=all
         --nspawn '--system-call-filter=@keyring bpf landlock_create_ruleset landlock_add_rule landlock_restrict_self')
     # shellcheck disable=SC2086 # names
@@ -197,7 +205,7 @@ fi
 all=0
 [ $# -gt 0 ] || { all=1 && set -- README.md docs/guide/*.md; }
 check_pages "$@"
-[ "$(id -u)" = 0 ] || skip "booting a container takes root; the pages keep to the rules"
+[ "$(id -u)" = 0 ] || skip "booting a container requires root; the pages follow the rules"
 have systemd-nspawn && have debootstrap || skip "systemd-container and debootstrap are not installed (scripts/install-deps.sh test)"
 
 finish() {
@@ -211,7 +219,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 mount -t tmpfs -o mode=755 tmpfs "$work"
 sessions "$@" >"$work/sessions-todo"
-[ -s "$work/sessions-todo" ] || fail "nobody reads these pages there (READERS, RELEASES)"
+[ -s "$work/sessions-todo" ] || fail "no session for these pages with the given READERS and RELEASES"
 make_debs
 make_checkout "$work/checkout"
 for release in $(cut -d'|' -f2 "$work/sessions-todo" | sort -u); do make_machines "$release"; done

@@ -1,12 +1,13 @@
-# guide-page.awk: reads a page of the guide, and says what is run of it: `awk -v folder=FOLDER -v user=USER -f guide-page.awk PAGE`.
+# guide-page.awk: reads a page of the guide, and extracts what is run of it:
+# `awk -v folder=FOLDER -v user=USER -f guide-page.awk PAGE`.
 #
-# Each block that this user runs is written to FOLDER/LINE, the list of them to FOLDER/plan, reasons of those that are not run to
-# FOLDER/ignored. What the page breaks of the rules in CONTRIBUTING.md is printed, and the exit status is 1 then. Without user, the page's
-# users are printed, and the rules are looked after.
+# Each block that this user runs is written to FOLDER/LINE, the list of them to FOLDER/plan, and the reasons for not
+# running the others to FOLDER/ignored. Violations of the rules in CONTRIBUTING.md are printed, and the exit status is
+# then 1. Without `user`, the page's users are printed, and the rules are checked.
 
 function fail(what) { print FILENAME ":" FNR ": " what; failed = 1 }
 
-# The words that name a user to the reader.
+# The words by which the page calls a user.
 function shown_as(name) { return name == "user" ? "ordinary user" : name }
 
 function reads(list, name,    parts, i, n, found) {
@@ -48,7 +49,7 @@ function has(name,    i) {
     return 0
 }
 
-# The first line of a block: what is done with it.
+# The first line of a block: decides what is done with it.
 function begin(    all, rest, i) {
     all = substr($0, 4)
     line = FNR; kind = ""; until = ""; take = 0
@@ -87,13 +88,13 @@ function begin(    all, rest, i) {
 inside_block && /^```/ { if (take) close(folder "/" line); inside_block = 0; blank = 1; next }
 inside_block { if (take) print > (folder "/" line); next }
 /<!-- *run/ { fail("a block that the reader does not see") }
-# After a block that is not run stands why.
+# The paragraph after a block that is not run contains the reason.
 expect && NF {
     if ($0 !~ /^\*Not run here: .*\*$/) fail("the text after the block of line " expect " does not begin with *Not run here:*, and a reason")
     else if (user != "") print FILENAME ":" expect ": " substr($0, 16, length($0) - 16) > (folder "/ignored")
     expect = 0
 }
-# Text: the paragraph before a block; of several blocks in a row, the one before the first.
+# Text: the paragraph before a block; for several blocks in a row, the one before the first.
 NF { text = blank ? $0 : text " " $0; blank = 0; next }
 { blank = 1 }
 END {

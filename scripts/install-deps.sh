@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # install-deps.sh demo|test|test-system|test-long|check|docs|bench|package: installs what that make target needs on Debian.
 #
-# Says which packages it installs and why, leaves out those that are present, and touches nothing
-# else. Without root and sudo it names the packages and returns success: the target then goes on and
-# says what it skips. Rust itself is not installed here.
+# Prints which packages it installs and why, leaves out those that are present, and changes nothing else. Without root
+# and sudo it prints the packages and returns success: the target then continues, and reports what it skips. Rust itself
+# is not installed here.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -125,7 +125,7 @@ installed() {
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# The missing ones of `package|why` lines.
+# Prints the `package|why` lines whose package is missing.
 missing_of() {
     local package why
     while IFS='|' read -r package why; do
@@ -133,7 +133,7 @@ missing_of() {
     done
 }
 
-# Sets `as_root` to the command prefix that makes us root; fails when there is none.
+# Sets `as_root` to the command prefix that makes us root; fails if there is none.
 find_root() {
     as_root=()
     [ "$(id -u)" = 0 ] && return 0
@@ -147,20 +147,21 @@ find_root() {
     fi
 }
 
-# Seconds for another apt (unattended-upgrades on a fresh machine, for example) to end.
+# How long, in seconds, to wait for another apt (unattended-upgrades on a fresh machine, for example).
 apt_patience=600
 
-# is_locked FILE: whether a process has it locked. apt's locks are those of fcntl(2): the kernel lists them.
+# is_locked FILE: whether a process has locked the file. apt uses fcntl(2) locks, which the kernel lists.
 is_locked() {
     [ -e "$1" ] && grep -q ":$(stat -c %i "$1") " /proc/locks
 }
 
-# Waits until no other apt is at work, and says so once: apt-get itself waits in silence, and for some of its locks not at all.
+# Waits until no other apt is running, and prints that once: apt-get itself waits silently, and for some of its locks
+# not at all.
 wait_for_other_apt() {
     local lock until=$((SECONDS + apt_patience)) said=
     for lock in /var/lib/dpkg/lock-frontend /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
         while is_locked "$lock" && [ "$SECONDS" -lt "$until" ]; do
-            [ -n "$said" ] || echo "another apt is at work ($lock): waiting for it, up to $((apt_patience / 60)) minutes"
+            [ -n "$said" ] || echo "another apt is running ($lock): waiting for up to $((apt_patience / 60)) minutes"
             said=1
             sleep 1
         done
@@ -175,8 +176,8 @@ apt() {
         { printf '%s\n' "$output" && return 1; }
 }
 
-# apt_install PACKAGE…: one retry for all; then one by one, so that a package this release lacks does
-# not keep the others away.
+# apt_install PACKAGE…: tries twice to install all; then one by one, so that a package that this release lacks does not
+# block the others.
 apt_install() {
     local attempt package
     for attempt in 1 2; do
@@ -187,7 +188,7 @@ apt_install() {
     done
     for package in "$@"; do
         apt install -y --no-install-recommends "$package" >/dev/null ||
-            echo "not installed: $package (what needs it will say so)"
+            echo "not installed: $package (what needs it is skipped)"
     done
 }
 
@@ -195,8 +196,8 @@ policy=/usr/sbin/policy-rc.d
 policy_kept=$policy.netvale-kept
 policy_mark='# netvale install guard'
 
-# Keeps packages from starting services while they are installed (Debian's policy-rc.d), and puts the
-# machine's own policy back afterwards, also after an interrupted run.
+# Keeps packages from starting services while they are installed (Debian's policy-rc.d), and restores the machine's own
+# policy afterwards, even if interrupted.
 guard_services() {
     unguard_services
     [ ! -e "$policy" ] || "${as_root[@]}" mv "$policy" "$policy_kept"
@@ -215,7 +216,8 @@ unguard_services() {
     fi
 }
 
-# Tests and benchmarks start what they need themselves: services of packages that came with them must not start at boot.
+# Tests and benchmarks start what they need themselves: services that were installed as dependencies must not start at
+# boot.
 disable_at_boot() {
     local package
     have systemctl || return 0
@@ -244,7 +246,7 @@ install_packages() {
     [ -n "$missing" ] || return 0
     mapfile -t names < <(cut -d'|' -f1 <<<"$missing")
     if ! find_root; then
-        echo "missing packages; as root, run: apt-get install --no-install-recommends ${names[*]}"
+        echo "packages are missing; as root, run: apt-get install --no-install-recommends ${names[*]}"
         return
     fi
     echo "installing Debian packages for \`make $1\`:"
@@ -260,14 +262,14 @@ install_packages() {
     esac
 }
 
-# Miri needs a nightly toolchain, which only rustup can add.
+# Miri needs a nightly toolchain, which only rustup can install.
 install_miri() {
     cargo +nightly miri --version >/dev/null 2>&1 && return
     if ! have rustup; then
         echo "Miri: skipped: no rustup to install a nightly toolchain"
         return
     fi
-    echo "installing a nightly Rust toolchain with Miri: runs the pure crates' tests on an interpreter that finds undefined behaviour"
+    echo "installing a nightly Rust toolchain with Miri: runs the pure crates' tests in an interpreter that detects undefined behaviour"
     timeout 300 rustup toolchain install nightly --profile minimal --component miri --component rust-src \
         >/dev/null 2>&1 || echo "Miri: skipped: rustup could not install nightly with miri (offline?)"
 }
@@ -281,35 +283,36 @@ install_components() {
         echo "rustup could not add rustfmt and clippy (offline?)"
 }
 
-# One version, so that it judges alike everywhere; built once, into a directory of its own.
+# A fixed version, so that it gives the same result everywhere; built once, into a directory of its own.
 cargo_deny_version=0.20.2
 
 install_cargo_deny() {
     [ -x "$tools_dir/bin/cargo-deny" ] && return
-    echo "building cargo-deny $cargo_deny_version into $tools_dir (minutes, once): checks licences, advisories and sources of dependencies"
+    echo "building cargo-deny $cargo_deny_version into $tools_dir (once; takes minutes): checks licences, advisories and sources of dependencies"
     env -u CARGO_TARGET_DIR timeout 1200 \
         cargo install cargo-deny --version "$cargo_deny_version" --locked --quiet --root "$tools_dir" ||
         echo "cargo-deny: skipped: it could not be built (offline?)"
 }
 
-# install_tool CRATE VERSION [OPTION…]: what was compiled is kept until all of it is, so that an attempt that ran out of time is not lost.
+# install_tool CRATE VERSION [OPTION…]: builds and installs a tool. Compiled crates are kept until all are built, so
+# that an attempt that ran out of time is not lost.
 install_tool() {
     local status=0 built=$tools_dir/build-$1
     env -u CARGO_TARGET_DIR timeout 1200 \
         cargo install "$1" --version "$2" --locked --quiet --root "$tools_dir" --target-dir "$built" "${@:3}" || status=$?
     case $status in
     0) rm -rf "$built" ;;
-    124) echo "$1: skipped: 20 minutes were not enough; the next attempt goes on from there" ;;
+    124) echo "$1: skipped: not built within 20 minutes; the next attempt continues from there" ;;
     *) echo "$1: skipped: it could not be built (offline?)" ;;
     esac
 }
 
 cargo_nextest_version=0.9.151
 
-# It starts programs and waits for them: what is quick to build will do.
+# The tool only starts programs and waits for them: a fast build matters more than fast code.
 install_nextest() {
     [ ! -x "$tools_dir/bin/cargo-nextest" ] && ! cargo nextest --version >/dev/null 2>&1 || return 0
-    echo "building cargo-nextest $cargo_nextest_version into $tools_dir (minutes, once): runs the tests"
+    echo "building cargo-nextest $cargo_nextest_version into $tools_dir (once; takes minutes): runs the tests"
     local -x CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
     install_tool cargo-nextest "$cargo_nextest_version" --no-default-features
 }
@@ -317,11 +320,11 @@ install_nextest() {
 cargo_deb_version=3.8.0
 cargo_generate_rpm_version=0.21.1
 
-# install_packager TOOL
+# install_packager TOOL: installs the tool that builds packages.
 install_packager() {
     local version=${1//-/_}_version
     [ ! -x "$tools_dir/bin/$1" ] || return 0
-    echo "building $1 ${!version} into $tools_dir (minutes, once): makes packages"
+    echo "building $1 ${!version} into $tools_dir (once; takes minutes): builds packages"
     install_tool "$1" "${!version}"
 }
 
@@ -334,14 +337,14 @@ install_all_packagers() {
     install_musl
 }
 
-# For a program that runs without any library.
+# For a statically linked program.
 install_musl() {
     local target
     target=$(uname -m)-unknown-linux-musl
     [ ! -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ] && have rustup || return 0
-    echo "installing Rust's target $target: programs that run without any library"
+    echo "installing Rust's target $target: statically linked programs"
     timeout 300 rustup target add "$target" >/dev/null 2>&1 ||
-        echo "rustup could not add it (offline?): a container image then has the libraries that the program needs"
+        echo "rustup could not add it (offline?): a container image will contain the libraries that the program needs"
 }
 
 # The workspace is type-checked for ARM, too.
@@ -357,18 +360,18 @@ mdbook_version=0.5.4
 
 install_mdbook() {
     [ -x "$tools_dir/bin/mdbook" ] && return
-    echo "building mdBook $mdbook_version into $tools_dir (minutes, once): makes a book of the pages"
+    echo "building mdBook $mdbook_version into $tools_dir (once; takes minutes): builds the book of the pages"
     env -u CARGO_TARGET_DIR timeout 1200 cargo install mdbook --version "$mdbook_version" --locked --quiet \
         --no-default-features --features search --root "$tools_dir" ||
         echo "mdBook: skipped: it could not be built (offline?)"
 }
 
-# What would come to nothing without it is not begun.
+# Without cargo the target would fail, so nothing is installed for it.
 need_cargo
 case ${1:-} in
 demo) install_packages demo ;;
 bench)
-    # Heals the machine's policy if an earlier run was killed in the middle.
+    # Restores the machine's policy if an earlier run was killed while packages were installed.
     ! find_root || unguard_services
     install_packages bench
     ;;

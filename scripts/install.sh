@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# install.sh DESTDIR PREFIX BUILT: installs the binary, the libraries with their headers, man pages, shell completions and the unit below
-# DESTDIR/PREFIX. BUILT is the folder with what `make build` made.
+# install.sh DESTDIR PREFIX BUILT: installs the binary, the libraries with their headers, man pages, shell completions
+# and the unit below DESTDIR/PREFIX. BUILT is the folder with the results of `make build`.
 #
-# The binary writes its own man pages and completions, so they always match it. Root often has no
-# cargo: what was built before is then installed as it is.
+# The binary generates its own man pages and completions, so they always match it. Root often has no cargo: the earlier
+# build is then installed as it is.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 say_where_it_stops
@@ -54,7 +54,7 @@ done
 chmod 644 "$to"/lib/systemd/system/netvale* "$to"/lib/systemd/user/netvale*
 install -m 644 dist/netvale.sysusers "$to/lib/sysusers.d/netvale.conf"
 install -m 644 dist/netvale.tmpfiles "$to/lib/tmpfiles.d/netvale.conf"
-# The unit names it. One that is there stays.
+# The configuration that the unit names. An existing one is kept.
 [ -e "$1/etc/netvale.toml" ] || install -D -m 644 dist/netvale.toml "$1/etc/netvale.toml"
 for folder in prometheus grafana; do
     install -d "$to/share/doc/netvale/examples/$folder"
@@ -73,10 +73,11 @@ version=$(release)
 sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" crates/programs/capi/libnetmap.pc.in >"$to/lib/pkgconfig/libnetmap.pc"
 chmod 644 "$to/lib/pkgconfig/libnetmap.pc"
 
-# The library that stands before the system's libpcap, by libpcap's names, in a folder of its own: only programs that `netvale run`
-# starts look there.
+# The replacement for the system's libpcap, under libpcap's names, in a folder of its own: only programs that
+# `netvale run` starts look there.
 install -m 755 "$built/libnetvale_pcap.so" "$to/lib/netvale/"
-# To its end: whoever writes into a pipe that nobody reads is killed, and this script ends with it.
+# awk reads to the end of its input: a program that writes into a pipe without a reader is killed, and this script would
+# end with it.
 system=$({ PATH=$PATH:/sbin:/usr/sbin ldconfig -p || true; } |
     awk '!found && ($1 == "libpcap.so.0.8" || $1 == "libpcap.so.1") { print $NF; found = 1 }')
 if [ -n "$system" ]; then
@@ -85,17 +86,17 @@ if [ -n "$system" ]; then
     done
     ln -sfn "$system" "$to/lib/netvale/pcap/libpcap-system.so"
 else
-    echo "there is no libpcap here: \`netvale run\` serves netmap programs only; install libpcap and run this again" >&2
+    echo "no libpcap found: \`netvale run\` will work for netmap programs only; to support others, install libpcap and run this again" >&2
 fi
-# Wireshark finds ports by it, if it has the same prefix.
+# Wireshark finds the ports through this, if it has the same prefix.
 install -d "$to/lib/wireshark/extcap"
 ln -sfn ../../../bin/netvale "$to/lib/wireshark/extcap/netvale-extcap"
 echo "for another Wireshark: netvale extcap --install"
 # The CNI plugin. Runtimes look for plugins in folders of their own.
 install -m 755 "$built/netvale-cni" "$to/lib/netvale/"
 echo "for containers: ln -s $prefix/lib/netvale/netvale-cni /opt/cni/bin/ (podman on Debian: /usr/lib/cni/)"
-# The loader has a list of libraries, which is this machine's business only if the files are.
+# Updates the loader's list of libraries, if the files are installed on this machine.
 if [ -z "$1" ] && ! PATH=$PATH:/sbin:/usr/sbin ldconfig; then
-    echo "ldconfig failed: programs linked to libnetmap find it once it has run, or with LD_LIBRARY_PATH=$to/lib" >&2
+    echo "ldconfig failed: programs linked to libnetmap need a successful ldconfig, or LD_LIBRARY_PATH=$to/lib" >&2
 fi
 echo "installed netvale below $to"

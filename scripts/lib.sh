@@ -1,16 +1,16 @@
-# Shared by the scripts: where things lie, and stages with a heading, a time limit and an outcome.
-# Sourced by bash; sets no shell options of its own.
+# Shared by the scripts: where files are, and stages with a heading, a time limit and an outcome. Sourced by bash; sets
+# no shell options of its own.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target_dir=${CARGO_TARGET_DIR:-$root/target}
 # Tools that are built once and kept: cargo-nextest, cargo-deny.
 tools_dir=${NETVALE_TOOLS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/tools}
 
-# What guests and containers of the tests boot from, made once and kept.
+# What the tests' guests and containers boot from, built once and kept.
 guests_dir=${NETVALE_GUESTS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/netvale/guests}
 
-# more_compilers: has cargo run three a processor at a time, which get more of it beside other programs than one, where
-# there is 1 GiB for each. Elsewhere, their number is cargo's own choice.
+# more_compilers: has cargo run three compilers per processor, if there is 1 GiB for each. Beside other programs, these
+# get a larger share of the processors. Otherwise, cargo itself chooses their number.
 more_compilers() {
     local compilers memory
     compilers=$((3 * $(nproc)))
@@ -19,12 +19,13 @@ more_compilers() {
 }
 [ -n "${CARGO_BUILD_JOBS:-}" ] || more_compilers
 
-# The exit status by which a stage says that it cannot run here.
+# The exit status with which a stage reports that it cannot run here.
 SKIPPED=77
 
-# A line for each stage that has ended: its name, its seconds, and passed, failed or skipped. Lanes write to the same file.
+# A file with a line for each stage that has ended: its name, its seconds, and passed, failed or skipped. Lanes write to
+# the same file.
 stages_file=${NETVALE_STAGES:-}
-# Seconds since the script began are seconds of the tier.
+# The seconds since the script began are those of the tier.
 times_file=$root/docs/internals/test-times.toml
 
 # skip REASON: ends a stage as skipped.
@@ -37,20 +38,20 @@ have() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# release: the version in Cargo.toml.
+# release: prints the version in Cargo.toml.
 release() {
     sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' "$root/Cargo.toml"
 }
 
-# say_where_it_stops: has a script that ends at the first command that fails say which one that was.
+# say_where_it_stops: makes a script that ends at the first failing command print that command.
 say_where_it_stops() {
     set -E
     trap 'echo "${BASH_SOURCE[0]##*/}:$LINENO: stopped (status $?): $BASH_COMMAND" >&2' ERR
 }
 
-# kept_tree NAME FUNCTION: prints the folder of that name among the guests'. The first time, the function makes it at "$work/root", for which
-# it needs debootstrap and root. It runs in a shell of its own (what it reads is exported), whose mounts and processes end with it; a
-# second process that wants the same tree waits.
+# kept_tree NAME FUNCTION: prints the folder of that name beside the guests' files. The first time, the function creates
+# it at "$work/root", for which it needs debootstrap and root. It runs in a shell of its own (variables that it reads
+# are exported), whose mounts and processes end with it; a second process that needs the same tree waits.
 kept_tree() {
     local tree=$guests_dir/$1 lock
     if [ ! -e "$tree/done" ]; then
@@ -65,13 +66,13 @@ kept_tree() {
     echo "$tree"
 }
 
-# make_tree FOLDER FUNCTION: kept_tree's work, in a shell of its own, while nobody else does it.
+# make_tree FOLDER FUNCTION: the part of kept_tree that runs in a shell of its own, with the lock held.
 make_tree() {
-    # Not local: the trap reads it when the shell ends.
+    # Not local, as the trap reads it when the shell ends.
     maker=
     export work=$1.making
     export -f "${2?}"
-    # A run that was killed may have left its folder, but no mounts.
+    # A killed run may have left its folder, but no mounts.
     rm -rf "$work"
     mkdir "$work"
     trap '[ -z "$maker" ] || kill -KILL "$maker" 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -86,16 +87,16 @@ make_tree() {
     mv -T "$work/root" "$1"
 }
 
-# stages_begin: before the first stage of a script.
+# stages_begin: to be called before the first stage of a script.
 stages_begin() {
     stages_file=$(mktemp)
     export NETVALE_STAGES=$stages_file NETVALE_SKIPPED=$stages_file.skipped
     trap 'rm -f "$stages_file" "$NETVALE_SKIPPED"' EXIT
 }
 
-# stage NAME SECONDS COMMAND…: runs the command under a time limit and notes its outcome.
-# `timeout` leads a process group of its own, so that the limit ends grandchildren too; Ctrl-C is
-# passed on by the trap, because the terminal's signal does not reach that group.
+# stage NAME SECONDS COMMAND…: runs the command under a time limit and records its outcome. `timeout` leads a process
+# group of its own, so that the limit ends grandchildren, too; the trap passes Ctrl-C on, as the terminal's signal does
+# not reach that group.
 stage() {
     local name=$1 limit=$2 status outcome start=$SECONDS
     shift 2
@@ -109,16 +110,16 @@ stage() {
     case $status in
     0) outcome=passed ;;
     "$SKIPPED") outcome=skipped ;;
-    # 124: timeout ended it; 137: it had to kill it.
-    124 | 137) outcome=failed && echo "== $name: over its limit of $limit s" ;;
+    # 124: timeout ended the command; 137: it had to kill it.
+    124 | 137) outcome=failed && echo "== $name: exceeded its time limit of $limit s" ;;
     *) outcome=failed && echo "== $name: status $status" ;;
     esac
     echo "== $name: $outcome in $((SECONDS - start)) s"
     echo "$name $((SECONDS - start)) $outcome" >>"$stages_file"
 }
 
-# side_by_side LANE…: each lane is a list of stages, which run one after another, beside those of the other lanes. What a lane says is shown
-# when it ends; `$0 --lane STAGE…` runs one.
+# side_by_side LANE…: each lane is a list of stages that run one after another, in parallel with other lanes. The output
+# of a lane is shown when it ends; `$0 --lane STAGE…` runs one.
 side_by_side() {
     local lane pids=() logs=() log i
     for lane in "$@"; do
@@ -137,8 +138,8 @@ side_by_side() {
     trap - INT TERM
 }
 
-# stages_summary TIER: the table of stages and the closing lines; status 1 when a stage failed. What a test could not do is a skipped test,
-# and a failure where STRICT is set. RECORD=1 writes the times down.
+# stages_summary TIER: prints the table of stages and the closing lines; returns 1 if a stage failed. A test that could
+# not run counts as skipped, or as failed if STRICT is set. RECORD=1 writes the times to a file.
 stages_summary() {
     local passed failed skipped total=$SECONDS
     printf '\n%-24s %6s\n' stage seconds
@@ -149,7 +150,7 @@ stages_summary() {
     [ ! -s "$NETVALE_SKIPPED" ] || cat "$NETVALE_SKIPPED"
     sed -n 's/^\(.*\) [0-9]* failed$/failed stage: \1/p' "$stages_file"
     if [ -n "${STRICT:-}" ] && { [ "$skipped" != 0 ] || [ -s "$NETVALE_SKIPPED" ]; }; then
-        echo "nothing may be skipped here (STRICT is set)"
+        echo "STRICT is set: a skipped test is a failure"
         failed=$((failed + 1))
     fi
     [ -z "${RECORD:-}" ] || [ "$failed" != 0 ] || record_times "$1" "$total"
@@ -157,7 +158,7 @@ stages_summary() {
     [ "$failed" = 0 ]
 }
 
-# record_times TIER SECONDS: the tier's table in the file of times is what was measured.
+# record_times TIER SECONDS: replaces the tier's table in the file of times by what was measured.
 record_times() {
     local new
     new=$(mktemp)
@@ -182,15 +183,15 @@ need_cargo() {
         echo "cargo is missing: install Rust $oldest or newer, for example from https://rustup.rs" >&2
         exit 1
     }
-    # In a folder without a workspace, which an old one could not read.
+    # In a folder without a workspace, whose manifest an old cargo could not read.
     found=$(cd / && cargo --version | sed 's/^cargo \([0-9.]*\).*/\1/')
     [ "$(printf '%s\n' "$oldest" "$found" | sort -V | sed -n 1p)" = "$oldest" ] || {
-        echo "cargo $found is too old ($(command -v cargo)): netvale takes Rust $oldest or newer, for example from https://rustup.rs" >&2
+        echo "cargo $found is too old ($(command -v cargo)): netvale requires Rust $oldest or newer, for example from https://rustup.rs" >&2
         exit 1
     }
 }
 
-# Ends the script unless what every target needs is there: cargo and a C linker.
+# Ends the script unless the tools for every target are installed: cargo and a C linker.
 need_rust() {
     need_cargo
     have cc || {
@@ -206,7 +207,7 @@ has_musl() {
     [ -d "$(rustc --print target-libdir --target "$musl_target" 2>/dev/null)" ]
 }
 
-# build_static PROFILE: builds the command without any library beside it, and prints its file.
+# build_static PROFILE: builds a statically linked command, and prints its path.
 build_static() {
     local folder=$1
     case $1 in dev | test) folder=debug ;; esac
@@ -214,7 +215,7 @@ build_static() {
     echo "$target_dir/$musl_target/$folder/netvale"
 }
 
-# Ends the script unless there is cargo-nextest, which runs the tests.
+# Ends the script unless cargo-nextest, which runs the tests, is installed.
 need_nextest() {
     PATH=$tools_dir/bin:$PATH
     cargo nextest --version >/dev/null 2>&1 || {
@@ -223,7 +224,8 @@ need_nextest() {
     }
 }
 
-# What is built for both tiers, by cargo and by nextest: with other packages or targets it would get other features, and be built again.
+# The packages and targets that cargo and nextest build for both tiers: with others, crates would get other features and
+# be built again.
 workspace=(--workspace --lib --bins --tests --examples)
 # Tests that assert times or rates.
 measuring='test(/(^|::)measuring::/)'

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# netmap-judges.sh suricata|daq: builds a program of Debian's development release with netmap, once (minutes), and
-# prints the folder that has it in `bin`: Suricata, with its lists in `etc`, or a program for Snort's library (libdaq),
-# with the library's netmap module in `lib`. Debian's own have no netmap.
+# netmap-judges.sh suricata|daq: builds a program of Debian's development release with netmap, once (this takes
+# minutes), and prints its folder: Suricata in `bin`, with its lists in `etc`; or in `bin` a program for Snort's library
+# (libdaq), with the library's netmap module in `lib`. Debian's own packages have no netmap.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/source-lib.sh"
 
 build_suricata() {
-    # To link with; when it runs, it finds the one of `netvale run`.
+    # Only for linking; at run time, it finds the library of `netvale run`.
     sed -n 's/^[a-z].*[ *]\(nm[a-z]*_[a-z_]*\)(.*/void \1(void) {}/p' /usr/include/libnetmap.h >netmap.c
     gcc -shared -Wl,-soname,libnetmap.so.0 -o /usr/lib/libnetmap.so.0 netmap.c
     ln -s libnetmap.so.0 /usr/lib/libnetmap.so
@@ -21,12 +21,12 @@ build_suricata() {
 }
 
 build_daq() {
-    # With netmap alone, it would build no module.
+    # With netmap as the only module, it would build none.
     # shellcheck disable=SC2046 # words
     ./configure $(printf -- '--disable-%s-module ' afpacket ipfw ipq nfq pcap) CFLAGS="-O1 -std=gnu17"
-    # What these make is in the sources, and is good enough, whatever the times of the files say.
+    # The results of these generators are part of the sources and are used, whatever the times of the files.
     local made=(ACLOCAL=: AUTOCONF=: AUTOHEADER=: AUTOMAKE=:)
-    # A grammar's header is made in the same folder as what includes it.
+    # A grammar's header is generated in the folder of the files that include it.
     make "${made[@]}"
     make "${made[@]}" install
     ldconfig
@@ -36,7 +36,7 @@ build_daq() {
     patchelf --force-rpath --set-rpath "$place/lib" /out/lib/daq_netmap.so
 }
 
-# The numbers change whenever what is made changes.
+# The numbers are changed whenever the result of this script changes.
 case ${1:-} in
 suricata)
     from_source suricata-1 suricata build_suricata cargo rustc cbindgen libpcre2-dev libyaml-dev libjansson-dev \

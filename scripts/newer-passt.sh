@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# newer-passt.sh: unpacks passt of Debian's development release (sid), and the C library that it takes, into a folder of
-# their own, once, and prints that folder. What is in it never becomes part of this system: it is started by its own
-# dynamic loader. Debian 12's passt is no vhost-user back end.
+# newer-passt.sh: unpacks passt of Debian's development release (sid), and the C library that it needs, into a folder of
+# their own, once, and prints that folder. Nothing in it becomes part of this system: passt is started with its own
+# dynamic loader. Debian 12's passt has no vhost-user back end.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-# Changes whenever what is made changes.
+# To be changed whenever the result of this script changes.
 recipe=1
 make() {
     local get=(apt-get -q -o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work/cache"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# package-image.sh [FILE]: writes an OCI image with the netvale command alone, as an archive for `podman load` and `docker load`, and
-# prints its path. FILE: target/packages/netvale-image.tar. Needs neither root nor podman.
+# package-image.sh [FILE]: writes an OCI image that contains only the netvale command, as an archive for `podman load`
+# and `docker load`, and prints its path. FILE: target/packages/netvale-image.tar. Needs neither root nor podman.
 #
 #   PROFILE=release      the build profile
-#   NETVALE=FILE         a program that is built already
+#   NETVALE=FILE         an existing program
 #
-# The program is linked statically, to musl, where Rust has that target; otherwise it comes with the libraries that it needs.
+# The program is linked statically, to musl, if Rust has that target installed; otherwise the image contains its
+# libraries, too.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 say_where_it_stops
@@ -33,7 +34,7 @@ chmod 1777 "$work/root/tmp"
 chmod 755 "$work/root/run/netvale"
 install -m 755 "$NETVALE" "$work/root/bin/netvale"
 strip "$work/root/bin/netvale"
-# Of a static program there are none.
+# A static program has none.
 { ldd "$NETVALE" 2>/dev/null | grep -o '/[^ ]*' || true; } | while read -r library; do
     install -D -m 755 "$library" "$work/root$library"
 done
@@ -43,7 +44,7 @@ cp LICENSE "$work/root/"
 
 pack() { tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$1" -cf "$2" .; }
 
-# blob FILE: puts it among the blobs; prints its digest and its size.
+# blob FILE: adds it to the blobs; prints its digest and its size.
 blob() {
     local sum
     sum=$(sha256sum "$1" | cut -d' ' -f1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# package-static.sh [FOLDER]: writes the netvale command, which runs without any library beside it on any Linux of this
+# package-static.sh [FOLDER]: writes the netvale command, which runs without any library on any Linux of this
 # architecture, and prints its path. FOLDER: target/packages.
 #
 #   PROFILE=release      the build profile

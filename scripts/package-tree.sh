@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# package-tree.sh RELEASE [NAME PACKAGE…]: makes a small Debian of that release (bookworm, trixie, …), once, and prints its folder.
-# booted.sh starts it with systemd in a container; nobody writes to it.
+# package-tree.sh RELEASE [NAME PACKAGE…]: creates a small Debian of that release (bookworm, trixie, …), once, and
+# prints its folder. booted.sh boots it with systemd in a container; nothing is written to it.
 #
-# There is no compiler in it, and nothing of netvale. With NAME, these packages are in it besides: a tree of its own for each list of
-# packages. Needs root (debootstrap uses chroot), a mirror of Debian's, and about 300 MB of disk.
+# It contains no compiler, and nothing of netvale. With NAME, it also contains these packages: there is a tree for each
+# list of packages. Needs root (debootstrap uses chroot), a mirror of Debian's, and about 300 MB of disk.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-# Changes whenever what is made changes.
+# To be changed whenever the result of this script changes.
 recipe=2
-# The packages' own dependencies are here, so that the tests install without a network; and what tests look with.
+# The packages' own dependencies, so that the tests install without a network; and tools for the tests.
 export plain="systemd systemd-sysv libpam-systemd dbus adduser iproute2 iputils-ping libpcap0.8 procps"
 
 [ $# -ge 1 ] || { echo "usage: package-tree.sh RELEASE [NAME PACKAGE…]" >&2; exit 2; }
@@ -17,7 +17,7 @@ export release=$1
 name=$release-$recipe
 shift
 
-# add PACKAGE…: to the tree that is being made. Nothing of it starts here.
+# add PACKAGE…: installs packages in the new tree. Their services do not start here.
 add() {
     local policy=$work/root/usr/sbin/policy-rc.d
     printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy" &&

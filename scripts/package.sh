@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# package.sh deb|rpm [FOLDER]: makes the packages, and prints their paths. FOLDER: target/packages.
+# package.sh deb|rpm [FOLDER]: builds the packages, and prints their paths. FOLDER: target/packages.
 #
-#   PROFILE=release      the build profile; the tests take one that is built already
-#   VERSION=0.1.0        another version than that in Cargo.toml, for tests of upgrades
-#   NO_BUILD=1           the programs are built already
+#   PROFILE=release      the build profile; the tests use an existing build
+#   VERSION=0.1.0        a version other than that in Cargo.toml, for tests of upgrades
+#   NO_BUILD=1           uses the existing programs
 #
-# The metadata are in the crates' manifests, for cargo-deb and cargo-generate-rpm. What these take from target/release/package
-# (target/PROFILE/package) is put there first: stripped programs, man pages, completions, units with the right paths.
+# The metadata are in the crates' manifests, for cargo-deb and cargo-generate-rpm. The files that these take from
+# target/release/package (target/PROFILE/package) are put there first: stripped programs, man pages, completions, units
+# with the right paths.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 say_where_it_stops
@@ -27,7 +28,7 @@ build() {
     cargo build --profile "$profile" --package netvale-bench >&2
 }
 
-# put FILE TO: without what only a debugger needs.
+# put FILE TO: copies the file without debugging symbols.
 put() {
     install -D -m 755 "$1" "$2"
     strip --strip-unneeded --remove-section=.comment --remove-section=.note "$2"
@@ -49,7 +50,7 @@ stage_programs() {
     for shell in bash zsh fish; do "$stage/bin/netvale" completions "$shell" >"$stage/completions/$shell"; done
 }
 
-# The units look for the program where packages have it.
+# The units refer to the program's path in packages.
 stage_units() {
     local file
     mkdir -p "$stage"/systemd "$stage"/systemd-user
@@ -59,7 +60,7 @@ stage_units() {
     install -D -m 644 dist/netvale.tmpfiles "$stage/tmpfiles/netvale.conf"
 }
 
-# stage_links FOLDER NAME: links to libraries that lie in /usr/FOLDER; libpcap is called NAME there.
+# stage_links FOLDER NAME: links to libraries in /usr/FOLDER; libpcap is called NAME there.
 stage_links() {
     local name
     mkdir -p "$stage"/links/{netmap,pcap,dev} "$stage/pkgconfig"
@@ -99,7 +100,7 @@ stage_docs() {
     } >"$stage/doc/copyright"
 }
 
-# What the manifest of a crate cannot say.
+# What the manifest of a crate cannot express.
 synopsis_of() {
     case $1 in
     netvale) echo "virtual switch in user space, with netmap packet I/O" ;;
@@ -110,7 +111,7 @@ synopsis_of() {
     esac
 }
 
-# finish_control TREE NAME: the control files.
+# finish_control TREE NAME: completes the control files.
 finish_control() {
     local control=$1/DEBIAN/control
     sed -i "s|@VERSION@|$version-1|g; s|^Description: .*|Description: $(synopsis_of "$2")|" "$control"
@@ -124,7 +125,7 @@ finish_control() {
     (cd "$1" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 }
 
-# finish_deb MADE: puts in what cargo-deb has no words for, and packs the package anew.
+# finish_deb MADE: adds what cargo-deb does not support, and packs the package again.
 finish_deb() {
     local work name tree
     work=$(mktemp -d)
@@ -139,9 +140,9 @@ finish_deb() {
         mkdir -p "$tree/usr/lib/netvale/pcap" "$tree/usr/lib/$tuple/wireshark/extcap"
         cp -a "$stage"/links/netmap/* "$tree/usr/lib/netvale/"
         cp -a "$stage"/links/pcap/* "$tree/usr/lib/netvale/pcap/"
-        # Wireshark finds ports by it.
+        # Wireshark finds the ports through this.
         ln -s ../../../../bin/netvale "$tree/usr/lib/$tuple/wireshark/extcap/netvale-extcap"
-        # podman finds the plugin by it.
+        # podman finds the plugin through this.
         mkdir "$tree/usr/lib/cni"
         ln -s ../netvale/netvale-cni "$tree/usr/lib/cni/netvale-cni"
         ;;
@@ -152,7 +153,7 @@ finish_deb() {
     rm -rf "$work"
 }
 
-# make_deb CRATE MULTIARCH [OPTION…]
+# make_deb CRATE MULTIARCH [OPTION…]: builds one Debian package.
 make_deb() {
     local crate=$1 multiarch=$2 made
     shift 2
@@ -163,7 +164,7 @@ make_deb() {
 
 debs() {
     compression=(-Zxz)
-    # Nobody downloads those of the tests.
+    # Packages for the tests are never downloaded.
     [ "$profile" = release ] || compression=(-Zgzip -z1)
     tuple=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
     stage_links "lib/$tuple" libpcap.so.0.8
@@ -175,7 +176,7 @@ debs() {
     make_deb netvale-ptnet none
 }
 
-# make_rpm CRATE [OPTION…]
+# make_rpm CRATE [OPTION…]: builds one RPM package.
 make_rpm() {
     local crate=$1
     shift
@@ -199,7 +200,7 @@ stage_all() {
     stage_docs
 }
 
-# The stage is one for all: two processes take turns.
+# All packages share one staging folder: two processes take turns.
 mkdir -p "$target_dir"
 exec {turn}>"$target_dir/package.lock"
 flock "$turn"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# packages-inside.sh: the part of packages-test.sh that runs in a Debian booted by systemd (booted.sh), as a service. Debian packages of two
-# versions are in /test, and the source tree with what was built of it in /src and /built. Ends with 0 if all is as it should be.
+# packages-inside.sh: the part of packages-test.sh that runs in a Debian booted by systemd (booted.sh), as a service.
+# Debian packages of two versions are in /test, the source tree and its build results in /src and /built. Exits with 0
+# if all tests pass.
 set -euo pipefail
 . /test/kinds.sh
 
@@ -18,7 +19,7 @@ until_ok() {
     local what=$1 end=$((SECONDS + 60))
     shift
     while ! "$@" >/dev/null 2>&1; do
-        [ "$SECONDS" -lt "$end" ] || fail "never: $what"
+        [ "$SECONDS" -lt "$end" ] || fail "timed out: $what"
         sleep 0.05
     done
 }
@@ -28,36 +29,36 @@ expect() {
     [ "$found" = "$expected" ] || fail "$what: '$found', not '$expected'"
 }
 
-# refused TEXT COMMAND…: the command fails, and says so.
+# refused TEXT COMMAND…: the command must fail with that message.
 refused() {
     local text=$1
     shift
     ! "$@" >/tmp/refused 2>&1 || fail "not refused: $*"
-    grep -F -- "$text" /tmp/refused >/dev/null || fail "$*: it does not say '$text': $(cat /tmp/refused)"
+    grep -F -- "$text" /tmp/refused >/dev/null || fail "$*: no '$text' in: $(cat /tmp/refused)"
 }
 
 pid_of() { systemctl show -p MainPID --value netvale.service; }
 is_new() { [ "$(pid_of)" != "$1" ] && [ "$(pid_of)" != 0 ] && systemctl is-active -q netvale.service; }
 
-# What is started often within seconds is not started again (StartLimitBurst=); the tests do that.
+# systemd does not restart a service that was started too often within seconds (StartLimitBurst=), as these tests do.
 often() { systemctl reset-failed netvale.service 2>/dev/null || true; }
 
-# frames PORT in|out: how many frames have entered the switch there, or left it.
+# frames PORT in|out: the number of frames that have entered or left the switch there.
 frames() {
     "${as[@]}" netvale show "$1" --json | { grep -o "\"dir\":\"$2\"[^{]*\"frames\":[0-9]*" || true; } | awk -F: '{ n += $NF } END { print n + 0 }'
 }
 
-# Whose commands these are: root's.
+# The prefix of commands: they run as root.
 as=(env)
 
-# All files but those that programs write for themselves, or timers at midnight.
+# All files except those that programs write for themselves, or timers at midnight.
 files() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/log -o -path /var/cache \
         -o -path /var/backups -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/tmp -o -path /booted -o -path /test -o -path /src -o -path /built \
         -o -path /root -o -path /home -o -path /srv \) -prune -o -print | sort
 }
 
-# Frames from one port to another.
+# Sends frames from one port to another.
 traffic() {
     local receiver
     netvale pkt-gen -i vale0:rx -f rx -n 1000 >/tmp/rx 2>&1 &
@@ -67,16 +68,16 @@ traffic() {
     wait "$receiver" || fail "the receiver: $(cat /tmp/rx)"
 }
 
-# in_traffic WHAT REPEATED COMMAND…: the command, while numbered frames pass from one program to another, and pings from a TAP to one in another
-# namespace. None is lost, and as many as REPEATED arrive twice.
+# in_traffic WHAT REPEATED COMMAND…: runs the command while numbered frames pass from one program to another, and pings
+# from a TAP to one in another namespace. None may be lost, and at most REPEATED may arrive twice.
 in_traffic() {
     local what=$1 repeated=$2 sender receiver pings sent received lost
     shift 2
-    # A receiver that is late for want of a processor loses nothing either.
+    # Lossless, so that a receiver without processor time loses nothing either.
     netvale attach vale2 flow_to --lossless >/dev/null
     netvale pkt-gen -i vale2:flow_to -f rxseq >/tmp/flow_to 2>&1 &
     receiver=$!
-    # The port is there without it, and takes no frames then.
+    # The port exists before its program opens it, and accepts no frames until then.
     until_ok "a receiver" is_open vale2:flow_to
     netvale pkt-gen -i vale2:flow_from -f txseq -R 5000 >/tmp/flow_from 2>&1 &
     sender=$!
@@ -84,7 +85,7 @@ in_traffic() {
     pings=$!
     until_ok "frames" flows
     "$@" >/tmp/during 2>&1 || fail "$what: $(cat /tmp/during)"
-    kill -0 "$sender" "$receiver" "$pings" || fail "$what has ended a program: $(cat /tmp/flow_from /tmp/flow_to /tmp/flow_ping)"
+    kill -0 "$sender" "$receiver" "$pings" || fail "$what ended a program: $(cat /tmp/flow_from /tmp/flow_to /tmp/flow_ping)"
     until_ok "frames afterwards" flows
     kill -INT "$pings"
     wait "$pings" || true
@@ -98,14 +99,14 @@ in_traffic() {
     received=$(sed -n 's/^Received \([0-9]*\) packets.*/\1/p' /tmp/flow_to)
     lost=$((sent - received))
     [ "$lost" -le 0 ] && [ "$lost" -ge "-$repeated" ] || fail "$what: $received of $sent frames: $(cat /tmp/flow_to)"
-    # The last ping may have been under way.
+    # The last ping may still have been under way.
     lost=$(sed -n 's/^\([0-9]*\) packets transmitted, \([0-9]*\) received.*/\1 \2/p' /tmp/flow_ping | awk '{ print $1 - $2 }')
     [ "${lost:-9}" -le 1 ] || fail "$what: $(tail -n 3 /tmp/flow_ping)"
     say "$what: $received of $sent frames, $(sed -n 's/ packets transmitted, \([0-9]*\) received.*/ pings, \1 answers/p' /tmp/flow_ping)," \
         "the longest took $(sed -n 's|^rtt [^=]*= [^/]*/[^/]*/\([0-9.]*\)/.*|\1|p' /tmp/flow_ping) ms"
 }
 
-# Whether a program has the port open.
+# Whether a program has opened the port.
 is_open() { netvale show "$1" --json | grep '"state":"open"' >/dev/null; }
 
 # Whether frames of the flow arrive.
@@ -130,7 +131,7 @@ two_taps() {
 }
 
 install_older() {
-    ! command -v cc gcc rustc || fail "there is a compiler"
+    ! command -v cc gcc rustc || fail "a compiler is installed"
     apt-get install -y --no-install-recommends /test/older/*.deb >/tmp/apt 2>&1 || fail "$(cat /tmp/apt)"
     id netvale >/dev/null || fail "no user"
     expect "the units" "enabled enabled enabled" "$(systemctl is-enabled netvale.service netvale.socket netvale-attach.socket | xargs)"
@@ -145,7 +146,7 @@ upgrade_packages() {
     local before
     two_taps
     before=$(pid_of)
-    # dpkg leaves what was changed.
+    # dpkg keeps changed configuration files.
     echo 'workers = 2' >>/etc/netvale.toml
     in_traffic "dpkg installs another version" 0 dpkg_upgrade
     is_new "$before" || fail "the daemon was not restarted"
@@ -155,7 +156,7 @@ upgrade_packages() {
     netvale-bench --list >/dev/null
     [ -s /usr/share/man/man1/netvale-up.1.gz ] || [ -d /usr/share/man ] || fail "no manual pages"
     /usr/lib/*/wireshark/extcap/netvale-extcap --extcap-interfaces | grep '{value=netvale-ssh}' >/dev/null || fail "no program for Wireshark"
-    ldconfig -p | grep 'libnetmap.so.0 ' >/dev/null || fail "the loader does not know libnetmap.so.0"
+    ldconfig -p | grep 'libnetmap.so.0 ' >/dev/null || fail "the loader does not find libnetmap.so.0"
     traffic
 }
 
@@ -164,8 +165,8 @@ upgrade_command() {
     before=$(pid_of)
     often
     in_traffic "netvale upgrade" 0 netvale upgrade
-    is_new "$before" || fail "netvale upgrade has not replaced the daemon: $(cat /tmp/during)"
-    grep "process $(pid_of) goes on in place of process $before" /tmp/during >/dev/null || fail "netvale upgrade says: $(cat /tmp/during)"
+    is_new "$before" || fail "netvale upgrade did not replace the daemon: $(cat /tmp/during)"
+    grep "process $(pid_of) continues in place of process $before" /tmp/during >/dev/null || fail "netvale upgrade printed: $(cat /tmp/during)"
     before=$(pid_of)
     cp /usr/bin/netvale /usr/local/bin/another
     refused "netvale.service starts /usr/bin/netvale, not /usr/local/bin/another" netvale upgrade --exec /usr/local/bin/another
@@ -176,14 +177,15 @@ upgrade_command() {
     is_new "$before" || fail "the daemon was not restarted"
 }
 
-# The process that clients see is the daemon's, though systemd made the sockets: also the first client, who came before the daemon.
+# Clients find the daemon's process, although systemd created the sockets; even the first client, which connects before
+# the daemon starts.
 process() {
     local after
     for after in true "systemctl stop netvale.service"; do
         often
         $after 2>/dev/null
         netvale doctor --seconds 0.1 --json >/tmp/doctor
-        grep -E "\"pid\":$(pid_of)[,}]" /tmp/doctor >/dev/null || fail "doctor looks at another process than $(pid_of): $(cut -c1-300 /tmp/doctor)"
+        grep -E "\"pid\":$(pid_of)[,}]" /tmp/doctor >/dev/null || fail "doctor examines another process than $(pid_of): $(cut -c1-300 /tmp/doctor)"
     done
     say "the daemon's process is found behind systemd's sockets"
 }
@@ -200,7 +202,7 @@ activation() {
     often
     netvale stop
     until_ok "the end" sh -c '[ "$(systemctl is-active netvale.service)" = inactive ]'
-    [ -S /run/netvale/attach.sock ] || fail "the daemon has removed a socket of systemd's"
+    [ -S /run/netvale/attach.sock ] || fail "the daemon removed a socket of systemd's"
     netvale pkt-gen -i vale0:tx -f tx -n 1 >/dev/null 2>&1 || fail "the first program"
     expect "the daemon" active "$(systemctl is-active netvale.service)"
     say "the first client of either socket starts the daemon"
@@ -216,7 +218,7 @@ kill_it() {
 
 killed() {
     netvale attach vale0 ptnet:/run/netvale/guest >/dev/null
-    # A batch of each ring.
+    # At most a batch of each ring.
     in_traffic "kill -9" 1024 kill_it
     traffic
 }
@@ -229,7 +231,7 @@ watchdog() {
     often
     systemctl restart netvale.service
     before=$(pid_of)
-    # A daemon that goes on stays.
+    # A daemon that keeps running is not restarted.
     sleep 5
     expect "the process" "$before" "$(pid_of)"
     often
@@ -240,7 +242,7 @@ watchdog() {
     systemctl daemon-reload
     often
     systemctl restart netvale.service
-    say "a daemon that hangs is started again by the watchdog"
+    say "the watchdog restarts a daemon that hangs"
 }
 
 journal() {
@@ -249,7 +251,7 @@ journal() {
     until_ok "PORT=" sh -c 'journalctl -q --no-pager PORT=vale1:named | grep detached >/dev/null'
     until_ok "SWITCH=" sh -c 'journalctl -q --no-pager SWITCH=vale1 | grep attached >/dev/null'
     expect "other switches" "" "$(journalctl -q --no-pager -o cat SWITCH=vale1 | grep vale0 || true)"
-    say "journalctl finds what is about a port, and about a switch"
+    say "journalctl finds the entries of a port, and of a switch"
 }
 
 user_units() {
@@ -265,10 +267,10 @@ user_units() {
     before=$("${as[@]}" systemctl --user show -p MainPID --value netvale.service)
     "${as[@]}" netvale upgrade >/tmp/upgrade 2>&1 || fail "the user's upgrade: $(cat /tmp/upgrade)"
     [ "$("${as[@]}" systemctl --user show -p MainPID --value netvale.service)" != "$before" ] || fail "the user's daemon was not replaced"
-    "${as[@]}" netvale show vale0:vxlan9 >/dev/null || fail "the user's tunnel does not go on"
+    "${as[@]}" netvale show vale0:vxlan9 >/dev/null || fail "the user's tunnel did not survive the upgrade"
     systemctl stop user@4711.service
     userdel --remove someone 2>/dev/null
-    say "a user's own daemon is started by the user's first client, and upgraded by the user"
+    say "a user's first client starts the user's own daemon, and the user can upgrade it"
 }
 
 # A container's interface by the CNI plugin, where podman looks for it.
@@ -283,7 +285,7 @@ cni() {
     say "the CNI plugin gives a container an interface"
 }
 
-# Companions of the daemon, as their pages say: they run under their units, and do what they are for.
+# The daemon's companions, as their pages describe them: they run under their units and do their work.
 companions() {
     local unit log
     mkdir -p /etc/systemd/system/netvale-sflow.service.d
@@ -315,7 +317,7 @@ logs() {
 }
 
 purge() {
-    # As observe.md says.
+    # As described in observe.md.
     systemctl enable --now netvale-metrics.socket >/dev/null 2>&1
     systemctl --global enable netvale.socket >/dev/null 2>&1
     deluser --quiet joe netvale
@@ -331,15 +333,15 @@ purge() {
     expect "files left" "" "$left"
     [ ! -e /run/netvale ] || fail "purge left /run/netvale"
     expect "files missing" "" "$(comm -23 /tmp/before /tmp/after)"
-    say "purged: nothing is left but the user"
+    say "purged: only the user account is left"
 }
 
-# make install, without Rust and without DESTDIR: what service.md says then works.
+# make install, without Rust and without DESTDIR: then the instructions of service.md work.
 from_source() {
-    # The shell knows the one that is gone.
+    # The shell has cached the path of the removed one.
     hash -r
     /src/scripts/install.sh "" /usr/local /built >/tmp/install 2>&1 || fail "install.sh: $(cat /tmp/install)"
-    ldconfig -p | grep '/usr/local/lib/libnetmap.so.0' >/dev/null || fail "the loader does not know the library"
+    ldconfig -p | grep '/usr/local/lib/libnetmap.so.0' >/dev/null || fail "the loader does not find the library"
     systemd-sysusers /usr/local/lib/sysusers.d/netvale.conf
     systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/netvale.conf
     systemctl daemon-reload

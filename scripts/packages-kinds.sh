@@ -1,10 +1,10 @@
 # Sourced by packages-inside.sh: one port of every kind under the shipped unit, by the table packages-kinds.txt.
 
-# The switch of a run, and another one, where the other ends are.
+# The switch under test, and another one for the other ends.
 switch=vale7
 other=vale8
 
-# As service.md says: folders in the unit and in the configuration; and what other users may take.
+# As described in service.md: folders in the unit and in the configuration, and what other users may open.
 prepare_kinds() {
     mkdir -p /srv/kinds /etc/systemd/system/netvale.service.d
     chown netvale /srv/kinds
@@ -14,7 +14,8 @@ prepare_kinds() {
     systemctl daemon-reload
     often
     systemctl restart netvale.service
-    # Frames of interfaces take locked memory, whose limit the unit lifts. Where this machine does not let it, a capability does the same.
+    # Frames of interfaces need locked memory, whose limit the unit raises. If this machine forbids that, a capability
+    # has the same effect.
     if ! grep -E 'Max locked memory +unlimited' "/proc/$(pid_of)/limits" >/dev/null; then
         printf '[Service]\nAmbientCapabilities=CAP_IPC_LOCK\nCapabilityBoundingSet=CAP_IPC_LOCK\n' \
             >/etc/systemd/system/netvale.service.d/locked.conf
@@ -26,10 +27,10 @@ prepare_kinds() {
     adduser --quiet joe netvale
 }
 
-# Frames to all ports of a switch: send [SWITCH].
+# send [SWITCH]: sends frames to all ports of a switch.
 send() { "${as[@]}" netvale pkt-gen -i "${1:-$switch}:gen" -f tx -n 100 >/dev/null 2>&1; }
 
-# grows SWITCH:PORT in|out COMMAND…: while the command runs, frames pass there.
+# grows SWITCH:PORT in|out COMMAND…: frames must pass there while the command runs.
 grows() {
     local port=$1 way=$2 before end=$((SECONDS + 30))
     shift 2
@@ -39,7 +40,7 @@ grows() {
     done
 }
 
-# What ports need.
+# Preparations of the ports.
 
 namespace() { ip netns del kinds 2>/dev/null || true; ip netns add kinds; }
 
@@ -66,7 +67,7 @@ addresses() {
     ip addr replace fd78::2/128 dev lo nodad
 }
 
-# What shows that they work.
+# Proofs that the ports work.
 
 is_there() { "${as[@]}" netvale show "$switch:$1" >/dev/null; }
 takes() { grows "$switch:$1" out send; }
@@ -82,16 +83,16 @@ receives() {
     wait "$receiver" || fail "$1: $(cat /tmp/receiver)"
 }
 
-# device_takes DEVICE: the kernel gets what is sent to all ports.
+# device_takes DEVICE: the kernel's device must receive what is sent to all ports.
 device_takes() {
     local statistic=/sys/class/net/$1/statistics/rx_packets before end=$((SECONDS + 30))
     before=$(cat "$statistic")
     while send || true; [ "$(cat "$statistic")" -le "$before" ]; do
-        [ "$SECONDS" -lt "$end" ] || fail "the kernel gets nothing on $1"
+        [ "$SECONDS" -lt "$end" ] || fail "the kernel receives nothing on $1"
     done
 }
 
-# ask DEVICE ADDRESS: who has it? Nobody.
+# ask DEVICE ADDRESS: sends ARP requests for an address that nobody has.
 ask() { ping -c 1 -W 1 -i 0.2 -I "$1" "$2" >/dev/null 2>&1; }
 
 tap_works() {
@@ -123,7 +124,7 @@ captures() {
     until_ok "frames in the file" sh -c "[ \$(stat -c %s /srv/kinds/$1.pcap) -gt 24 ]"
 }
 
-# socket_of PORT: where its socket is.
+# socket_of PORT: prints the path of its socket.
 socket_of() { "${as[@]}" netvale show "$switch:$1" --json | grep -o '"path":"[^"]*"' | cut -d'"' -f4; }
 
 # The device's driver is netvale's own, on the other switch.
@@ -138,7 +139,7 @@ guest_sends() {
     "${as[@]}" netvale detach "$other:back" >/dev/null
 }
 
-# QEMU's first words with an ivshmem server: its version, 0, and a number for the guest.
+# The first messages of an ivshmem server to QEMU: its version, 0, and a number for the guest.
 talks_ivshmem() {
     # shellcheck disable=SC2016 # Perl's own
     "${as[@]}" perl -MIO::Socket::UNIX -e 'my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "$!";
@@ -156,14 +157,14 @@ talks_vfio_user() {
         exit !($id == 7 && $command == 1 && ($flags & 0x2f) == 1)' "$(socket_of "$1")" || fail "$1 does not answer as a vfio-user server"
 }
 
-# other_end PORT OPTIONS…: what is sent comes out at the other end, another port of the same daemon.
+# other_end PORT OPTIONS…: frames sent here must come out at the other end, another port of the same daemon.
 other_end() {
     "${as[@]}" netvale attach "$other" "${@:2}" --name far_end >/dev/null
     grows "$other:far_end" in send
     "${as[@]}" netvale detach "$other:far_end" >/dev/null
 }
 
-# other_end_begins PORT OPTIONS…: what is sent at the other end comes in.
+# other_end_begins PORT OPTIONS…: frames sent at the other end must come in here.
 other_end_begins() {
     "${as[@]}" netvale attach "$other" "${@:2}" --name far_end >/dev/null
     grows "$switch:$1" in send "$other"
@@ -176,7 +177,7 @@ vde_folder() {
     chown netvale /srv/kinds/vde
 }
 
-# A plug's request, with a socket beside the switch's, is answered: the socket of port 1.
+# A plug's request, with a socket beside the switch's, is answered with the socket of port 1.
 talks_vde() {
     # shellcheck disable=SC2016 # Perl's own
     "${as[@]}" perl -MIO::Socket::UNIX -MSocket -e 'umask 0; my $plug = "$ARGV[0]/plug";
@@ -187,7 +188,7 @@ talks_vde() {
         /srv/kinds/vde || fail "$1 does not answer as a VDE switch"
 }
 
-# kind OPTIONS BEFORE PROOF MEMBER: a row of the table, for the user that it is the turn of.
+# kind OPTIONS BEFORE PROOF MEMBER: tests a row of the table as the current user ($as).
 kind() {
     local options=$1 before=$2 proof=$3 member=$4
     rm -rf /srv/kinds/*
@@ -209,7 +210,7 @@ kind() {
     fi
 }
 
-# All rows, for the user that it is the turn of.
+# Tests all rows as the current user.
 all_kinds() {
     local name options before proof member rows=0
     while IFS='|' read -r -u 8 name options before proof member; do
@@ -227,7 +228,7 @@ all_kinds() {
     say "$rows kinds of ports under the unit: $1"
 }
 
-# grows_in_kernel COMMAND…: its frames come out of the cable.
+# grows_in_kernel COMMAND…: the command's frames must come out of the cable.
 grows_in_kernel() {
     local before
     before=$(cat /sys/class/net/kb/statistics/rx_packets)
@@ -245,7 +246,7 @@ kinds() {
     ip netns del kinds
 }
 
-# Where it is the unit that keeps something away, the refusal names its line.
+# If the unit forbids something, the refusal names its line.
 unit_is_named() {
     mkdir -p /srv/other
     chown netvale /srv/other
@@ -263,5 +264,5 @@ unit_is_named() {
     systemctl daemon-reload
     often
     systemctl restart netvale.service
-    say "refusals name the line of the unit that is their reason"
+    say "refusals name the line of the unit that causes them"
 }

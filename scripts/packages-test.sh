@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# packages-test.sh [TEST…]: makes the packages and tries them as users have them: in a Debian 12 and a Debian 13 that systemd boots in a
-# container (booted.sh), without a compiler and without a network; on a disk that is full; as an image under podman; and `make install`.
+# packages-test.sh [TEST…]: builds the packages and tests them as users get them: in a Debian 12 and a Debian 13 that
+# systemd boots in a container (booted.sh), without a compiler and without a network; on a full disk; as an image under
+# podman; and `make install`.
 #
-#   PROFILE=test         the build profile of what is packed
-#   DEBS=FOLDER          packages that are there already
-#   NETVALE=FILE         the program in the image; without it, a static one is built
-#   RELEASES=…           other Debians than "bookworm trixie"
+#   PROFILE=test         the build profile of the packaged programs
+#   DEBS=FOLDER          existing packages
+#   NETVALE=FILE         the program for the image; without it, a static one is built
+#   RELEASES=…           other Debian releases than "bookworm trixie"
 #
-# What runs in the containers is in packages-inside.sh. Nothing of this machine is changed, and nothing is left however it ends. Two may run at
-# once.
+# packages-inside.sh runs in the containers. Nothing on this machine is changed, and nothing is left, however the script
+# ends. Two may run at once.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root"
 
-# remove_after FOLDER LEADER: waits for the end of the script that holds the other end; then the processes of the tests are killed, and the folder
-# is removed. Mounts are the tests' own.
+# remove_after FOLDER LEADER: waits for the end of the script that holds the other end of the pipe, kills the tests'
+# processes, and removes the folder. Mounts are the tests' own.
 remove_after() {
     trap '' INT TERM HUP
     cat >/dev/null
@@ -22,7 +23,7 @@ remove_after() {
     until rm -rf "$1" 2>/dev/null; do sleep 0.1; done
 }
 
-# supervise TEST…: the tests, in a session and with mounts of their own, which end with this script.
+# supervise TEST…: runs the tests in a session and with mounts of their own, which end with this script.
 supervise() {
     local cleaner tests status=0
     trap 'exit 130' INT
@@ -39,7 +40,7 @@ supervise() {
 
 export PROFILE=${PROFILE:-test}
 if [ -z "${NETVALE_WORK:-}" ]; then
-    [ "$(id -u)" = 0 ] || skip "installing packages needs root"
+    [ "$(id -u)" = 0 ] || skip "installing packages requires root"
     supervise "$(mktemp -d)" "$@"
 fi
 work=$NETVALE_WORK
@@ -53,7 +54,7 @@ fail() {
     exit 1
 }
 
-# older DEB VERSION FOLDER: the same package, as of an older version.
+# older DEB VERSION FOLDER: creates the same package with an older version.
 older() {
     dpkg-deb -R "$1" "$work/older"
     sed -i "s/^Version: .*/Version: $2/; s/libnetmap0 (= [^)]*)/libnetmap0 (= $2)/" "$work/older/DEBIAN/control"
@@ -62,7 +63,7 @@ older() {
     rm -rf "$work/older"
 }
 
-# What `make install` installs, without what only a debugger needs: it is copied often.
+# What `make install` installs, without debugging symbols, as it is copied often.
 strip_built() {
     mkdir "$work/built"
     cp "$built"/{netvale,netvale-cni,libnetmap.so,libnetmap.a,libnetvale_pcap.so} "$work/built/"
@@ -79,13 +80,13 @@ make_debs() {
 
 test_lintian() {
     have lintian || fail "lintian is not installed (scripts/install-deps.sh test-system)"
-    # Nobody has filed a bug to be closed by the first upload.
+    # There is no bug that the first upload could close.
     lintian --allow-root --fail-on error --suppress-tags initial-upload-closes-no-bugs --profile debian "$work"/debs/*.deb ||
         fail "lintian has errors"
     say lintian "$(find "$work/debs" -name '*.deb' | wc -l) packages without errors"
 }
 
-# A program compiled with what libnetmap-dev has is linked to what libnetmap0 has.
+# A program compiled with libnetmap-dev must link to the library of libnetmap0.
 test_development() {
     local dir=$work/dev tuple libraries
     tuple=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
@@ -93,10 +94,10 @@ test_development() {
     dpkg-deb -x "$work"/debs/libnetmap0_*.deb "$dir"
     printf '#include <libnetmap.h>\n#include <netvale.h>\nint main(void) { return nmport_open("netmap:nothing") != 0; }\n' >"$work/program.c"
     cc -o "$work/program" "$work/program.c" -I"$dir/usr/include" -L"$dir/usr/lib/$tuple" -lnetmap
-    readelf -d "$work/program" | grep 'NEEDED.*\[libnetmap\.so\.0\]' >/dev/null || fail "the program needs another library than libnetmap.so.0"
+    readelf -d "$work/program" | grep 'NEEDED.*\[libnetmap\.so\.0\]' >/dev/null || fail "the program is not linked to libnetmap.so.0"
     grep -qx "libdir=\${prefix}/lib/$tuple" "$dir/usr/lib/$tuple/pkgconfig/libnetmap.pc" || fail "libnetmap.pc names another folder"
     LD_LIBRARY_PATH=$dir/usr/lib/$tuple "$work/program" 2>/dev/null || fail "the program opened a port that does not exist"
-    # The library in the program, with what pkg-config says that it takes.
+    # The static library in the program, with the libraries that pkg-config lists.
     libraries=$(PKG_CONFIG_SYSROOT_DIR=$dir PKG_CONFIG_LIBDIR=$dir/usr/lib/$tuple/pkgconfig pkg-config --cflags --libs --static libnetmap)
     # shellcheck disable=SC2086 # words
     cc -o "$work/static" "$work/program.c" ${libraries/-lnetmap/-l:libnetmap.a} || fail "no program with the static library"
@@ -105,7 +106,7 @@ test_development() {
     say development "programs are linked to libnetmap.so.0, and to libnetmap.a"
 }
 
-# dkms builds the packed sources for the guests' kernel.
+# dkms builds the packaged sources for the guests' kernel.
 test_dkms() {
     local dir=$work/dkms kernel
     dpkg-deb -x "$work"/debs/netvale-dkms_*.deb "$dir"
@@ -118,7 +119,7 @@ test_dkms() {
     say dkms "both drivers are built for $kernel"
 }
 
-# inside RELEASE: packages-inside.sh in that Debian. What it says goes into a file.
+# inside RELEASE: runs packages-inside.sh in that Debian, with its output in a file.
 inside() {
     local tree limit=600
     tree=$(scripts/package-tree.sh "$1") || return 1
@@ -128,7 +129,7 @@ inside() {
         "$tree" scripts/packages-inside.sh >"$work/log-$1" 2>&1
 }
 
-# The containers run side by side, and beside other tests.
+# The containers run in parallel, and beside other tests.
 begin_containers() {
     local release
     for release in $releases; do
@@ -142,7 +143,7 @@ test_container() {
     [ ${#containers[@]} -gt 0 ] || begin_containers
     for release in $releases; do
         container=${containers[0]} containers=("${containers[@]:1}")
-        # Its number may be another process's by now: then the shell knows nothing of it any more.
+        # If its process number has been reused, the shell no longer knows the container.
         wait "$container" 2>/dev/null || true
         if [ -e "$work/outcome-$release" ]; then
             sed -n "s/^container:/$release:/p" "$work/log-$release"
@@ -155,18 +156,19 @@ test_container() {
     [ "$failed" = 0 ]
 }
 
-# listing FOLDER: all that is in it, with modes, links and contents.
+# listing FOLDER: lists all files in it, with modes, links and contents.
 listing() {
     (cd "$1" && find . -printf '%y %m %p %l\n' | sort && find . -type f -print0 | sort -z | xargs -0 sha256sum)
 }
 
-# names_in FOLDER…: what netvale's files are called, wherever they lie: packages have other folders for some, and compress manual pages.
+# names_in FOLDER…: the names of netvale's files, without their folders: packages use other folders for some, and
+# compress manual pages.
 names_in() {
     (cd "$1" && find . ! -type d -printf '%f\n') | sed 's/\.gz$//' | sort -u
 }
 
-# `make install` twenty times: it comes to its end each time, and installs the same, which is all that the packages have, in the face of a
-# machine with many libraries.
+# `make install` twenty times, on a machine with many libraries: each run completes and installs the same, which is
+# everything that the packages contain.
 test_install() {
     local dir=$work/install tools=$work/tools run program package lacks
     mkdir -p "$tools" "$dir/packed"
@@ -186,25 +188,25 @@ PROGRAM
         [ "$run" = 1 ] || rm -rf "${dir:?}/$run"
     done
     for package in netvale libnetmap0 libnetmap-dev; do dpkg-deb -x "$work"/debs/${package}_*.deb "$dir/packed"; done
-    # What only a package has: its own papers.
+    # Only a package contains changelogs and a copyright file.
     lacks=$(comm -13 <(names_in "$dir/1") <(names_in "$dir/packed") | grep -vx -e changelog -e changelog.Debian -e copyright || true)
-    [ -z "$lacks" ] || fail "make install lacks what the packages have: $lacks"
+    [ -z "$lacks" ] || fail "make install lacks files of the packages: $lacks"
     lacks=$(comm -23 <(names_in "$dir/1") <(names_in "$dir/packed"))
-    [ -z "$lacks" ] || fail "the packages lack what make install has: $lacks"
-    # Who reads a pipe in the scripts reads it to its end.
+    [ -z "$lacks" ] || fail "the packages lack files of make install: $lacks"
+    # In the scripts, the reader of a pipe must read to its end.
     ! grep -nE '\| *(head\b|grep (-[A-Za-z]+ )*-[A-Za-z]*[qm])|\|.*\bexit *\}' scripts/install*.sh scripts/package*.sh scripts/booted.sh scripts/lib.sh \
-        dist/rpm/* dist/debian/*/* || fail "these end before what writes into their pipe has: it is killed (SIGPIPE)"
-    say install "twenty times the same, with all that is in the packages"
+        dist/rpm/* dist/debian/*/* || fail "these end before the writer of their pipe, which SIGPIPE then kills"
+    say install "twenty identical runs, with everything that the packages contain"
 }
 
-# Interrupted at any moment, booted.sh leaves nothing.
+# When interrupted at any moment, booted.sh leaves nothing behind.
 test_interrupted() {
     local tree signal after process left until
     tree=$(scripts/package-tree.sh bookworm)
     echo 'sleep 60' >"$work/sleeps"
     for signal in INT TERM KILL; do
         for after in 0.05 0.3 2; do
-            # In a session of its own, it heeds Ctrl-C.
+            # In a session of its own, it reacts to Ctrl-C.
             env --default-signal=INT setsid scripts/booted.sh "$tree" "$work/sleeps" >/dev/null 2>&1 &
             process=$!
             sleep "$after"
@@ -217,17 +219,18 @@ test_interrupted() {
             done
         done
     done
-    say interrupted "nothing is left of a container"
+    say interrupted "containers leave nothing behind"
 }
 
-# left_of PID: what is there of that booted.sh's.
+# left_of PID: prints what is left of that booted.sh.
 left_of() {
     find /sys/fs/cgroup -maxdepth 2 -name "netvale-booted-$1"
     pgrep -af -- "netvale-booted-$1" || true
     grep -l "netvale-booted-$1" /proc/[0-9]*/mounts 2>/dev/null || true
 }
 
-# The disk is full in the middle of an upgrade, and of an installation: what was there stays usable, and the next attempt succeeds.
+# The disk is full in the middle of an upgrade and of an installation: the old version stays usable, and the next
+# attempt succeeds.
 test_full_disk() {
     local disk=$work/disk new=$work/disk/root
     mkdir "$disk"
@@ -236,41 +239,41 @@ test_full_disk() {
     mount -t overlay -o "lowerdir=$tree,upperdir=$disk/upper,workdir=$disk/work" overlay "$new"
     cp "$work"/debs/{netvale_,libnetmap0_}*.deb "$new/tmp/"
     in_root() { chroot "$new" env DEBIAN_FRONTEND=noninteractive "$@"; }
-    # install VERSION: with the names as the tree has them.
+    # install VERSION: installs the packages with that version from the tree's /tmp.
     install() { chroot "$new" sh -c "DEBIAN_FRONTEND=noninteractive dpkg -i /tmp/libnetmap0_$1* /tmp/netvale_$1*" >"$work/full.log" 2>&1; }
     leave() { mount -o "remount,size=$(($(df -k --output=used "$disk" | tail -n 1) + $1))k" "$disk"; }
     space() { mount -o remount,size=200m "$disk"; }
     status() { in_root dpkg-query -W -f='${db:Status-Status} ${Version}' netvale 2>/dev/null || true; }
 
     leave 5000
-    ! install 0.1 || fail "there was room for all"
-    grep -q 'No space left' "$work/full.log" || { cat "$work/full.log" >&2; fail "another reason than the disk"; }
-    [ ! -e "$new/usr/bin/netvale" ] || fail "a program was left by an installation that failed"
+    ! install 0.1 || fail "the installation did not fill the disk"
+    grep -q 'No space left' "$work/full.log" || { cat "$work/full.log" >&2; fail "the installation failed for a reason other than the disk"; }
+    [ ! -e "$new/usr/bin/netvale" ] || fail "a failed installation left the program"
     case $(status) in 'installed '* | *half*) fail "dpkg thinks: $(status)" ;; esac
     space
     cp "$work"/older-debs/*.deb "$new/tmp/"
-    install 0.0.9 || { cat "$work/full.log" >&2; fail "no second attempt"; }
+    install 0.0.9 || { cat "$work/full.log" >&2; fail "the second attempt failed"; }
     leave 5000
-    ! install 0.1 || fail "there was room for an upgrade"
-    in_root netvale --version >/dev/null || fail "an upgrade that failed left no program"
-    [ -z "$(find "$new/usr" -name '*.dpkg-new')" ] || fail "halves of files were left"
+    ! install 0.1 || fail "the upgrade did not fill the disk"
+    in_root netvale --version >/dev/null || fail "after a failed upgrade, the program does not run"
+    [ -z "$(find "$new/usr" -name '*.dpkg-new')" ] || fail "incomplete files were left"
     space
-    install 0.1 || { cat "$work/full.log" >&2; fail "the upgrade does not go on"; }
+    install 0.1 || { cat "$work/full.log" >&2; fail "the second attempt at the upgrade failed"; }
     [ -z "$(in_root dpkg --audit)" ] || fail "$(in_root dpkg --audit)"
     case $(status) in 'installed 0.1'*) ;; *) fail "dpkg thinks: $(status)" ;; esac
     say disk "full in the middle of an installation and of an upgrade"
 }
 
-# outside PATH TARGET: what make says where no other make has started it.
+# outside PATH TARGET: prints the output of a make that no other make has started.
 outside() {
     env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS PATH="$1" make "$2" 2>&1
 }
 
-# Targets say first that there is no Rust, or none that is new enough, before they install anything.
+# Before they install anything, targets report that Rust is missing or too old.
 test_toolchain() {
     local fake=$work/toolchain target said
     mkdir -p "$fake"
-    # Where the distribution has none either.
+    # Only if the distribution has no cargo either.
     [ -e /usr/bin/cargo ] || for target in build deb rpm static image demo; do
         said=$(outside /usr/bin:/bin "$target") && fail "make $target without cargo"
         [ "$(head -n 1 <<<"$said" | cut -d: -f1)" = "cargo is missing" ] || fail "make $target without cargo: $said"
@@ -278,16 +281,16 @@ test_toolchain() {
     printf '#!/bin/sh\necho "cargo 1.63.0"\n' >"$fake/cargo"
     chmod +x "$fake/cargo"
     said=$(outside "$fake:/usr/bin:/bin" deb) && fail "make deb with an old cargo"
-    [[ $said == "cargo 1.63.0 is too old"*"takes Rust 1."* ]] || fail "make deb with an old cargo: $said"
-    say toolchain "what is missing is said first"
+    [[ $said == "cargo 1.63.0 is too old"*"requires Rust 1."* ]] || fail "make deb with an old cargo: $said"
+    say toolchain "missing tools are reported first"
 }
 
-# test_rpm: what is in the packages, and what they leave in a tree of their own.
+# test_rpm: checks the contents of the packages, and an installation in a tree of its own.
 test_rpm() {
     local dir=$work/rpm-root file
     NO_BUILD=1 scripts/package.sh rpm "$work/rpms" >/dev/null
     mkdir -p "$dir"
-    # The scripts need a shell in the tree; what they do is tried with the other packages.
+    # The scripts need a shell in the tree; their work is tested with the other packages.
     rpm --root "$dir" --install --nodeps --noscripts --ignorearch "$work"/rpms/*.rpm 2>"$work/rpm.log" || { cat "$work/rpm.log" >&2; fail "rpm --install"; }
     for file in usr/bin/netvale usr/bin/netvale-bench usr/lib/netvale/libnetmap.so.0 usr/lib64/libnetmap.so.0 usr/include/libnetmap.h usr/include/netvale.h usr/lib/netvale/netvale-cni \
         usr/share/man/man1/netvale.1.gz usr/share/man/man5/netvale.toml.5.gz usr/share/man/man7/netvale.7.gz \
@@ -295,13 +298,13 @@ test_rpm() {
         usr/lib/systemd/system/netvale.socket usr/lib/sysusers.d/netvale.conf etc/netvale.toml; do
         [ -e "$dir/$file" ] || fail "the rpms lack $file"
     done
-    [ "$(rpm -qp --configfiles "$work"/rpms/netvale-[0-9]*.rpm)" = /etc/netvale.toml ] || fail "the configuration is no configuration file"
-    ! rpm -qp --requires "$work"/rpms/*.rpm | grep libpcap-system >/dev/null || fail "the rpm requires what it makes itself"
+    [ "$(rpm -qp --configfiles "$work"/rpms/netvale-[0-9]*.rpm)" = /etc/netvale.toml ] || fail "the rpm does not mark /etc/netvale.toml as a configuration file"
+    ! rpm -qp --requires "$work"/rpms/*.rpm | grep libpcap-system >/dev/null || fail "the rpm requires a file that it creates itself"
     "$dir/usr/bin/netvale" --version >/dev/null
     say rpm "$(find "$work/rpms" -name '*.rpm' | wc -l) packages are complete"
 }
 
-# frames_in_image PODMAN…: a daemon in a container, and two programs in it.
+# frames_in_image PODMAN…: runs a daemon in a container, and two programs in it.
 frames_in_image() {
     local name=netvale-test end=$((SECONDS + 90)) receiver
     stop_image() { "$@" rm --force --time 5 "$name" >/dev/null 2>&1 || true; }
@@ -322,22 +325,22 @@ frames_in_image() {
     stop_image "$@"
 }
 
-# by_podman PODMAN…: the same among processes and mounts that end with it.
+# by_podman PODMAN…: the same with processes and mounts that end with it.
 by_podman() {
     export -f frames_in_image fail
     export image image_file work
     setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc bash -euo pipefail -c 'frames_in_image "$@"' - "$@"
 }
 
-# The image runs under podman, of root and of an ordinary user, without a capability and without a network.
+# The image runs under podman, as root and as an ordinary user, without capabilities and without a network.
 test_image() {
     local image image_file=$work/image.tar user=65534 home
     image=localhost/netvale:$(release)
     scripts/package-image.sh "$image_file" >/dev/null
-    # crun knows control groups of one kind or the other, not both.
+    # crun supports either version of control groups, but not both at once.
     [ ! -d /sys/fs/cgroup/unified ] || { umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup; }
     by_podman podman --root "$work/podman/root" --runroot "$work/podman/run"
-    # A user's files, where that user may look.
+    # A user's files, in a place that the user may enter.
     home=$work/home
     chmod 711 "$work"
     mkdir -p "$home/run"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# publish-check.sh [OPTION…]: whether every crate of the workspace that is meant for crates.io can be packed for it, with all that its
-# manifest has to say. Publishes nothing. Options go to cargo (--no-verify: without building what was packed).
+# publish-check.sh [OPTION…]: checks that every crate of the workspace that is meant for crates.io can be packaged for
+# it, with complete metadata. Publishes nothing. Options go to cargo (--no-verify: without building what was packaged).
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# python-tests.sh: makes the Python package's wheel and source archive, installs the wheel into an environment of its own, and runs the
-# package's tests there, against the built daemon and library ($NETVALE). Nothing is fetched, and nothing is written below python/.
+# python-tests.sh: builds the Python package's wheel and source archive, installs the wheel into an environment of its
+# own, and runs the package's tests there, against the built daemon and library ($NETVALE). Nothing is downloaded, and
+# nothing is written below python/.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-# The distribution's, which has its packages: scapy, build.
+# The distribution's Python, which has the needed packages: scapy, build.
 python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 have "$python" || skip "python3 is not installed"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# qemu-netmap.sh: builds QEMU of Debian's development release with its netmap back end and with liburing, once
-# (minutes), and prints the folder that has it in `bin`. Debian's own has no netmap.
+# qemu-netmap.sh: builds QEMU of Debian's development release with its netmap back end and with liburing, once (this
+# takes minutes), and prints the folder that contains it in `bin`. Debian's own package has no netmap.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/source-lib.sh"
 
-# Changes whenever what is made changes.
+# To be changed whenever the result of this script changes.
 recipe=1
-# The machine that guests of the tests have, and the network cards that their kernel has drivers for.
+# The machine type of the tests' guests, and the network cards for which their kernel has drivers.
 export devices="Q35 VIRTIO_PCI VIRTIO_NET E1000_PCI E1000E_PCI_EXPRESS IGB_PCI_EXPRESS CXL CXL_MEM_DEVICE PCIE_PORT PXB"
 
 build_qemu() {
@@ -15,7 +15,7 @@ build_qemu() {
     printf 'CONFIG_%s=y\n' $devices >configs/devices/x86_64-softmmu/few.mak
     mkdir ../build
     cd ../build
-    # Nothing of it is measured, so it need not be fast.
+    # Its speed is not measured, so optimization is not needed.
     ../sources/configure --target-list=x86_64-softmmu --without-default-features --without-default-devices \
         --with-devices-x86_64=few --enable-system --enable-tcg --enable-netmap --enable-linux-io-uring \
         --disable-docs --disable-install-blobs --disable-werror --disable-debug-info -Doptimization=1

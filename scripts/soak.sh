@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# soak.sh [MINUTES] [OPTION…]: a real daemon with all kinds of ports under random attack, for so many minutes (default 10).
+# soak.sh [MINUTES] [OPTION…]: runs a real daemon with all kinds of ports under random attack, for that many minutes
+# (default 10).
 #
-#   SEED=n               what is done when follows from it; without it, from the clock
+#   SEED=n               determines the order of actions; by default taken from the clock
 #   SOAK_JSON=FILE       the report as JSON (default: soak.json in the target directory)
-#   NO_BUILD=1           what is tested is built already
-#   SOAK_PROFILE=test    the profile of what is tested: test has debug assertions and overflow checks; release is what users run
+#   NO_BUILD=1           uses the existing build
+#   SOAK_PROFILE=test    the build profile: test has debug assertions and overflow checks; release is what users run
 #
-# Options are netvale-soak's own; --quiet prints one line if all is well. docs/internals/soak.md says what is checked.
+# Options are netvale-soak's own; --quiet prints one line if all is well. docs/internals/soak.md describes the checks.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root"

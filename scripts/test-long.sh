@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# test-long.sh [STAGE…]: tests that take long and whose subject changes seldom; `make test` and `make test-system` go without them.
+# test-long.sh [STAGE…]: tests that take long and whose subject changes seldom; `make test` and `make test-system` do
+# not run them.
 #
 #   FUZZ_SECONDS=30      time for each fuzz target
-#   SOAK_MINUTES=10      time for the soak; SEED=n repeats one
+#   SOAK_MINUTES=10      time for the soak test; SEED=n repeats one
 #   STRICT=1, RECORD=1   as for test.sh
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -23,26 +24,27 @@ stage_dist() {
     "$work/target/debug/netvale" --version
 }
 
-# Every crate compiles with the Rust that the manifest calls the oldest.
+# Every crate compiles with the oldest Rust that the manifest allows.
 stage_oldest() {
     have rustup || skip "no rustup to install Rust $oldest"
     timeout 300 rustup toolchain install "$oldest" --profile minimal >/dev/null 2>&1 || skip "rustup could not install Rust $oldest (offline?)"
     CARGO_TARGET_DIR=$target_dir/oldest cargo "+$oldest" check --workspace --all-targets --locked
 }
 
-# As make test-system does, with the static program.
+# As make test-system does, but with the static program.
 stage_image() {
-    [ "$(id -u)" = 0 ] || skip "becoming other users needs root"
+    [ "$(id -u)" = 0 ] || skip "switching users requires root"
     PROFILE=test scripts/packages-test.sh image
 }
 
-# The kind of port that docs/internals/adding-a-port-kind.md adds: it works, and takes no more files than the page says.
+# The kind of port that docs/internals/adding-a-port-kind.md adds: it must work, and need no more files than the page
+# lists.
 stage_kind() {
     local patch=docs/internals/loop.patch files crates
     files=$(grep -c '^diff --git' $patch)
     crates=$(sed -n 's#^diff --git a/\(crates/[^ ]*\)/\(src\|tests\)/.*#\1#p' $patch | sort -u | wc -l)
     if [ "$files" -gt 8 ] || [ "$crates" -gt 3 ]; then
-        echo "a kind of port takes $files files of $crates crates"
+        echo "a kind of port needs $files files in $crates crates"
         return 1
     fi
     work=$(mktemp -d)
@@ -55,8 +57,8 @@ stage_kind() {
         cargo test --package netvale-control --test it && cargo test --package netvale-cli --lib attach
 }
 
-# Undefined behaviour in the crates that do not need the kernel. What needs a mapping or a socket is
-# ignored under Miri by its own test. Property tests run few cases: Miri is some hundred times slower.
+# Undefined behaviour in the crates that do not need the kernel. Tests that need a mapping or a socket are marked as
+# ignored under Miri. Property tests run few cases: Miri is some hundred times slower.
 stage_miri() {
     cargo +nightly miri --version >/dev/null 2>&1 || skip "Miri is not installed (rustup toolchain install nightly --component miri)"
     export MIRIFLAGS=${MIRIFLAGS:--Zmiri-disable-isolation} PROPTEST_CASES=${MIRI_PROPTEST_CASES:-4}
@@ -66,7 +68,7 @@ stage_miri() {
     cargo +nightly miri test --lib -p netvale-mem
 }
 
-# Others' programs, of their sources, on netmap.
+# Other projects' programs, built from source, on netmap.
 stage_judges() {
     local netvale=$target_dir/debug/netvale script
     cargo build --profile test --package netvale-cli --package netvale-capi --package netvale-pcap || return 1

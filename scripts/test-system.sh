@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test-system.sh [STAGE…]: the tests that need root, guests, kernel judges, packages or others' programs. All stages when none is named, each
-# under a time limit; what shares nothing runs side by side.
+# test-system.sh [STAGE…]: the tests that need root, guests, kernel judges, packages or other projects' programs. All
+# stages if none is named, each under a time limit; independent stages run in parallel.
 #
 #   STRICT=1           a test that cannot run is a failure
 #   RECORD=1           writes the seconds of each stage to docs/internals/test-times.toml
@@ -8,13 +8,13 @@ set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1
 
-# Compiling has its own stage, so that a test's time limit is about the test. Programs, libraries and tests are built as one: what is built for
-# fewer packages gets other features, and is built again.
+# Compiling is a separate stage, so that a test's time limit covers only the test. Programs, libraries and tests are
+# built together: a build of fewer packages would select other features, and build crates again.
 stage_build() {
     cargo build --profile test "${workspace[@]}" && cargo nextest run --cargo-profile test "${workspace[@]}" -P test-system --no-run
 }
 
-# What guests boot from, made once and kept. Tests that lack it say that they are skipped.
+# What guests boot from, built once and kept. Tests that lack it are reported as skipped.
 stage_guests() {
     scripts/guest-image.sh && scripts/newer-debian.sh && scripts/newer-passt.sh && scripts/guest-driver.sh
 }
@@ -27,22 +27,22 @@ stage_system() {
     tests -E "not ($measuring)"
 }
 
-# What asserts times and rates has the machine for itself.
+# Tests that assert times and rates have the machine for themselves.
 stage_measuring() {
     tests -E "$measuring"
 }
 
-# The Python package: built, installed, and its tests.
+# The Python package: built, installed, and tested.
 stage_python() {
     scripts/python-tests.sh
 }
 
-# README and guide, as their readers run them.
+# README and guide, run as their readers would.
 stage_guide() {
     scripts/guide-commands.sh
 }
 
-# The packages, of the programs that are built already: installed where systemd runs, upgraded, purged; the image under podman.
+# The packages, built from the existing programs: installed under systemd, upgraded, purged; the image under podman.
 stage_packages() {
     scripts/packages-test.sh
 }
@@ -52,12 +52,12 @@ stage_soak() {
     scripts/soak.sh 1 --quiet
 }
 
-# limited STAGE…: each under its time limit.
+# limited STAGE…: runs each stage under its time limit.
 limited() {
     local name limit
     for name in "$@"; do
         declare -F "stage_$name" >/dev/null || {
-            echo "test-system.sh: no stage is called $name" >&2
+            echo "test-system.sh: unknown stage $name" >&2
             exit 2
         }
         case $name in
@@ -68,7 +68,7 @@ limited() {
     done
 }
 
-# What the stage `build` has built is what all others use.
+# All others use the results of the stage `build`.
 export PROFILE=test NO_BUILD=1 NETVALE_PROGRAMS=$target_dir/debug NETVALE=$target_dir/debug/netvale
 
 case ${1:-} in

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# test.sh [STAGE…]: the tests that need cargo and a compiler, and nothing else: no root, no guests, no other packages. All stages when none
-# is named, each under a time limit.
+# test.sh [STAGE…]: the tests that need only cargo and a compiler: no root, no guests, no other packages. All stages if
+# none is named, each under a time limit.
 #
 #   STRICT=1     a test that cannot run is a failure
 #   RECORD=1     writes the seconds of each stage to docs/internals/test-times.toml
 #
-# Each kind of build has a directory of its own below the target directory, so that nothing is built twice.
+# Each kind of build has its own directory below the target directory, so that nothing is built twice.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit 1
 
 all_stages=(build unit doc loom replay)
 
-# Compiling has its own stage, so that a test's time limit is about the test.
+# Compiling is a separate stage, so that a test's time limit covers only the test.
 stage_build() {
     cargo nextest run --cargo-profile test "${workspace[@]}" -P test --no-run
 }
@@ -25,8 +25,8 @@ stage_doc() {
     cargo test --quiet --workspace --doc
 }
 
-# Model checks: loom runs every interleaving of the tests written for it. A crate has such tests, in modules called `loom` something, when
-# its manifest names loom.
+# Model checks: loom runs every interleaving of the tests written for it. A crate whose manifest names loom has such
+# tests, in modules whose names begin with `loom`.
 stage_loom() {
     local manifest packages=()
     export CARGO_TARGET_DIR=$target_dir/loom RUSTFLAGS="--cfg loom"
@@ -34,7 +34,7 @@ stage_loom() {
         packages+=(-p "$(sed -n 's/^name = "\(.*\)"/\1/p' "$manifest" | head -n 1)")
     done
     [ ${#packages[@]} != 0 ] || skip "no crate has loom models"
-    # Models are long loops over few instructions: what is not optimized takes minutes.
+    # Models are long loops over few instructions, which take minutes without optimization.
     export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0
     cargo nextest run --cargo-profile release "${packages[@]}" --lib --tests -E 'test(/(^|::)loom/)'
 }
@@ -65,7 +65,7 @@ stages_begin
 [ $# -gt 0 ] || set -- "${all_stages[@]}"
 for name in "$@"; do
     declare -F "stage_$name" >/dev/null || {
-        echo "test.sh: no stage is called $name; there are: ${all_stages[*]}" >&2
+        echo "test.sh: unknown stage $name; stages: ${all_stages[*]}" >&2
         exit 2
     }
     stage "$name" "$(limit_of "$name")" "$0" --inside "$name"

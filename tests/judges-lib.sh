@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Shared by scripts of judges: two stations, and a program between them that drops long pings. Sourced by bash.
+# Shared by the scripts of judges: two stations, and a program between them that drops long pings. Sourced by bash.
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need ping
 
-# two_stations: in namespaces a and b, with 10.1.0.1 and 10.1.0.2, on cables to na and nb here.
+# two_stations: creates namespaces a and b, with 10.1.0.1 and 10.1.0.2, cabled to the interfaces na and nb here.
 two_stations() {
     local name
     for name in a b; do
@@ -17,7 +17,7 @@ two_stations() {
     ip -n b addr add 10.1.0.2/24 dev vb
 }
 
-# drops_long NAME FROM TO: pings pass from a namespace to an address, but for those of 100 bytes.
+# drops_long NAME FROM TO: pings from a namespace to an address must be answered, except those of 100 bytes.
 drops_long() {
     wait_for "pings pass ($1)" 30 in_space "$2" ping -q -c 1 -W 1 "$3"
     must in_space "$2" ping -q -c 20 -i 0.05 -W 5 "$3"

@@ -2,10 +2,10 @@
 # Shared by the scripts of these folders: a machine of the script's own, daemons, stations, waiting, checks. Sourced by
 # bash, before anything else.
 #
-# A script says what it looks at in its first lines, and then in a line of its own `# measures: yes` or `# measures:
-# no`: whether it asserts a rate, a delay or a duration, and so needs the machine for itself, or runs beside others. It
-# prints a line for each check that holds, and ends with 0. It ends with 1 at the first check that does not, with what
-# it got instead; with 77 and a reason where it cannot run. $NETVALE is the program under test.
+# A script describes what it tests in its first lines, and then has a line `# measures: yes` or `# measures: no`:
+# whether it asserts a rate, a delay or a duration and so needs the machine for itself, or can run beside others. It
+# prints a line for each check that succeeds. Its exit status is 0 if all succeed; 1 at the first check that fails, with
+# what was found instead; 77, with a reason, if it cannot run here. $NETVALE is the program under test.
 set -euo pipefail
 
 # The script's own folder.
@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SKIPPED=77
 
-# skip REASON: ends the script, as it cannot run here.
+# skip REASON: ends the script, which cannot run here.
 skip() {
     echo "skipped: $*"
     reached_end=yes
@@ -24,7 +24,7 @@ ok() {
     echo "ok: $*"
 }
 
-# fail WHAT [GOT…]: ends the script.
+# fail WHAT [GOT…]: ends the script with a failure.
 fail() {
     echo "FAILED: $1" >&2
     shift
@@ -32,7 +32,7 @@ fail() {
     exit 1
 }
 
-# need PROGRAM…: skips the script unless they are all installed.
+# need PROGRAM…: skips the script unless all programs are installed.
 need() {
     local program
     for program in "$@"; do
@@ -40,7 +40,7 @@ need() {
     done
 }
 
-# Debian's own Python has it.
+# Scapy is a package of Debian's own Python.
 need_scapy() {
     /usr/bin/python3 -c 'import scapy' 2>/dev/null ||
         skip "python3-scapy is not installed (scripts/install-deps.sh test)"
@@ -48,18 +48,19 @@ need_scapy() {
 
 # --- a machine of its own
 
-# Runs the script again in namespaces of its own: of networks, mounts and processes. All that it makes is in there, its
-# folder $work as well, and ends with them, whatever ends the script; nor does it meet another script, or itself.
+# Runs the script again in network, mount and process namespaces of its own. Everything that it creates, including its
+# folder $work, is in there and disappears with them, however the script ends; nor can it interfere with another script,
+# or with another run of itself.
 in_own_machine() {
     local status=0
     unshare --net --mount --pid --fork true 2>/dev/null || skip "namespaces are not permitted here"
     work=
     trap '[ -z "$work" ] || rmdir "$work"' EXIT
     work=$(mktemp -d)
-    # The network outside, for what is downloaded.
+    # The outer network namespace, for downloads.
     exec {outside}</proc/self/ns/net
-    # In a process group of its own, as a background process would ignore SIGINT otherwise. If this shell is killed, all
-    # are killed.
+    # In a process group of its own, as a background process would otherwise ignore SIGINT. If this shell is killed,
+    # everything is killed.
     set -m
     NETVALE_TEST_FOLDER=$work NETVALE_TEST_OUTSIDE=$outside \
         setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child --mount-proc \
@@ -67,12 +68,12 @@ in_own_machine() {
     set +m
     machine=$!
     trap end_machine INT TERM HUP
-    # A signal ends the waiting, too.
+    # A signal interrupts `wait`, too.
     while kill -0 "$machine" 2>/dev/null; do wait "$machine" && status=0 || status=$?; done
     exit "$status"
 }
 
-# Gives the script some time to say how far it came. It is the one child of `unshare`, which ignores SIGTERM.
+# Gives the script some time to report how far it came. It is the only child of `unshare`, which ignores SIGTERM.
 end_machine() {
     local script
     script=$(cat "/proc/$machine/task/$machine/children" 2>/dev/null || true)
@@ -84,8 +85,8 @@ end_machine() {
     kill -KILL "$machine" 2>/dev/null || true
 }
 
-# Others' processes have to get at the script's files. The tree may lie in a folder that is root's alone, such as /root:
-# then the script runs where it is mounted, too.
+# Processes of other users need access to the script's files. If the tree is in a folder that only root may enter, such
+# as /root, the script runs from where the tree is mounted in its namespace.
 let_others_in() {
     local work=$NETVALE_TEST_FOLDER
     [ "$root" = "$work/tree" ] || mount -t tmpfs -o mode=711 test "$work"
@@ -100,7 +101,7 @@ let_others_in() {
     exec "$BASH" "$work/tree${here#"$root"}/${0##*/}" "$@"
 }
 
-# What the namespaces need to be a machine. `exit` by PID 1 ends whatever is left in there.
+# Prepares the namespaces. When this shell, PID 1, exits, the kernel kills whatever is left in there.
 begin_machine() {
     work=$NETVALE_TEST_FOLDER outside=$NETVALE_TEST_OUTSIDE reached_end=
     unset NETVALE_TEST_FOLDER NETVALE_TEST_OUTSIDE NETVALE_RUN_DIR XDG_RUNTIME_DIR
@@ -119,7 +120,7 @@ clean_up() {
     trap - EXIT
     trap '' INT TERM HUP
     [ "$status" = 0 ] || [ "$status" = "$SKIPPED" ] || tell_state
-    # All processes but this one. Daemons say what they have to say; who does not listen is killed.
+    # All processes but this one: daemons get the time to write their last messages, and what does not react is killed.
     kill -CONT -1 2>/dev/null || true
     kill -TERM -1 2>/dev/null || true
     for _ in $(seq 30); do
@@ -130,7 +131,7 @@ clean_up() {
     exit "$status"
 }
 
-# What helps to understand a failure.
+# Prints what helps to understand a failure.
 tell_state() {
     local log
     for log in "$work"/daemon.log "$work"/*/daemon.log; do
@@ -145,8 +146,8 @@ finish() {
     exit 0
 }
 
-# What is measured is not who else computes here. The kernel shares processors out among sessions, if it is told to, and
-# the script is one of its own.
+# Gives the script priority, so that other load does not change what it measures. Where the kernel distributes processor
+# time among sessions (autogroup), the script is a session of its own.
 go_before_others() {
     renice -n -10 -p $$ >/dev/null 2>&1 || true
     { echo -10 >/proc/self/autogroup; } 2>/dev/null || true
@@ -154,34 +155,34 @@ go_before_others() {
 
 # --- waiting
 
-# A script that runs beside others gives up later than one that has the machine for itself.
+# A script that runs beside others waits longer than one that has the machine for itself.
 patience=3
 ! grep -q '^# measures: yes' "$0" || patience=1
 
-# wait_for WHAT SECONDS COMMAND…: until the command succeeds; fails after that time.
+# wait_for WHAT SECONDS COMMAND…: waits until the command succeeds; fails after that time.
 wait_for() {
     local what=$1 begin=$SECONDS limit=$(($2 * patience)) passed=0
     shift 2
     until "$@" >"$work/waited" 2>&1; do
         passed=$((SECONDS - begin))
-        [ "$passed" -lt "$limit" ] || fail "$what: not within the time" "$(tail -n 20 "$work/waited")"
-        # What takes long is asked for less often, as who asks computes, too.
+        [ "$passed" -lt "$limit" ] || fail "$what: timed out" "$(tail -n 20 "$work/waited")"
+        # The longer it takes, the rarer the attempts, as each takes processor time, too.
         sleep "$((passed < 3 ? 50 : passed < 10 ? 200 : 500))e-3"
     done
 }
 
-# background COMMAND…: starts it; it ends with the script at the latest. Its number is in $!, its output where the
-# caller says.
+# background COMMAND…: starts the command, which is ended with the script at the latest. Its process number is in $!;
+# its output goes where the caller redirects it.
 background() {
-    # In a group of its own, as it would ignore SIGINT otherwise. Without saying so, its input would be empty. The
-    # process is to be the program itself, so that its number is the program's: functions that begin with $direct see to
-    # that.
+    # In a process group of its own, as it would otherwise ignore SIGINT. Without the explicit redirection its input
+    # would be empty. The process has to be the program itself, so that $! is the program's number: functions that begin
+    # with $direct `exec` it.
     set -m
     direct="exec" "$@" <&0 &
     set +m
 }
 
-# must COMMAND…: it succeeds, or the script fails with what it said.
+# must COMMAND…: fails with the command's output if the command fails.
 must() {
     "$@" >"$work/must" 2>&1 || fail "$*" "$(cat "$work/must")"
 }
@@ -190,8 +191,7 @@ gone() {
     ! kill -0 "$1" 2>/dev/null
 }
 
-# end_of PROCESS [SIGNAL]: ends a process that is in the background, and waits for its end; its exit status is this
-# one's.
+# end_of PROCESS [SIGNAL]: ends a background process, waits for it, and returns its exit status.
 end_of() {
     kill "-${2:-TERM}" "$1" 2>/dev/null || true
     wait "$1" 2>/dev/null
@@ -199,24 +199,24 @@ end_of() {
 
 # --- namespaces
 
-# space NAME: makes a network namespace without traffic of its own.
+# space NAME: creates a network namespace without traffic of its own.
 space() {
     ip netns add "$1"
     quiet_network in_space "$1"
 }
 
-# quiet_network [COMMAND…]: of here, or of where the command runs another.
+# quiet_network [COMMAND…]: the same for the current namespace, or for that in which COMMAND… runs its arguments.
 quiet_network() {
     "$@" sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 2>/dev/null || true
     "$@" ip link set lo up
 }
 
-# in_space NAME COMMAND…
+# in_space NAME COMMAND…: runs a command in a namespace.
 in_space() {
     ${direct:-} ip netns exec "$@"
 }
 
-# veth SPACE DEVICE SPACE DEVICE [MTU]: a cable between two namespaces, up at both ends.
+# veth SPACE DEVICE SPACE DEVICE [MTU]: creates a cable between two namespaces, up at both ends.
 veth() {
     ip link add "$2" netns "$1" mtu "${5:-1500}" type veth peer name "$4" netns "$3" mtu "${5:-1500}" ||
         skip "there are no veth interfaces"
@@ -226,9 +226,9 @@ veth() {
 
 # --- daemons
 
-# An ordinary user, in front of a command.
+# Runs the command that follows as an ordinary user.
 as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs env HOME=/nonexistent)
-# Numbers of hosts' daemons; $daemon is the newest one's.
+# Process numbers of the hosts' daemons; $daemon is that of the newest one.
 declare -A daemons=()
 
 # nv ARGUMENT…: netvale with the script's own daemon; at HOST ARGUMENT…: with a host's.
@@ -240,12 +240,13 @@ at() {
     ${direct:-} "$NETVALE" --run-dir "$work/$1/run" "${@:2}"
 }
 
-# start_daemon [OPTION…]: the script's own.
+# start_daemon [OPTION…]: starts the script's own daemon.
 start_daemon() {
     launch "$work" "$NETVALE" --run-dir "$run_dir" up "$@"
 }
 
-# host_daemon HOST [USER…]: in the host's namespace, whose network it uses; as an ordinary user after "${as_user[@]}".
+# host_daemon HOST [USER…]: starts a daemon in the host's namespace, whose network it uses; as an ordinary user after
+# "${as_user[@]}".
 host_daemon() {
     local host=$1
     shift
@@ -255,7 +256,7 @@ host_daemon() {
     daemons[$host]=$daemon
 }
 
-# launch FOLDER COMMAND…: a daemon with its log, and its run folder `run`, in a folder.
+# launch FOLDER COMMAND…: starts a daemon whose log and run folder `run` are in FOLDER.
 launch() {
     local folder=$1
     shift
@@ -264,23 +265,24 @@ launch() {
     wait_for "the daemon in $folder starts" "${start_limit:-20}" "$NETVALE" --run-dir "$folder/run" list
 }
 
-# upgrade [HOST]: puts another process in the daemon's place.
+# upgrade [HOST]: replaces the daemon's process by a new one.
 upgrade() {
     local said folder=$work${1:+/$1}
     said=$(${1:+in_space "$1"} "$NETVALE" --run-dir "$folder/run" upgrade 2>&1) ||
         fail "netvale upgrade" "$said" "$(tail -n 5 "$folder/daemon.log")"
     daemon=$(echo "$said" | sed -n 's/^process \([0-9]*\) goes on.*/\1/p')
-    [ -n "$daemon" ] || fail "netvale upgrade says who goes on" "$said"
+    [ -n "$daemon" ] || fail "netvale upgrade prints the new process" "$said"
 }
 
-# attach PORT SPACE [OPTION…]: a TAP of the port's name in a namespace is port PORT of switch vale0, or of $switch. More
-# arguments are policies: `--access 10`. The interface is up.
+# attach PORT SPACE [OPTION…]: attaches a TAP in a namespace, named after the port, as port PORT to switch vale0, or
+# $switch. Further arguments are policies: `--access 10`. The interface is up.
 attach() {
     must nv attach "${switch:-vale0}" "tap:$1" --name "$1" --netns "/run/netns/$2" "${@:3}"
     ip -n "$2" link set dev "$1" up
 }
 
-# station NUMBER [OPTION…]: a namespace sN with an address, 10.1.0.N and 02:00:00:00:00:N (two digits), on port sN.
+# station NUMBER [OPTION…]: creates a namespace sN with the addresses 10.1.0.N and 02:00:00:00:00:N (two digits), on
+# port sN.
 station() {
     local n=$1
     shift
@@ -289,13 +291,13 @@ station() {
     ip -n "s$n" addr add "10.1.0.$n/24" dev "s$n"
 }
 
-# detach PORT…
+# detach PORT…: detaches the ports.
 detach() {
     local port
     for port; do nv detach "vale0:$port" >/dev/null; done
 }
 
-# set_policies PORT POLICY VALUE…
+# set_policies PORT POLICY VALUE…: sets policies of a port.
 set_policies() {
     must nv port set "vale0:$1" "${@:2}"
 }
@@ -306,33 +308,33 @@ shown() {
     nv show "vale0:$1" --json
 }
 
-# is PORT EXPRESSION: whether it is true of what `show` says of the port.
+# is PORT EXPRESSION: whether the expression holds for what `show` prints about the port.
 is() {
     shown "$1" | jq -e "$2" >/dev/null
 }
 
-# check WHAT PORT EXPRESSION
+# check WHAT PORT EXPRESSION: fails unless `is` succeeds.
 check() {
     is "$2" "$3" || fail "$1" "not true of vale0:$2: $3" "$(shown "$2")"
     ok "$1"
 }
 
-# drops PORT REASON: how many frames were dropped there for that reason, in both directions.
+# drops PORT REASON: the number of frames dropped at the port for that reason, in both directions.
 drops() {
     shown "$1" | jq "[.rings[].drops[\"$2\"] // 0] | add"
 }
 
-# drops_nothing PORT: whether none was, for any reason.
+# drops_nothing PORT: whether no frame was dropped, for any reason.
 drops_nothing() {
     is "$1" '([.rings[].drops[]] | add // 0) == 0'
 }
 
-# moved PORT DIRECTION FIGURE: frames or bytes that a port sent (in) or got (out).
+# moved PORT DIRECTION FIGURE: the frames or bytes that a port sent (in) or received (out).
 moved() {
     shown "$1" | jq "[.rings[] | select(.dir == \"$2\") | .$3] | add"
 }
 
-# For `wait_for`: whether a port has sent or got that many frames, or dropped as many for a reason.
+# For `wait_for`: whether a port has sent or received that many frames, or dropped as many for a reason.
 has_sent() {
     [ "$(moved "$1" in frames)" -ge "$2" ]
 }
@@ -345,18 +347,18 @@ has_dropped() {
     [ "$(drops "$1" "$2")" -ge "$3" ]
 }
 
-# expect WHAT GOT OPERATOR WANTED: numbers.
+# expect WHAT GOT OPERATOR WANTED: compares numbers.
 expect() {
     test "$2" "$3" "$4" || fail "$1" "got $2, wanted it $3 $4"
     ok "$1 ($2)"
 }
 
-# carried RATE: what TCP carries of a rate of full frames: 1,448 of 1,514 bytes. Segments count as frames.
+# carried RATE: what TCP achieves at a rate of full frames: 1,448 of 1,514 bytes. Segments count as frames.
 carried() {
     echo "$(($1 * 1448 / 1514))"
 }
 
-# near WHAT GOT WANTED PART: whether a number is that one, but for a part of it, such as 0.03.
+# near WHAT GOT WANTED PART: fails unless a number is the wanted one, within a relative tolerance such as 0.03.
 near() {
     is_near "$2" "$3" "$4" || fail "$1" "got $2, wanted $3 but for $4 of it"
     ok "$1 ($2)"
@@ -367,23 +369,23 @@ is_near() {
         >/dev/null
 }
 
-# ends_with WHAT CODE TEXT COMMAND…: whether it ends with that exit code and says that text (an extended regular
-# expression).
+# ends_with WHAT CODE TEXT COMMAND…: fails unless the command exits with that code and prints that text (an extended
+# regular expression).
 ends_with() {
     local what=$1 code=$2 text=$3 got=0
     shift 3
     "$@" >"$work/refused" 2>&1 || got=$?
     [ "$got" = "$code" ] || fail "$what" "exit code $got, wanted $code: $*" "$(cat "$work/refused")"
-    grep -qE -- "$text" "$work/refused" || fail "$what" "it does not say '$text':" "$(cat "$work/refused")"
+    grep -qE -- "$text" "$work/refused" || fail "$what" "no match for '$text' in:" "$(cat "$work/refused")"
     ok "$what"
 }
 
-# refuses WHAT CODE TEXT ARGUMENT…: the same of `nv`.
+# refuses WHAT CODE TEXT ARGUMENT…: the same for `nv`.
 refuses() {
     ends_with "$1" "$2" "$3" nv "${@:4}"
 }
 
-# ended WHAT PROCESS STATUS: waits until one in the background ends with that exit status.
+# ended WHAT PROCESS STATUS: waits until a background process has ended with that exit status.
 ended() {
     local status=0
     wait_for "$1: it ends" 20 gone "$2"
@@ -397,7 +399,7 @@ pings() {
     in_space "s$1" ping -q -c 1 -W 1 "10.1.0.$2" >/dev/null 2>&1
 }
 
-# reaches FROM TO; fails if it does not, within some attempts.
+# reaches FROM TO: fails if none of some pings is answered.
 reaches() {
     local attempt
     for attempt in 1 2 3 4 5; do
@@ -407,19 +409,19 @@ reaches() {
         "$(shown "s$2" | jq -c .rings)"
 }
 
-# apart FROM TO; fails if it does reach it.
+# apart FROM TO: fails if a ping is answered.
 apart() {
     ! in_space "s$1" ping -q -c 2 -i 0.2 -W 0.5 "10.1.0.$2" >/dev/null 2>&1 ||
         fail "$1 does not reach $2${3:+: $3}" "it does"
     ok "$1 does not reach $2${3:+: $3}"
 }
 
-# cpu_time PROCESS: hundredths of a second that it took so far.
+# cpu_time PROCESS: the processor time that it has used, in hundredths of a second.
 cpu_time() {
     sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'
 }
 
-# memory PROCESS: KiB that it has.
+# memory PROCESS: its resident memory in KiB.
 memory() {
     awk '/^VmRSS/ { print $2 }' "/proc/$1/status"
 }

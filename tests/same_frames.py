@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""same_frames.py WANTED GOT: whether two captures have the same frames in the same order; says what they differ in, or how many they are.
-same_frames.py ALL SOME REST: writes a capture of the frames that are not among some."""
+"""same_frames.py WANTED GOT: whether two captures have the same frames in the same order; prints how they differ, or how many frames they have.
+same_frames.py ALL SOME REST: writes a capture of the frames of ALL that are not in SOME."""
 
 import struct
 import sys
@@ -18,7 +18,7 @@ def frames(path):
 
 
 def without(path, others, to):
-    """What tcpdump does not pick is more than what it picks by "not": an expression that looks past a frame's end is false, and so is that."""
+    """Writes the frames that are not among others. tcpdump with "not" would select fewer: an expression that reads past a frame's end is false, and so is its negation."""
     with open(path, "rb") as file, open(to, "wb") as rest:
         rest.write(file.read(24))
         while head := file.read(16):

@@ -3,7 +3,7 @@
 
 # --- guests
 
-# The folder with the guests' kernel and root file system, made if need be.
+# The folder of the guests' kernel and root file system, which are built if necessary.
 guest_image() {
     need qemu-system-x86_64 busybox cpio modprobe
     image=$(nsenter "--net=/proc/self/fd/$outside" "$root/scripts/guest-image.sh" 2>"$work/image.log") ||
@@ -24,23 +24,24 @@ guest_takes() {
     done
 }
 
-# guest NAME ARGUMENT…: boots a guest with what is in $work/NAME beside busybox; it runs the file `script` in there and
-# powers off. What it says is in $work/NAME.console, what is written to $work/NAME.typed is typed there.
+# guest NAME ARGUMENT…: boots a guest with the files of $work/NAME beside busybox; it runs the file `script` among them
+# and powers off. Its console output is in $work/NAME.console; what is written to $work/NAME.typed is typed at the
+# console.
 guest() {
     guest_initrd "$1"
     guest_boots "$@"
 }
 
-# guest_initrd NAME: makes its root file system.
+# guest_initrd NAME: builds its root file system.
 guest_initrd() {
     mkdir -p "$work/$1/more"
     cp "$image"/more/* "$work/$1/more/"
     (cd "$work/$1" && find . | cpio -o -H newc --quiet | gzip -1 | cat "$image/base.cpio.gz" - >"$work/$1.initrd")
 }
 
-# guest_boots NAME ARGUMENT…: with the root file system that is there, in $vmm or the system's QEMU. There is room for a
-# second processor, for without it QEMU leaves a guest's memory barriers out, which its peers rely on. Where others
-# compute a guest's timer comes late, which its kernel is not to take for a broken one.
+# guest_boots NAME ARGUMENT…: boots it with the existing root file system, in $vmm or the system's QEMU. A second
+# processor is possible, as QEMU otherwise leaves out a guest's memory barriers, which its peers rely on. Under other
+# load a guest's timer is late; its kernel must not take it for broken.
 declare -A guests=()
 guest_boots() {
     local name=$1
@@ -54,7 +55,7 @@ guest_boots() {
     guests[$name]=$!
 }
 
-# says NAME TEXT SECONDS: waits until a guest has said it.
+# says NAME TEXT SECONDS: waits until a guest has printed the text.
 says() {
     local end=$((SECONDS + $3 * patience))
     until grep -q -- "$2" "$work/$1.console"; do
@@ -68,7 +69,7 @@ says() {
 
 # --- traffic
 
-# iperf_server SPACE [OPTION…]: there, until the script ends.
+# iperf_server SPACE [OPTION…]: starts a server, until the script ends.
 iperf_server() {
     local space=$1 port=5201
     shift
@@ -81,12 +82,13 @@ listens() {
     in_space "$1" ss -Hltn "sport = :$2" | grep -q .
 }
 
-# iperf FROM TO OPTION…: traffic between two stations. What iperf3 says of it is in $work/iperf.json: `said EXPRESSION`.
+# iperf FROM TO OPTION…: traffic between two stations. iperf3's output is in $work/iperf.json: `said EXPRESSION`.
 iperf() {
     iperf_client "s$1" "10.1.0.$2" "${@:3}"
 }
 
-# iperf_client SPACE ADDRESS OPTION… A server listens anew after each client, and resets one that comes in between.
+# iperf_client SPACE ADDRESS OPTION…: runs a client. A server listens anew after each client, and resets a connection
+# that arrives in between.
 iperf_client() {
     local space=$1 address=$2
     shift 2
@@ -97,7 +99,7 @@ iperf_client() {
     fail "iperf3 from $space to $address" "$(jq -r '.error // .' "$work/iperf.json")"
 }
 
-# ends_iperf PROCESS: ends a client in the background whose output is $work/iperf.json; it must not have failed before.
+# ends_iperf PROCESS: ends a background client whose output is $work/iperf.json; it must not have failed before.
 ends_iperf() {
     end_of "$1" INT || true
     jq -e '.error == "interrupt - the client has terminated"' "$work/iperf.json" >/dev/null ||
@@ -108,7 +110,7 @@ said() {
     jq -r "$1" "$work/iperf.json"
 }
 
-# frames_to SPACE INTERFACE: how many came there.
+# frames_to SPACE INTERFACE: the number of frames that reached it.
 frames_to() {
     ip -n "$1" -s -j link show "$2" | jq '.[].stats64.rx.packets'
 }
@@ -118,14 +120,14 @@ attack() {
     in_space "$1" "$here/attack.py" "$2" "$3" "$4"
 }
 
-# compiled PROGRAM: makes $work/PROGRAM of PROGRAM.c, to run here and in guests.
+# compiled PROGRAM: compiles PROGRAM.c to $work/PROGRAM, to run here and in guests.
 compiled() {
     need gcc
     gcc -O1 -static -Wall -Wextra -Werror -o "$work/$1" "$here/$1.c"
 }
 
-# crosses WHAT SPACE PORT…: sends the frames of standard input (matrix.c says how to write them) among ports of a
-# namespace; each must come out where its line says.
+# crosses WHAT SPACE PORT…: sends the frames of standard input (format: see matrix.c) between ports of a namespace; each
+# must come out where its line says.
 crosses() {
     local what=$1 space=$2
     shift 2
@@ -137,14 +139,14 @@ crosses() {
     ok "$what ($(wc -l <"$work/wanted") frames)"
 }
 
-# http_status SPACE OPTION…: the status of an answer that curl gets.
+# http_status SPACE OPTION…: the status of a response to curl.
 http_status() {
     in_space "$1" curl -s --max-time 20 -o /dev/null -w '%{http_code}' "${@:2}" || true
 }
 
 # --- captures
 
-# tcpdump_in SPACE FILE ARGUMENT…: one that listens. What it writes is in $work/FILE, what it says in $work/FILE.err.
+# tcpdump_in SPACE FILE ARGUMENT…: starts tcpdump. Its capture is $work/FILE, its messages are in $work/FILE.err.
 tcpdump_in() {
     local space=$1 file=$2
     shift 2
@@ -154,17 +156,17 @@ tcpdump_in() {
     wait_for "tcpdump listens" 20 grep -q listening "$work/$file.err"
 }
 
-# begin_capture SPACE INTERFACE: of what comes there, to $work/got.pcap.
+# begin_capture SPACE INTERFACE: starts a capture of what arrives there, to $work/got.pcap.
 begin_capture() {
     tcpdump_in "$1" got.pcap -i "$2" -U -Q in -s 10000 -B 65536
 }
 
-# end_capture WANTED WHAT: when the frames of the capture WANTED came, and no other ones, each as it was and in order.
-# How many they are is in $work/same.
+# end_capture WANTED WHAT: waits for the frames of the capture WANTED; these and no others must arrive, unchanged and in
+# order. Their number is in $work/same.
 end_capture() {
     local wanted
     wanted=$(stat -c %s "$1")
-    # A capture of the same frames is as long. What should not be there would come soon, too.
+    # A capture of the same frames has the same length. Unexpected frames would arrive soon after.
     for _ in $(seq 500); do
         [ "$(stat -c %s "$work/got.pcap")" -lt "$wanted" ] || break
         sleep 0.02
@@ -176,9 +178,8 @@ end_capture() {
     same_frames "$1" "$work/got.pcap" >"$work/same" || fail "$2" "$(cat "$work/same")"
 }
 
-# same_frames WANTED GOT: whether two captures have the same frames in the same order; says what they differ in, or how
-# many they are.
-# same_frames ALL SOME REST: writes a capture of the frames that are not among some.
+# same_frames WANTED GOT: whether two captures have the same frames in the same order; prints how they differ, or how
+# many frames they have. same_frames ALL SOME REST: writes a capture of the frames of ALL that are not in SOME.
 same_frames() {
     "$root/tests/same_frames.py" "$@"
 }

@@ -14,9 +14,9 @@
 
 #define NVE_BUF		2048	/* a receive buffer */
 #define NVE_MAX_MTU	9000
-/* A piece of an skb takes that many bytes a descriptor at most. */
+/* Maximum bytes of an skb in one descriptor. */
 #define NVE_PIECE	16384
-/* Descriptors an skb may need: head and pieces, cut, and a context. */
+/* Descriptors an skb may need: head and fragments, split, and a context. */
 #define NVE_NEED	(2 * (MAX_SKB_FRAGS + 1) + 6)
 
 /* Counters of one direction; one writer at a time. */
@@ -27,9 +27,9 @@ struct nve_stats {
 	u64 dropped;
 };
 
-/* What must be undone once a transmit descriptor is done. */
+/* Resources to release once a transmit descriptor is done. */
 struct nve_tx_note {
-	struct sk_buff *skb;	/* at the last descriptor of each */
+	struct sk_buff *skb;	/* only at the last descriptor of an skb */
 	dma_addr_t addr;
 	u32 len;		/* 0: nothing is mapped */
 	bool page;
@@ -40,21 +40,21 @@ struct nve_tx {
 	dma_addr_t dma;
 	struct nve_tx_note *notes;
 	u32 next;	/* first free descriptor */
-	u32 done;	/* first one that is not done */
-	u32 told;	/* up to where the card was told, by whatever way */
-	u32 kicked;	/* what TDT was last set to */
-	bool on_way;	/* and the card may not have seen it */
-	bool pending;	/* the card has packets that it will report */
+	u32 done;	/* first descriptor that is not done */
+	u32 told;	/* end of the descriptors announced to the card */
+	u32 kicked;	/* last value written to TDT */
+	bool on_way;	/* the card may not have seen that value yet */
+	bool pending;	/* the card will report packets with an interrupt */
 	struct nve_stats stats;
 };
 
 struct nve_rx {
 	struct nve_desc *ring;
 	dma_addr_t dma;
-	struct page **pages;	/* two buffers each */
+	struct page **pages;	/* each has two buffers */
 	dma_addr_t *addrs;
 	u32 next;	/* first descriptor to look at */
-	u32 told;	/* what RDT was last set to */
+	u32 told;	/* last value written to RDT */
 	struct nve_stats stats;
 };
 
@@ -63,7 +63,7 @@ struct nve {
 	struct net_device *netdev;
 	void __iomem *regs;
 	struct napi_struct napi;
-	/* With a status block: sees to packets that nobody sends behind. */
+	/* With a status block: frees sent packets when no others follow. */
 	struct timer_list tidy;
 	struct nve_tx tx;
 	struct nve_rx rx;
@@ -72,12 +72,12 @@ struct nve {
 	struct nve_csb *csb;
 	dma_addr_t csb_dma;
 	bool msi;
-	/* Packets that may wait for others to be sent; 0: none. */
+	/* Maximum of packets that wait for others to be sent; 0: none wait. */
 	u32 combine;
-	u32 itr;		/* counts of 256 ns */
+	u32 itr;		/* in units of 256 ns */
 	struct work_struct link;
 	struct work_struct again;
-	u64 kicks;	/* TDT and RDT written */
+	u64 kicks;	/* writes to TDT and RDT */
 	u64 interrupts;
 };
 

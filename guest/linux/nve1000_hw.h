@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What netvale's e1000 and its driver agree on: the registers of the 82540EM
- * that the driver uses (Intel 317453), and the status block.
+ * The interface between netvale's e1000 and its driver: the registers of the
+ * 82540EM that the driver uses (Intel 317453), and the status block.
  */
 #ifndef NVE1000_HW_H
 #define NVE1000_HW_H
@@ -11,7 +11,7 @@
 
 #define NVE_PCI_VENDOR		0x8086
 #define NVE_PCI_DEVICE		0x100e
-/* A card with a status block says so by its subsystem. */
+/* The subsystem ID of a card with a status block. */
 #define NVE_SUBSYSTEM_CSB	0x1103
 
 #define NVE_CTRL		0x0000
@@ -21,7 +21,7 @@
 #define NVE_STATUS		0x0008
 #define NVE_STATUS_LU		BIT(1)
 #define NVE_ICR			0x00c0
-#define NVE_ITR			0x00c4	/* 256 ns */
+#define NVE_ITR			0x00c4	/* units of 256 ns */
 #define NVE_IMS			0x00d0
 #define NVE_IMC			0x00d8
 #define NVE_INT_TXDW		BIT(0)
@@ -59,7 +59,7 @@ struct nve_desc {
 	__le64 word;
 };
 
-/* Data descriptors, in the second word. */
+/* Data descriptors: bits of the second word. */
 #define NVE_TXD_DATA		BIT_ULL(20)
 #define NVE_TXD_EOP		BIT_ULL(24)
 #define NVE_TXD_IFCS		BIT_ULL(25)
@@ -68,10 +68,10 @@ struct nve_desc {
 #define NVE_TXD_DEXT		BIT_ULL(29)
 #define NVE_TXD_IXSM		BIT_ULL(40)
 #define NVE_TXD_TXSM		BIT_ULL(41)
-/* Context descriptors. */
+/* Context descriptors: bits of the second word. */
 #define NVE_TXC_TCP		BIT_ULL(24)
 #define NVE_TXC_IPV4		BIT_ULL(25)
-/* Of both rings: done; of the receive ring: the end of a packet. */
+/* Both rings: descriptor done. Receive ring: end of a packet. */
 #define NVE_DD			BIT_ULL(32)
 #define NVE_RXD_EOP		BIT_ULL(33)
 
@@ -97,7 +97,7 @@ struct nve_csb {
 	struct nve_atok rx_guest;
 	struct nve_ktoa tx_host;
 	struct nve_ktoa rx_host;
-	__le32 causes;		/* ICR is worth a look */
+	__le32 causes;		/* ICR has causes to read */
 };
 
 #endif

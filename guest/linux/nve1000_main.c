@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * nve1000: a driver for netvale's e1000, which is an Intel 82540EM, with Send
- * Combining and with the status block that the card advertises. It drives an
- * 82540EM of anybody's, too, then without a status block.
+ * nve1000: a driver for netvale's e1000, an Intel 82540EM, with Send Combining
+ * and with the status block that the card advertises. It also drives any other
+ * 82540EM, without a status block.
  */
 #include <linux/etherdevice.h>
 #include <linux/interrupt.h>
@@ -14,17 +14,17 @@
 
 static bool sc;
 module_param(sc, bool, 0444);
-MODULE_PARM_DESC(sc, "Send Combining: packets wait until the card has sent those before them");
+MODULE_PARM_DESC(sc, "Send Combining: packets wait until the card has sent earlier ones");
 
 static bool csb = true;
 module_param(csb, bool, 0444);
-MODULE_PARM_DESC(csb, "use the status block, where the card has one");
+MODULE_PARM_DESC(csb, "use the status block, if the card has one");
 
 static unsigned int slots = 256;
 module_param(slots, uint, 0444);
 MODULE_PARM_DESC(slots, "descriptors of each ring: a power of two from 128 to 4096");
 
-/* With a status block: what else than rings the card has to tell. */
+/* With a status block: interrupt causes other than the rings. */
 static u32 nve_csb_causes(struct nve *ne)
 {
 	WRITE_ONCE(ne->csb->rx_guest.need_kick, 0);
@@ -39,7 +39,7 @@ static irqreturn_t nve_interrupt(int irq, void *data)
 	u32 causes;
 
 	if (ne->csb) {
-		/* By pin, others may mean theirs. */
+		/* Other devices may share the interrupt pin. */
 		if (!ne->msi && !READ_ONCE(ne->csb->causes))
 			return IRQ_NONE;
 		causes = nve_csb_causes(ne);
@@ -104,7 +104,7 @@ static void nve_start_csb(struct nve *ne)
 	nve_write(ne, NVE_CSBAL, lower_32_bits(ne->csb_dma));
 }
 
-/* From reset to running. Under rtnl. */
+/* Resets and starts the card. Under rtnl. */
 int nve_up(struct nve *ne)
 {
 	int err = nve_reset(ne);
@@ -128,7 +128,7 @@ int nve_up(struct nve *ne)
 	return 0;
 }
 
-/* Under rtnl. Afterwards the card touches nothing. */
+/* Stops the card, which then accesses no memory. Under rtnl. */
 void nve_down(struct nve *ne)
 {
 	netif_carrier_off(ne->netdev);
@@ -166,7 +166,7 @@ static void nve_init_csb(struct nve *ne)
 		pci_info(pdev, "no status block: not netvale's card\n");
 		return;
 	}
-	/* A page: the block lies at a multiple of 64. */
+	/* A page, as the block must be aligned to 64 bytes. */
 	ne->csb = dma_alloc_coherent(&pdev->dev, PAGE_SIZE, &ne->csb_dma,
 				     GFP_KERNEL);
 }
@@ -179,7 +179,7 @@ static int nve_init_card(struct nve *ne)
 
 	if (err)
 		return err;
-	/* The reset has it from the EEPROM. */
+	/* The reset loads the address from the EEPROM. */
 	low = nve_read(ne, NVE_RAL);
 	high = nve_read(ne, NVE_RAH);
 	addr[0] = low;

@@ -7,7 +7,7 @@
 
 #include "nve1000_net.h"
 
-/* ITR counts 256 ns. */
+/* Unit of ITR in ns. */
 #define NVE_ITR_NS	256
 #define NVE_ITR_MOST	0xffff
 #define NVE_TCP_HEADER	60
@@ -32,7 +32,7 @@ void nve_set_address(struct nve *ne)
 	nve_write(ne, NVE_RAH, a[4] | a[5] << 8 | NVE_RAH_AV);
 }
 
-/* All multicast as soon as any is wanted: the stack filters it. */
+/* Accepts all multicast if any is requested: the stack filters it. */
 void nve_set_filter(struct net_device *netdev)
 {
 	struct nve *ne = netdev_priv(netdev);
@@ -74,7 +74,7 @@ static void nve_again(struct work_struct *work)
 	if (netif_running(ne->netdev)) {
 		nve_down(ne);
 		if (nve_up(ne))
-			netdev_err(ne->netdev, "the card does not come back\n");
+			netdev_err(ne->netdev, "cannot restart the card\n");
 	}
 	rtnl_unlock();
 }
@@ -86,7 +86,7 @@ static void nve_tx_timeout(struct net_device *netdev, unsigned int queue)
 	schedule_work(&ne->again);
 }
 
-/* A context descriptor has eight bits for places in the headers. */
+/* A context descriptor has eight bits for each header offset. */
 static netdev_features_t nve_features_check(struct sk_buff *skb,
 					    struct net_device *netdev,
 					    netdev_features_t features)
@@ -226,7 +226,9 @@ void nve_net_init(struct nve *ne)
 	netdev->features = netdev->hw_features | NETIF_F_HIGHDMA;
 	netdev->vlan_features = netdev->hw_features;
 	netdev->priv_flags |= IFF_UNICAST_FLT;
-	/* Short ones are padded in place, and all let go before they are sent. */
+	/* Short packets are padded in place, and all are orphaned before they
+	 * are sent.
+	 */
 	netdev->priv_flags &= ~IFF_TX_SKB_SHARING;
 	netdev->min_mtu = ETH_MIN_MTU;
 	netdev->max_mtu = NVE_MAX_MTU;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Receiving, and what both rings share. Frames are copied out of buffers that
- * stay mapped. What the host writes is checked before it is used.
+ * The receive path, and functions for both rings. Frames are copied out of
+ * buffers that stay mapped. Data from the host is checked before use.
  */
 #include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
 
 #include "nve1000.h"
 
-/* Descriptors behind `next` that hold frames, whole or not. */
+/* Number of descriptors from `next` on with frames, complete or not. */
 static u32 nve_rx_ready(struct nve *ne)
 {
 	struct nve_rx *rx = &ne->rx;
@@ -44,7 +44,7 @@ static dma_addr_t nve_rx_addr(struct nve *ne, u32 i)
 	return ne->rx.addrs[i / 2] + i % 2 * NVE_BUF;
 }
 
-/* A frame of `count` descriptors into an skb. */
+/* Copies a frame of `count` descriptors into an skb. */
 static struct sk_buff *nve_rx_copy(struct nve *ne, u32 count, u32 len)
 {
 	struct sk_buff *skb = napi_alloc_skb(&ne->napi, len);
@@ -63,7 +63,7 @@ static struct sk_buff *nve_rx_copy(struct nve *ne, u32 count, u32 len)
 	return skb;
 }
 
-/* The next frame, of `ready` descriptors. Returns how many it had. */
+/* Receives a frame from `ready` descriptors. Returns how many it used. */
 static u32 nve_rx_one(struct nve *ne, u32 ready)
 {
 	struct nve_rx *rx = &ne->rx;
@@ -75,11 +75,11 @@ static u32 nve_rx_one(struct nve *ne, u32 ready)
 		u32 i = nve_ahead(ne, rx->next, count);
 
 		word = le64_to_cpu(READ_ONCE(rx->ring[i].word));
-		/* Only a last piece is shorter than a buffer. */
+		/* Only the last piece of a frame is shorter than a buffer. */
 		if (!(word & NVE_RXD_EOP))
 			len += NVE_BUF;
 	}
-	/* The rest of it is not there yet, unless the ring has no more. */
+	/* The rest of the frame is missing, unless the ring is full. */
 	if (!(word & NVE_RXD_EOP) && count < ne->slots - 1)
 		return 0;
 	len += min_t(u32, word & 0xffff, NVE_BUF);
@@ -101,7 +101,7 @@ static u32 nve_rx_one(struct nve *ne, u32 ready)
 	return count;
 }
 
-/* Gives buffers back: by register only when there are many. */
+/* Returns buffers to the card; writes the register only for many. */
 void nve_refill(struct nve *ne, bool all)
 {
 	struct nve_rx *rx = &ne->rx;
@@ -153,7 +153,7 @@ int nve_poll(struct napi_struct *napi, int budget)
 		nve_write(ne, NVE_IMS, NVE_INT_ALL);
 		return frames;
 	}
-	/* The host publishes, then looks at need_kick; we the other way. */
+	/* The host publishes, then reads need_kick; we do the reverse. */
 	WRITE_ONCE(ne->csb->rx_guest.need_kick, cpu_to_le32(1));
 	virt_mb();
 	if (nve_rx_ready(ne) && napi_schedule_prep(napi)) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Sending. Three ways to tell the card of packets: TDT for each, TDT when
- * the card has reported what it had (Send Combining), and the status block,
- * with TDT only when the card sleeps.
+ * The transmit path. Packets are announced to the card in one of three ways:
+ * by TDT for each packet, by TDT once the card has reported earlier packets
+ * (Send Combining), or by the status block, with TDT only if the card sleeps.
  *
- * What the host writes is checked before it is used.
+ * Data from the host is checked before use.
  */
 #include <linux/etherdevice.h>
 #include <linux/if_ether.h>
@@ -25,7 +25,7 @@ static u32 nve_tx_waiting(const struct nve *ne)
 	return (ne->tx.next - ne->tx.told) & (ne->slots - 1);
 }
 
-/* The first descriptor that the card is not done with. */
+/* Returns the first descriptor that the card has not finished. */
 static u32 nve_tx_head(struct nve *ne)
 {
 	struct nve_tx *tx = &ne->tx;
@@ -39,7 +39,7 @@ static u32 nve_tx_head(struct nve *ne)
 		    ((at - tx->done) & (ne->slots - 1)) <= used)
 			head = at;
 	} else {
-		/* Only the last descriptor of each packet is written back. */
+		/* The card writes back the last descriptor of a packet. */
 		u32 i;
 
 		for (i = tx->done; i != tx->told; i = nve_ahead(ne, i, 1)) {
@@ -67,7 +67,7 @@ static void nve_tx_unmap(struct nve *ne, struct nve_tx_note *note)
 	note->len = 0;
 }
 
-/* Frees what is sent. Under the queue's lock. */
+/* Frees sent packets. Under the queue's lock. */
 static void nve_tx_clean(struct nve *ne, int budget)
 {
 	struct nve_tx *tx = &ne->tx;
@@ -119,9 +119,10 @@ static void nve_tx_tell(struct nve *ne)
 }
 
 /*
- * A kick is on its way while the card is not where the last one told it to
- * go: it takes what there is by then, and looks again before it sleeps.
- * Looked at for each packet, so that indices have not gone around since.
+ * Returns whether a kick is on its way: the card has not reached the index of
+ * the last kick. It will take all packets there are by then, and checks again
+ * before it sleeps. Called for each packet, so that indices cannot wrap around
+ * unnoticed.
  */
 static bool nve_tx_is_kicked(struct nve *ne)
 {
@@ -130,7 +131,7 @@ static bool nve_tx_is_kicked(struct nve *ne)
 
 	if (!ne->tx.on_way)
 		return false;
-	/* Where it is, after that it sleeps: it says so in the other order. */
+	/* Position after sleep flag: the card writes them in reverse. */
 	virt_rmb();
 	head = le32_to_cpu(READ_ONCE(ne->csb->tx_host.hwcur));
 	ahead = (ne->tx.kicked - head) & mask;
@@ -138,21 +139,21 @@ static bool nve_tx_is_kicked(struct nve *ne)
 	return ne->tx.on_way;
 }
 
-/* Packets are in the ring: tells the card, if and when it has to be told. */
+/* Announces packets in the ring to the card, if necessary now. */
 static void nve_tx_publish(struct nve *ne)
 {
 	struct nve_tx *tx = &ne->tx;
 	bool asleep;
 
 	if (!ne->csb) {
-		/* An interrupt is coming: what waits goes then. */
+		/* An interrupt will follow, which announces waiting packets. */
 		if (ne->combine && tx->pending &&
 		    nve_tx_waiting(ne) < ne->combine)
 			return;
 		nve_tx_tell(ne);
 		return;
 	}
-	/* Descriptors before the index, the index before the look. */
+	/* Descriptors before the index, the index before the check. */
 	dma_wmb();
 	WRITE_ONCE(ne->csb->tx_guest.head, cpu_to_le32(tx->next));
 	tx->told = tx->next;
@@ -190,7 +191,7 @@ static int nve_tx_map(struct nve *ne, u32 *at, void *head, skb_frag_t *frag,
 	return 0;
 }
 
-/* Headers whose checksums the card is to see to, and where it cuts. */
+/* Describes the headers for checksum and segmentation offload. */
 static u64 nve_tx_context(struct nve *ne, struct sk_buff *skb, u32 *at)
 {
 	struct skb_shared_info *info = skb_shinfo(skb);
@@ -235,7 +236,7 @@ static u64 nve_tx_context(struct nve *ne, struct sk_buff *skb, u32 *at)
 	return todo;
 }
 
-/* Descriptors of a packet. On failure none is the card's. */
+/* Fills a packet's descriptors. On failure the card gets none. */
 static int nve_tx_fill(struct nve *ne, struct sk_buff *skb)
 {
 	struct nve_tx *tx = &ne->tx;
@@ -243,7 +244,7 @@ static int nve_tx_fill(struct nve *ne, struct sk_buff *skb)
 	u32 at = tx->next, last;
 	int i, err;
 
-	/* The headers of what is cut are changed. */
+	/* Segmentation modifies the headers. */
 	if (skb_is_gso(skb) && skb_cow_head(skb, 0))
 		return -ENOMEM;
 	command |= nve_tx_context(ne, skb, &at);
@@ -266,7 +267,7 @@ static int nve_tx_fill(struct nve *ne, struct sk_buff *skb)
 	return 0;
 }
 
-/* Too few descriptors: the queue stops until the card is done with some. */
+/* Stops the queue until the card has finished some descriptors. */
 static void nve_tx_stop(struct nve *ne)
 {
 	netif_stop_queue(ne->netdev);
@@ -282,8 +283,8 @@ static void nve_tx_stop(struct nve *ne)
 }
 
 /*
- * Without interrupts for what is sent, packets are freed when there are others
- * to be sent, or now.
+ * Without transmit interrupts, packets are freed when others are sent, or by
+ * this timer.
  */
 static void nve_tidy_later(struct nve *ne)
 {
@@ -317,7 +318,7 @@ netdev_tx_t nve_xmit(struct sk_buff *skb, struct net_device *netdev)
 		goto out;
 	}
 	if (ne->csb) {
-		/* It is freed later than it is sent: nobody waits for that. */
+		/* Freed long after it is sent: its socket must not wait. */
 		skb_orphan(skb);
 		nf_reset_ct(skb);
 		nve_tidy_later(ne);
@@ -334,7 +335,7 @@ out:
 	return NETDEV_TX_OK;
 }
 
-/* What was sent is cleaned up, what waited is sent. */
+/* Frees sent packets, and announces waiting ones. */
 void nve_tx_poll(struct nve *ne, int budget)
 {
 	struct netdev_queue *queue = netdev_get_tx_queue(ne->netdev, 0);

@@ -18,7 +18,7 @@
 
 #define NVPT_NAME "nvptnet"
 
-/* Bytes that may be on their way whatever BQL thinks of them. */
+/* Minimum of bytes in flight that BQL may not limit. */
 #define NVPT_TX_LEAST 131072
 
 struct nvpt;
@@ -28,16 +28,16 @@ struct nvpt_stats {
 	struct u64_stats_sync sync;
 	u64 packets;
 	u64 bytes;
-	u64 dropped;	/* by us: no memory, too long */
-	u64 errors;	/* the host gave nonsense */
+	u64 dropped;	/* by the driver: no memory, or too long */
+	u64 errors;	/* invalid data from the host */
 	u64 kicks;	/* doorbells rung */
 	u64 interrupts;
 	u64 stops;	/* the queue was full */
 };
 
 /*
- * One ring. @head and @tail are private copies: slots from @head up to @tail
- * are ours. What the host publishes is checked before it gets here.
+ * A ring. @head and @tail are private copies, checked: the slots from @head up
+ * to @tail belong to the driver.
  */
 struct nvpt_ring {
 	struct nvpt *np;
@@ -48,13 +48,13 @@ struct nvpt_ring {
 	u32 head;
 	u32 tail;
 	u32 done;		/* tx: first slot not yet completed */
-	u32 *bytes;		/* tx: frame length by its last slot */
+	u32 *bytes;		/* tx: frame length, by the frame's last slot */
 	u16 index;		/* among the rings of its direction */
 	u16 vector;
-	bool broken;		/* the host lost its head: reset needed */
-	u32 fault;		/* what it said then */
+	bool broken;		/* invalid index from the host: needs a reset */
+	u32 fault;		/* that index */
 	struct napi_struct napi;
-	struct hrtimer timer;	/* rx: interrupts held back */
+	struct hrtimer timer;	/* rx: interrupt moderation */
 	struct nvpt_stats stats;
 	/* netmap mode: interrupts since the last read of the bell */
 	atomic_t rung;
@@ -108,7 +108,7 @@ struct nvpt {
 	struct mutex command_lock; /* one command at a time */
 	u32 number;
 	struct delayed_work news;
-	bool reset;		/* asked for by the tx watchdog */
+	bool reset;		/* requested by the tx watchdog */
 
 	/* Taken for writing when the device goes away. */
 	struct rw_semaphore gone_lock;
@@ -155,7 +155,7 @@ static inline struct nvpt_ring *nvpt_ring_at(struct nvpt *np, u32 i)
 static inline void nvpt_arm(struct nvpt_ring *ring)
 {
 	WRITE_ONCE(ring->atok->need_kick, cpu_to_le32(1));
-	/* The host publishes, then looks at need_kick; we the other way. */
+	/* The host publishes, then reads need_kick; we do the reverse. */
 	virt_mb();
 }
 

@@ -21,7 +21,7 @@ void nvpt_cdev_interrupt(struct nvpt_ring *ring)
 	wake_up_interruptible_poll(&ring->wait, EPOLLIN);
 }
 
-/* ---- bells: a ring's interrupts and its doorbell as a descriptor ---- */
+/* ---- bells: descriptors for a ring's interrupts and its doorbell ---- */
 
 static ssize_t nvpt_bell_read(struct file *file, char __user *to, size_t len,
 			      loff_t *pos)
@@ -120,7 +120,7 @@ static int nvpt_cdev_open(struct inode *inode, struct file *file)
 	struct nvpt *np = container_of(file->private_data, struct nvpt, misc);
 	u32 i;
 
-	/* misc_open() holds its lock: the device cannot be unregistered now. */
+	/* misc_open() holds its lock, so the device cannot be unregistered. */
 	rtnl_lock();
 	if (np->opened) {
 		rtnl_unlock();
@@ -266,7 +266,7 @@ int nvpt_cdev_register(struct nvpt *np)
 	return err;
 }
 
-/* Programs that have it open lose the memory and are woken. */
+/* Takes the memory from programs that have the device open, and wakes them. */
 void nvpt_cdev_unregister(struct nvpt *np)
 {
 	u32 i;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Kernels from 5.10 on differ in these. */
+/* Functions that differ between kernels from 5.10 on. */
 #ifndef NVPTNET_COMPAT_H
 #define NVPTNET_COMPAT_H
 

@@ -113,7 +113,7 @@ static void nvpt_get_stats(struct net_device *netdev,
 static int nvpt_get_link_ksettings(struct net_device *netdev,
 				   struct ethtool_link_ksettings *cmd)
 {
-	/* Memory has no speed; programs want some number. */
+	/* Memory has no speed, but programs expect a value. */
 	cmd->base.speed = SPEED_UNKNOWN;
 	cmd->base.duplex = DUPLEX_FULL;
 	cmd->base.port = PORT_OTHER;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What netvale's ptnet device and its guest agree on: the header page, the
- * status blocks, and netmap's rings. All of it lies in memory that both sides
- * write; the reader checks.
+ * The interface between netvale's ptnet device and its guest: the header page,
+ * the status blocks, and netmap's rings. Both sides write this memory, so the
+ * reader checks it.
  */
 #ifndef NVPTNET_HW_H
 #define NVPTNET_HW_H
 
 #include <linux/types.h>
 
-/* ivshmem, as QEMU's ivshmem-doorbell has it. */
+/* PCI IDs of ivshmem, as in QEMU's ivshmem-doorbell. */
 #define NVPT_PCI_VENDOR		0x1af4
 #define NVPT_PCI_DEVICE		0x1110
 #define NVPT_BAR_REGS		0

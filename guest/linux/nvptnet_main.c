@@ -11,7 +11,7 @@
 
 #include "nvptnet.h"
 
-/* How long the host may take for a command. */
+/* Time limit of the host for a command, in ms. */
 #define NVPT_PATIENCE_MS 2000
 
 void nvpt_ring_doorbell(struct nvpt *np, u32 vector)
@@ -19,11 +19,11 @@ void nvpt_ring_doorbell(struct nvpt *np, u32 vector)
 	writel(np->host_peer << 16 | vector, np->regs + NVPT_REG_DOORBELL);
 }
 
-/* Has the host execute a command, and waits for its answer. */
+/* Sends a command to the host, and waits for its answer. */
 int nvpt_command(struct nvpt *np, u32 command, u32 features, u32 extra_bufs)
 {
 	struct nvpt_header *h = np->header;
-	/* A host that did not answer last time is not waited for so long. */
+	/* A host that did not answer last time gets less time. */
 	u32 patience = np->answers ? NVPT_PATIENCE_MS : 20;
 	unsigned long limit = jiffies + msecs_to_jiffies(patience);
 	u32 answered, result;
@@ -33,13 +33,13 @@ int nvpt_command(struct nvpt *np, u32 command, u32 features, u32 extra_bufs)
 	WRITE_ONCE(h->wanted, cpu_to_le32(features));
 	WRITE_ONCE(h->wanted_bufs, cpu_to_le32(extra_bufs));
 	WRITE_ONCE(h->command, cpu_to_le32(command));
-	/* The number last: what belongs to it is there before it. */
+	/* The number is written last: it validates the other words. */
 	virt_store_release(&h->number, cpu_to_le32(np->number));
 	nvpt_ring_doorbell(np, np->vectors - 1);
 	for (;;) {
 		bool late = time_after(jiffies, limit);
 
-		/* The result is read after the number it belongs to. */
+		/* The result is read after its number. */
 		answered = le32_to_cpu(virt_load_acquire(&h->answered));
 		if (answered == np->number || late)
 			break;
@@ -75,23 +75,23 @@ static irqreturn_t nvpt_news_interrupt(int irq, void *data)
 	struct nvpt *np = data;
 	u32 status = le32_to_cpu(READ_ONCE(np->header->status));
 
-	/* Answers to commands come this way, too; they are polled for. */
+	/* Answers to commands interrupt, too, but are polled for. */
 	if (status & NVPT_S_NEEDS_RESET ||
 	    !(status & NVPT_S_LINK_UP) == netif_carrier_ok(np->netdev))
 		schedule_delayed_work(&np->news, 0);
 	return IRQ_HANDLED;
 }
 
-/* ---- reading what the host says, each word once ---- */
+/* ---- the host's header, each word read once ---- */
 
 static int nvpt_refuse(struct nvpt *np, const char *what, u64 value)
 {
-	dev_err(&np->pdev->dev, "the header's %s makes no sense: %llu\n", what,
+	dev_err(&np->pdev->dev, "invalid %s in the header: %llu\n", what,
 		value);
 	return -EINVAL;
 }
 
-/* Whether @count objects of @size bytes at @at lie behind the header. */
+/* Whether @count objects of @size bytes at @at are after the header. */
 static bool nvpt_inside(struct nvpt *np, u64 at, u64 count, u64 size)
 {
 	return at >= NVPT_HEADER_BYTES && at <= np->mem_len &&
@@ -156,18 +156,18 @@ static int nvpt_read_header(struct nvpt *np)
 	return 0;
 }
 
-/* Whether the memory is netvale's, and of a version we know. */
+/* Checks that the memory is netvale's, and of a supported version. */
 static int nvpt_identify(struct pci_dev *pdev, const struct nvpt_header *h)
 {
 	u32 version = le32_to_cpu(READ_ONCE(h->version));
 
 	if (READ_ONCE(h->magic[0]) != cpu_to_le32(NVPT_MAGIC_LO) ||
 	    READ_ONCE(h->magic[1]) != cpu_to_le32(NVPT_MAGIC_HI)) {
-		dev_info(&pdev->dev, "shared memory without a ptnet header: not ours\n");
+		dev_info(&pdev->dev, "no ptnet header in the shared memory: not a ptnet device\n");
 		return -ENODEV;
 	}
 	if (version != NVPT_VERSION) {
-		dev_err(&pdev->dev, "the host speaks version %u of ptnet, this driver version %u\n",
+		dev_err(&pdev->dev, "ptnet version %u, expected %u\n",
 			version, NVPT_VERSION);
 		return -ENODEV;
 	}
@@ -199,7 +199,7 @@ static int nvpt_init_ring(struct nvpt *np, u32 i)
 	return ring->bytes ? 0 : -ENOMEM;
 }
 
-/* ---- the device comes and goes ---- */
+/* ---- probe and removal ---- */
 
 static void nvpt_release(struct kref *ref)
 {
@@ -227,7 +227,7 @@ static int nvpt_request_irqs(struct nvpt *np)
 					PCI_IRQ_MSIX);
 
 	if (err < 0) {
-		dev_err(&pdev->dev, "%d interrupt vectors, %u needed: start QEMU with ivshmem-doorbell,vectors=%u\n",
+		dev_err(&pdev->dev, "%d interrupt vectors, expected %u: start QEMU with ivshmem-doorbell,vectors=%u\n",
 			pci_msix_vec_count(pdev), np->vectors, np->vectors);
 		return err;
 	}
@@ -260,7 +260,7 @@ static void nvpt_free_irqs(struct nvpt *np)
 	pci_free_irq_vectors(np->pdev);
 }
 
-/* A device on mapped memory; everything but its interrupts and faces. */
+/* Creates a device on mapped memory, without interrupts and interfaces. */
 static struct nvpt *nvpt_create(struct pci_dev *pdev, void *mem,
 				void __iomem *regs)
 {
@@ -354,14 +354,14 @@ static void nvpt_remove(struct pci_dev *pdev)
 	unregister_netdev(np->netdev);
 	nvpt_command(np, NVPT_CMD_STOP, 0, 0);
 	nvpt_free_irqs(np);
-	/* Only now does nobody schedule it any more. */
+	/* Only now can it no longer be scheduled. */
 	cancel_delayed_work_sync(&np->news);
 	free_netdev(np->netdev);
 	np->netdev = NULL;
 	nvpt_put(np);
 }
 
-/* The machine ends or another kernel follows: hands off the memory. */
+/* Releases the memory before a shutdown or the start of another kernel. */
 static void nvpt_shutdown(struct pci_dev *pdev)
 {
 	struct nvpt *np = pci_get_drvdata(pdev);

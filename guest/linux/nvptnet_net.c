@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The network interface: up and down, news from the host, counters. */
+/* The network interface: up and down, status of the host, counters. */
 #include <linux/etherdevice.h>
 #include <linux/rtnetlink.h>
 #include <linux/virtio_net.h>
 
 #include "nvptnet.h"
 
-/* How long to wait before the host is asked again. */
+/* Pause before the next request to the host. */
 #define NVPT_RETRY (2 * HZ)
 
 static struct nvpt *nvpt_of(struct net_device *netdev)
@@ -14,7 +14,7 @@ static struct nvpt *nvpt_of(struct net_device *netdev)
 	return *(struct nvpt **)netdev_priv(netdev);
 }
 
-/* Features of the netdev that follow from a virtio-net header. */
+/* Returns the netdev features that follow from a virtio-net header. */
 static netdev_features_t nvpt_offloads(const struct nvpt *np)
 {
 	netdev_features_t f = NETIF_F_HW_CSUM | NETIF_F_TSO | NETIF_F_TSO6 |
@@ -26,7 +26,7 @@ static netdev_features_t nvpt_offloads(const struct nvpt *np)
 	return np->features & NVPT_F_VNET_HDR ? f : 0;
 }
 
-/* Fresh rings, and frames on them. Under rtnl. */
+/* Starts new rings, and frames on them. Under rtnl. */
 int nvpt_net_up(struct nvpt *np)
 {
 	u32 features = np->features & NVPT_F_VNET_HDR;
@@ -42,15 +42,16 @@ int nvpt_net_up(struct nvpt *np)
 
 		netdev_tx_reset_queue(queue);
 		/*
-		 * The host has these in microseconds. With less, BQL stops the
-		 * queue after each frame, and each costs an interrupt.
+		 * The host takes these in microseconds. With a lower limit,
+		 * BQL stops the queue after each frame, and each costs an
+		 * interrupt.
 		 */
 		netdev_queue_set_dql_min_limit(queue, NVPT_TX_LEAST);
 	}
 	for (i = 0; i < np->num_tx + np->num_rx; i++)
 		napi_enable(&nvpt_ring_at(np, i)->napi);
 	np->net_up = true;
-	/* Frames may be there before we asked for interrupts. */
+	/* Frames may have arrived before the request for interrupts. */
 	local_bh_disable();
 	for (i = 0; i < np->num_rx; i++)
 		napi_schedule(&np->rx[i].napi);
@@ -60,7 +61,7 @@ int nvpt_net_up(struct nvpt *np)
 	return 0;
 }
 
-/* Under rtnl. Afterwards neither side touches the rings. */
+/* Stops the rings, which neither side then accesses. Under rtnl. */
 void nvpt_net_down(struct nvpt *np)
 {
 	u32 i;
@@ -76,7 +77,7 @@ void nvpt_net_down(struct nvpt *np)
 		napi_disable(&nvpt_ring_at(np, i)->napi);
 	for (i = 0; i < np->num_rx; i++)
 		hrtimer_cancel(&np->rx[i].timer);
-	/* Should it not answer, it has forgotten the rings anyway. */
+	/* A host that does not answer no longer uses the rings. */
 	nvpt_command(np, NVPT_CMD_STOP, 0, 0);
 }
 
@@ -85,10 +86,10 @@ static int nvpt_open(struct net_device *netdev)
 	struct nvpt *np = nvpt_of(netdev);
 	int err = 0;
 
-	/* A program has the rings: the interface gets them when it closes. */
+	/* A program has the rings: the interface gets them at its close. */
 	if (np->user == NVPT_USER_NET)
 		err = nvpt_net_up(np);
-	/* A host that is away comes back: the link is down until then. */
+	/* The link is down until an absent host returns. */
 	if (err == -ETIMEDOUT) {
 		schedule_delayed_work(&np->news, NVPT_RETRY);
 		err = 0;
@@ -142,7 +143,7 @@ static void nvpt_tx_timeout(struct net_device *netdev, unsigned int queue)
 {
 	struct nvpt *np = nvpt_of(netdev);
 
-	netdev_warn(netdev, "queue %u: the host takes no frames\n", queue);
+	netdev_warn(netdev, "queue %u: the host does not take frames\n", queue);
 	np->reset = true;
 	schedule_delayed_work(&np->news, 0);
 }
@@ -157,7 +158,7 @@ static const struct net_device_ops nvpt_netdev_ops = {
 	.ndo_set_mac_address = eth_mac_addr,
 };
 
-/* A ring on which the host gave nonsense, if there is one. */
+/* Returns a ring with invalid data from the host, if there is one. */
 static const struct nvpt_ring *nvpt_broken(struct nvpt *np)
 {
 	u32 i;
@@ -168,7 +169,7 @@ static const struct nvpt_ring *nvpt_broken(struct nvpt *np)
 	return NULL;
 }
 
-/* What the host has to tell, or what it left undone. */
+/* Handles a change of the host's status, and broken rings. */
 static void nvpt_look(struct nvpt *np)
 {
 	u32 status = le32_to_cpu(READ_ONCE(np->header->status));
@@ -179,10 +180,10 @@ static void nvpt_look(struct nvpt *np)
 	    np->user != NVPT_USER_NET)
 		return;
 	if (broken && np->net_up) {
-		netdev_err(np->netdev, "%s: the host says slot %u of %u: rings stop, and start anew in %u s\n",
+		netdev_err(np->netdev, "%s: invalid slot %u of %u from the host: rings stop, and restart in %u s\n",
 			   broken->name, broken->fault, broken->num_slots,
 			   NVPT_RETRY / HZ);
-		/* Not immediately: it may say so again. */
+		/* Not immediately, as the fault may recur. */
 		nvpt_net_down(np);
 		mod_delayed_work(system_wq, &np->news, NVPT_RETRY);
 		return;
@@ -205,7 +206,7 @@ void nvpt_news(struct work_struct *work)
 {
 	struct nvpt *np = container_of(to_delayed_work(work), struct nvpt, news);
 
-	/* Removal of the device waits for us, with the lock. */
+	/* Removal of the device holds the lock and waits for this work. */
 	if (!rtnl_trylock()) {
 		if (!READ_ONCE(np->gone))
 			schedule_delayed_work(&np->news, 1);

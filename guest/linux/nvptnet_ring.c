@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The packet path: frames between socket buffers and the slots of rings. */
+/* The packet path: moves frames between socket buffers and ring slots. */
 #include <linux/skbuff.h>
 #include <linux/virtio_net.h>
 
 #include "nvptnet.h"
 
-/* A frame longer than this begins with this many bytes in the linear part. */
+/* Bytes of a longer frame that go into the linear part of its skb. */
 #define NVPT_COPYBREAK 256
 
 static u32 nvpt_next(const struct nvpt_ring *ring, u32 i)
@@ -13,7 +13,7 @@ static u32 nvpt_next(const struct nvpt_ring *ring, u32 i)
 	return i + 1 == ring->num_slots ? 0 : i + 1;
 }
 
-/* Slots that are ours. */
+/* Returns the number of slots that belong to the driver. */
 static u32 nvpt_room(const struct nvpt_ring *ring)
 {
 	u32 room = ring->tail - ring->head;
@@ -21,7 +21,7 @@ static u32 nvpt_room(const struct nvpt_ring *ring)
 	return (s32)room < 0 ? room + ring->num_slots : room;
 }
 
-/* The host confused us: nothing more is done on this ring until a reset. */
+/* Marks a ring with an invalid index: it is unused until a reset. */
 static void nvpt_break(struct nvpt_ring *ring, u32 value)
 {
 	struct nvpt *np = ring->np;
@@ -34,12 +34,12 @@ static void nvpt_break(struct nvpt_ring *ring, u32 value)
 	schedule_delayed_work(&np->news, 0);
 }
 
-/* Takes over what the host published, if it makes sense. */
+/* Takes over the indices that the host published, if valid. */
 static void nvpt_refresh(struct nvpt_ring *ring)
 {
 	u32 tail;
 
-	/* Slots and buffers are read after the tail that gives them to us. */
+	/* Slots and buffers are read after the tail that passes them. */
 	tail = le32_to_cpu(virt_load_acquire(&ring->ktoa->hwtail));
 	if (unlikely(tail >= ring->num_slots))
 		nvpt_break(ring, tail);
@@ -47,15 +47,15 @@ static void nvpt_refresh(struct nvpt_ring *ring)
 		ring->tail = tail;
 }
 
-/* Shows the host our head; rings if it sleeps. */
+/* Publishes head; rings the doorbell if the host sleeps. */
 static void nvpt_publish(struct nvpt_ring *ring)
 {
 	__le32 head = cpu_to_le32(ring->head);
 
 	WRITE_ONCE(ring->atok->cur, head);
-	/* Slots and buffers are written before the head that gives them away. */
+	/* Slots and buffers are written before the head that passes them. */
 	virt_store_release(&ring->atok->head, head);
-	/* The host arms, then looks at head; we the other way. */
+	/* The host arms, then reads head; we do the reverse. */
 	virt_mb();
 	if (READ_ONCE(ring->ktoa->need_kick)) {
 		ring->stats.kicks++;
@@ -70,7 +70,7 @@ static u8 *nvpt_buf(const struct nvpt *np, u32 idx)
 	return np->mem + np->buf_pool + (u64)idx * np->buf_size;
 }
 
-/* Longest frame, header included, that a ring takes. */
+/* Returns the maximum length of a frame in a ring, header included. */
 u32 nvpt_max_frame(struct nvpt *np)
 {
 	u32 slots = min3(np->tx_slots, np->rx_slots, (u32)(2 * NVPT_MAX_FRAGS));
@@ -85,7 +85,7 @@ static u32 nvpt_slots_for(const struct nvpt *np, u32 len)
 	return DIV_ROUND_UP(len + np->hdr_len, np->buf_size);
 }
 
-/* Slots the longest frame takes: with fewer the queue stops. */
+/* Returns the slots of the longest frame: with fewer, the queue stops. */
 static u32 nvpt_tx_reserve(struct nvpt *np)
 {
 	u32 len = max(np->netdev->gso_max_size, np->netdev->mtu + ETH_HLEN + 8);
@@ -93,7 +93,7 @@ static u32 nvpt_tx_reserve(struct nvpt *np)
 	return min(nvpt_slots_for(np, len), np->tx_slots - 1);
 }
 
-/* Frames that the host has taken; under the queue's lock. */
+/* Completes frames that the host has taken. Under the queue's lock. */
 static void nvpt_tx_reap(struct nvpt_ring *ring, struct netdev_queue *queue)
 {
 	u32 hwcur = le32_to_cpu(READ_ONCE(ring->ktoa->hwcur));
@@ -104,7 +104,7 @@ static void nvpt_tx_reap(struct nvpt_ring *ring, struct netdev_queue *queue)
 		nvpt_break(ring, hwcur);
 		return;
 	}
-	/* Never beyond what we gave, whatever the host says. */
+	/* Never beyond the published slots, whatever the host wrote. */
 	while (ring->done != hwcur && ring->done != ring->head) {
 		if (ring->bytes[ring->done]) {
 			packets++;
@@ -129,7 +129,7 @@ static void nvpt_tx_stop(struct nvpt_ring *ring, struct netdev_queue *queue)
 	}
 }
 
-/* Writes a frame into slots that are there. */
+/* Writes a frame into available slots. */
 static int nvpt_tx_fill(struct nvpt_ring *ring, struct sk_buff *skb, u32 slots)
 {
 	struct nvpt *np = ring->np;
@@ -195,7 +195,7 @@ netdev_tx_t nvpt_xmit(struct sk_buff *skb, struct net_device *netdev)
 		nvpt_tx_stop(ring, queue);
 	if (!more || netif_xmit_stopped(queue)) {
 		nvpt_publish(ring);
-		/* Stopped by its length in bytes: told when they are gone. */
+		/* BQL stopped the queue: request an interrupt on completion. */
 		if (netif_xmit_stopped(queue)) {
 			nvpt_arm(ring);
 			nvpt_tx_reap(ring, queue);
@@ -205,7 +205,7 @@ netdev_tx_t nvpt_xmit(struct sk_buff *skb, struct net_device *netdev)
 drop:
 	ring->stats.dropped++;
 	dev_kfree_skb_any(skb);
-	/* What came before it may have waited for it. */
+	/* Earlier frames may have waited for this one. */
 	if (!more && !ring->broken)
 		nvpt_publish(ring);
 	return NETDEV_TX_OK;
@@ -239,7 +239,7 @@ int nvpt_tx_poll(struct napi_struct *napi, int budget)
 
 /* ---- receiving ---- */
 
-/* A frame as it lies in slots. */
+/* A frame in the slots of a ring. */
 struct nvpt_frame {
 	u8 *piece[NVPT_MAX_FRAGS];
 	u32 len[NVPT_MAX_FRAGS];
@@ -249,8 +249,8 @@ struct nvpt_frame {
 };
 
 /*
- * Gathers the frame at the ring's head and steps behind it. False: what was
- * there is not usable.
+ * Gathers the frame at the ring's head and advances past it. Returns false if
+ * the frame is invalid.
  */
 static bool nvpt_gather(struct nvpt_ring *ring, struct nvpt_frame *frame)
 {
@@ -287,7 +287,7 @@ static bool nvpt_gather(struct nvpt_ring *ring, struct nvpt_frame *frame)
 	return good && !more && frame->total >= ETH_HLEN;
 }
 
-/* What does not fit into the linear part goes into pages. */
+/* Copies the rest of a frame, after the linear part, into pages. */
 static bool nvpt_add_pages(struct sk_buff *skb, const struct nvpt_frame *frame,
 			   u32 skip)
 {
@@ -367,7 +367,7 @@ bad:
 	return NULL;
 }
 
-/* One frame. False: none is there. */
+/* Receives one frame. Returns false if there is none. */
 static bool nvpt_rx_one(struct nvpt_ring *ring)
 {
 	struct nvpt_frame frame;
@@ -394,7 +394,7 @@ static bool nvpt_rx_one(struct nvpt_ring *ring)
 	return true;
 }
 
-/* Asks for an interrupt; goes on if frames came in between. */
+/* Requests an interrupt; polls again if frames arrived meanwhile. */
 static void nvpt_rx_arm(struct nvpt_ring *ring)
 {
 	nvpt_arm(ring);
@@ -436,7 +436,7 @@ enum hrtimer_restart nvpt_rx_timer(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-/* ---- both ---- */
+/* ---- both directions ---- */
 
 static void nvpt_ring_restart(struct nvpt_ring *ring, bool tx)
 {
@@ -451,7 +451,7 @@ static void nvpt_ring_restart(struct nvpt_ring *ring, bool tx)
 		memset(ring->bytes, 0, ring->num_slots * sizeof(*ring->bytes));
 }
 
-/* Begins where the host says that fresh rings begin. */
+/* Restarts all rings at the indices that the host has set for them. */
 void nvpt_rings_restart(struct nvpt *np)
 {
 	u32 i;

@@ -1,4 +1,4 @@
-"""Frames a second, sent (tx) or received (rx) from Python: rate.py tx|rx PORT SECONDS"""
+"""Measures frames per second sent (tx) or received (rx) from Python: rate.py tx|rx PORT SECONDS"""
 
 import sys
 import time

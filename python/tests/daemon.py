@@ -1,4 +1,4 @@
-"""A daemon for a test, in a run directory of its own."""
+"""A daemon for tests, with its own run directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def until(what, done):
 
 
 def frame(number: int = 0, length: int = 60) -> bytes:
-    """A broadcast with a number in it."""
+    """Returns a broadcast frame with a number in it."""
     head = b"\xff" * 6 + bytes.fromhex("020000000001") + b"\x08\x00" + number.to_bytes(4, "big")
     return head + bytes(length - len(head))
 
@@ -35,7 +35,7 @@ def number(data) -> int:
 
 
 class WithDaemon(unittest.TestCase):
-    """One daemon for a class of tests; names of ports are the test's own."""
+    """A daemon for a class of tests; each test uses its own port names."""
 
     arguments: tuple[str, ...] = ()
 
@@ -72,7 +72,7 @@ class WithDaemon(unittest.TestCase):
         daemon.wait()
 
     def two_ports(self, **how):
-        """Two ports of a switch of this test's own."""
+        """Opens two ports on a switch of this test."""
         switch = "vale" + str(abs(hash(self.id())) % 10**6)
         ports = [netvale.open(f"{switch}:{end}", **how) for end in "ab"]
         for port in ports:

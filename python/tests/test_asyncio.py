@@ -1,4 +1,4 @@
-"""Ports in asyncio's loop."""
+"""Ports in asyncio's event loop."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ class Loop(WithDaemon):
         return asyncio.run(asyncio.wait_for(work, LIMIT))
 
     def test_batches(self):
-        """Objective: `async for` gives every frame in order, while the sender waits for room in the same loop, also for frames of several slots."""
+        """Objective: `async for` returns every frame in order, while the sender waits for room in the same loop, also for frames of several slots."""
         for count, length in ((3000, 60), (300, 9000)):
             self.through_a_pipe(count, length)
 
@@ -35,7 +35,7 @@ class Loop(WithDaemon):
             self.assertEqual(self.run_within(both()), list(range(count)))
 
     def test_add_reader(self):
-        """Objective: a callback of add_reader is called for every frame that comes after the ring was found empty."""
+        """Objective: an add_reader callback is called for every frame that arrives after the ring was found empty."""
         a, b = self.two_ports()
 
         async def work():

@@ -47,7 +47,7 @@ class Alone(unittest.TestCase):
         self.assertEqual((port.kind, port.rings, port.owner), ("new", [], None))
 
     def test_where(self):
-        """Objective: the run directory is found by the rules of netvale's programs, and no daemon is told with its path."""
+        """Objective: the run directory is found by the rules of netvale's programs, and the error for an absent daemon has its path."""
         with mock.patch.dict(os.environ, {"NETVALE_RUN_DIR": "/nowhere"}):
             with self.assertRaises(netvale.NetvaleError) as caught:
                 netvale.Control()

@@ -27,7 +27,7 @@ class Frames(WithDaemon):
         self.assertEqual(got, sent)
 
     def test_lengths_and_forms(self):
-        """Objective: a frame may be any bytes-like object, of one slot or of several; what is none is refused and nothing is sent."""
+        """Objective: a frame may be any bytes-like object, of one slot or of several; another object is refused and nothing is sent."""
         a, b = self.two_ports()
         frames = [frame(1), bytearray(frame(2, 61)), memoryview(frame(3, 2112)), frame(4, 2113), frame(5, 9000), array.array("H", frame(6, 64))]
         self.assertEqual(a.send(frames), 6)
@@ -41,7 +41,7 @@ class Frames(WithDaemon):
         self.assertEqual([number(f) for f in self.receive(b, 1)], [10])
 
     def test_room(self):
-        """Objective: a full ring takes what fits and says how much; sendall waits for room, up to its limit."""
+        """Objective: a full ring takes as many frames as fit and returns their number; sendall waits for room, up to its limit."""
         with netvale.open("netmap:full{1", slots=64) as a, netvale.open("netmap:full}1") as b:
             frames = [frame(k) for k in range(200)]
             done = a.send(frames)
@@ -56,7 +56,7 @@ class Frames(WithDaemon):
             self.assertEqual(got, list(range(200)))
 
     def test_waiting(self):
-        """Objective: waiting ends when the time is up, and when a frame comes."""
+        """Objective: a wait ends after its timeout, and when a frame arrives."""
         a, b = self.two_ports()
         self.assertFalse(b.wait(0))
         self.assertFalse(b.wait(0.01))
@@ -95,7 +95,7 @@ class Frames(WithDaemon):
 
 class ZeroCopy(WithDaemon):
     def test_slots(self):
-        """Objective: frames are written and read where they lie, by slots of the rings."""
+        """Objective: frames are written and read in their buffers, through slots of the rings."""
         a, b = self.two_ports()
         ring = a.tx[0]
         for k, slot in zip(range(3), ring):
@@ -115,7 +115,7 @@ class ZeroCopy(WithDaemon):
         self.assertEqual(b.rx[0].space, 0)
 
     def test_swap(self):
-        """Objective: a frame goes from one pipe into another of the same region without being copied; not into another region."""
+        """Objective: a frame moves from one pipe into another of the same region without a copy; not into another region."""
         ports = [netvale.open(name) for name in ("netmap:sw{1", "netmap:sw}1")]
         ports += [netvale.open(f"netmap:sw{end}2@{ports[0].mem_id}") for end in "{}"]
         first, second, third, fourth = ports
@@ -157,8 +157,8 @@ class ZeroCopy(WithDaemon):
 
 class TheEnd(WithDaemon):
     def test_views_are_released(self):
-        """Objective: a view cannot be used after the next recv, and nothing of the port after its end; what was derived from a view, which cannot be released,
-        shows zeros then."""
+        """Objective: a view cannot be used after the next recv, and nothing of the port after its end; an object derived from a view, which cannot be
+        released, then shows zeros."""
         a, b = self.two_ports()
         a.send([frame(1)])
         self.assertTrue(b.wait(LIMIT))
@@ -181,13 +181,13 @@ class TheEnd(WithDaemon):
         b.close()
 
     def test_close_ends_waiting(self):
-        """Objective: a thread that waits goes on when another one closes the port."""
+        """Objective: a thread that waits continues when another one closes the port."""
         _, b = self.two_ports()
         threading.Timer(0.05, b.close).start()
         self.assertRaises(netvale.Closed, b.wait, LIMIT)
 
     def test_forgotten(self):
-        """Objective: a port that nobody closed is, with a warning, and its name is free."""
+        """Objective: a port that nobody closed is closed with a warning, which frees its name."""
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             netvale.open("vale9:forgotten/x")
@@ -209,7 +209,7 @@ class TheEnd(WithDaemon):
 
 class TheDaemonsEnd(WithDaemon):
     def test_hang_up(self):
-        """Objective: a port that is detached, or whose daemon ends, says so to whoever waits for it."""
+        """Objective: a wait for a port ends with an error when the port is detached or its daemon ends."""
         a, b = self.two_ports()
         switch = b.name.split(":")[0]
         with netvale.Control() as control:

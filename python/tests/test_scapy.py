@@ -14,7 +14,7 @@ except ImportError:
 
 class Scapy(WithDaemon):
     def test_send_and_sniff(self):
-        """Objective: scapy sends and sniffs by sockets on ports."""
+        """Objective: scapy sends and sniffs through sockets on ports."""
         with NetvaleSocket("vale0:one") as one, NetvaleSocket("vale0:two") as two:
             frames = [Ether(dst="ff:ff:ff:ff:ff:ff", src="02:00:00:00:00:01") / ARP(pdst=f"10.1.0.{k}") for k in range(1, 6)]
             sendp(frames, socket=one, verbose=False)
@@ -22,7 +22,7 @@ class Scapy(WithDaemon):
             self.assertEqual([p[ARP].pdst for p in got], [f"10.1.0.{k}" for k in range(1, 6)])
 
     def test_question_and_answer(self):
-        """Objective: srp1 gets its answer on a port named as interface."""
+        """Objective: srp1 gets its answer on a port named as an interface."""
         with NetvaleSocket("vale1:host") as host:
 
             def answer(packet):

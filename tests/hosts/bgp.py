@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """bgp.py PEER LOCAL VTEPS ADDRESSES [FIRST]: a BGP speaker that announces addresses of many VTEPs (EVPN, RFC 7432 and 8365), VNI 100, AS 65000.
 
-Addresses are counted from FIRST. VTEP n is 10.98.(n / 200).(n % 200 + 1). It announces them once the session is up, and says "loaded". Then it reads commands, a line each:
-"move RATE SECONDS" moves addresses to other VTEPs and says "last ADDRESS VTEP" and "moved COUNT"; "withdraw" takes a tenth of the addresses away and says "withdrawn COUNT";
-"leave FIRST COUNT" takes those VTEPs away with all that is behind them, and says "left COUNT"; "say ADDRESS VTEP SEQUENCE [sticky]" announces any address behind any VTEP,
-"unsay ADDRESS VTEP" takes that back, and both say "said"; the end of the input ends it.
+Addresses are counted from FIRST. VTEP n is 10.98.(n / 200).(n % 200 + 1). Once the session is up, the program announces them and prints "loaded".
+Then it reads commands, one a line, until the end of its input:
+"move RATE SECONDS" moves addresses to other VTEPs and prints "last ADDRESS VTEP" and "moved COUNT";
+"withdraw" withdraws a tenth of the addresses and prints "withdrawn COUNT";
+"leave FIRST COUNT" withdraws these VTEPs with all addresses behind them and prints "left COUNT";
+"say ADDRESS VTEP SEQUENCE [sticky]" announces any address behind any VTEP, "unsay ADDRESS VTEP" withdraws it; both print "said".
 """
 
 import socket

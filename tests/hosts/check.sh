@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# `netvale vtep check`: what it says of other hosts' endpoints, each host a network namespace, over IPv4 and IPv6.
+# `netvale vtep check`: what it reports about the endpoints of other hosts. Each host is a network namespace; over IPv4
+# and IPv6.
 #
-# Host a asks. On its network are k with the kernel's VXLAN device, b with netvale (as an ordinary user), n where
-# nothing listens, q that answers no echo requests, s behind a switch that silently drops long packets, and a router,
-# which has a way to host h for short packets and says so, and refuses others.
+# The command runs on host a. Also on its network: k with the kernel's VXLAN device, b with netvale (as an ordinary
+# user), n where nothing listens, q that answers no echo requests, s behind a switch that silently drops long packets,
+# and a router with a route to host h that takes only short packets (it reports this) and rejects everything else.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
-# kernel SPACE V4 V6: VXLAN devices of the kernel's there.
+# kernel SPACE V4 V6: creates VXLAN devices of the kernel in that namespace.
 kernel() {
     in_space "$1" ip link add vx4 type vxlan id 100 local "$2" dstport 4789 || skip "this kernel has no VXLAN devices"
     in_space "$1" ip link add vx6 type vxlan id 100 local "$3" dstport 4789
@@ -15,7 +16,8 @@ kernel() {
     in_space "$1" ip link set vx6 up
 }
 
-# behind NAME NUMBER: a host behind the router, 10.9.NUMBER.2 and fd09:NUMBER::2, to which packets of 1400 bytes pass.
+# behind NAME NUMBER: a host behind the router, with the addresses 10.9.NUMBER.2 and fd09:NUMBER::2. Packets of up to
+# 1400 bytes reach it.
 behind() {
     space "$1"
     veth "$1" u0 router "d$2" 1400
@@ -28,7 +30,7 @@ behind() {
     kernel "$1" "10.9.$2.2" "fd09:$2::2"
 }
 
-# asks CODE ARGUMENT…: `netvale vtep check` at host a ends with that code. Its output is in $work/said.
+# asks CODE ARGUMENT…: runs `netvale vtep check` on host a, which must exit with CODE. Its output is in $work/said.
 asks() {
     local wanted=$1 got=0
     shift
@@ -36,13 +38,13 @@ asks() {
     [ "$got" = "$wanted" ] || fail "vtep check $*: exit code $got, wanted $wanted" "$(cat "$work/said" "$work/errors")"
 }
 
-# says WHAT EXPRESSION
+# says WHAT EXPRESSION: the output must satisfy the jq expression.
 says() {
     jq -e "$2" "$work/said" >/dev/null || fail "$1" "not true: $2" "$(cat "$work/said")"
     ok "$1"
 }
 
-# finds WHAT CODE TUNNEL VTEP EXPRESSION: of the one VTEP's object.
+# finds WHAT CODE TUNNEL VTEP EXPRESSION: the same, for the object of the one VTEP that is checked.
 finds() {
     asks "$2" "vale0:$3" "$4" --json
     says "$1" ".vteps | length == 1 and (.[0] | .vtep == \"$4\" and ($5))"
@@ -59,7 +61,7 @@ host_six q 5
 host_six s 7 1400
 host_six router 9
 in_space router sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
-# It is asked more often than hosts are that are told one error a second.
+# The test provokes more ICMP errors than the default limit of one a second lets through.
 in_space router sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0
 behind h 8
 kernel k 10.99.0.3 fd99::3
@@ -93,11 +95,11 @@ says "endpoints of the kernel and of netvale answer" '
 finds "the kernel's, over IPv6" 0 six fd99::3 '.result == "ok" and .path_mtu == 1500 and .inner_mtu == 1430'
 finds "netvale's, over IPv6" 0 six fd99::2 '.result == "ok" and .inner_mtu == 1430'
 asks 0 vale0:four
-grep -qE '^10\.99\.0\.3 +[0-9.]+ ms +1500 +1450  ok$' "$work/said" || fail "the table has it" "$(cat "$work/said")"
-ok "the table has it"
+grep -qE '^10\.99\.0\.3 +[0-9.]+ ms +1500 +1450  ok$' "$work/said" || fail "the table lists it" "$(cat "$work/said")"
+ok "the table lists it"
 [ "$(in_space k bridge fdb show dev vx4 | grep -vc permanent)" = 0 ] ||
-    fail "the kernel's endpoint has learned nothing" "$(in_space k bridge fdb show dev vx4)"
-ok "the kernel's endpoint has learned nothing from it"
+    fail "the kernel's endpoint has learned no address from it" "$(in_space k bridge fdb show dev vx4)"
+ok "the kernel's endpoint has learned no address from it"
 
 # --- others
 
@@ -106,7 +108,7 @@ four_and_six() {
     finds "$what" "$code" four "10.9.$host" "$expression"
     finds "$what, over IPv6" "$code" six "fd09:${host%.*}::${host#*.}" "$expression"
 }
-# Addresses of the network itself are fd99::N.
+# in_net WHAT CODE NUMBER EXPRESSION: for a host on a's own network, over IPv4 and IPv6 (fd99::NUMBER).
 in_net() {
     finds "$1" "$2" four "10.99.0.$3" "$4"
     finds "$1, over IPv6" "$2" six "fd99::$3" "$4"
@@ -115,29 +117,29 @@ in_net "a host where nothing listens" 1 4 \
     '.result == "port-unreachable" and (.reason | contains("4789")) and .path_mtu == null'
 in_net "a host that does not answer" 1 5 '.result == "no-answer" and .round_trip_ms == null'
 four_and_six "a router's firewall" 1 15.1 '.result == "prohibited" and (.reason | contains("9"))'
-finds "a router that has no way there says so" 1 four 10.9.16.1 \
+finds "a router without a route reports it" 1 four 10.9.16.1 \
     '.result == "host-unreachable" and (.reason | endswith("says 10.99.0.9"))'
 finds "an address without a route" 1 four 10.77.0.1 '.result == "no-route"'
 finds "an address without a route, over IPv6" 1 six fd77::1 '.result == "no-route"'
 asks 1 vale0:four 10.99.0.99 --json --timeout 0.2
-says "an address that nobody has" '.vteps[0].result == "no-answer"'
+says "an address without a host" '.vteps[0].result == "no-answer"'
 
 # --- lengths
 
-four_and_six "a router that says what it takes" 0 8.2 \
+four_and_six "a router that reports its MTU" 0 8.2 \
     '.result == "ok" and .known_path_mtu == 1500 and .path_mtu == 1400'
-finds "it is known now" 0 four 10.9.8.2 '.known_path_mtu == 1400 and .path_mtu == 1400 and .inner_mtu == 1350'
+finds "the kernel knows the path MTU now" 0 four 10.9.8.2 '.known_path_mtu == 1400 and .path_mtu == 1400 and .inner_mtu == 1350'
 asks 0 vale0:four 10.9.8.2
 grep -q "ok; the tunnel's MTU is 1450" "$work/said" && grep -q -- '--mtu 1350' "$work/said" ||
-    fail "the tunnel's MTU is named" "$(cat "$work/said")"
-ok "the tunnel's MTU is named where it is too much"
+    fail "a too large MTU of the tunnel is reported" "$(cat "$work/said")"
+ok "a too large MTU of the tunnel is reported"
 in_net "long packets are lost silently" 1 7 '.result == "black-hole" and .known_path_mtu == 1500 and .path_mtu == 1400 and (.reason | contains("longer than 1400 bytes"))'
 at a attach vale0 vxlan:102,local=10.99.0.1,remote=10.99.0.7 --name short --mtu 1350 >/dev/null
-finds "that is nothing wrong for a tunnel with shorter ones" 0 short 10.99.0.7 \
+finds "for a tunnel with a smaller MTU, that is no error" 0 short 10.99.0.7 \
     '.result == "black-hole" and .inner_mtu == 1350'
 at a vtep add vale0:four 10.99.0.4
 asks 1 vale0:four --json
-says "one of several is wrong" '[.vteps[].result] | sort == ["ok", "ok", "port-unreachable"]'
+says "one of several fails" '[.vteps[].result] | sort == ["ok", "ok", "port-unreachable"]'
 
 # --- who may ask, and where
 
@@ -149,13 +151,13 @@ in_space b sysctl -qw net.ipv4.ping_group_range='1 0'
 refuses_in b "an ordinary user may not ping" 1 ping_group_range "${as_b[@]}" vale0:vxlan100
 in_space b sysctl -qw net.ipv4.ping_group_range='0 2147483647'
 for port in vxlan100 six; do
-    in_space b "${as_b[@]}" "vale0:$port" --json >"$work/said" || fail "an ordinary user asks" "$(cat "$work/said")"
-    says "an ordinary user asks ($port)" '.vteps | length == 1 and .[0].result == "ok" and .[0].path_mtu == 1500'
+    in_space b "${as_b[@]}" "vale0:$port" --json >"$work/said" || fail "an ordinary user checks" "$(cat "$work/said")"
+    says "an ordinary user checks ($port)" '.vteps | length == 1 and .[0].result == "ok" and .[0].path_mtu == 1500'
 done
 refuses_in k "another network namespace is named" 1 'another network namespace' "$NETVALE" --run-dir "$work/a/run" \
     vtep check vale0:four
 refuses_in a "IPv6 from IPv4" 2 'vtep list' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:four fd99::3
-refuses_in a "a tunnel without endpoints" 1 'knows no other endpoint' "$NETVALE" --run-dir "$work/a/run" vtep check \
+refuses_in a "a tunnel without endpoints" 1 'has no endpoint' "$NETVALE" --run-dir "$work/a/run" vtep check \
     vale0:six
-refuses_in a "a port that is none" 4 'no port' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:none
+refuses_in a "a port that does not exist" 4 'no port' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:none
 finish

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""convergence.py MOVES: how long others take to follow an address that moves between two hosts, to and fro.
+"""convergence.py MOVES: how long other hosts take to follow an address that moves back and forth between two hosts.
 
 The namespaces are `a` (netvale, VTEP 10.99.0.1, device nvl100 and nvx100 of its agent), `c` (the kernel, 10.99.0.2), `n` (an observer with
-netvale), `k` (an observer with the kernel), `m` (devices ma and mc, by which the address is at `a` or at `c`) and `pn` (device pn, behind `n`). Prints one
-JSON object: for each kind of host to which the address moves, a list of moves with their times in milliseconds from the first frame of the address on:
+netvale), `k` (an observer with the kernel), `m` (devices ma and mc, through which the address is at `a` or at `c`) and `pn` (device pn, behind `n`). Prints one
+JSON object: for each kind of host to which the address moves, a list of moves with these times in milliseconds after the first frame of the address:
 
-  advertised  until FRR of the new host has the address as a local one in the kernel
+  advertised  until the kernel of the new host has the address as a local one
   kernel      until the kernel of `k` has the new VTEP
-  mirror      until the kernel of `n` has it, in the mirror of its agent
-  netvale     until a frame from `pn` to the address arrives at the new VTEP; one is sent each half a millisecond
+  mirror      until the kernel of `n` has it, in the devices that its agent mirrors
+  netvale     until a frame from `pn` to the address arrives at the new VTEP; one is sent every half millisecond
   left        until the kernel of the host that had the address has it behind the tunnel
 """
 
@@ -26,7 +26,7 @@ MOVED, PROBER = bytes([2, 0, 0, 0, 0, 0xD]), bytes([2, 0, 0, 0, 0, 0xE])
 VTEPS = {"a": socket.inet_aton("10.99.0.1"), "c": socket.inet_aton("10.99.0.2")}
 PROBES = 0.0005
 ETH_P_ALL = 3
-# Seconds after which an address that is nowhere yet sends another frame, as a station does sooner or later; and after which it is given up.
+# Seconds after which an address that has not arrived sends another frame, as a station does sooner or later; and after which the program gives up.
 AGAIN, LIMIT = 2, 40
 # linux/rtnetlink.h, linux/neighbour.h, sched.h.
 RTMGRP_NEIGH, RTM_NEWNEIGH, AF_BRIDGE, NDA_DST, NDA_LLADDR, NDA_MASTER, CLONE_NEWNET = 4, 28, 7, 1, 2, 9, 0x40000000
@@ -35,7 +35,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter(space):
-    """Has this thread's next sockets in a namespace."""
+    """Enters a namespace, in which this thread's next sockets are then created."""
     with open(f"/run/netns/{space}") as file:
         if libc.setns(file.fileno(), CLONE_NEWNET):
             sys.exit(f"{space}: {ctypes.get_errno()}")
@@ -50,7 +50,7 @@ def packets(space, device, protocol=0):
 
 
 def neighbors(space):
-    """Notifications of a kernel's, and its devices' names."""
+    """A socket for a namespace's neighbour notifications, and the names of its devices by index."""
     enter(space)
     netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
     netlink.bind((0, RTMGRP_NEIGH))
@@ -59,7 +59,7 @@ def neighbors(space):
 
 
 def entries(data):
-    """The device, the attributes and whether it is a bridge's, of each new entry for the address that moves."""
+    """The device and the attributes of each new entry for the address that moves."""
     while len(data) >= 28:
         length, kind = struct.unpack("=IH", data[:6])
         family, device = data[16], struct.unpack("=i", data[20:24])[0]
@@ -83,7 +83,7 @@ def drain(sockets):
 
 
 def sent(one, frame):
-    """Sends a frame; whether there was room, which there is not while a switch gets no processor."""
+    """Sends a frame. Returns whether there was room; there is none while the switch gets no processor time."""
     try:
         return one.send(frame) > 0
     except OSError as error:
@@ -98,12 +98,12 @@ arrivals = {host: packets(host, "u0", ETH_P_ALL) for host in VTEPS}
 kernels = {host: neighbors(host) for host in ("a", "c", "k", "n")}
 arp = b"\xff" * 6 + MOVED + struct.pack("!HHHBBH", 0x806, 1, 0x800, 6, 4, 1) + MOVED + bytes([192, 168, 7, 4]) + bytes(6) + bytes([192, 168, 7, 4])
 probe = MOVED + PROBER + b"\x88\xb5" + bytes(46)
-# The tunnels' other ends, of which the address' frames come.
+# The VTEP of `n`, the source of the probes.
 observer = socket.inet_aton("10.99.0.4")
 
 
 def seen(host, data, to):
-    """What a notification of a kernel's says of the move."""
+    """The events of the move that a notification of the host's kernel reports."""
     for device, attributes in entries(data):
         name = kernels[host][1].get(device, "")
         is_bridges = NDA_MASTER in attributes
@@ -116,7 +116,7 @@ def seen(host, data, to):
 
 
 def is_probe(data):
-    """A VXLAN datagram from `n` with a frame to the address that moves."""
+    """Whether it is a VXLAN datagram from `n` with a frame to the address that moves."""
     return data[12:14] == b"\x08\x00" and data[26:30] == observer and data[36:38] == struct.pack("!H", 4789) and data[50:56] == MOVED
 
 
@@ -152,11 +152,11 @@ def move(to, has_moved=True):
     return times
 
 
-# Where it begins, which is not measured.
+# The starting point, which is not measured.
 move("a", has_moved=False)
 moves = {"kernel": [], "netvale": []}
 for number in range(MOVES):
-    # Not in step with anything that happens each second.
+    # Out of step with anything that happens every second.
     time.sleep(0.7 + number % 10 * 0.037)
     for to, kind in (("c", "kernel"), ("a", "netvale")):
         moves[kind].append(move(to))

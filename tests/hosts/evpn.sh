@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# FRR is the control plane of netvale's VXLAN ports: two hosts with netvale, `netvale evpn` and FRR, one with the
-# kernel's bridge and FRR alone. All endpoints reach each other; flood lists and addresses are as BGP says; an address
-# moves between hosts under TCP; bgpd, zebra, the daemon and the agent are killed and come back; what goes is withdrawn.
+# FRR is the control plane of netvale's VXLAN ports: two hosts with netvale, `netvale evpn` and FRR, one with only the
+# kernel's bridge and FRR. All endpoints reach each other; flood lists and addresses match BGP; an address moves between
+# hosts during a TCP connection; bgpd, zebra, the daemon and the agent are killed and restarted; what disappears is
+# withdrawn.
 # measures: yes
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,7 +17,7 @@ network
 host a 1
 host b 2
 host c 3
-# Their kernels keep neighbours of IPv6, too.
+# The kernels keep IPv6 neighbours, too.
 for name in a b c; do six $name; done
 for name in ea eb ec m; do space "$name"; done
 
@@ -47,7 +48,7 @@ frr a 1 2 3
 frr b 2 1 3
 frr c 3 1 2
 
-# The one that moves: a bridge behind one of two hosts.
+# The station that moves: a bridge behind one of two hosts.
 m() {
     ip -n m "$@"
 }
@@ -65,7 +66,7 @@ address m m0 192.168.7.4
 wait_for "host a floods to b and c" 30 floods a 2 3
 wait_for "host b floods to a and c" 30 floods b 1 3
 wait_for "host c floods to a and b" 30 kernel_floods c 1 2
-ok "flood lists are those of BGP, for zebra and the daemons"
+ok "zebra and the daemons have BGP's flood lists"
 
 pairs=0
 for from in ea eb ec m; do
@@ -81,14 +82,14 @@ wait_for "a has the address of c's endpoint" 10 has a "$C_MAC" 3
 wait_for "b has the address of a's endpoint" 10 has b "$A_MAC" 1
 wait_for "c has the address of a's endpoint" 10 kernel_has c "$A_MAC" 1
 wait_for "c has the address of b's endpoint" 10 kernel_has c "$B_MAC" 2
-wait_for "the daemon of a has them" 10 port a '.vxlan.addresses >= 2'
+wait_for "the daemon of a has their addresses" 10 port a '.vxlan.addresses >= 2'
 has_not a "$A_MAC" || fail "a does not have its own address as a remote one"
-ok "addresses are where they are"
+ok "all hosts have the right VTEP for each address"
 knows_neighbor() {
     ip -n c neigh show dev br0 | grep -q "^192.168.7.1 lladdr $A_MAC extern_learn"
 }
-wait_for "c knows whose 192.168.7.1 is" 10 knows_neighbor
-ok "IP addresses are announced with their addresses (c could answer ARP)"
+wait_for "c has a neighbour entry for 192.168.7.1" 10 knows_neighbor
+ok "IP addresses are announced with their MAC addresses (c could answer ARP)"
 
 # --- routers (RFC 9161 section 3.2)
 
@@ -100,16 +101,16 @@ wait_for "eb reaches a router" 10 ping_from eb fd07::1
 knows_router() {
     in_space "$1" ip -6 neigh show dev "$2" | grep -q "^fd07::1 lladdr $A_MAC .*router"
 }
-wait_for "zebra of b knows that it is one" 10 knows_router b nvb$VNI
+wait_for "zebra of b has the router flag" 10 knows_router b nvb$VNI
 wait_for "c, too" 10 knows_router c br0
-# It cannot answer itself.
+# ea cannot answer itself now.
 ip -n ea link set dev ea down
 ip -n eb neigh flush dev eb
 ping_from eb fd07::1 >"$work/ping" && fail "ea is down" "$(cat "$work/ping")"
 knows_router eb eb ||
-    fail "solicitations are answered by b, and say that it is a router" "$(in_space eb ip -6 neigh show dev eb)"
+    fail "b answers solicitations, with the router flag" "$(in_space eb ip -6 neigh show dev eb)"
 ip -n ea link set dev ea up
-ok "solicitations are answered on this side of the tunnel, in the name of a router as that of one"
+ok "solicitations are answered on this side of the tunnel, for a router with the router flag"
 
 # --- a sticky address
 
@@ -123,14 +124,14 @@ ok "sticky addresses are announced as such"
 
 # --- an address that moves
 
-# sequence HOST: how often bgpd says that the address has moved.
+# sequence HOST: the number of moves that bgpd counts for the address.
 sequence() {
     vty "$1" zebra "show evpn mac vni $VNI mac $M_MAC" |
         sed -n 's/.*Local Seq: \([0-9]*\) Remote Seq: \([0-9]*\).*/\1 \2/p' | tr ' ' '\n' | sort -n | tail -n 1
 }
 
-# moves TO FROM: behind the other host. The link to the one before stays up: where it goes down, the address is withdrawn
-# before it is announced elsewhere, and nothing has moved.
+# moves TO FROM: moves the station behind the other host. The link to the old host stays up: if it went down, the
+# address would be withdrawn before the new host announces it, and FRR would see no move.
 moves() {
     m link set dev "$2" nomaster
     m link set dev "$1" master m0 up
@@ -156,8 +157,8 @@ traffic=$!
 steady m 192.168.7.3 "an address moves from a to b and back" to_b_and_back
 expect "pings lost in two moves" "$lost" -le 50
 expect "moves are counted" "$(sequence a)" -ge 2
-wait "$traffic" || fail "TCP goes on while the address moves" "$(jq -r .error "$work/iperf.json")"
-ok "TCP goes on while the address moves ($(jq '.end.sum_received.bits_per_second / 1e6 | floor' "$work/iperf.json") Mbit/s of 50)"
+wait "$traffic" || fail "TCP continues while the address moves" "$(jq -r .error "$work/iperf.json")"
+ok "TCP continues while the address moves ($(jq '.end.sum_received.bits_per_second / 1e6 | floor' "$work/iperf.json") Mbit/s of 50)"
 
 # --- restarts
 
@@ -182,7 +183,7 @@ frr_killed() {
 zebra_has() {
     vty "$1" zebra "show evpn mac vni $VNI mac $2" | grep -q 'Remote VTEP'
 }
-steady ea 192.168.7.2 "all of FRR of a is killed" frr_killed
+steady ea 192.168.7.2 "all FRR daemons of a are killed" frr_killed
 expect "pings lost" "$lost" -eq 0
 floods a 2 3 || fail "a floods as before"
 wait_for "c is reached again" 30 ping_from ea 192.168.7.3
@@ -196,7 +197,7 @@ steady ea 192.168.7.2 "the agent of b is killed" agent_restarts
 expect "pings lost" "$lost" -eq 0
 has a "$B_MAC" 2 || fail "nothing was withdrawn"
 
-# The daemon: its TAPs end with it and are made again.
+# The daemon is killed: its TAPs disappear with it and are created again.
 background bridge -n b monitor fdb >"$work/monitor"
 monitor=$!
 killed "${daemons[a]}"
@@ -214,27 +215,27 @@ wait_for "the new daemon has b's address" 10 port a '.vxlan.addresses >= 2'
 announces a "$A_MAC" || fail "a still announces it"
 killed "$monitor"
 ! grep "^Deleted $A_MAC" "$work/monitor" || fail "b has a's address all the time"
-ok "the daemon of a is killed: what it announced stays so, and the new daemon is told all"
+ok "the daemon of a is killed: its announcements stay, and the new daemon gets all entries"
 
 # --- withdrawals
 
 at b detach vale0:eb >/dev/null
-wait_for "the address of an endpoint that is gone is withdrawn" 10 has_not a "$B_MAC"
+wait_for "the address of a removed endpoint is withdrawn" 10 has_not a "$B_MAC"
 wait_for "for the kernel's host, too" 10 kernel_lacks c "$B_MAC"
 wait_for "for the daemon of a, too: c's endpoint is the only one" 10 port a '.vxlan.addresses == 1'
-ok "an endpoint that is gone is withdrawn"
+ok "a removed endpoint is withdrawn"
 
 at b detach "vale0:vx$VNI" >/dev/null
-wait_for "a port that is gone leaves c's flood list" 10 kernel_floods c 1
-wait_for "and a's, when the hold time is over" 30 floods a 3
-[ -z "$(in_space b ip -br link show type vxlan)" ] || fail "b's devices are gone" "$(in_space b ip -br link)"
-ok "a port that is gone is withdrawn, and its devices with it"
+wait_for "a removed port leaves c's flood list" 10 kernel_floods c 1
+wait_for "and a's, after the hold time" 30 floods a 3
+[ -z "$(in_space b ip -br link show type vxlan)" ] || fail "b's devices are removed" "$(in_space b ip -br link)"
+ok "a removed port is withdrawn, and its devices are removed"
 
 killed "${agents[a]}"
 in_space a "$NETVALE" evpn --clean >"$work/cleaned"
-grep -q "^VNI $VNI" "$work/cleaned" || fail "--clean says what it removed" "$(cat "$work/cleaned")"
+grep -q "^VNI $VNI" "$work/cleaned" || fail "--clean prints what it removed" "$(cat "$work/cleaned")"
 [ -z "$(in_space a ip -br link show type vxlan)$(in_space a ip -br link show type bridge)" ] ||
     fail "--clean removes all" "$(in_space a ip -br link)"
-wait_for "what was announced is withdrawn" 10 kernel_lacks c "$A_MAC"
+wait_for "the announcements are withdrawn" 10 kernel_lacks c "$A_MAC"
 ok "--clean removes the devices, and FRR withdraws"
 finish

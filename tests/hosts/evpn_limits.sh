@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What a BGP speaker may say without harm: more VTEPs, and more addresses, than a tunnel takes; addresses that are no
-# station's; an address that is a sticky port's; a VTEP that is this host; an address that moves to and fro until FRR
-# freezes it. Memory stays bounded, what is beyond the limits is told, pings of a stable address are answered all the
-# time, and what is withdrawn makes room. VTEPS and ADDRESSES (a multiple of 500) say how many there are of each.
+# What a BGP speaker may announce without doing harm: more VTEPs and more addresses than a tunnel takes; addresses that
+# cannot be a station's; the address of a sticky port; this host as a VTEP; an address that moves back and forth until
+# FRR freezes it. Memory stays bounded, what exceeds the limits is reported, pings to a stable address are answered
+# throughout, and a withdrawal frees its place. VTEPS and ADDRESSES (a multiple of 500) set the numbers.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -10,15 +10,15 @@ need python3
 need_frr
 
 VTEPS=${VTEPS:-4600} MOST_VTEPS=4096 ADDRESSES=${ADDRESSES:-265000} MOST_ADDRESSES=262144
-# VTEPs that share these addresses.
+# The number of VTEPs that share these addresses.
 MANY=50
 E_MAC=02:00:00:00:00:01 M_MAC=02:00:00:00:00:02 C_MAC=02:00:00:00:00:03
-# MiB that a daemon and an agent may have with as many addresses as there can be.
+# The memory, in MiB, that the daemon and the agent may each use at the largest number of addresses.
 MOST_MEMORY=256
-# So many routes keep bgpd from its other peer for longer than ten seconds.
+# Processing this many routes keeps bgpd from serving its other peer for more than ten seconds.
 BGP_TIMERS="20 120"
 
-# bounded WHEN
+# bounded WHEN: the memory of the daemon and the agent must be within the limit.
 bounded() {
     expect "MiB of the daemon $1" "$(($(memory "${daemons[s]}") / 1024))" -le $MOST_MEMORY
     expect "MiB of the agent $1" "$(($(memory "${agents[s]}") / 1024))" -le $MOST_MEMORY
@@ -46,38 +46,39 @@ wait_for "s floods to c" 20 floods s 3
 wait_for "c's endpoint is reached" 20 ping_from es 192.168.7.3
 wait_for "s has its address" 20 has s "$C_MAC" 3
 
-# speaker VTEPS ADDRESSES: another one in the place of the one before, if there is one.
+# speaker VTEPS ADDRESSES: starts a BGP speaker, in place of the previous one if there is one.
 speaker() {
     rm -f "$work/commands" "$work/said"
     mkfifo "$work/commands"
     exec 8<>"$work/commands"
     background in_space g python3 "$here/bgp.py" 10.99.0.1 10.99.0.9 "$1" "$2" <"$work/commands" >"$work/said" 2>&1
     speaker=$!
-    wait_for "the speaker has said all" 120 said loaded 1
+    wait_for "the speaker has announced everything" 120 said loaded 1
 }
 
-# said WORD TIMES
+# said WORD TIMES: whether the speaker has printed the word that often.
 said() {
     [ "$(grep -c "^$1" "$work/said")" -ge "$2" ]
 }
 
 no_speaker() {
     killed "$speaker"
-    wait_for "all that it said is withdrawn" 200 large_port s '.vxlan.addresses == 1 and (.vxlan.remotes | length) == 1'
+    wait_for "all its announcements are withdrawn" 200 large_port s '.vxlan.addresses == 1 and (.vxlan.remotes | length) == 1'
 }
 
-# How often the agent has said that there is more than it takes.
+# The number of times the agent has logged that the limits are exceeded.
 times_told() {
     grep -c 'beyond the limits of a VNI' "$work/s/agent.log" || true
 }
 
-# has_told TIMES: more often than that. To ask `evpn --show` takes the kernel seconds where there are many addresses.
+# has_told TIMES: whether the agent has logged it more often than that. The log is read because `evpn --show` takes the
+# kernel seconds when there are many addresses.
 has_told() {
     [ "$(times_told)" -gt "$1" ]
 }
 
-# large_port HOST EXPRESSION: as port, of a tunnel with much behind it: to ask it all the time would keep the daemon
-# from what is waited for.
+# large_port HOST EXPRESSION: like `port`, for a tunnel with many entries: a query at every attempt would keep the
+# daemon from the very work that the script waits for.
 large_port() {
     sleep 0.5
     port "$@"
@@ -88,8 +89,8 @@ large_port() {
 too_many_vteps() {
     speaker "$VTEPS" "$VTEPS"
     wait_for "the daemon has as many VTEPs as it can" 200 large_port s ".vxlan.remotes | length == $MOST_VTEPS"
-    wait_for "what is beyond is told" 60 has_told 0
-    wait_for "what is beyond is shown" 20 evpn s '.beyond > 0'
+    wait_for "the agent logs what exceeds the limit" 60 has_told 0
+    wait_for "--show counts what exceeds the limit" 20 evpn s '.beyond > 0'
 }
 steady es 192.168.7.3 "$VTEPS VTEPs" too_many_vteps
 expect "pings lost" "$lost" -eq 0
@@ -102,16 +103,16 @@ bounded "with too many VTEPs"
 half=$((VTEPS / 2))
 room_for_all() {
     echo "leave 0 $half" >&8
-    wait_for "the speaker has said so" 30 said left 1
-    # c is one, too, with one address.
+    wait_for "the speaker has withdrawn them" 30 said left 1
+    # c is a VTEP, too, with one address.
     wait_for "there is room for all others" 120 large_port s \
         "(.vxlan.remotes | length) == $((VTEPS - half + 1)) and .vxlan.addresses == $((VTEPS - half + 1))"
-    wait_for "nothing is beyond" 20 evpn s '.beyond == 0'
+    wait_for "nothing exceeds the limit any more" 20 evpn s '.beyond == 0'
 }
-steady es 192.168.7.3 "half of them leave" room_for_all
+steady es 192.168.7.3 "half of them are withdrawn" room_for_all
 expect "pings lost" "$lost" -eq 0
 no_speaker
-ok "VTEPs beyond the limit are refused and told, and have room later"
+ok "VTEPs beyond the limit are refused and logged, and accepted once there is room"
 
 # --- more addresses
 
@@ -120,47 +121,47 @@ too_many_addresses() {
     before=$(times_told)
     speaker "$MANY" "$ADDRESSES"
     wait_for "the daemon has as many addresses as it can" 200 large_port s ".vxlan.addresses == $MOST_ADDRESSES"
-    wait_for "what is beyond is told" 60 has_told "$before"
+    wait_for "the agent logs what exceeds the limit" 60 has_told "$before"
 }
 steady es 192.168.7.3 "$ADDRESSES addresses" too_many_addresses
 expect "pings lost" "$lost" -eq 0
 bounded "with too many addresses"
-# Nine VTEPs of ten leave, and not the one of which some were left out. With less gone, the kernel would take seconds to
-# tell what there is.
+# Nine VTEPs of ten leave, but not the one whose addresses were partly left out. If fewer left, the kernel would take
+# seconds to list the rest.
 room_for_rest() {
     echo "leave 0 $((MANY * 9 / 10))" >&8
-    wait_for "the speaker has said so" 60 said left 1
-    wait_for "the rest has room" 200 large_port s ".vxlan.addresses == $((ADDRESSES / 10 + 1))"
+    wait_for "the speaker has withdrawn them" 60 said left 1
+    wait_for "the rest is accepted" 200 large_port s ".vxlan.addresses == $((ADDRESSES / 10 + 1))"
 }
 steady es 192.168.7.3 "nine tenths are withdrawn" room_for_rest
 expect "pings lost" "$lost" -eq 0
 no_speaker
 bounded "afterwards"
-ok "addresses beyond the limit are refused and told, and have room later"
+ok "addresses beyond the limit are refused and logged, and accepted once there is room"
 
 # --- lies
 
 LIAR=10.98.0.1 MARK=02:00:00:00:00:99
 words=0 marks=0
-# say WORDS…: has the speaker say something, and waits until s has heard it, and what comes after it.
+# say WORDS…: has the speaker announce something, and waits until s has received that and a marker sent after it.
 say() {
     words=$((words + 1)) marks=$((marks + 1))
     echo "$*" >&8
     echo "say ${MARK%99}$(printf '%02x' $((100 + marks))) $LIAR 0" >&8
-    wait_for "it has said $*" 30 said said $((2 * words))
-    wait_for "and s has heard it" 30 hears "${MARK%99}$(printf '%02x' $((100 + marks)))"
+    wait_for "the speaker has announced $*" 30 said said $((2 * words))
+    wait_for "s has received it" 30 hears "${MARK%99}$(printf '%02x' $((100 + marks)))"
 }
 
 hears() {
     evpn s "any(.remotes[]; .mac == \"$1\" and .vtep == \"$LIAR\")" && [ "$(place_of "$1")" = "vale0:vx$VNI $LIAR" ]
 }
 
-# place_of MAC: the port that the daemon has for it, and the VTEP.
+# place_of MAC: the port and the VTEP at which the daemon has the address.
 place_of() {
     at s table vale0 --json | jq -r ".entries[] | select(.mac == \"$1\") | \"\\(.port) \\(.vtep // \"\")\""
 }
 
-# Of what there was no room for, the daemon has refused some.
+# The daemon has refused some of the addresses that exceeded the limit.
 refusals() {
     grep -ci refuse "$work/s/agent.log" || true
 }
@@ -192,8 +193,8 @@ expect "pings lost" "$lost" -eq 0
 port s '[.vxlan.remotes[].vtep] | contains(["10.99.0.1"]) | not' || fail "this host is no VTEP of its own"
 floods_to_c || fail "s still floods to c"
 [ "$(refusals)" = "$refused" ] ||
-    fail "the daemon has refused none of that" "$(grep -i refuse "$work/s/agent.log" | tail -n 3)"
-ok "lies about addresses change nothing"
+    fail "the daemon has refused none of these" "$(grep -i refuse "$work/s/agent.log" | tail -n 3)"
+ok "false announcements of addresses change nothing"
 
 # --- an address that FRR freezes (RFC 7432 section 15.1)
 
@@ -220,7 +221,7 @@ for move in 1 2 3 4 5 6; do
 done
 is_duplicate || fail "FRR takes the address for a duplicate" "$(vty s zebra "show evpn mac vni $VNI mac $M_MAC")"
 
-# The kernel's tables are what zebra and the agent agree upon; the daemon is as they are.
+# zebra and the agent agree on the kernel's tables; the daemon must match them.
 as_the_kernel() {
     case $(bridge -n s fdb get "$M_MAC" br nvb$VNI 2>&1) in
     *nvl$VNI*) [ "$(place_of "$M_MAC")" = "vale0:ms " ] ;;

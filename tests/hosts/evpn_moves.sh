@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# How fast others follow an address that moves, to and fro between a host with netvale and one with the kernel's bridge:
-# beside each other a host with the kernel's devices and FRR, and one with netvale, `netvale evpn` and FRR, both from
-# the same moves. MOVES says how many moves each way (40 to measure); the figures, medians and spreads in milliseconds,
-# are printed, and written to the file $FIGURES as JSON.
+# How fast other hosts follow an address that moves back and forth between a host with netvale and one with the kernel's
+# bridge. Two hosts follow the same moves: one with the kernel's devices and FRR, one with netvale, `netvale evpn` and
+# FRR. MOVES sets the number of moves in each direction (40 for a measurement); the figures, medians and spreads in
+# milliseconds, are printed, and written to the file $FIGURES as JSON.
 # measures: yes
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
 need python3
 need_frr
 
-# Milliseconds that the median may be later than the kernel: an agent that waited for its next look around, or for what
-# else is withdrawn, would be half a second later. A machine that others use is none to measure less on:
-# docs/reference/performance.md has figures of many moves on one that is not.
+# How many milliseconds the median may be behind the kernel's: an agent that waited for its next periodic check, or for
+# further withdrawals, would be half a second behind. Smaller differences cannot be measured on a shared machine:
+# docs/reference/performance.md has figures of many moves on a dedicated one.
 MOVES=${MOVES:-5} LIMIT=${LIMIT:-400}
 
 network
@@ -37,7 +37,7 @@ wait_for "a floods to all" 30 floods a 2 3 4
 wait_for "n floods to all" 30 floods n 1 2 3
 wait_for "c floods to all" 30 kernel_floods c 1 3 4
 wait_for "k floods to all" 30 kernel_floods k 1 2 4
-# So many moves are more than FRR takes for honest.
+# FRR would take this many moves for an error (duplicate addresses).
 for host in a c k n; do
     vty $host bgpd "configure terminal
 router bgp $AS
@@ -46,12 +46,12 @@ no dup-addr-detection" >"$work/configured" || fail "$host does not count moves" 
 done
 
 python3 "$here/convergence.py" "$MOVES" >"$work/moves" || fail "all moves arrive" "$(tail -n 3 "$work/moves")"
-# Of each time the median, the least and the most; `later` and `agent` are of differences within a move.
+# For each time the median, minimum and maximum; `later` and `agent` are differences within one move.
 figures=$(jq -c 'def at(f): sort | .[(length - 1) * f | round];
     def spread: map(. * 100 | round / 100) | {median: at(0.5), least: min, most: max};
     map_values({moves: length, advertised: map(.advertised) | spread, kernel: map(.kernel) | spread, mirror: map(.mirror) | spread,
         netvale: map(.netvale) | spread, later: map(.netvale - .kernel) | spread, agent: map(.netvale - .mirror) | spread})' "$work/moves")
-# tell TO WHAT MEANING
+# tell TO WHAT MEANING: prints the figures of one time.
 tell() {
     ok "$(jq -r ".$1.$2 | \"\(.median) ms (\(.least) to \(.most))\"" <<<"$figures") $3"
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A VNI with 200 VTEPs and 100,000 addresses, which a BGP speaker announces to FRR, and another one a thousand through
-# GoBGP (a route reflector; it would take minutes for more): how long it takes until the daemon has them, what memory
-# that takes; a thousand moves a second, and the withdrawal of a tenth, beside pings to a host of the kernel's of which
-# none is lost; a restart of the agent. VTEPS and ADDRESSES say how many; figures are printed, and written to the file
-# $FIGURES as JSON.
+# A VNI with 200 VTEPs and 100,000 addresses that a BGP speaker announces to FRR, and a second VNI with a thousand
+# through GoBGP (a route reflector, which would take minutes for more). Measured are the time until the daemon has them
+# and the memory that they take. Then a thousand moves a second and the withdrawal of a tenth, during pings to a host
+# with the kernel's devices, of which none may be lost; and a restart of the agent. VTEPS and ADDRESSES set the numbers;
+# figures are printed, and written to the file $FIGURES as JSON.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -14,7 +14,7 @@ VTEPS=${VTEPS:-200} ADDRESSES=${ADDRESSES:-100000} REFLECTED=1000 RATE=${RATE:-1
     SECONDS_OF_MOVES=${SECONDS_OF_MOVES:-10}
 figures='{}'
 
-# figure NAME VALUE
+# figure NAME VALUE: records a figure.
 figure() {
     figures=$(jq -c --arg name "$1" --argjson value "$2" '.[$name] = $value' <<<"$figures")
     ok "$1: $2"
@@ -28,12 +28,12 @@ since() {
     jq -n "$(now) - $1 | . * 100 | round / 100"
 }
 
-# mebibytes PROCESS: its memory.
+# mebibytes PROCESS: the memory of a process.
 mebibytes() {
     echo $(($(memory "$1") / 1024))
 }
 
-# Processor time of a process in seconds.
+# The processor time of a process in seconds.
 processor() {
     jq -n "$(cpu_time "$1") / 100"
 }
@@ -87,7 +87,7 @@ gobgpd=$!
 mkfifo "$work/commands" "$work/silence"
 exec 8<>"$work/commands" 9<>"$work/silence"
 begin=$(now)
-# speaker PEER NUMBER ADDRESSES FIRST
+# speaker PEER NUMBER ADDRESSES FIRST: starts a BGP speaker.
 speaker() {
     in_space g python3 "$here/bgp.py" "10.99.0.$1" "10.99.0.$2" "$VTEPS" "$3" "$4"
 }
@@ -106,7 +106,7 @@ has_given() {
     test "$(given)" "$1" "$2"
 }
 
-# c's endpoint is one, too.
+# c is a VTEP, too.
 all=$((ADDRESSES + REFLECTED + 1))
 wait_for "the daemon has all addresses" 120 has_given -eq $all
 figure "seconds until the daemon has $all addresses" "$(since "$begin")"
@@ -130,7 +130,7 @@ moved() {
         "$(since "$begin")"
 }
 
-# The speaker says where the address is that moved last.
+# The speaker prints the new place of the address that moved last.
 has_last_move() {
     local mac at
     read -r _ mac at <<<"$(grep '^last' "$work/said")"
@@ -149,7 +149,7 @@ restarted() {
     killed "${agents[s]}"
     begin=$(now)
     agent s --hold 20
-    wait_for "the agent has told all" 30 grep -q "told anew.*entries=$((all + VTEPS + 1))" "$work/s/agent.log"
+    wait_for "the agent has passed on everything" 30 grep -q "sending everything again.*entries=$((all + VTEPS + 1))" "$work/s/agent.log"
     figure "seconds until a restarted agent has read all" "$(since "$begin")"
 }
 steady es 192.168.7.3 "a restart of the agent" restarted

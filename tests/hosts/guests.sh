@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Guests and containers on several hosts: two with netvale, `netvale evpn` and FRR, one with the kernel's bridge and FRR
-# alone. Containers get their interfaces from the CNI plugin, guests (QEMU) theirs by vhost-user. All reach each other;
-# a guest moves from one host to the other and back in the middle of a TCP connection, and is announced where it is.
+# Guests and containers on several hosts: two with netvale, `netvale evpn` and FRR, one with only the kernel's bridge
+# and FRR. Containers get their interfaces from the CNI plugin, guests (QEMU) theirs by vhost-user. All reach each
+# other; a guest moves from one host to the other and back during a TCP connection, and each time its new host announces
+# it.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,13 +14,14 @@ CNI=$(dirname "$NETVALE")/netvale-cni
 [ -x /usr/lib/cni/host-local ] || skip "host-local is not installed (scripts/install-deps.sh test)"
 
 M_MAC=02:00:00:00:00:21
-# What fits into a tunnel over a network with an MTU of 1500.
+# The MTU of a tunnel over a network with an MTU of 1500.
 MTU=1450
 ADDRESSES="192.168.7.11 192.168.7.12 192.168.7.3 192.168.7.21 192.168.7.22"
 
 # --- endpoints
 
-# container HOST NAME LAST: a namespace, as a runtime gives it to the plugin, with the address 192.168.7.LAST.
+# container HOST NAME LAST: a namespace that the plugin gets as if from a container runtime, with the address
+# 192.168.7.LAST.
 container() {
     local host=$1 name=$2 address=192.168.7.$3
     space "$name"
@@ -31,18 +33,18 @@ JSON
         fail "host $host has the container $name" "$(cat "$work/added")"
 }
 
-# port_for HOST NAME: a vhost port for a guest.
+# port_for HOST NAME: attaches a vhost port for a guest.
 port_for() {
     must at "$1" attach vale0 "vhost:$work/$1/run/$2.sock" --name "$2" --mtu $MTU
 }
 
-# nic HOST NAME MAC: QEMU's arguments for that port.
+# nic HOST NAME MAC: prints QEMU's arguments for that port.
 nic() {
     echo "-chardev socket,id=c0,path=$work/$1/run/$2.sock -netdev vhost-user,id=n0,chardev=c0"
     echo "-device virtio-net-pci,netdev=n0,vectors=0,romfile=,mac=$3"
 }
 
-# The guest that stays, at b.
+# The guest that stays on b.
 start_staying() {
     port_for b n
     mkdir "$work/n"
@@ -56,7 +58,7 @@ SCRIPT
     guest n $(nic b n 02:00:00:00:00:22)
 }
 
-# The guest that moves: takes a stream to its end. nc must not read from the console, hence its mute input.
+# The guest that moves: it receives a stream to its end. nc must not read from the console, hence its silent input.
 make_moving() {
     local host
     for host in a b; do port_for $host m; done
@@ -73,7 +75,7 @@ SCRIPT
     guest_initrd m
 }
 
-# qemu TURN HOST [ARGUMENT…]: a QEMU for it at a host, which runs it or waits for it.
+# qemu TURN HOST [ARGUMENT…]: starts a QEMU on a host, which runs the guest or waits for its migration.
 qemu() {
     local name=m$1 host=$2
     shift 2
@@ -133,7 +135,7 @@ has_sent_since() {
     [ "$(sent)" -gt $(($1 + 5)) ]
 }
 
-# move FROM TO HOST NUMBER: from a QEMU to the next one, which is at that host.
+# move FROM TO HOST NUMBER: migrates the guest from one QEMU to the next one, on that host.
 move() {
     qemu "$2" "$3" -incoming "unix:$work/m$2.channel"
     wait_for "QEMU waits for the guest" 30 test -S "$work/m$2.channel"
@@ -141,7 +143,7 @@ move() {
     wait_for "host $3 announces the guest" 20 announces "$3" "$M_MAC"
     wait_for "host c follows" 10 kernel_has c "$M_MAC" "$4"
     killed "${guests[m$1]}"
-    wait_for "the stream goes on" 60 has_sent_since "$(sent)"
+    wait_for "the stream continues" 60 has_sent_since "$(sent)"
 }
 
 background in_space ec python3 "$here/stream.py" 192.168.7.21 "$work" >"$work/streamed" 2>&1
@@ -156,5 +158,5 @@ touch "$work/stop"
 wait "$stream" || fail "the stream ends" "$(cat "$work/streamed")"
 echo >"$work/m2.typed"
 says m2 "the sum is $(cat "$work/streamed")" 60
-ok "what was sent to it over TCP arrives, $(sent) blocks"
+ok "the guest receives all data over TCP, $(sent) blocks"
 finish

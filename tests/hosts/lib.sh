@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Shared by the scripts of this folder: hosts in namespaces on one network, with a daemon of netvale's or the kernel's
-# devices; and FRR on them, for EVPN, with netvale's agent. Sourced by bash.
+# Shared by the scripts of this folder: hosts (namespaces on one network) with a netvale daemon or the kernel's devices,
+# and FRR on them for EVPN, with netvale's agent. Sourced by bash.
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
@@ -11,15 +11,15 @@ declare -A agents=() zebras=() bgpds=()
 
 # --- the network between hosts
 
-# network: a namespace with a bridge, the wire between hosts.
+# network: creates a namespace with a bridge, which joins the hosts.
 network() {
     space wire
     ip -n wire link add br0 type bridge
     ip -n wire link set br0 mtu 9000 up
 }
 
-# host NAME NUMBER [MTU]: a namespace on the network, with the address 10.99.0.NUMBER. Longer packets than MTU do not
-# pass the wire on the way there.
+# host NAME NUMBER [MTU]: creates a namespace on the network with the address 10.99.0.NUMBER. Packets to it that are
+# longer than MTU are lost.
 host() {
     local host=$1 number=$2
     space "$host"
@@ -29,13 +29,13 @@ host() {
     mkdir -p "$work/$host/frr"
 }
 
-# six HOST [ADDRESS DEVICE]: it has IPv6, and that address if one is given.
+# six HOST [ADDRESS DEVICE]: enables IPv6 on the host, and adds the address if one is given.
 six() {
     in_space "$1" sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0
     [ $# = 1 ] || ip -n "$1" addr add "$2" dev "$3" nodad
 }
 
-# host_six NAME NUMBER [MTU]: a host that has the address fd99::NUMBER, too.
+# host_six NAME NUMBER [MTU]: a host that also has the address fd99::NUMBER.
 host_six() {
     host "$@"
     six "$1" "fd99::$2/64" u0
@@ -43,23 +43,24 @@ host_six() {
 
 # --- switches
 
-# tunnel HOST NUMBER: the VXLAN port.
+# tunnel HOST NUMBER: creates the VXLAN port.
 tunnel() {
     must at "$1" attach vale0 "vxlan:$VNI,local=10.99.0.$2" --name "vx$VNI" --evpn
 }
 
-# endpoint HOST SPACE TAP [OPTION…]: a TAP in a namespace is a port of its name on the host's switch vale0, or $switch.
+# endpoint HOST SPACE TAP [OPTION…]: attaches a TAP in a namespace to the host's switch vale0, or $switch, under its own
+# name.
 endpoint() {
     must at "$1" attach "${switch:-vale0}" "tap:$3" --name "$3" --netns "/run/netns/$2" "${@:4}"
     ip -n "$2" link set dev "$3" up
 }
 
-# address SPACE DEVICE IP
+# address SPACE DEVICE IP: adds the address to the device.
 address() {
     ip -n "$1" addr add "$3/24" dev "$2"
 }
 
-# bridged HOST NUMBER: the kernel's bridge and VXLAN device.
+# bridged HOST NUMBER: creates the kernel's bridge and VXLAN device.
 bridged() {
     ip -n "$1" link add br0 type bridge
     ip -n "$1" link set br0 addrgenmode none up
@@ -67,7 +68,7 @@ bridged() {
     ip -n "$1" link set "vx$VNI" addrgenmode none master br0 up
 }
 
-# bridge_port HOST SPACE DEVICE [MAC [MTU]]: the namespace's device is a port of that bridge.
+# bridge_port HOST SPACE DEVICE [MAC [MTU]]: attaches a device of the namespace to that bridge.
 bridge_port() {
     veth "$2" "$3" "$1" "$3" "${5:-}"
     [ -z "${4:-}" ] || ip -n "$2" link set dev "$3" address "$4"
@@ -90,12 +91,12 @@ need_frr() {
         ip -n try link add try $device 2>/dev/null || skip "this kernel has no devices of '$device'"
         ip -n try link del try
     done
-    # Where it keeps folders named by processes' numbers, which are the same in each script.
+    # FRR keeps folders here, named by process numbers. The numbers are the same in each script.
     mkdir -p /var/tmp/frr
     mount -t tmpfs test /var/tmp/frr
 }
 
-# frr HOST NUMBER PEER…: zebra and bgpd of the host; peers are numbers of hosts.
+# frr HOST NUMBER PEER…: starts zebra and bgpd on the host; the peers are numbers of hosts.
 frr() {
     local host=$1 number=$2 peer dir=$work/$1/frr
     shift 2
@@ -130,20 +131,20 @@ start_bgpd() {
     wait_for "bgpd of $1 answers" 20 bgp "$1" "show bgp summary"
 }
 
-# frr_daemon HOST PROGRAM [OPTION…]
+# frr_daemon HOST PROGRAM [OPTION…]: starts one of FRR's daemons.
 frr_daemon() {
     local dir=$work/$1/frr
     background in_space "$1" "$FRR/$2" --vty_socket "$dir" -i "$dir/$2.pid" -z "$dir/zserv.sock" -A 127.0.0.1 -f "$dir/frr.conf" "${@:3}" \
         >>"$work/$1/$2.log" 2>&1
 }
 
-# killed PROCESS…: kills processes and waits for their end.
+# killed PROCESS…: kills processes and waits until they have ended.
 killed() {
     local process
     for process; do end_of "$process" KILL || true; done
 }
 
-# vty HOST DAEMON COMMAND: what zebra or bgpd of a host says.
+# vty HOST DAEMON COMMAND: prints the answer of the host's zebra or bgpd to a command.
 vty() {
     in_space "$1" vtysh --vty_socket "$work/$1/frr" -d "$2" -c "$3"
 }
@@ -152,7 +153,7 @@ bgp() {
     vty "$1" bgpd "$2"
 }
 
-# agent HOST [OPTION…]
+# agent HOST [OPTION…]: starts `netvale evpn`.
 agent() {
     background in_space "$1" "$NETVALE" --run-dir "$work/$1/run" evpn "${@:2}" >>"$work/$1/agent.log" 2>&1
     agents[$1]=$!
@@ -160,17 +161,18 @@ agent() {
 
 # --- what is there
 
-# evpn HOST EXPRESSION: whether it is true of what the agent's devices hold for the VNI.
+# evpn HOST EXPRESSION: whether the expression holds for the VNI as `netvale evpn --show` lists it.
 evpn() {
     in_space "$1" "$NETVALE" evpn --show --json | jq -e ".vnis[] | select(.vni == $VNI) | $2" >/dev/null
 }
 
-# port HOST EXPRESSION: whether it is true of the daemon's tunnel.
+# port HOST EXPRESSION: whether the expression holds for the tunnel port of the host's daemon.
 port() {
     at "$1" show "vale0:vx$VNI" --json | jq -e "$2" >/dev/null
 }
 
-# floods HOST NUMBER…: whether the host's VNI floods to just those, for the daemon, too.
+# floods HOST NUMBER…: whether the host floods the VNI to exactly these hosts, in the kernel's tables and in the
+# daemon's.
 floods() {
     local host=$1 list
     shift
@@ -179,7 +181,7 @@ floods() {
         port "$host" "[.vxlan.remotes[] | select(.flood) | .vtep] | sort == [${list%,}]"
 }
 
-# kernel_floods HOST NUMBER…: the same of a host with the kernel's devices.
+# kernel_floods HOST NUMBER…: the same for a host with the kernel's devices.
 kernel_floods() {
     local host=$1 got wanted
     shift
@@ -188,7 +190,7 @@ kernel_floods() {
     [ "$got" = "$wanted" ] || { echo "floods to $got, wanted $wanted" && return 1; }
 }
 
-# kernel_has HOST MAC NUMBER: whether the kernel's devices have the address behind that host.
+# kernel_has HOST MAC NUMBER: whether the kernel's devices have the address behind host NUMBER.
 kernel_has() {
     bridge -n "$1" fdb show dev "vx$VNI" | grep -q "^$2 dst 10.99.0.$3 "
 }
@@ -197,7 +199,7 @@ kernel_lacks() {
     ! bridge -n "$1" fdb show dev "vx$VNI" | grep -q "^$2 dst"
 }
 
-# has HOST MAC NUMBER: whether zebra's devices have the address behind that host, and the daemon, too.
+# has HOST MAC NUMBER: whether both the agent's devices and the daemon have the address behind host NUMBER.
 has() {
     evpn "$1" "any(.remotes[]; .mac == \"$2\" and .vtep == \"10.99.0.$3\")"
 }
@@ -206,15 +208,15 @@ has_not() {
     ! evpn "$1" "any(.remotes[]; .mac == \"$2\")"
 }
 
-# announces HOST MAC
+# announces HOST MAC: whether the host announces the address.
 announces() {
     evpn "$1" "any(.locals[]; .mac == \"$2\")"
 }
 
 # --- pings that go on
 
-# steady FROM TO WHAT COMMAND…: while pings go from a namespace to an address, one each 20 ms; the number of those that
-# were lost is in $lost.
+# steady FROM TO WHAT COMMAND…: runs the command while pings go from a namespace to an address, one every 20 ms. The
+# number of lost pings is in $lost.
 steady() {
     local from=$1 to=$2 what=$3 pinger sent got
     shift 3

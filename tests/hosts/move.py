@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""move.py MONITOR CHANNEL: has the QEMU behind a QMP socket move its guest to the one that waits at a channel, and waits until it has."""
+"""move.py MONITOR CHANNEL: migrates the guest of the QEMU at a QMP socket to the one that waits at a channel, and waits until it has moved."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ lines = monitor.makefile("rw")
 
 
 def run(command, **arguments):
-    """Runs a command. Returns what it returns."""
+    """Runs a QMP command and returns its result."""
     lines.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
     lines.flush()
     while True:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# netvale on an older kernel, Debian 12's, in a guest: a daemon, in its sandbox, a switch with a TAP and an interface
-# (AF_XDP), from which VLAN tags come as they were sent, wherever the stack at its other end left them.
+# netvale on an older kernel, Debian 12's, in a guest: a sandboxed daemon and a switch with a TAP and an interface
+# (AF_XDP). VLAN tags must come out of the interface as they were sent, wherever the stack at the other end keeps them.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -10,7 +10,7 @@ guest_image
 mkdir -p "$work/old/more" "$work/old/lib64"
 strip -o "$work/netvale" "$NETVALE"
 guest_takes "$work/old" "$work/netvale" "$(command -v ip)" "$(command -v ethtool)"
-# The guest has another program of that name.
+# The guest already has another program named `ip`.
 mv "$work/old/bin/ip" "$work/old/bin/iproute2"
 cp /lib64/ld-linux-* "$work/old/lib64/" 2>/dev/null || true
 cp "$image"/netem/*veth* "$work/old/more/"
@@ -45,7 +45,7 @@ cat /tmp/log /tmp/ping
 SCRIPT
 guest old
 says old "^kernel " 60
-# Newer ones say what tag a frame had.
+# Newer kernels report the tag of a frame.
 is_older=$(sed -n 's/^kernel \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' "$work/old.console" |
     awk '{ print ($1 < 6 || ($1 == 6 && $2 < 8)) ? "off" : "on" }')
 says old "^before: tx-vlan-offload: on" 60
@@ -53,5 +53,5 @@ says old "^while it is open: tx-vlan-offload: $is_older" 30
 says old "^tagged frames pass" 30
 says old "^afterwards: tx-vlan-offload: on" 30
 says old "guest: exit 0" 30
-ok "an older kernel: VLAN tags come as they were sent"
+ok "an older kernel: VLAN tags arrive unchanged"
 finish

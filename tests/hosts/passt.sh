@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# passt, which is a network card's other end without any privilege, as the vhost-user back end of a `virtio:` port: TCP
-# and UDP from a namespace on the switch to the host's sockets, and back.
+# passt, an unprivileged program that replaces a network card's uplink, as the vhost-user back end of a `virtio:` port:
+# TCP and UDP from a namespace on the switch to the host's sockets, and back.
 #
-# passt says of the host's frames that their checksums need not be looked at (VIRTIO_NET_HDR_F_DATA_VALID), and leaves
-# them out. It takes the pieces of a frame for several, so that frames are no longer than a piece.
+# passt leaves the checksums out of the host's frames and marks them as valid (VIRTIO_NET_HDR_F_DATA_VALID). It takes
+# each descriptor of a chain for a frame of its own, so frames must fit into one descriptor.
 # measures: no
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -12,7 +12,8 @@ tree=$("$root/scripts/newer-passt.sh") || skip "passt is not unpacked (scripts/n
 loader=$(find "$tree" -name 'ld-linux-*.so.*' | head -n 1)
 libraries=$(dirname "$(find "$tree" -name libc.so.6)")
 
-# begin: the namespace `outside` with passt, the switch vale0 behind it, and the namespace `inside` on the switch.
+# begin: sets up the namespace `outside` with passt, the switch vale0 behind it, and the namespace `inside` on the
+# switch.
 begin() {
     space outside
     ip -n outside link add up0 type bridge
@@ -30,7 +31,7 @@ begin() {
     ip -n inside route add default via 10.0.2.2
 }
 
-# carries WHAT PORT SERVER ADDRESS CLIENT ADDRESS: 10 MiB each way, and datagrams.
+# carries WHAT PORT SERVER ADDRESS CLIENT ADDRESS: sends 10 MiB in each direction, and datagrams.
 carries() {
     background in_space "$3" python3 "$here/transfer.py" serve "$4" "$2" >"$work/server.out" 2>&1
     wait_for "the server listens" 20 grep -q ready "$work/server.out"

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""stream.py ADDRESS FOLDER: sends numbered blocks to an address (TCP port 5000) until FOLDER/stop is there. Keeps their number in FOLDER/count, and
-prints the MD5 sum of all."""
+"""stream.py ADDRESS FOLDER: sends numbered blocks to an address (TCP port 5000) until FOLDER/stop exists. Keeps their number in FOLDER/count, and
+prints the MD5 sum of all of them."""
 
 import hashlib
 import os

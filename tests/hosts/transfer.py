@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""transfer.py serve ADDRESS PORT | fetch ADDRESS PORT BYTES: TCP both ways on one connection, then UDP, from and to one port.
+"""transfer.py serve ADDRESS PORT | fetch ADDRESS PORT BYTES: TCP in both directions on one connection, then UDP, from and to one port.
 
-The client sends BYTES that it has made up, and the server sends back as many of its own; each says the SHA-256 of what it
-sent and got. Then 50 datagrams of several lengths come back as they went. The server says "ready" first."""
+The client sends BYTES random bytes, and the server sends as many of its own; each reports the SHA-256 of what it sent
+and received. Then 50 datagrams of several lengths must come back unchanged. The server first prints "ready"."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ def get(connection, count):
 
 
 def put(connection, count):
-    # What passt's own socket does not take immediately, it throws away, and waits until it is sent again.
+    # passt discards what its own socket does not take immediately, and waits for the retransmission.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32768)
     data = os.urandom(count)
     connection.sendall(data)

@@ -1,4 +1,4 @@
-/* A program for libdaq: it drops long pings between two interfaces until SIGINT. Arguments: the folder of modules, A:B. */
+/* A program with libdaq that drops long pings between two interfaces until SIGINT. Arguments: the folder of modules, A:B. */
 #include <daq.h>
 #include <signal.h>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# QEMU's own netmap back end, under `netvale run`, as the other end of ports: a guest with each of its network cards
-# gets and sends 10 MiB on TCP with whole checksums, at an MTU of 1500 and of 9000. This QEMU waits with io_uring
-# where it can, and falls back since that is refused. Its e1000e and igb have no large segments, which their ports say.
+# QEMU's own netmap back end, under `netvale run`, as the other end of ports: a guest receives and sends 10 MiB over
+# TCP, undamaged, with each of its network cards, at an MTU of 1500 and of 9000. This QEMU would wait with io_uring, and
+# falls back as that is refused. Its e1000e and igb do not segment large frames, and their ports must report that.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -14,7 +14,7 @@ newer=$(nsenter "--net=/proc/self/fd/$outside" "$root/scripts/newer-debian.sh" 2
 vmm=(nv run -- "$tree/bin/qemu-system-x86_64" -L "$newer/usr/share/qemu" -L "$newer/usr/share/seabios")
 BYTES=$((10 << 20)) MTUS="1500 9000"
 
-# transfers: what the guest does. nc must not read from the console, hence its mute input.
+# transfers: the guest's script. nc must not read from the console, hence its silent input.
 transfers() {
     cat <<SCRIPT
 ip link set eth0 up; ip addr add 10.1.0.2/24 dev eth0
@@ -31,8 +31,9 @@ done
 SCRIPT
 }
 
-# sends: the file `sent` to the guest; gets: the guest's own to the file `got`. For `wait_for`, until the guest listens.
-# An end that says that it sends no more makes the guest's nc end before it has sent, hence the mute input of `gets`.
+# sends: sends the file `sent` to the guest; gets: stores the guest's own file as `got`. Both are for `wait_for`, until
+# the guest listens. If nc here closed its sending side, the guest's nc would end before it has sent; hence the silent
+# input of `gets`.
 sends() {
     in_space inside timeout 60 busybox nc 10.1.0.2 5000 <"$work/sent"
 }

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Suricata as an intrusion prevention system on netmap, under `netvale run`: between two interfaces, where it sees and
-# drops what its rules say, also of the host's own traffic; and between an interface and its host rings.
+# Suricata as an intrusion prevention system on netmap, under `netvale run`: between two interfaces, and between an
+# interface and its host rings, where it sees and drops traffic by its rules, including the host's own.
 # measures: no
 # shellcheck source=SCRIPTDIR/../judges-lib.sh
 . "$(dirname "$0")/../judges-lib.sh"
 tree=$(nsenter "--net=/proc/self/fd/$outside" "$root/scripts/netmap-judges.sh" suricata 2>"$work/tree.log") ||
     skip "no Suricata with netmap: $(tail -n 1 "$work/tree.log")"
 
-# Pings with 100 bytes are dropped, and all pings are told.
+# Pings of 100 bytes are dropped, and all pings are logged.
 cat >"$work/rules" <<'RULES'
 drop icmp any any -> any any (msg:"long ping"; itype:8; dsize:100; sid:1;)
 alert icmp any any -> any any (msg:"ping"; itype:8; sid:2;)
 RULES
 
-# suricata NAME A B: between two of netmap's names.
+# suricata NAME A B: starts Suricata between two netmap ports.
 suricata() {
     local folder=$work/$1
     mkdir "$folder"
@@ -37,11 +37,11 @@ YAML
     wait_for "Suricata starts ($1)" 120 grep -q "Engine started" "$folder/said"
 }
 
-# drops NAME FROM TO: what a rule drops is told as well.
+# drops NAME FROM TO: what a rule drops must also be logged.
 drops() {
     drops_long "Suricata, $1" "$2" "$3"
-    grep -q "\[Drop\].*long ping" "$work/$1/fast.log" || fail "drops are told ($1)" "$(tail "$work/$1/fast.log")"
-    gone "$engine" && fail "Suricata goes on ($1)" "$(tail "$work/$1/said")"
+    grep -q "\[Drop\].*long ping" "$work/$1/fast.log" || fail "drops are logged ($1)" "$(tail "$work/$1/fast.log")"
+    gone "$engine" && fail "Suricata still runs ($1)" "$(tail "$work/$1/said")"
     end_of "$engine" INT || true
 }
 

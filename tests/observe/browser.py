@@ -16,14 +16,14 @@ ARGUMENTS = [
 
 
 class Browser:
-    """One page of a browser of its own. What its console says, and what it may not load, is in `complaints`; what it asks for, in `requests`."""
+    """One page in a browser of its own. Console messages and blocked loads are in `complaints`, the page's requests in `requests`."""
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="netvale-browser-")
         (theirs_in, self.to), (self.source, theirs_out) = os.pipe(), os.pipe()
 
         def pipes():
-            # It reads from 3 and writes to 4; the ends may have these very numbers.
+            # Chromium reads from descriptor 3 and writes to 4; the ends may already have these numbers.
             ends = os.dup(theirs_in), os.dup(theirs_out)
             os.dup2(ends[0], 3)
             os.dup2(ends[1], 4)
@@ -46,7 +46,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method, wait=60, **params):
-        """Sends a command; its result."""
+        """Sends a command and returns its result."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
         if self.session:
@@ -95,7 +95,7 @@ class Browser:
         return result["result"].get("value")
 
     def until(self, what, expression, seconds=60):
-        """Waits until an expression is true; its value."""
+        """Waits until an expression is true, and returns its value."""
         end = time.monotonic() + seconds
         while not (value := self.run(expression)):
             if time.monotonic() > end:

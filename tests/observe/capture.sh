@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Captures: 'netvale dump' with filters, several ports, rings of files, a full disk, and readers that stand still or go
-# away; ports among tshark's interfaces (extcap), of an ordinary user, and of another host by ssh; 'netvale mirror'.
+# Captures: 'netvale dump' with filters, several ports, rings of files, a full disk, and readers that stall or
+# disappear; ports among tshark's interfaces (extcap), for an ordinary user, and of another host by ssh; 'netvale
+# mirror'.
 #
-# The judges are Debian's tshark, dumpcap and capinfos, which read what is written, list the ports and capture on them;
-# and the kernel's VXLAN device, to which a port is mirrored. The ssh of this test is a script that runs the command
-# here.
+# The judges are Debian's tshark, dumpcap and capinfos, which read the captures, list the ports and capture on them, and
+# the kernel's VXLAN device, to which a port is mirrored. This test's `ssh` is a script that runs the command locally.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -12,13 +12,13 @@ need tshark dumpcap capinfos tcpdump ping mount
 
 extcap=$work/bin/netvale-extcap
 
-# user COMMAND…: an ordinary user, with a home.
+# user COMMAND…: runs a command as an ordinary user with a home directory.
 user() {
     ${direct:-} "${as_user[@]}" "HOME=$work/home" "NETVALE_RUN_DIR=$run_dir" "WIRESHARK_EXTCAP_DIR=$work/bin" \
         "PATH=$work/path:$PATH" "$@"
 }
 
-# frames FILE FIELD…: fields of its frames, as tshark reads them.
+# frames FILE FIELD…: prints fields of the frames of a capture, as tshark reads them.
 frames() {
     local file=$1 field fields=()
     shift
@@ -29,7 +29,7 @@ frames() {
         fail "tshark reads $file to its end" "$(cat "$work/tshark.err")"
 }
 
-# all WHAT FILE FIELD PATTERN: whether there are frames, and the field of each is like that.
+# all WHAT FILE FIELD PATTERN: the capture must contain frames, and the field of each must match the pattern.
 all() {
     local what=$1 file=$2 field=$3 pattern=$4
     frames "$file" "$field" >"$work/fields"
@@ -39,13 +39,13 @@ all() {
     ok "$what ($(wc -l <"$work/fields") frames)"
 }
 
-# lists PORT: whether the user's tshark lists it.
+# lists PORT: whether the user's tshark lists the port.
 lists() {
     user tshark -D >"$work/interfaces" 2>&1
     grep -qF " $1 (" "$work/interfaces"
 }
 
-# A capture of frames to UDP ports 53 and 99 in turn, 60 to 259 bytes.
+# A capture file of frames to UDP ports 53 and 99 in turn, 60 to 259 bytes long.
 traffic() {
     /usr/bin/python3 - "$1" <<'PYTHON'
 import struct, sys
@@ -63,7 +63,7 @@ with open(sys.argv[1], "wb") as file:
 PYTHON
 }
 
-# inner FILE HEADERS: whether the datagrams of a capture have frames of the traffic behind that many bytes.
+# inner FILE HEADERS: whether each datagram of a capture contains a frame of the traffic after that many bytes.
 inner() {
     /usr/bin/python3 - "$work/traffic.pcap" "$@" <<'PYTHON'
 import struct, sys
@@ -91,7 +91,7 @@ begin() {
     start_daemon
     chmod 711 "$run_dir"
     chmod 666 "$run_dir"/*.sock
-    # A switch is the user's who begins it.
+    # A switch belongs to the user who creates it.
     background user "$NETVALE" replay "$work/traffic.pcap" vale0:mine --rate 1000 --loop 1000000 >"$work/mine.log" 2>&1
     wait_for "the user's port is open" 20 is mine '.state == "open"'
     background nv pkt-gen -i vale0:root -f rx >"$work/root.log" 2>&1
@@ -114,21 +114,21 @@ dumps() {
         fail "totals" "$(cat "$work/two.json")"
     ok "interfaces with their filter and statistics"
     lines
-    refuses "an expression that is none" 2 'syntax error' dump vale0:mine/t -w "$work/x" -f 'foo bar'
-    refuses "several ports in pcap" 2 'pcap has no place' dump vale0:mine/t vale0:root/r -w "$work/x.pcap"
-    refuses "a ring that never turns" 2 'does not say when' dump vale0:mine/t -w "$work/x.pcapng" -b files:3
+    refuses "an invalid expression" 2 'syntax error' dump vale0:mine/t -w "$work/x" -f 'foo bar'
+    refuses "several ports in pcap" 2 'takes only one port' dump vale0:mine/t vale0:root/r -w "$work/x.pcap"
+    refuses "a ring that never turns" 2 'sets no limit' dump vale0:mine/t -w "$work/x.pcapng" -b files:3
     refuses "a ring on standard output" 2 'several files' dump vale0:mine/t -w - -b packets:3
-    refuses "a condition that is none" 2 'duration:SECONDS' dump vale0:mine/t -w "$work/x" -a size:3
+    refuses "an invalid condition" 2 'duration:SECONDS' dump vale0:mine/t -w "$work/x" -a size:3
 }
 
-# Ports by their names alone that other programs have, and one that no program can open, as lines of text.
+# Ports that other programs have, given by name only; and a port that no program can open. Printed as text.
 lines() {
     local line='^[0-9:.]* vale0:(mine Out|root In ) [0-9]+ bytes, [0-9a-f:]* > [0-9a-f:]*, UDP 10\.9\.0\.1:[0-9]+ > 10\.9\.0\.2:53$'
     nv dump vale0:mine vale0:root -f 'udp dst port 53' -c 20 >"$work/lines" 2>"$work/lines.err"
     [ "$(grep -Ec "$line" "$work/lines")" = 20 ] && [ "$(wc -l <"$work/lines")" = 20 ] ||
         fail "lines of text" "$(cat "$work/lines" "$work/lines.err")"
-    grep -q 'vale0:mine/rt is captured' "$work/lines.err" && grep -q '^20 frames' "$work/lines.err" ||
-        fail "what is captured, and how many" "$(cat "$work/lines.err")"
+    grep -q 'capturing vale0:mine/rt' "$work/lines.err" && grep -q '^20 frames' "$work/lines.err" ||
+        fail "ports and number of frames" "$(cat "$work/lines.err")"
     nv attach vale0 null:sink >/dev/null
     nv dump vale0:sink -c 5 >"$work/lines" 2>"$work/lines.err"
     [ "$(grep -c ' vale0:sink In ' "$work/lines")" = 5 ] || fail "a device" "$(cat "$work/lines" "$work/lines.err")"
@@ -136,21 +136,21 @@ lines() {
     ok "lines of text, of ports that are others'"
 }
 
-# A FIFO that nobody reads is waited for until the capture is ended.
+# The capture waits for a reader of a FIFO until it is ended.
 no_reader() {
     local signal dump
     mkfifo "$work/nobody"
     for signal in INT TERM; do
-        wait_for "no monitor is there" 20 bash -c "! '$NETVALE' --run-dir '$run_dir' list | grep -q 'vale0:mine/monitor'"
+        wait_for "there is no monitor" 20 bash -c "! '$NETVALE' --run-dir '$run_dir' list | grep -q 'vale0:mine/monitor'"
         background nv dump vale0:mine/t -w "$work/nobody" 2>"$work/nobody.err"
         dump=$!
-        wait_for "its monitor is there" 20 bash -c "'$NETVALE' --run-dir '$run_dir' list | grep -q 'vale0:mine/monitor'"
+        wait_for "its monitor is attached" 20 bash -c "'$NETVALE' --run-dir '$run_dir' list | grep -q 'vale0:mine/monitor'"
         kill "-$signal" "$dump"
         ended "a capture that nobody reads ends, SIG$signal" "$dump" 0
     done
 }
 
-# The files of a ring are no more and no longer than asked for, and named as dumpcap does.
+# There are no more files in a ring than asked for and none is longer, and their names are like dumpcap's.
 rings() {
     local file
     mkdir "$work/ring"
@@ -169,12 +169,12 @@ rings() {
     ok "a ring of files"
 }
 
-# on_small_disk FOLDER ARGUMENT…: captures onto a disk of 200 KiB; what is there in the end is in the folder.
+# on_small_disk FOLDER ARGUMENT…: captures onto a disk of 200 KiB, and copies what is there in the end to FOLDER.
 on_small_disk() {
     local folder=$1
     shift
     mkdir "$folder"
-    # The disk goes with its namespace.
+    # The disk disappears with its mount namespace.
     unshare -m bash -uc '
         netvale=$1 run_dir=$2 folder=$3
         shift 3
@@ -203,7 +203,7 @@ has_lost() {
     nv list --json | jq -e '[.ports[] | select(.name | startswith("vale1:src/monitor")) | .drops["no-room"] // 0] | add > 0' >/dev/null
 }
 
-# A reader that stands still costs the capture its copies, and the port nothing.
+# A reader that stalls costs the capture its copies, and the port nothing.
 stands_still() {
     local reader dump program lost
     nv attach vale1 null:end >/dev/null
@@ -226,10 +226,10 @@ stands_still() {
     [ "${lost:-0}" -gt 0 ] || fail "it says how many copies were lost" "$(cat "$work/still.log")"
     all "all that was written is whole" "$work/still.pcapng" frame.interface_name vale1:src
     [ "$(dropped "$work/still.pcapng")" = "$lost" ] ||
-        fail "the statistics say so, too" "$(dropped "$work/still.pcapng"), not $lost"
+        fail "the statistics have the same number" "$(dropped "$work/still.pcapng"), not $lost"
     kill "$program"
     wait "$program" 2>/dev/null || true
-    ok "$lost copies were lost, as the statistics say"
+    ok "$lost copies were lost, which the statistics report"
     wait_for "all frames reach the other port" 10 no_frame_lost
     ok "and no frame of the port's"
 }
@@ -240,7 +240,7 @@ no_frame_lost() {
         >/dev/null
 }
 
-# dropped FILE: isb_ifdrop of its statistics.
+# dropped FILE: the isb_ifdrop of the capture's statistics.
 dropped() {
     /usr/bin/python3 - "$1" <<'PYTHON'
 import struct, sys
@@ -259,12 +259,12 @@ while at < len(data):
 PYTHON
 }
 
-# Ports are interfaces of an ordinary user's tshark: those of the user.
+# An ordinary user's tshark lists that user's ports as interfaces.
 interfaces() {
     local text
     nv extcap --install "$work/bin" >/dev/null
     wait_for "tshark lists the user's port" 20 lists netvale-vale0:mine
-    ! lists netvale-vale0:root || fail "and nobody else's" "$(cat "$work/interfaces")"
+    ! lists netvale-vale0:root || fail "and no other user's" "$(cat "$work/interfaces")"
     lists netvale-ssh || fail "and other hosts'" "$(cat "$work/interfaces")"
     ok "tshark lists the user's ports, and no other"
     user timeout 100 tshark -i netvale-vale0:mine -f 'udp dst port 53' -c 20 -w "$work/home/t.pcapng" >"$work/t.err" \
@@ -272,18 +272,18 @@ interfaces() {
         fail "tshark captures" "$(cat "$work/t.err")"
     all "tshark captures, with its filter" "$work/home/t.pcapng" udp.dstport 53
     text=$(user timeout 100 tshark -i netvale-vale0:mine -f 'foo bar' -c 1 2>&1) && fail "a wrong filter" "$text"
-    grep -q 'syntax error' <<<"$text" || fail "it says what is wrong with the filter" "$text"
-    text=$(user timeout 100 tshark -i netvale-vale0:gone -c 1 2>&1) && fail "a port that is not there" "$text"
-    ok "a wrong filter, a port that is not there"
+    grep -q 'syntax error' <<<"$text" || fail "the message names the error in the filter" "$text"
+    text=$(user timeout 100 tshark -i netvale-vale0:gone -c 1 2>&1) && fail "a port that does not exist" "$text"
+    ok "an invalid filter, a port that does not exist"
     [ -n "$(user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'foo bar')" ] ||
         fail "a filter is checked"
     [ -z "$(user "$extcap" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'tcp port 80')" ] ||
-        fail "a right one, too"
+        fail "a valid filter"
     user "$extcap" --capture --extcap-interface netvale-vale0:root --fifo "$work/home/x" >"$work/x.log" 2>&1 &&
         fail "another user's port"
     grep -qi 'belongs to' "$work/x.log" || fail "it says why" "$(cat "$work/x.log")"
     ok "another user's port is refused"
-    # A pipe's name has a brace.
+    # The name of such a pipe contains a brace.
     background user "$NETVALE" pkt-gen -i 'netmap:odd{1' -f rx >"$work/pipe.log" 2>&1
     background user "$NETVALE" pkt-gen -i 'netmap:odd}1' -f tx -R 1000 >"$work/pipe.log" 2>&1
     wait_for "a pipe with a brace" 20 lists netvale-netmap:odd%7B1
@@ -292,7 +292,7 @@ interfaces() {
     all "names with odd characters" "$work/home/p.pcapng" frame.interface_name '.*odd.*'
 }
 
-# As root, in the folder of all users: a copy of this namespace's.
+# As root, in the extcap folder of all users: in a copy, mounted in this namespace.
 for_all() {
     unshare -m bash -euc '
         folder=$(tshark -G folders 2>/dev/null | sed -n "s/^.*xtcap path:[[:space:]]*//p" | tail -n 1)
@@ -304,7 +304,7 @@ for_all() {
     ok "in the folder for all users"
 }
 
-# extcap_into FIFO ARGUMENT…: captures in the background. Its number is in $!.
+# extcap_into FIFO ARGUMENT…: captures in the background. Its process number is in $!.
 extcap_into() {
     local fifo=$1
     shift
@@ -320,7 +320,7 @@ readers() {
         fail "dumpcap captures" "$(cat "$work/d.err")"
     all "dumpcap captures" "$work/home/d.pcapng" ip.dst 10.9.0.2
     ended "its reader goes away" "$process" 0
-    # Nothing passes: it does not notice by writing.
+    # There is no traffic, so the capture cannot notice by a failed write.
     extcap_into "$work/home/f2" --extcap-interface netvale-vale0:mine --extcap-capture-filter 'tcp port 9'
     process=$!
     head -c 28 "$work/home/f2" >/dev/null
@@ -335,7 +335,7 @@ readers() {
     all "a whole capture" "$work/f3.pcapng" ip.dst 10.9.0.2
 }
 
-# Another host's port.
+# A port of another host.
 other_host() {
     local process
     cat >"$work/path/ssh" <<'SSH'
@@ -359,12 +359,12 @@ SSH
         >"$work/x.log" 2>&1 &&
         fail "no such host"
     grep -q 'ssh: no such host' "$work/x.log" && grep -q 'ssh to wrong.example' "$work/x.log" ||
-        fail "what ssh says" "$(cat "$work/x.log")"
+        fail "ssh's message is shown" "$(cat "$work/x.log")"
     ok "a host that ssh does not reach"
 }
 
-# mirrored NAME BYTES FILTER TARGET: what passes the loopback interface, with frames behind so many bytes, is in
-# $work/NAME.pcap.
+# mirrored NAME BYTES FILTER TARGET: captures on the loopback interface, to $work/NAME.pcap, the mirrored frames, each
+# after BYTES bytes of headers.
 mirrored() {
     local name=$1 bytes=$2 filter=$3 target=$4
     tcpdump_in mirror "$name.pcap" -i lo -U -s 10000 -c 40 "$filter"
@@ -379,7 +379,7 @@ mirrored() {
 
 mirrors() {
     space mirror
-    # Ethernet, IP, UDP or GRE, and what is behind.
+    # The lengths of Ethernet, IP, UDP or GRE, and the encapsulation's own header.
     mirrored vxlan 50 'udp dst port 4789' vxlan:77,remote=127.0.0.1
     all "tshark decodes VXLAN" "$work/vxlan.pcap" vxlan.vni 77
     all "and the frame in it" "$work/vxlan.pcap" udp.dstport '4789,(53|99)'
@@ -392,11 +392,12 @@ mirrors() {
     ends_with "ERSPAN takes a capability" 1 CAP_NET_RAW user "$NETVALE" mirror vale0:mine --to erspan:5,remote=127.0.0.1
     must user "$NETVALE" mirror vale0:mine --to udp:127.0.0.1:9 -c 3
     ok "an ordinary user mirrors the own port, but not by ERSPAN"
-    refuses "a target that is none" 2 'udp:HOST:PORT' mirror vale0:mine --to gre:1
+    refuses "an invalid target" 2 'udp:HOST:PORT' mirror vale0:mine --to gre:1
     refuses "another kind of name" 2 'no copy' mirror "vale0:'mine'-0" --to udp:127.0.0.1:9
 }
 
-# A mirror whose datagrams pass the mirrored port mirrors none of them. At the other end is the kernel's.
+# A mirror whose datagrams leave through the mirrored port does not mirror these. The kernel's VXLAN device is at the
+# other end.
 own_datagrams() {
     local mirror
     station 1
@@ -414,12 +415,12 @@ own_datagrams() {
     ended "a mirror through the mirrored port" "$mirror" 0
     jq -e '.frames == 5 and .own == 5' "$work/own.json" >/dev/null ||
         fail "5 pings, and 5 datagrams of its own" "$(cat "$work/own.json")"
-    wait_for "the kernel's VXLAN has them" 10 has_echoes 5
+    wait_for "the kernel's VXLAN device receives them" 10 has_echoes 5
     end_of "$capture" INT || true
     ok "the kernel's VXLAN has the frames"
 }
 
-# has_echoes NUMBER: whether the capture has that many requests.
+# has_echoes NUMBER: whether the capture contains that many echo requests.
 has_echoes() {
     [ "$(tcpdump -nr "$work/got.pcap" 'icmp[0] == 8' 2>/dev/null | wc -l)" = "$1" ]
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What bash, zsh and fish complete: commands, options, switches, ports behind their colon, kinds of ports, policies, words
-# of links, and programs; by the daemon that is named, and without one.
+# What bash, zsh and fish complete: commands, options, switches, ports after their colon, kinds of ports, policies,
+# words of links, and programs; with the daemon that the line names, and without one.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -14,7 +14,7 @@ must nv attach vale0 null:one
 must nv attach vale0 null:other
 for shell in bash zsh fish; do netvale completions "$shell" >"$work/_$shell"; done
 
-# in_SHELL LINE: what the line can go on with, a word each. In bash, only what is behind a colon.
+# in_SHELL LINE: prints the possible continuations of the line, one a line. In bash, only the part after a colon.
 in_bash() {
     bash --norc -c '. "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _netvale; printf "%s\n" "${COMPREPLY[@]}"' - "$work/_bash" "$1" \
         2>"$work/bash.err"
@@ -24,7 +24,7 @@ in_fish() {
     fish --no-config -c 'source $argv[1]; complete -C $argv[2]' "$work/_fish" "$1" | cut -f 1
 }
 
-# As it is installed: loaded when it is first needed, at a terminal.
+# As it is installed: loaded on first use, at a terminal.
 in_zsh() {
     mkdir -p "$work/functions"
     cp "$work/_zsh" "$work/functions/_netvale"
@@ -33,7 +33,7 @@ in_zsh() {
         zpty at zsh -f -i
         say() { zpty -w at "$1"; zpty -r -m at _ "*MARK-$2-*" || exit 1; }
         say "fpath=($1 \$fpath); autoload -U compinit; compinit -u -D; print MARK-\"1\"-" 1
-        # What would be added is written down instead.
+        # The candidates are written to a file instead of the line.
         say "compadd() { builtin compadd -O found \"\$@\"; print -rl -- \$found >>$2; }; print MARK-\"2\"-" 2
         zpty -n -w at "$3"$'"'\t'"'
         repeat 100; do [[ -s $2 ]] && break; sleep 0.1; done
@@ -42,7 +42,7 @@ in_zsh() {
     rm -f "$work/zsh.found"
 }
 
-# completes LINE EXPECTED…: in each shell. Other words may be there, too; those behind `not` may not.
+# completes LINE EXPECTED…: in each shell. Further words are allowed, except those after `not`.
 completes() {
     local line=$1 shell word found
     shift
@@ -51,7 +51,7 @@ completes() {
         local wanted=yes
         for word; do
             [ "$word" != not ] || { wanted=no && continue; }
-            # Bash goes on behind the colon.
+            # Bash completes only the part after the colon.
             [ "$shell" != bash ] || [[ ${line##* } != *:* ]] || word=${word#*:}
             if grep -qxF -- "$word" <<<"$found"; then [ $wanted = yes ]; else [ $wanted = no ]; fi ||
                 fail "$shell: $line: $word" "$found" "$(cat "$work/bash.err")"

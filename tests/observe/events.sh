@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# What happens, as `netvale monitor` prints it: ports, programs, links of interfaces, policies and what is refused; as
-# text and as JSON; for a port, a group, a number of events or a time; over an upgrade; until the daemon ends.
+# Events as `netvale monitor` prints them: ports, programs, links of interfaces, policies, and refused requests; as text
+# and as JSON; for a port, a group, a number of events or a time; across an upgrade; until the daemon ends.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 
-# monitor NAME [ARGUMENT…]: one that runs, and misses nothing from now on. Its lines are in $work/NAME, its number in
-# $!.
+# monitor NAME [ARGUMENT…]: starts a monitor and waits until it misses no event. Its lines are in $work/NAME, its
+# process number in $!.
 monitor() {
     local name=$1
     shift
     background nv monitor "$@" >"$work/$name" 2>"$work/$name.err"
     monitors[$name]=$!
-    wait_for "monitor $name is told" 20 grep -q 'events from now on' "$work/$name.err"
+    wait_for "monitor $name prints it" 20 grep -q 'events from now on' "$work/$name.err"
 }
 declare -A monitors=()
 
-# tells NAME PATTERN: waits until there is a line like that.
+# tells NAME PATTERN: waits until a line matches.
 tells() {
     wait_for "monitor $1 tells: $2" 20 grep -Eq "$2" "$work/$1"
     ok "monitor $1 tells: $2"
@@ -48,7 +48,7 @@ tells all 'port\.open vale0:a uid=0'
 kill "$program"
 tells all 'port\.idle vale0:a'
 
-# A carrier, of an interface whose other end goes down and comes back.
+# The carrier of an interface whose other end goes down and comes back.
 space one
 attach s1 one
 tells all 'port\.attached vale0:s1 kind=tap'
@@ -64,9 +64,9 @@ nv detach vale0 a >/dev/null
 tells port 'port\.detached vale0:a why="asked for"'
 [ "$(grep -vc ' vale0:a' "$work/port" || true)" = 0 ] || fail "one port's events" "$(cat "$work/port")"
 grep -Evq ' (guest\.|port\.policies)' "$work/groups" && fail "a group and a name" "$(cat "$work/groups")"
-ok "only what was asked for"
+ok "only the requested events"
 
-# In JSON, numbers leave none out; the text has the same events.
+# In JSON, the numbers have no gap; the text has the same events.
 wait_for "both have as many" 20 bash -c "[ \$(wc -l <'$work/json') = \$(wc -l <'$work/all') ]"
 jq -es '[.[].sequence] == [range(1; length + 1)] and ([.[].now_ns] | . == sort) and all(.[]; .time | test("Z$"))' \
     "$work/json" >/dev/null ||
@@ -84,21 +84,21 @@ ok "numbers go on in the successor"
 
 refuses "too few events are a failure" 1 '0 of 1 events' monitor --count 1 --timeout 0.3 --events tunnel
 must nv monitor --timeout 0.3 --events tunnel
-refuses "an unknown name" 4 'there is no event "tunel"' monitor --events tunel
+refuses "an unknown name" 4 'there is no event or group of events "tunel"' monitor --events tunel
 
-# Whoever reads no more is no failure, and neither is Ctrl-C.
+# A reader that closes the pipe is no failure, and neither is Ctrl-C.
 background bash -c "'$NETVALE' --run-dir '$run_dir' monitor 2>'$work/pipe.err' | head -n 1 >'$work/pipe'; echo \"\${PIPESTATUS[0]}\" >'$work/pipe.status'"
-wait_for "one more is told" 20 grep -q 'events from now on' "$work/pipe.err"
+wait_for "one more event is printed" 20 grep -q 'events from now on' "$work/pipe.err"
 make_events() {
     nv attach vale2 x >/dev/null && nv detach vale2 x >/dev/null && [ -s "$work/pipe.status" ]
 }
 wait_for "its end" 20 make_events
 [ "$(cat "$work/pipe.status")" = 0 ] && [ "$(wc -l <"$work/pipe.err")" = 1 ] ||
-    fail "a reader that is gone" "$(cat "$work/pipe.status" "$work/pipe.err")"
+    fail "a closed pipe is no failure" "$(cat "$work/pipe.status" "$work/pipe.err")"
 kill -INT "${monitors[groups]}"
 wait_for "Ctrl-C" 20 gone "${monitors[groups]}"
 [ "$(wc -l <"$work/groups.err")" = 1 ] || fail "Ctrl-C is quiet" "$(cat "$work/groups.err")"
-ok "a reader that is gone, and Ctrl-C"
+ok "a closed pipe, and Ctrl-C"
 
 nv stop >/dev/null
 tells all 'daemon\.ending why="asked for"'

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""liar.py FOLDER [WORD…]: listens where a daemon would, and says that it is one. What /proc shows of its words, it has chosen."""
+"""liar.py FOLDER [WORD…]: listens where a daemon would, and claims to be one. The WORDs are what /proc shows as its arguments."""
 
 import json
 import os

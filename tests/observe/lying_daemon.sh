@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Root's `netvale upgrade` beside a daemon of another user: what the process says of its own options gives its successor
-# neither another user, nor less of a sandbox, nor more of anything; what it wrote down as root is believed, unless
-# somebody else has put a file of theirs there.
+# Root's `netvale upgrade` with a daemon of another user: the options that the process reports about itself give its
+# successor neither another user, nor a weaker sandbox, nor any other privilege. Options that it wrote down as root are
+# used, unless somebody else has replaced the file.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -15,7 +15,8 @@ SCRIPT
 chmod 755 "$work/recorder"
 chmod 755 "$work"
 
-# lies NAME WORD…: a process of another user that is not confined, but says such words; upgrade_of NAME: root's command.
+# lies NAME WORD…: starts an unconfined process of another user that reports such options; upgrade_of NAME: root's
+# command.
 lies() {
     local folder=$work/$1
     shift
@@ -42,9 +43,9 @@ for option in "--allow-dir /" --config=/tmp/x.toml "--socket-mode 0666" "--allow
     lies "$name" up $option
     upgrade_of "$name"
     [ ! -e "$work/words" ] || fail "a successor is not started with $option" "$(words)"
-    grep -q "is another user's word" "$work/said" || fail "why $option is not believed" "$(cat "$work/said")"
+    grep -q "is set by another user's process" "$work/said" || fail "why $option is not believed" "$(cat "$work/said")"
 done
-ok "what a process of another user says gives its successor nothing"
+ok "options that a process of another user reports give its successor no privilege"
 
 mkdir "$work/real"
 run_dir=$work/real/run
@@ -53,16 +54,16 @@ launch "$work/real" "$NETVALE" --run-dir "$run_dir" up --user 65534 --workers 2 
 first=$daemon
 said=$(nv upgrade 2>&1) || fail "netvale upgrade" "$said" "$(tail -n 5 "$work/real/daemon.log")"
 daemon=$(sed -n 's/^process \([0-9]*\) goes on.*/\1/p' <<<"$said")
-[ "$daemon" != "$first" ] || fail "another process goes on"
+[ "$daemon" != "$first" ] || fail "another process has taken over"
 expect "whose the successor is" "$(stat -c %u "/proc/$daemon")" = 65534
 expect "its sandbox" "$(awk '/^Seccomp:/ { print $2 }' "/proc/$daemon/status")" = 2
 must nv attach vale0 "vhost:$work/allowed/socket"
 upgrade_of real/run
-expect "what root wrote down" "$(words)" = "--run-dir $run_dir up --workers 2 --allow-dir $work/allowed --user 65534 --take-over "
-# The folder is the other user's, who can put another file there.
+expect "the options that root wrote down" "$(words)" = "--run-dir $run_dir up --workers 2 --allow-dir $work/allowed --user 65534 --take-over "
+# The folder belongs to the other user, who can replace the file.
 "${as_user[@]}" rm -f "$run_dir/options"
 "${as_user[@]}" sh -c "printf 'netvale\\0up\\0--no-sandbox\\0' >$run_dir/options"
 upgrade_of real/run
 [ ! -e "$work/words" ] || fail "a file of another user's is not believed" "$(words)"
-ok "what a daemon wrote down as root is believed, and nobody else's file"
+ok "options that a daemon wrote down as root are used, and no other user's file"
 finish

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Metrics: 'netvale metrics' and an unmodified Prometheus that scrapes it.
 #
-# The judges are promtool, for the text, the alerts and their conditions; Prometheus, which takes every query of the
-# dashboard; iperf3, whose datagrams a second are what rate() says but for 2 %; and 'netvale show', whose counters are
-# those of the last scrape. Clients that send nothing, too much or the wrong thing, or do not read, keep nobody from
-# scraping. The daemon goes and comes. 1,000 ports are scraped; the time is printed.
+# The judges are promtool, for the text, the alerts and their conditions; Prometheus, which accepts every query of the
+# dashboard; iperf3, whose datagrams a second must equal rate() within 2 %; and 'netvale show', whose counters must be
+# those of the last scrape. Clients that send nothing, too much or nonsense, or do not read, prevent nobody from
+# scraping. The daemon stops and starts again. 1,000 ports are scraped; the time is printed.
 # measures: yes
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -12,11 +12,11 @@ need promtool prometheus curl iperf3 ping ss
 
 go_before_others
 
-# Nobody else is in the namespace of the name `watch`: the ports are free.
+# No other program is in the namespace `watch`: the TCP ports are free.
 METRICS=127.0.0.1:9847
 PROMETHEUS=http://127.0.0.1:9090
 
-# metrics [OPTION…]: serves the daemon's figures there. Its number is in $server.
+# metrics [OPTION…]: serves the daemon's metrics there. Its process number is in $server.
 metrics() {
     background in_space watch "$NETVALE" --run-dir "$run_dir" metrics --listen "tcp:$METRICS" "$@" \
         >>"$work/metrics.log" 2>&1
@@ -24,12 +24,12 @@ metrics() {
     wait_for "metrics are served" 10 scrape
 }
 
-# scrape [OPTION…]: what a client gets.
+# scrape [OPTION…]: prints what a client gets.
 scrape() {
     in_space watch curl -sS --fail --max-time 10 "$@" "http://$METRICS/metrics"
 }
 
-# prometheus: scrapes each second, and has the alerts.
+# prometheus: starts Prometheus, which scrapes every second and has the alerts.
 prometheus() {
     mkdir -p "$work/prometheus"
     cp "$root/dist/prometheus/netvale.rules.yml" "$work/"
@@ -42,7 +42,7 @@ prometheus() {
     wait_for "Prometheus is ready" 60 in_space watch curl -sS --fail "$PROMETHEUS/-/ready"
 }
 
-# asked EXPRESSION [TIME]: the samples that Prometheus answers with, as JSON. It says why when it does not.
+# asked EXPRESSION [TIME]: the samples in Prometheus's answer, as JSON. Fails with its reason if it has none.
 asked() {
     in_space watch curl -sS --get --data-urlencode "query=$1" ${2:+--data-urlencode "time=$2"} \
         "$PROMETHEUS/api/v1/query" >"$work/asked"
@@ -50,17 +50,17 @@ asked() {
     jq -c .data.result "$work/asked"
 }
 
-# value EXPRESSION [TIME]: the value, if there is one sample.
+# value EXPRESSION [TIME]: the value, if there is exactly one sample.
 value() {
     asked "$@" | jq -r 'if length == 1 then .[0].value[1] else empty end'
 }
 
-# true_of EXPRESSION: whether a sample is left of it.
+# true_of EXPRESSION: whether the expression has a sample.
 true_of() {
     asked "$1" | jq -e 'length > 0' >/dev/null
 }
 
-# The text, in both formats, and the page's manners.
+# The text in both formats, and HTTP.
 text() {
     scrape -D "$work/head" >"$work/open"
     grep -qi '^content-type: application/openmetrics-text; version=1.0.0; charset=utf-8' "$work/head" ||
@@ -69,19 +69,19 @@ text() {
     ok "OpenMetrics, as the content type says"
     scrape -D "$work/head" -H 'Accept: text/plain;version=0.0.4' >"$work/plain"
     grep -qi '^content-type: text/plain; version=0.0.4; charset=utf-8' "$work/head" ||
-        fail "the format that is asked for" "$(cat "$work/head")"
+        fail "the requested format" "$(cat "$work/head")"
     promtool check metrics <"$work/plain" >"$work/checked" 2>&1 ||
         fail "promtool check metrics" "$(cat "$work/checked")"
     [ ! -s "$work/checked" ] || fail "promtool check metrics is silent" "$(cat "$work/checked")"
     nv metrics >"$work/printed"
     promtool check metrics <"$work/printed" >"$work/checked" 2>&1 ||
         fail "promtool check metrics" "$(cat "$work/checked")"
-    ok "promtool check metrics has nothing to say, of what is served and what is printed"
+    ok "promtool check metrics accepts what is served and what is printed"
     cmp <(grep '^# TYPE' "$work/plain") <(grep '^# TYPE' "$work/printed") || fail "both have the same families"
     local path
-    [ "$(http_status watch "http://$METRICS/")" = 200 ] || fail "/ says where the figures are"
+    [ "$(http_status watch "http://$METRICS/")" = 200 ] || fail "/ links to the metrics"
     for path in /metrics/ /metrics/x /metricsx //metrics; do
-        [ "$(http_status watch "http://$METRICS$path")" = 404 ] || fail "$path is not there"
+        [ "$(http_status watch "http://$METRICS$path")" = 404 ] || fail "$path does not exist"
     done
     for method in POST PUT DELETE OPTIONS; do
         [ "$(http_status watch -X "$method" "http://$METRICS/metrics")" = 405 ] || fail "$method is refused"
@@ -93,7 +93,7 @@ text() {
     ok "other pages, other methods, long heads and bodies are refused"
 }
 
-# Clients that take connections and give nothing: who says nothing, half of something, or does not close.
+# Clients that occupy connections: they send nothing or half a request, or do not close.
 crowd() {
     local before took
     background in_space watch python3 - "$METRICS" >"$work/crowd" 2>&1 <<'PYTHON'
@@ -110,16 +110,16 @@ time.sleep(600)
 PYTHON
     wait_for "a crowd of 60 connections" 20 grep -q "all are there" "$work/crowd"
     before=$(date +%s%N)
-    scrape --max-time 40 >"$work/through" || fail "a scrape gets through a crowd"
+    scrape --max-time 40 >"$work/through" || fail "a scrape succeeds beside the other connections"
     took=$((($(date +%s%N) - before) / 1000000))
-    # Before, clients kept their places for two seconds.
-    expect "milliseconds until a scrape gets through 60 connections that say nothing" "$took" -lt 1900
-    ok "a scrape gets through 60 connections that say nothing, in $took ms"
+    # Clients used to keep their places for two seconds.
+    expect "milliseconds until a scrape succeeds beside 60 silent connections" "$took" -lt 1900
+    ok "a scrape succeeds beside 60 silent connections, in $took ms"
     kill "$!" 2>/dev/null || true
     expect "threads of the server afterwards" "$(threads)" -le 33
 }
 
-# A page in a browser that has its own name point here asks under that name.
+# A page whose own host name resolves to this address (DNS rebinding) sends requests under that name.
 hosts() {
     local host
     for host in evil.example evil.example:9847 127.0.0.1.evil.example 10.9.8.7 ''; do
@@ -136,28 +136,28 @@ threads() {
     sed -n 's/^Threads:\t//p' "/proc/$server/status"
 }
 
-# Datagrams of one size at one rate: what iperf3 counts at the receiver is what Prometheus makes of the scrapes in
-# between.
+# Datagrams of one size at one rate: iperf3's count at the receiver must equal what Prometheus computes from the scrapes
+# meanwhile.
 rates() {
     local attempt wanted got bytes end seen=
     for attempt in 1 2 3 4 5; do
         iperf 1 2 -u -b 16M -l 1000 -t 14
-        # The window lies within the traffic.
+        # The window is within the traffic.
         end=$(jq '.start.timestamp.timesecs + 12' "$work/iperf.json")
         wanted=$(jq '[.intervals[1:12][].streams[0].packets] | add / length' "$work/iperf.json")
         got=$(value 'rate(netvale_port_frames_total{port="vale0:s2",direction="out"}[10s])' "$end")
         bytes=$(value 'rate(netvale_port_bytes_total{port="vale0:s1",direction="in"}[10s])' "$end")
-        # Ethernet, IP and UDP headers.
+        # 1042 bytes: with Ethernet, IP and UDP headers.
         if is_near "$got" "$wanted" 0.02 && is_near "$bytes" "$(jq -n "$wanted * 1042")" 0.02; then
-            ok "rate() is what iperf3 sent: $got frames of $wanted a second, $bytes bytes"
+            ok "rate() matches iperf3: $got frames of $wanted a second, $bytes bytes"
             return
         fi
         seen+=" $got and $bytes of $wanted;"
     done
-    fail "rate() is what iperf3 sent but for 2 %, the best of $attempt attempts" "frames and bytes of frames:$seen"
+    fail "rate() matches iperf3 within 2 %, the best of $attempt attempts" "frames and bytes of frames:$seen"
 }
 
-# frames_of PORT DIRECTION: whether Prometheus has what `show` has. Nothing passes meanwhile.
+# frames_of PORT DIRECTION: whether Prometheus has the same count as `show`. There is no traffic meanwhile.
 frames_of() {
     [ "$(value "netvale_port_frames_total{port=\"vale0:$1\",direction=\"$2\"}")" = "$(moved "$1" "$2" frames)" ]
 }
@@ -166,11 +166,11 @@ counters() {
     wait_for "frames from s1 are those of 'netvale show'" 15 frames_of s1 in
     wait_for "frames to s2 are those of 'netvale show'" 15 frames_of s2 out
     ok "counters are those of 'netvale show'"
-    wait_for "all time of workers is said" 10 true_of \
+    wait_for "the workers' times add up" 10 true_of \
         'abs(sum without (mode) (rate(netvale_worker_seconds_total[8s])) - 1) < 0.05'
     ok "a worker's busy, polled and slept time are all its time"
     wait_for "batches are counted" 5 true_of 'netvale_port_batches_total{port="vale0:s1",direction="in"} > 100'
-    # Rules and rates.
+    # The counters of filter rules and rate limits.
     nv filter vale0:s1 in drop udp port 7 >/dev/null
     in_space s1 bash -c 'for i in 1 2 3; do echo x >/dev/udp/10.1.0.2/7; done'
     wait_for "a filter's drops" 10 true_of 'netvale_port_drops_by_reason_total{port="vale0:s1",direction="in",reason="filter"} == 3'
@@ -181,23 +181,23 @@ counters() {
     wait_for "a link" 10 true_of 'netvale_port_link_frames{port="vale0:s2",direction="out"}'
     nv attach vale0 vxlan:100,local=127.0.0.1,remote=127.0.0.9 >/dev/null
     in_space s1 ping -c 2 -i 0.2 -W 0.2 10.1.0.77 >/dev/null 2>&1 || true
-    wait_for "what goes to another host" 10 true_of \
+    wait_for "frames to another host" 10 true_of \
         'netvale_tunnel_frames_total{port="vale0:vxlan100",vtep="127.0.0.9",direction="out"} > 0'
     ok "links and tunnels"
     detach vxlan100
 }
 
-# Batches are timed from when it is asked for, while frames pass, until it is no more: about one of 20.
+# About one batch in 20 is timed from when timing is enabled until it is disabled.
 latencies() {
     local before after
     echo 'latency_sampling = 20' >"$work/timed.toml"
     in_space s1 ping -q -f -c 100 10.1.0.2 >/dev/null || fail "pings"
     scrape >"$work/timed" || fail "a scrape"
-    ! grep -q 'latency_seconds_count{' "$work/timed" || fail "nothing is timed unless it is asked for"
+    ! grep -q 'latency_seconds_count{' "$work/timed" || fail "nothing is timed unless timing is enabled"
     nv export >"$work/now.toml"
     (cat "$work/timed.toml" "$work/now.toml") >"$work/new.toml"
     must nv apply "$work/new.toml"
-    grep -q 'latency_sampling: 0 → 20' "$work/must" || fail "it says what changes" "$(cat "$work/must")"
+    grep -q 'latency_sampling: 0 → 20' "$work/must" || fail "the change is printed" "$(cat "$work/must")"
     before=$(moved s1 in frames)
     in_space s1 ping -q -f -c 4000 10.1.0.2 >/dev/null || fail "pings"
     after=$(moved s1 in frames)
@@ -208,19 +208,19 @@ latencies() {
     [ ! -s "$work/checked" ] || fail "promtool check metrics is silent" "$(cat "$work/checked")"
     expect "frames that were timed, of $((after - before))" "$(sed -n 's/^netvale_port_latency_seconds_count{port="vale0:s1".* //p' "$work/timed")" \
         -lt $(((after - before) / 8))
-    wait_for "half of them take more than nothing, and less than 10 ms" 10 true_of \
+    wait_for "the median is above zero and below 10 ms" 10 true_of \
         '0 < histogram_quantile(0.5, sum by (le) (netvale_port_latency_seconds_bucket{port="vale0:s1"})) < 0.01'
     true_of 'netvale_port_latency_seconds_bucket{port="vale0:s1",le="+Inf"} == ignoring(le) netvale_port_latency_seconds_count{port="vale0:s1"}' ||
-        fail "the last part has them all" "$(cat "$work/asked")"
+        fail "the last bucket counts all frames" "$(cat "$work/asked")"
     must nv apply "$work/now.toml"
     before=$(timed s1)
     in_space s1 ping -q -f -c 200 10.1.0.2 >/dev/null || fail "pings"
     after=$(timed s1)
-    [ "$before" -gt 0 ] && [ "$before" = "$after" ] || fail "none is timed any more" "$before before, $after after"
+    [ "$before" -gt 0 ] && [ "$before" = "$after" ] || fail "no frame is timed any more" "$before before, $after after"
     ok "how long frames take: $after were timed"
 }
 
-# timed PORT: how many of its frames were timed, from the daemon itself.
+# timed PORT: how many frames of the port were timed, as the daemon itself reports.
 timed() {
     nv metrics | sed -n "s/^netvale_port_latency_seconds_count{port=\"vale0:$1\".* //p"
 }
@@ -231,8 +231,7 @@ alerts_work() {
     jq -e '[.data.groups[].rules[] | .health == "ok"] | length >= 9 and all' "$work/rules" >/dev/null
 }
 
-# Each query of the dashboard is one that Prometheus takes; those of kinds of ports that are not here have nothing to
-# say.
+# Prometheus must accept each query of the dashboard; queries about kinds of ports that are not here have no result.
 dashboard() {
     local query count=0 said=0
     while IFS= read -r query; do
@@ -243,7 +242,7 @@ dashboard() {
         [ "$(cat "$work/samples")" = "[]" ] || said=$((said + 1))
     done < <(jq -r '.panels[].targets[]?.expr' "$root/dist/grafana/netvale.json")
     expect "queries of the dashboard" "$count" -ge 20
-    expect "those that have something to say" "$said" -ge 20
+    expect "queries with a result" "$said" -ge 20
     promtool check rules "$root/dist/prometheus/netvale.rules.yml" >"$work/rules" 2>&1 ||
         fail "promtool check rules" "$(cat "$work/rules")"
     promtool test rules "$here/rules.test.yml" >"$work/rules" 2>&1 || fail "promtool test rules" "$(cat "$work/rules")"
@@ -251,7 +250,7 @@ dashboard() {
     ok "alerts: promtool and Prometheus take them, and they fire when they should"
 }
 
-# Who may not see a port gets no figures of it; who may not connect gets none.
+# A reader who may not see a port gets no figures of it; one who may not connect gets none at all.
 strangers() {
     chmod 711 "$run_dir"
     chmod 666 "$run_dir/control.sock"
@@ -261,7 +260,7 @@ strangers() {
     grep -q '^netvale_worker_seconds_total{' "$work/theirs" || fail "they have the workers" "$(cat "$work/theirs")"
     chmod 600 "$run_dir/control.sock"
     ! "${as_user[@]}" "$NETVALE" --run-dir "$run_dir" metrics >/dev/null 2>&1 ||
-        fail "who may not connect gets no figures"
+        fail "a user who may not connect gets no figures"
     ok "figures are of the ports that their reader may see"
 }
 
@@ -269,7 +268,7 @@ unavailable() {
     [ "$(http_status watch "http://$METRICS/metrics")" = 503 ]
 }
 
-# The daemon goes, and another one comes; and one that does not answer.
+# The daemon stops and another one starts; and one does not answer.
 comes_and_goes() {
     end_of "$daemon" || true
     # The last figures are served for a tenth of a second.
@@ -277,23 +276,23 @@ comes_and_goes() {
     wait_for "Prometheus sees that it is gone" 10 true_of 'up{job="netvale"} == 0'
     start_daemon --rt-priority 10
     wait_for "Prometheus sees that it is back" 10 true_of 'up{job="netvale"} == 1'
-    [ "$(grep -c "no figures" "$work/metrics.log")" = 1 ] || fail "that is said once" "$(cat "$work/metrics.log")"
-    ok "a daemon that goes and comes"
+    [ "$(grep -c "no counters" "$work/metrics.log")" = 1 ] || fail "the loss of the daemon is logged once" "$(cat "$work/metrics.log")"
+    ok "a daemon that stops and starts again"
     kill -STOP "$daemon"
     wait_for "nor if it does not answer" 20 unavailable
     kill -CONT "$daemon"
     wait_for "once it answers, it has" 10 scrape
-    ok "a daemon that hangs holds up nobody for ever"
+    ok "a daemon that hangs blocks no client for ever"
 }
 
-# Sockets: a UNIX one, with its mode, and what a service manager passes.
+# Sockets: a UNIX socket with its mode, and sockets that a service manager passes.
 sockets() {
     background in_space watch "$NETVALE" --run-dir "$run_dir" metrics --listen "unix:$work/m.sock" --socket-mode 0640 \
         >>"$work/metrics.log" 2>&1
     wait_for "metrics at a UNIX socket" 10 curl -sS --fail --unix-socket "$work/m.sock" http://localhost/metrics
     [ "$(stat -c %a "$work/m.sock")" = 640 ] || fail "its mode" "$(stat -c %a "$work/m.sock")"
     end_of "$!" || true
-    [ ! -e "$work/m.sock" ] || fail "its file goes with it"
+    [ ! -e "$work/m.sock" ] || fail "its file is removed at the end"
     ok "a UNIX socket"
     command -v systemd-socket-activate >/dev/null || return 0
     background in_space watch systemd-socket-activate -l 127.0.0.1:9848 -l "$work/s.sock" --fdname=metrics:metrics \
@@ -304,7 +303,7 @@ sockets() {
     ok "sockets of a service manager"
 }
 
-# 1,000 ports: the time that a client waits, and that the daemon works, of 20 scrapes.
+# 1,000 ports: the time that a client waits for a scrape and the daemon's processor time, over 20 scrapes.
 many_ports() {
     local n busy times
     for n in $(seq 1000); do printf '[[port]]\nswitch = "vale%d"\nport = "p%d"\nslots = 2\nextra_bufs = 0\n' $((n / 250)) "$n"; done >"$work/many.toml"
@@ -315,7 +314,7 @@ many_ports() {
     expect "ports that are scraped" "$(grep -c '^netvale_port_info{' "$work/many")" -eq 1000
     busy=$(cpu_time "$daemon")
     times=$(for n in $(seq 20); do
-        # Older figures than these are not served.
+        # Figures older than this are not served.
         sleep 0.12
         scrape -o /dev/null -w '%{time_total}\n'
     done | sort -n)
@@ -323,7 +322,7 @@ many_ports() {
     n=$(sed -n 10p <<<"$times")
     ok "1,000 ports, $(wc -c <"$work/many") bytes: a scrape takes $n s (best $(head -n 1 <<<"$times"), worst $(tail -n 1 <<<"$times"))," \
         "the daemon $((busy * 10 / 20)) ms"
-    # Ten times what it takes in a release build: others compute here, too.
+    # Ten times what a release build takes, as the machine may be busy.
     jq -en "$n < 0.2" >/dev/null || fail "1,000 ports are scraped in time" "$n s"
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""odd_daemon.py SOCKET: answers as a daemon would whose names, notes and reasons are markup, scripts and marks that turn text around."""
+"""odd_daemon.py SOCKET: answers like a daemon whose names, notes and reasons are markup, scripts and marks that reverse the direction of text."""
 
 import json
 import socketserver
@@ -15,7 +15,7 @@ RING = {"frames": 0, "bytes": 0, "batches": 0}
 def stats():
     passed = time.monotonic_ns() // 1_000_000
     ring = {"frames": passed, "bytes": 60 * passed, "batches": passed // 8}
-    # Of no histogram's bounds, in no order, and the last one falls.
+    # Bounds that no histogram has, not in order, and the last count decreases.
     parts = [{"up_to_ns": 7, "frames": passed}, {"up_to_ns": 3, "frames": 0}, {"frames": 2**40 - passed}]
     ports = [
         {"name": name, "switch": "vale0", "kind": "local", "state": "open", "in": [ring], "out": [RING], "in_drops": {ODD: passed, "__proto__": 1},

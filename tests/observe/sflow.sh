@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # sFlow: 'netvale sflow' and unmodified collectors.
 #
-# The judges are sfcapd and nfdump, which make of the samples how many packets iperf3 sent, from where to where, and
-# tshark, which finds no datagram malformed, and in them the counters of 'netvale show'. Collectors and daemons go and
-# come; ports are added; strangers' samples have none of these ports.
+# The judges are sfcapd and nfdump, which compute from the samples how many packets iperf3 sent, and between which
+# ports, and tshark, which must find no malformed datagram, and the counters of 'netvale show' in them. Collectors and
+# daemons stop and start again; ports are added; samples that another user sends contain none of these ports.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -11,19 +11,19 @@ need sfcapd nfdump tshark iperf3 ping
 
 COLLECTOR=127.0.0.1
 
-# samples [OPTION…]: sends samples to the collectors. Its number is in $agent.
+# samples [OPTION…]: starts sending samples to the collectors. The process number is in $agent.
 samples() {
-    # Of this agent, not of one before.
+    # The log of this agent, without that of a previous one.
     rm -f "$work/sflow.log"
     background in_space watch "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR" --target "$COLLECTOR:6344" --sampling 10 --polling 1 "$@" \
         >"$work/sflow.log" 2>&1
     agent=$!
-    wait_for "the agent runs" 10 grep -q "samples are sent as agent $COLLECTOR" "$work/sflow.log"
+    wait_for "the agent runs" 10 grep -q "sending samples as agent $COLLECTOR" "$work/sflow.log"
 }
 
-# What arrives at the second target, as tshark reads it.
+# Captures what arrives at the second target, for tshark.
 listen() {
-    # What nobody receives is answered by ICMP, which the agent has to bear.
+    # Datagrams without a receiver are answered by ICMP errors, which the agent must tolerate.
     background in_space watch tshark -q -i lo -f 'udp dst port 6344' -w "$work/samples.pcapng" >"$work/tshark.log" 2>&1
     wait_for "tshark captures" 20 grep -q "Capturing on" "$work/tshark.log"
 }
@@ -39,16 +39,16 @@ listens_udp() {
     in_space watch ss -lun "sport = :$1" | grep -q ":$1"
 }
 
-# read_samples FILTER FIELD…: fields of datagrams that fit.
+# read_samples FILTER FIELD…: prints fields of the datagrams that match.
 read_samples() {
     local filter=$1 fields=() field
     shift
     for field; do fields+=(-e "$field"); done
-    # What is being written ends somewhere.
+    # The file is still being written, so its end may be incomplete.
     tshark -r "$work/samples.pcapng" -d udp.port==6344,sflow -Y "$filter" -T fields "${fields[@]}" 2>/dev/null || true
 }
 
-# counted PORT FIGURE: whether the newest counters of a port are those of 'netvale show'.
+# counted PORT FIGURE: whether the newest counters of a port equal those of 'netvale show'.
 counted() {
     local bytes
     bytes=$(moved "$1" in bytes)
@@ -77,51 +77,51 @@ flows() {
         >"$work/nfdump" 2>"$work/nfdump.err" ||
         fail "nfdump reads what sfcapd wrote" "$(cat "$work/nfdump.err")"
     read -r got bytes < <(awk '{packets += $1; bytes += $2} END {print packets + 0, bytes + 0}' "$work/nfdump")
-    is_near "$got" "$sent" 0.03 || fail "nfdump has the packets that iperf3 sent but for 3 %" "$got of $sent"
+    is_near "$got" "$sent" 0.03 || fail "nfdump counts the packets that iperf3 sent within 3 %" "$got of $sent"
     is_near "$bytes" "$((sent * 1042))" 0.05 || is_near "$bytes" "$((sent * 1046))" 0.05 ||
         fail "and their bytes" "$bytes of $((sent * 1042))"
     ok "nfdump has $got packets of $sent that iperf3 sent"
     [ "$(awk '{print $3, $4}' "$work/nfdump" | sort -u | wc -l)" = 1 ] ||
-        fail "they came from one port, and went to one" "$(sort -u "$work/nfdump" | head)"
+        fail "all have the same input and output port" "$(sort -u "$work/nfdump" | head)"
     ok "all from one port to another"
 }
 
-# What is dropped was dropped for a reason.
+# Dropped frames are sampled with their reason.
 discards() {
     nv filter vale0:s1 in drop udp port 7 >/dev/null
     first=$(datagrams)
     samples --port-sampling vale0:s2=7
-    wait_for "a sample says that a rule dropped it" 20 drop_is_sampled
-    ok "drops are told, with their reason"
+    wait_for "a sample of a frame that a rule dropped" 20 drop_is_sampled
+    ok "drops are sampled with their reason"
     wait_for "samples at a port's own rate" 20 has_own_rate
     ok "a port may have a rate of its own"
 }
 
-# Samples of s2 stand for 7 frames each, those of others for 10 as before.
+# Samples of s2 stand for 7 frames each, those of other ports for 10 as before.
 has_own_rate() {
     local own
     in_space s2 ping -q -f -c 50 -W 1 10.1.0.1 >/dev/null || true
-    # Rate and source of each sample of this agent's, each kind in its datagram's order.
+    # The rate and source of each sample of this agent. A datagram lists each kind of field in the same order.
     own=$(read_samples "sflow.flow_sample.sampling_rate && frame.number > $first" sflow.flow_sample.sampling_rate sflow.flow_sample.input_interface |
         awk '{n = split($1, rate, ","); split($2, from, ","); for (i = 1; i <= n; i++) print rate[i], from[i]}' |
             sort -u)
-    # One port has rate 7, and none has both.
+    # Exactly one port has rate 7, and no port has both.
     [ "$(grep -c '^7 ' <<<"$own")" = 1 ] && [ "$(awk '{print $2}' <<<"$own" | sort | uniq -d | wc -l)" = 0 ] &&
         grep -q '^10 ' <<<"$own"
 }
 
-# More are dropped until one is sampled: the agent has just begun.
+# Drops go on until one is sampled: the agent has only just started.
 drop_is_sampled() {
     in_space s1 bash -c 'for i in {1..20}; do echo x >/dev/udp/10.1.0.2/7; done'
     has_output 0x40000102
 }
 
-# has_output VALUE: whether there is a sample with that output.
+# has_output VALUE: whether a sample has that output.
 has_output() {
     read_samples "sflow.flow_sample.output_interface == $1" frame.number | grep -q .
 }
 
-# A port that is attached later is sampled, too, and one of a daemon that came later.
+# A port that is attached later is sampled, too, and so is one of a daemon that started later.
 later() {
     local before
     station 3
@@ -136,18 +136,18 @@ later() {
     station 5
     wait_for "counters of another daemon's ports" 20 more_than "$((before + 1))"
     wait_for "another daemon's frames" 20 sampled_from 4 10.1.0.5
-    ok "a daemon that goes and comes"
+    ok "a daemon that stops and starts again"
     kill -0 "$agent" || fail "the agent runs on"
 }
 
-# sampled_from N TO: whether there is a sample from station N, which sends to that address: again until the agent has
-# heard of its port.
+# sampled_from N TO: whether there is a sample from station N, which sends to that address: repeatedly, until the agent
+# has noticed its port.
 sampled_from() {
     in_space "s$1" ping -q -f -c 200 -W 1 "$2" >/dev/null || true
     read_samples "eth.src == 02:00:00:00:00:0$1" frame.number | grep -q .
 }
 
-# Nobody listened at the first target since sfcapd ended; one that comes gets samples, as the second target does.
+# Since sfcapd ended, nobody listened at the first target. A new collector gets samples, as the second target does.
 collectors() {
     rm -rf "$work/flows"
     collect
@@ -156,7 +156,7 @@ collectors() {
     end_of "$agent" || true
     end_of "$collector" || true
     nfdump -q -R "$work/flows" -N -o 'fmt:%pkt' 'src ip 10.1.0.6 and dst ip 10.1.0.5' | grep -q . ||
-        fail "a collector that comes later gets samples"
+        fail "a collector that starts later gets samples"
     ok "collectors that go and come"
 }
 
@@ -166,15 +166,15 @@ strangers() {
     chmod 666 "$run_dir/control.sock"
     background in_space watch "${as_user[@]}" "$NETVALE" --run-dir "$run_dir" sflow --target "$COLLECTOR:6344" \
         --sampling 1 --polling 1 --sub-agent 7 >"$work/theirs.log" 2>&1
-    wait_for "a stranger's agent runs" 10 grep -q "samples are sent" "$work/theirs.log"
+    wait_for "a stranger's agent runs" 10 grep -q "sending samples" "$work/theirs.log"
     in_space s4 ping -q -c 20 -i 0.1 -W 1 10.1.0.5 >/dev/null
     end_of "$!" || true
-    # What is written after them was sent after them.
+    # Samples written after this line were sent after it.
     before=$(datagrams)
     samples
-    wait_for "samples of one who may see the ports" 20 more_than "$before"
+    wait_for "samples from a user who may see the ports" 20 more_than "$before"
     end_of "$agent" || true
-    expect "datagrams of a user who may see no port" \
+    expect "datagrams from a user who may see no port" \
         "$(read_samples "sflow_245.sub_agent_id == 7" frame.number | wc -l)" -eq 0
     expect "those of others" "$(read_samples "sflow_245.sub_agent_id == 0" frame.number | wc -l)" -gt "$before"
 }

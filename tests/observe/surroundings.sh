@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Bad surroundings: standard streams that are closed, full, or read by nobody; other locales and terminals; a read-only
-# /usr; a daemon's user who is not there; limits of descriptors, memory and file sizes, of the daemon and of its
-# clients.
+# Bad surroundings: standard streams that are closed, full, or without a reader; other locales and terminals; a
+# read-only /usr; a daemon whose user does not exist; limits of descriptors, memory and file sizes, for the daemon and
+# its clients.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need prlimit /usr/bin/python3
 
-# does_not_panic WHAT: what a command said is in $work/err.
+# does_not_panic WHAT: checks the command's output in $work/err.
 does_not_panic() {
     ! grep -q panicked "$work/err" || fail "$1: no panic" "$(cat "$work/err")"
 }
 
-# to_full COMMAND…: with its output there.
+# to_full COMMAND…: runs the command with its output to /dev/full.
 to_full() {
     "$@" >/dev/full
 }
 
-# elsewhere NAME OPTION…: a daemon in a folder of its own, which is the script's from then on; started by the command
-# $by, if one is set, this once. here: the first one again.
+# elsewhere NAME OPTION…: starts a daemon in a folder of its own, which is the script's daemon from then on; with the
+# prefix command $by, if set, for this call only. here: back to the first one.
 by=(env)
 elsewhere() {
     local folder=$work/$1
@@ -33,7 +33,7 @@ here() {
 
 # --- streams
 
-# A daemon without standard streams has others in their place, so that no socket of its own is taken for one.
+# A daemon without standard streams opens replacements, so that no socket of its own gets one of their numbers.
 launch "$work" sh -c 'exec "$@" <&- >&- 2>&-' sh "$NETVALE" --run-dir "$run_dir" up
 for stream in 0 1 2; do
     expect "the daemon's stream $stream" "$(readlink "/proc/$daemon/fd/$stream")" = /dev/null
@@ -51,9 +51,9 @@ for command in list "list --json" "show vale0:n" "top --batch -n 1" metrics expo
     { nv $command 2>"$work/err" || true; } | true
     does_not_panic "netvale $command to a pipe that nobody reads"
 done
-ok "output to a full disk, and to pipes that nobody reads"
+ok "output to a full disk, and to pipes without a reader"
 
-# A daemon goes on without its log: its disk is full, or its reader gone.
+# A daemon continues without its log if the disk is full or the log's reader is gone.
 by=(sh -c 'exec "$@" 2>/dev/full' sh)
 elsewhere full --log-level debug
 must nv attach vale0 null:n
@@ -65,7 +65,7 @@ must nv attach vale0 null:n
 must nv detach vale0:n
 must nv list
 here
-ok "a log to a full disk, and to a pipe that nobody reads"
+ok "a log to a full disk, and to a pipe without a reader"
 
 # --- locales and terminals
 
@@ -94,7 +94,7 @@ limited --fsize=0 list | grep -q vale0 || fail "a client that may write no file"
 must limited --as=$((512 << 20)) list
 ok "limits of clients"
 
-# Each port takes descriptors. The daemon says that it has no more, and goes on; later there are some again.
+# Each port takes descriptors. The daemon reports that it has run out, and continues; later there are free ones again.
 by=(prlimit --nofile=64:64)
 elsewhere few
 attach_many() {
@@ -105,7 +105,7 @@ attach_many() {
     return 1
 }
 attach_many || fail "100 ports do not fit into 64 descriptors"
-grep -Eqi "descriptor|open files" "$work/said" || fail "the daemon says what is missing" "$(cat "$work/said")"
+grep -Eqi "descriptor|open files" "$work/said" || fail "the daemon reports the missing descriptors" "$(cat "$work/said")"
 must nv list
 must nv detach vale0:r1
 must nv attach vale0 r1
@@ -135,7 +135,7 @@ ok "a full disk"
 
 # --- a daemon before that cannot end
 
-# Its main thread is gone, another one is held up, and the lock is held.
+# The daemon's main thread is dead, another one is blocked, and the lock is held.
 mkdir -p "$work/dying/run"
 /usr/bin/python3 -c '
 import ctypes, fcntl, sys, threading, time
@@ -157,7 +157,7 @@ ok "a lock of a daemon that cannot end"
 
 # --- the daemon's user
 
-ends_with "a user who is not there" 1 "no user called nosuch" "$NETVALE" --run-dir "$work/other" up --user nosuch
+ends_with "a user that does not exist" 1 "no user called nosuch" "$NETVALE" --run-dir "$work/other" up --user nosuch
 printf 'user = "nosuch"\n' >"$work/other.toml"
 ends_with "the same in a file" 1 "no user called nosuch" "$NETVALE" --run-dir "$work/other" up --config "$work/other.toml"
 elsewhere number --user 54321

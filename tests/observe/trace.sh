@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# What becomes of frames, as `netvale trace` prints it: a ping that passes, and frames that are dropped for several
-# reasons; as text and as JSON; with a filter, only drops, one of several; over an upgrade; and its mistakes.
+# What happens to frames, as `netvale trace` prints it: a ping that passes, and frames that are dropped for several
+# reasons; as text and as JSON; with a filter, only drops, at one of several ports; across an upgrade; and wrong
+# arguments.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need ping /usr/bin/python3
 
-# trace NAME ARGUMENT…: one that runs. Its lines are in $work/NAME, its number in $!.
+# trace NAME ARGUMENT…: starts a trace. Its lines are in $work/NAME, its process number in $!.
 trace() {
     local name=$1
     shift
@@ -16,7 +17,7 @@ trace() {
 }
 declare -A traces=()
 
-# tells NAME PATTERN [COMMAND…]: waits until there is a line like that; does something again and again until then.
+# tells NAME PATTERN [COMMAND…]: waits until a line matches, and repeats the command until then.
 tells() {
     local name=$1 pattern=$2
     shift 2
@@ -35,7 +36,7 @@ ping_once() {
     in_space s1 ping -q -c 1 -W 1 "$@"
 }
 
-# sends HEX…: a frame of station 1.
+# sends HEX…: sends a frame from station 1.
 sends() {
     in_space s1 /usr/bin/python3 -c 'import socket, sys
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -60,7 +61,7 @@ tells filtered 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: delivered to vale0:s2/0$'
 tells all 'ARP: .*to all, delivered to vale0:s2/0$' ping_once 10.1.0.77
 [ ! -s "$work/drops" ] || fail "nothing was dropped" "$(cat "$work/drops")"
 
-# Why frames are dropped: a rule of the sender's, and one of the receiver's.
+# Reasons for drops: a rule of the sender's, and one of the receiver's.
 nv filter vale0:s1 in drop 'icmp and dst host 10.1.0.2' >/dev/null
 tells drops 'ICMP 10\.1\.0\.1 > 10\.1\.0\.2: vale0:s1 in rule 1 drops, dropped: filter$' ping_once 10.1.0.2
 nv filter vale0:s1 in delete 1 >/dev/null
@@ -88,7 +89,7 @@ wait_for "text and JSON have as many lines" 20 as_many
 jq -es 'length > 2 and all(.[]; .time_ns > 0 and .port == "vale0:s1" and (.steps | length > 0))' "$work/json" \
     >/dev/null ||
     fail "as JSON" "$(cat "$work/json")"
-grep -Ev 'ICMP .* > 10\.1\.0\.2:' "$work/filtered" && fail "only what fits"
+grep -Ev 'ICMP .* > 10\.1\.0\.2:' "$work/filtered" && fail "only frames that match"
 [ $((4 * $(wc -l <"$work/sampled"))) -le $(($(wc -l <"$work/all") + 4)) ] ||
     fail "one of four" "$(wc -l "$work/sampled" "$work/all")"
 ok "JSON, a filter, one of four"
@@ -106,13 +107,13 @@ ended "--count" "$one" 0
 refuses "a port that cannot be" 4 'there is no port vale0:no thing' trace 'vale0:no thing'
 refuses "no filter" 2 'syntax error' trace vale0:s1 'icmp and and'
 
-# What comes later: a switch, a port on one, a port that comes back; without a frame that is missed.
+# What is added during the trace: a switch, a port on a switch, a port that comes back. No frame is missed.
 trace switch vale4
 trace port vale4:late
-grep -q 'nothing yet' "$work/switch.err" || fail "a switch that is not there" "$(cat "$work/switch.err")"
+grep -q 'does not exist yet' "$work/switch.err" || fail "a switch that does not exist" "$(cat "$work/switch.err")"
 trace whole vale0
 nv detach vale0 s1 >/dev/null
-wait_for "the port goes" 20 grep -q 'vale0:s1 is gone' "$work/all.err"
+wait_for "the port is removed" 20 grep -q 'vale0:s1 is gone' "$work/all.err"
 : >"$work/all"
 must nv pkt-gen -i vale4:late -f tx -n 1
 must nv pkt-gen -i vale4:later -f tx -n 1
@@ -126,5 +127,5 @@ tells whole 'vale0:s1/0 60 bytes'
 for name in switch port all whole; do
     end_of "${traces[$name]}" INT || fail "trace $name ends" "$(cat "$work/$name.err")"
 done
-ok "traces wait for what comes, and end when asked"
+ok "traces include what is added later, and end on request"
 finish

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""web.py figures|odd ADDRESS FOLDER: looks at the page of `netvale web` with a browser. See web.sh."""
+"""web.py figures|odd ADDRESS FOLDER: checks the page of `netvale web` with a browser. See web.sh."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from browser import Browser
 
 SIZES = {"desktop": (1280, 800, False), "phone": (390, 844, True)}
 ROWS = "[...document.querySelectorAll('.ports tbody tr')]"
-# A cell of a port's row, by its column.
+# The text of a cell in a port's row, by its column.
 CELL = ROWS + ".find((row) => row.dataset.port === {port!r})?.children[{column}].textContent"
 WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
@@ -71,7 +71,7 @@ def figures(browser, address, folder):
 def look(browser, name):
     rate = CELL.format(port="vale0:rx", column=5)
     browser.until(f"{name}: rates are there", f"/[1-9]/.test({rate} ?? '')")
-    # A steady rate may be the same again.
+    # A steady rate may be written with the same value again.
     browser.run(f"{rate.replace('?', '')} = ''")
     browser.until(f"{name}: they are written again and again", f"/[1-9]/.test({rate} ?? '')")
     browser.until(f"{name}: so do lines", "document.querySelectorAll('.wire.moves').length >= 2")
@@ -91,7 +91,7 @@ def look(browser, name):
     check(f"{name}: who sends nothing is not timed", "How long frames take" not in browser.run("document.getElementById('details').textContent"))
     press(browser, '.ports tr[data-port="vale0:tx"]')
     timed = browser.until(f"{name}: frames that are timed", "document.querySelectorAll('.histogram .share').length > 0 && document.getElementById('details').textContent")
-    check(f"{name}: and what they take", "99 % within" in timed and "frames timed lately" in timed, timed)
+    check(f"{name}: and what they take", "99 % within" in timed and "frames timed recently" in timed, timed)
     shares = browser.run("[...document.querySelectorAll('.histogram .share')].map((bar) => parseFloat(bar.style.width)).reduce((a, b) => a + b)")
     check(f"{name}: parts are parts of all", 99 < shares < 101, shares)
     picture(browser, f"{name}-latency")
@@ -127,7 +127,7 @@ def capture(browser, folder):
 
 
 def behind(browser, address):
-    """Without the token there is a form for it, and a pause is one."""
+    """Without the token, the page shows a form for it; a paused page stays as it is."""
     press(browser, "#pause")
     browser.until("it pauses", "document.getElementById('status').textContent === 'paused'")
     browser.run("sessionStorage.clear()")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The page for browsers: `netvale web`, with a daemon that has traffic and drops, in a headless Chromium at a desktop's
-# and a phone's width.
+# The browser page: `netvale web`, with a daemon that has traffic and drops, in a headless Chromium at the widths of a
+# desktop and a phone.
 #
-# What the page shows is what `netvale show` says, and moves; it never scrolls sideways; its console is silent. A
-# capture is downloaded by the browser and by curl, and read by tcpdump. Requests without the token, by other pages or
-# under other names are refused, and clients that say nothing, do not read or take many captures keep nobody from
-# looking. Names that a daemon might say, and that are markup, are texts. NETVALE_PICTURES=FOLDER keeps pictures of the
-# page there.
+# The page must show what `netvale show` reports, and update it; it must never scroll sideways; its console must be
+# empty. A capture is downloaded by the browser and by curl, and read by tcpdump. Requests without the token, from other
+# pages or under other host names are refused, and clients that send nothing, do not read or take many captures keep
+# nobody from viewing the page. Names from the daemon that contain markup are displayed as text. NETVALE_PICTURES=FOLDER
+# saves screenshots there.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -14,8 +14,8 @@ need chromium curl tcpdump /usr/bin/python3
 
 PAGE=http://127.0.0.1:9848
 
-# web NAME [OPTION…]: serves the page of the daemon in $work/NAME, `.` for the script's own. What it prints is in
-# $work/NAME/url, its number in $server.
+# web NAME [OPTION…]: serves the page for the daemon in $work/NAME (`.`: the script's own). Its output is in
+# $work/NAME/url, its process number in $server.
 web() {
     local name=$1
     shift
@@ -24,14 +24,14 @@ web() {
     wait_for "the page of $name is served" 10 grep -q '^http' "$work/$name/url"
 }
 
-# api PATH [OPTION…]: with the token, as the page does.
+# api PATH [OPTION…]: requests it with the token, as the page does.
 api() {
     local path=$1
     shift
     in_space watch curl -sS --max-time 30 -H "Authorization: Bearer $token" "$@" "$PAGE/api/$path"
 }
 
-# refused WHAT STATUS OPTION…
+# refused WHAT STATUS OPTION…: the request must get that status.
 refused() {
     local what=$1 wanted=$2 got
     shift 2
@@ -42,7 +42,7 @@ refused() {
 
 strangers() {
     local with=(-H "Authorization: Bearer $token") file
-    [ "$(http_status watch "${with[@]}" "$PAGE/api/stats")" = 200 ] || fail "who has the token gets figures"
+    [ "$(http_status watch "${with[@]}" "$PAGE/api/stats")" = 200 ] || fail "a client with the token gets figures"
     refused "a request without the token" 401
     refused "one with a wrong token" 401 -H "Authorization: Bearer ${token%?}x"
     refused "one with the token where it is logged" 401 -G -d "token=$token"
@@ -60,13 +60,13 @@ strangers() {
             fail "$file has a policy" "$(cat "$work/head")"
         ! grep -qi '^access-control' "$work/head" || fail "$file is for no other page" "$(cat "$work/head")"
     done
-    ok "each answer has its policy, and none is for other pages"
-    refuses "a token that everybody can read" 1 'everybody on this host can read' web --token-file "$work/open" \
+    ok "each answer has its content policy, and no other page may read one"
+    refuses "a token that everybody can read" 1 'other users of this host can read' web --token-file "$work/open" \
         --listen tcp:127.0.0.1:1
     ! grep -q "$token" "$work/web.log" || fail "the token is in no log" "$(cat "$work/web.log")"
 }
 
-# A client that knows the file has what it needs; the output does not.
+# The token is in a file for those who may read it, and not in the output.
 token_files() {
     local first=$server
     web . --listen tcp:127.0.0.1:9849 --token-file "$work/token"
@@ -88,15 +88,15 @@ captures() {
         fail "a capture"
     expect "frames of a capture that ends with so many" "$(frames_in "$work/some.pcapng")" -eq 500
     api 'capture?port=vale0%3Arx&way=sent&seconds=1&frames=500&snaplen=0' --fail -o "$work/none.pcapng" ||
-        fail "a capture of nothing"
+        fail "a capture without ports"
     expect "frames of one that ends with its time" "$(frames_in "$work/none.pcapng")" -eq 0
     [ "$(api 'capture?port=netmap%3Alo&way=both&seconds=1&frames=1&snaplen=0' -o /dev/null -w '%{http_code}')" = 404 \
         ] ||
-        fail "an interface that is no port is not captured"
-    ok "an interface that is no port is not captured"
+        fail "an interface that is not a port is not captured"
+    ok "an interface that is not a port is not captured"
 }
 
-# Clients that take connections and give nothing, or captures and do not read them.
+# Clients that occupy connections and send nothing, or start captures and do not read them.
 crowd() {
     background in_space watch /usr/bin/python3 - "$token" >"$work/crowd" 2>&1 <<'PYTHON'
 import socket, sys, time
@@ -121,9 +121,9 @@ PYTHON
     grep -q "one more: b'HTTP/1.1 429'" "$work/crowd" || fail "a fifth capture is refused" "$(cat "$work/crowd")"
     api stats --max-time 60 >"$work/through" || fail "figures get through a crowd"
     expect "threads of the server" "$(sed -n 's/^Threads:\t//p' "/proc/$server/status")" -le 33
-    wait_for "who does not read a capture is cut off" 40 no_monitors
+    wait_for "a client that does not read its capture is disconnected" 40 no_monitors
     kill -- "-$them"
-    ok "clients that say nothing or do not read are cut off"
+    ok "clients that send nothing or do not read are disconnected"
 }
 
 no_monitors() {

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Which daemon an ordinary user's programs find: their own, the system's, or none; and what they are told who may not
-# connect to it: by the command, its programs for ports, `netvale run`, libpcap and Python.
+# Which daemon an ordinary user's programs find: the user's own, the system's, or none; and the message for a user who
+# may not connect to it: from the command, its programs for ports, `netvale run`, libpcap and Python.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need /usr/bin/python3 setpriv
 
-# Others than the host's: a place for the system's daemon, and users with a group.
+# Replacements for the host's: a folder for the system's daemon, and users with a group.
 mount -t tmpfs test /run
 mkdir "$work/etc" "$work/home"
 printf 'root:x:0:0::/root:/bin/sh\njoe:x:65534:65534::/:/bin/sh\n' >"$work/etc/passwd"
@@ -16,7 +16,7 @@ mount --bind "$work/etc/group" /etc/group
 chown 65534:65534 "$work/home"
 XDG_RUNTIME_DIR=$work/home
 
-# joe COMMAND…, and member COMMAND…: the same user, in a session with the group.
+# joe COMMAND…, and member COMMAND…: run as the same user, the latter in a session with the group.
 joe() {
     ${direct:-} setpriv --reuid=65534 --regid=65534 --clear-groups env XDG_RUNTIME_DIR="$XDG_RUNTIME_DIR" "$@"
 }
@@ -24,7 +24,7 @@ member() {
     ${direct:-} setpriv --reuid=65534 --regid=65534 --groups=4242 env XDG_RUNTIME_DIR="$XDG_RUNTIME_DIR" "$@"
 }
 
-# fails WHAT PATTERN COMMAND…: the command does, and says so.
+# fails WHAT PATTERN COMMAND…: the command must fail with a matching message.
 fails() {
     local what=$1 pattern=$2 said
     shift 2
@@ -34,7 +34,7 @@ fails() {
     ok "$what"
 }
 
-# finds WHAT SWITCH USER [COMMAND…]: what the user's programs open is on the daemon with that switch.
+# finds WHAT SWITCH USER [COMMAND…]: the user's programs must open ports of the daemon that has that switch.
 finds() {
     local what=$1 switch=$2
     shift 2
@@ -58,7 +58,7 @@ fails "without any daemon, so does pkt-gen" "start one with 'netvale up', or" jo
 background "$NETVALE" up --socket-group 4242 --share-switch vale9 >"$work/system.log" 2>&1
 wait_for "the system's daemon" 20 "$NETVALE" list
 must "$NETVALE" attach vale9 null:
-kept="the system's runs in /run/netvale, and members of the group valers may: 'sudo usermod -aG valers joe'"
+kept="the system's daemon runs in /run/netvale; members of the group valers may: 'sudo usermod -aG valers joe'"
 fails "a user who is no member, netvale list" "$kept" joe "$NETVALE" list
 fails "a user who is no member, pkt-gen" "$kept" joe "$NETVALE" pkt-gen -i vale0:x -f rx -n 1
 fails "a user who names it" "may not connect to /run/netvale/control.sock" joe "$NETVALE" --run-dir /run/netvale list
@@ -66,14 +66,14 @@ fails "a user who names it, pkt-gen" "may not connect to /run/netvale/attach.soc
     joe NETVALE_RUN_DIR=/run/netvale "$NETVALE" pkt-gen -i vale0:x -f rx -n 1
 fails "Python" "may not connect to /run/netvale" python joe NETVALE_RUN_DIR=/run/netvale
 printf 'root:x:0:\njoe:x:65534:\nvalers:x:4242:joe\n' >"$work/etc/group"
-fails "a user who became a member after the login" "joe is a member of the group valers, .*log in again" \
+fails "a user who became a member after the login" "joe joined the group valers, .*log in again" \
     joe "$NETVALE" list
 finds "a member finds the system's" vale9 member
 
 background joe "$NETVALE" up >"$work/own.log" 2>&1
 wait_for "the user's daemon" 20 grep -q 'ready in' "$work/own.log"
 must joe "$NETVALE" attach vale5 null:
-finds "a member who has a daemon finds that first" vale5 member
+finds "a member of the group with a daemon of their own finds that first" vale5 member
 must member NETVALE_RUN_DIR=/run/netvale "$NETVALE" pkt-gen -i vale9:named -f tx -n 1
 ok "unless the system's is named"
 joe "$NETVALE" stop >/dev/null

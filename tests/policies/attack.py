@@ -1,15 +1,15 @@
 #!/usr/bin/python3
-"""attack.py INTERFACE KIND COUNT: sends frames of a kind, which scapy makes.
+"""attack.py INTERFACE KIND COUNT: sends frames of a kind, built by scapy.
 
 From 06:00:00:00:00:01:
-sources   each from another address, for an address that nobody has
-unknown   for an address that nobody has
-mcast     for a group
-bcast     for all
-From 02:00:00:00:00:01, station 1, for all:
-ip, ip6   datagrams from another's address
-own       datagrams from its own
-nd        neighbour advertisements that say that another's address is here
+sources   each from a different address instead, to an unknown address
+unknown   to an unknown address
+mcast     to a group
+bcast     to all
+From 02:00:00:00:00:01, station 1, to all:
+ip, ip6   datagrams from another station's IP address
+own       datagrams from its own address
+nd        neighbour advertisements that claim another station's address
 ra        router advertisements
 """
 
@@ -27,8 +27,8 @@ STATION = "02:00:00:00:00:01"
 
 
 def make_frames(folder: pathlib.Path) -> None:
-    """The first frame of each kind, in files."""
-    # Loading it takes more than a second: once is enough.
+    """Writes the first frame of each kind to a file."""
+    # Loading scapy takes more than a second, so the frames are built once.
     from scapy.all import IP, UDP, Ether, ICMPv6ND_NA, ICMPv6ND_RA, ICMPv6NDOptDstLLAddr, IPv6, Raw
 
     packets = {
@@ -47,14 +47,14 @@ def make_frames(folder: pathlib.Path) -> None:
 
 
 def main() -> None:
-    """Sends them all, however long the interface takes."""
+    """Sends all frames, however long the interface takes."""
     interface, kind, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
     folder = pathlib.Path(tempfile.gettempdir()) / "attacks"
     if not folder.exists():
         make_frames(folder)
     out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     out.bind((interface, 0))
-    # Past the queueing discipline, which would not say when a frame is lost for want of room.
+    # Bypasses the queueing discipline, which would drop frames without an error when it is full.
     out.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
     frame = bytearray((folder / kind).read_bytes())
     for number in range(count):

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Filters: rules in the language of pcap-filter(7), in order, for what a port sends and gets.
+# Filters: rules in the language of pcap-filter(7), in order, for what a port sends and receives.
 #
-# The judge is tcpdump: of some 300 different frames, sent by tcpreplay into port p and captured at port q, those must
-# arrive, byte for byte and in order, that `tcpdump -r` picks out of the file with the same expression. Frames are all
-# of one interface's: ARP, IPv4 and IPv6, fragments, VLANs, LLC, odd types, short and long ones.
+# The judge is tcpdump: some 300 different frames are sent by tcpreplay into port p and captured at port q. Those that
+# `tcpdump -r` selects from the file with the same expression must arrive, byte for byte and in order. The frames
+# include ARP, IPv4 and IPv6, fragments, VLANs, LLC, unusual types, short and long ones.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -64,7 +64,7 @@ def tcp(n):
 
 def deep(n):
     body = bytearray(random.randrange(256) for _ in range(1358))
-    # udp[1000] is the byte 992 of what it carries.
+    # udp[1000] is byte 992 of the payload.
     body[992] = 7 if n % 3 == 0 else n % 256
     return eth(n) / ip(n) / udp(n) / Raw(bytes(body))
 
@@ -74,7 +74,7 @@ add(lambda n: eth(n) / ip(n) / udp(n) / bytes_of(18 + n % 200), 60)
 add(lambda n: eth(n) / ip(n) / tcp(n) / bytes_of(n % 300), 60)
 add(lambda n: eth(n) / ip(n) / ICMP(type=8 * (n % 2), id=n) / bytes_of(32), 15)
 add(lambda n: eth(n) / ip(n, frag=n % 4 * 10, flags=n % 2) / udp(n) / bytes_of(64), 16)
-# With options, so that what follows is elsewhere.
+# With IP options, so that the offsets of what follows differ.
 add(lambda n: eth(n) / ip(n, options=[b"\x01" * (4 * (n % 10))]) / udp(n) / bytes_of(40), 16)
 add(lambda n: eth(n) / ip6(n) / udp(n) / bytes_of(20 + n % 100), 20)
 add(lambda n: eth(n) / ip6(n) / tcp(n) / bytes_of(20), 15)
@@ -91,12 +91,12 @@ wrpcap(sys.argv[1], frames)
 print(len(frames))
 PYTHON
 
-# rule DIRECTION ACTION EXPRESSION…
+# rule DIRECTION ACTION EXPRESSION…: adds a rule.
 rule() {
     must nv filter vale0:p "$@"
 }
 
-# arrive FROM WANTED WHAT: the frames are sent from a port's interface; the other one must get those of the capture
+# arrive FROM WANTED WHAT: sends the frames from a port's interface; the other one must receive those of the capture
 # WANTED.
 arrive() {
     local from=$1 wanted=$2 what=$3 to=q
@@ -111,12 +111,12 @@ picked() {
         fail "tcpdump takes $2" "$(cat "$work/dumper")"
 }
 
-# decided NUMBER: how many frames a rule of p's decided about, counted from 0.
+# decided NUMBER: the number of frames that p's rule NUMBER, counted from 0, has decided.
 decided() {
     nv filter vale0:p --json | jq ".[$1].frames"
 }
 
-# same_as_tcpdump EXPRESSION: it is passed, dropped, and both for what a port gets.
+# same_as_tcpdump EXPRESSION: as a rule that passes, as one that drops, and as both for received frames.
 same_as_tcpdump() {
     local expression=$1 before kept rest
     picked fits "$expression"
@@ -168,7 +168,7 @@ LIST
 # --- order, counters, changes
 
 order() {
-    # What passes by the first rule is not asked further.
+    # Frames that the first rule passes are not matched further.
     rule in drop ip
     rule in drop ip6
     rule in pass 'udp port 53' --before 1
@@ -179,7 +179,7 @@ order() {
     picked third 'ip6 and not udp port 53'
     local name n=0
     for name in first second third; do
-        expect "rule $((n + 1)) counts what it decides" "$(decided $n)" -eq \
+        expect "rule $((n + 1)) counts the frames that it decides" "$(decided $n)" -eq \
             "$(tcpdump -r "$work/$name.pcap" 2>/dev/null | wc -l)"
         n=$((n + 1))
     done
@@ -188,7 +188,7 @@ order() {
     local before
     before=$(decided 1)
     rule in delete 1
-    expect "who counted before goes on when another rule is deleted" "$(decided 0)" -eq "$before"
+    expect "a counter continues when another rule is deleted" "$(decided 0)" -eq "$before"
     picked wanted 'not (ip or ip6)'
     arrive p "$work/wanted.pcap" "the deleted rule does nothing"
     ok "a deleted rule does nothing"
@@ -209,9 +209,9 @@ both_directions() {
     arrive p "$work/wanted.pcap" "a rule for what p sends"
     picked wanted 'not tcp'
     arrive q "$work/wanted.pcap" "a rule for what p gets"
-    expect "the rule for what p gets counts" "$(nv filter vale0:p --json | jq '.[] | select(.dir == "out") | .frames')" -eq \
+    expect "the rule for frames to p counts" "$(nv filter vale0:p --json | jq '.[] | select(.dir == "out") | .frames')" -eq \
         "$(tcpdump -r "$work/sent.pcap" tcp 2>/dev/null | wc -l)"
-    # What p gets passes its own rules and the sender's.
+    # Frames to p have to pass p's rules and the sender's.
     nv filter vale0:q in drop ip6 >/dev/null
     picked wanted 'not tcp and not ip6'
     arrive q "$work/wanted.pcap" "the sender's rules and the receiver's"
@@ -230,15 +230,15 @@ attached_with_rules() {
     picked wanted 'not ip'
     arrive q "$work/wanted.pcap" "--filter-out"
     ok "rules given to netvale attach"
-    refuses "netvale attach refuses what is no expression" 2 nonsense \
+    refuses "netvale attach refuses an invalid expression" 2 nonsense \
         attach vale0 tap:x --name x --netns /run/netns/wire --filter-in 'drop nonsense word'
-    refuses "no port is there then" 4 vale0:x show vale0:x
+    refuses "the port does not exist then" 4 vale0:x show vale0:x
     rule in delete all
     rule out delete all
 }
 
-# Rules of every frame change all the time: each frame is decided by the old rules or by the new ones, and none of those
-# drops it.
+# Rules that pass every frame are replaced all the time: each frame is decided by the old rules or by the new ones, and
+# none is dropped.
 changing() {
     local n pinged
     attach r wire
@@ -328,7 +328,7 @@ for name, rule in REFUSED.items():
     if "error" not in answer:
         print(f"taken: {name}: {str(rule)[:100]}")
         wrong += 1
-    # A good rule before it makes no difference: all or none.
+    # A valid rule before the invalid one makes no difference: all are set or none.
     if "error" not in asked([program(RETURN), rule]):
         print(f"taken behind a good rule: {name}")
         wrong += 1
@@ -351,9 +351,9 @@ refused() {
     /usr/bin/python3 "$work/ask.py" "$run_dir/control.sock" >"$work/asked" ||
         fail "programs are verified" "$(cat "$work/asked")"
     ok "programs over the control socket: $(cat "$work/asked")"
-    refuses "what is no expression is refused" 2 "can't parse" filter vale0:p in drop 'udp prot 53'
-    refuses "a rule that there is not" 2 "no rule" filter vale0:p in delete 1
-    refuses "a place that there is not" 2 "no rule" filter vale0:p in drop arp --before 3
+    refuses "an invalid expression is refused" 2 "can't parse" filter vale0:p in drop 'udp prot 53'
+    refuses "a rule that there is not" 2 "invalid rule" filter vale0:p in delete 1
+    refuses "a place that there is not" 2 "invalid rule" filter vale0:p in drop arp --before 3
     refuses "a port that there is not" 4 "vale0:nobody" filter vale0:nobody in drop arp
     arrive p "$work/sent.pcap" "after all that, all frames arrive"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Guards of addresses: a port sends only as those that it is given, and is neither DHCP server nor router.
+# Address guards: a port may send only from the addresses it is given, and can be neither a DHCP server nor a router.
 #
 # Stations with addresses; arping, scapy and dnsmasq attack from the first one, with and without its guard.
 # measures: no
@@ -13,7 +13,7 @@ neighbour() {
     ip -n s2 -j neigh show 10.1.0.77 | jq -r '.[0].lladdr // "none"'
 }
 
-# Says for all that 10.1.0.77 is at station 1, and asks station 2 as that.
+# Announces to all that 10.1.0.77 is at station 1, and sends station 2 a request from that address.
 poison() {
     ip -n s2 neigh flush all
     in_space s1 arping -q -i s1 -c 2 -W 0.05 -S 10.1.0.77 10.1.0.2 >/dev/null 2>&1 || true
@@ -25,13 +25,13 @@ learned() {
 
 arp() {
     poison
-    wait_for "without a guard, a lie by ARP is believed" 10 learned
-    ok "without a guard, a lie by ARP is believed"
+    wait_for "without a guard, a forged ARP announcement is accepted" 10 learned
+    ok "without a guard, a forged ARP announcement is accepted"
     set_policies s1 guard arp
     poison
     check "with it, it is dropped" s1 '[.rings[].drops["spoofed-arp"] // 0] | add >= 2'
-    [ "$(neighbour)" = none ] || fail "and nobody believes it" "station 2 has $(neighbour) for 10.1.0.77"
-    ok "and nobody believes it"
+    [ "$(neighbour)" = none ] || fail "and no station accepts it" "station 2 has $(neighbour) for 10.1.0.77"
+    ok "and no station accepts it"
     reaches 1 2 "it may speak for itself"
 }
 
@@ -51,7 +51,7 @@ refused() {
 
 # --- DHCP
 
-# serve STATION FIRST: a DHCP server that hands out 10.1.0.FIRST and the next ten.
+# serve STATION FIRST: starts a DHCP server that hands out 10.1.0.FIRST and the next ten addresses.
 serve() {
     background in_space "$1" dnsmasq --no-daemon --port 0 --interface "$1" --bind-interfaces --no-resolv --no-hosts --conf-file=/dev/null \
         --dhcp-range "10.1.0.$2,10.1.0.$(($2 + 10)),2m" --dhcp-leasefile="$work/leases.$1" --no-ping --dhcp-authoritative \
@@ -59,7 +59,7 @@ serve() {
     wait_for "dnsmasq starts" 10 grep -q 'DHCP, IP range' "$work/dnsmasq.$1"
 }
 
-# lease SECONDS: what a client behind s4 is given; nothing if nobody answers.
+# lease SECONDS: prints the address that a client behind s4 gets; nothing if no server answers.
 lease() {
     in_space s4 busybox udhcpc -i s4 -n -q -f -t "$1" -T 1 -s "$work/given" 2>"$work/udhcpc" | tail -n 1 || true
 }
@@ -72,14 +72,14 @@ dhcp() {
     set_policies s1 guard default
     given=$(lease 10)
     case $given in
-    10.1.0.15? | 10.1.0.160) ok "without a guard, a client takes what a stranger's dnsmasq gives ($given)" ;;
-    *) fail "without a guard, a client takes what a stranger's dnsmasq gives" "it got '$given'" \
+    10.1.0.15? | 10.1.0.160) ok "without a guard, a client accepts an attacker's lease ($given)" ;;
+    *) fail "without a guard, a client accepts an attacker's lease" "it got '$given'" \
         "$(cat "$work/udhcpc" "$work/dnsmasq.s1")" ;;
     esac
     set_policies s1 guard dhcp
     given=$(lease 3)
-    [ -z "$given" ] || fail "with it, it gets nothing" "it got '$given'"
-    ok "with it, it gets nothing"
+    [ -z "$given" ] || fail "with the guard, it gets no lease" "it got '$given'"
+    ok "with the guard, it gets no lease"
     check "the answers are dropped" s1 '[.rings[].drops["rogue-dhcp"] // 0] | add >= 1'
     serve s3 200
     given=$(lease 10)

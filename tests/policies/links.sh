@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Links: delay, jitter, loss, duplicates, damage, order, rate and room, in the words of netem.
+# Links: delay, jitter, loss, duplicates, corruption, reordering, rate and limit, in the words of netem.
 #
-# The judges are ping, iperf3, tcpdump and statistics: numbered frames leave station 1, and what of them comes to
-# station 2 says how many were lost, doubled, damaged or overtaken. Links have seeds, so that chances are the same each
-# time; how far they may be off is three times the standard deviation. Others may use the processors, which makes some
-# frames late, but none early: so a delay is the shortest of some and their median, in the best of some attempts, and
-# what is said of many frames is said by their quartiles. Where tenths of a millisecond matter times are the kernel's
-# time stamps, as a ping's are also about how fast ping wakes up.
+# The judges are ping, iperf3, tcpdump and statistics: numbered frames leave station 1, and those that reach station 2
+# show how many were lost, duplicated, corrupted or overtaken. Links have seeds, so that the random decisions are the
+# same each time; the tolerance is three times the standard deviation. Other processes may use the processors, which
+# makes some frames late, but none early: so a delay is the minimum and the median of some frames, in the best of some
+# attempts, and results about many frames are given by their quartiles. Where tenths of a millisecond matter, times are
+# the kernel's time stamps, as a ping's own times include how fast ping wakes up.
 #
-# TCP under delay and loss is judged by the kernel's own netem, see netem.sh.
+# TCP under delay and loss is compared with the kernel's own netem in netem.sh.
 # measures: yes
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -24,12 +24,12 @@ link() {
 
 # --- times
 
-# Milliseconds. Most of it is a processor that wakes up for the frame and loads what it has to do, of which a debug
-# build has much: some 0.1 ms.
+# The tolerance in milliseconds. Most of it is the time in which a processor wakes up for the frame and loads the code
+# for it, which is large in a debug build: some 0.1 ms.
 SLACK=0.2
 
-# median FROM TO COUNT INTERVAL: of the round-trip times, in milliseconds. Only a summary has more than three digits, so
-# each ping is one of its own.
+# median FROM TO COUNT INTERVAL: the median round-trip time in milliseconds. Only ping's summary has more than three
+# digits, so each ping is a process of its own.
 median() {
     local n
     for n in $(seq "$3"); do
@@ -40,9 +40,9 @@ median() {
         awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'
 }
 
-# crossing FROM TO COUNT INTERVAL: how long pings take from one station's interface to the other's, the shortest and the
-# median in milliseconds, by the kernel's time stamps. What ping itself says of the same frames, with the time in which
-# it wakes up, is in $work/rtt.
+# crossing FROM TO COUNT INTERVAL: how long pings take from one station's interface to the other's: minimum and median
+# in milliseconds, by the kernel's time stamps. The times that ping itself reports, which include its wake-ups, are in
+# $work/rtt.
 crossing() {
     local side dumpers=()
     for side in "$1" "$2"; do
@@ -63,8 +63,8 @@ crossing() {
         awk '{ t[NR] = $1 } END { print t[1], t[int((NR + 1) / 2)] }'
 }
 
-# late WHAT PORT MILLISECONDS WORDS…: the quickest frame from 1 to 2, or from $from to $to, and the median, take that
-# much longer with a link than without it, but for $SLACK.
+# late WHAT PORT MILLISECONDS WORDS…: the fastest frame from 1 to 2, or from $from to $to, and the median must take that
+# much longer with a link than without it, within $SLACK.
 late() {
     local what=$1 port=$2 wanted=$3 count=${count:-11} interval=${interval:-0.1} without with seen=
     shift 3
@@ -80,12 +80,12 @@ late() {
         ok "$what: $with ms (shortest, median), $without without it (there and back, ping says $(cat "$work/rtt"))"
         return
     done
-    fail "$what: $wanted ms more than without, but for $SLACK" "attempts:$seen"
+    fail "$what: $wanted ms more than without, within $SLACK" "attempts:$seen"
 }
 
-# ends CLIENT: one that was still at work.
+# ends CLIENT: ends a client that is still running.
 ends() {
-    kill "$1" 2>/dev/null || fail "iperf3 went on to the end" "$(cat "$work/other")"
+    kill "$1" 2>/dev/null || fail "iperf3 still runs at the end" "$(cat "$work/other")"
     wait "$1" || true
 }
 
@@ -105,7 +105,7 @@ delays() {
     ends "$other"
 }
 
-# What a ping takes without a link, some 0.3 ms, is in the median.
+# The median includes what a ping takes without a link, some 0.3 ms.
 jitter() {
     link s1 delay 20ms 5ms distribution normal seed 3
     local median spread
@@ -122,7 +122,7 @@ jitter() {
     link s1 off
 }
 
-# Who sends to a port behind a slow link reaches others as soon as ever.
+# A sender to a port behind a slow link reaches other ports without delay.
 nobody_waits() {
     local flood others=
     link s2 out delay 200ms
@@ -134,8 +134,8 @@ nobody_waits() {
         ! jq -en "$others < 1" >/dev/null || break
     done
     jq -en "$others < 1" >/dev/null ||
-        fail "a port behind 200 ms holds nobody up" "a ping to another port takes $others ms"
-    ok "a port behind 200 ms holds nobody up: a ping to another takes $others ms"
+        fail "a port behind 200 ms delays no other port" "a ping to another port takes $others ms"
+    ok "a port behind 200 ms delays no other port: a ping to another takes $others ms"
     ends "$flood"
     link s2 out off
 }
@@ -155,7 +155,7 @@ import time
 
 
 def frame(number):
-    # For nobody known, from nobody known, even with a wrong bit: all other ports get it.
+    # To an unknown address, from an unknown address, even with a flipped bit: all other ports get the frame.
     head = bytes.fromhex("0677777777770a888888888888b5")
     return (head + struct.pack("!I", number) * 4).ljust(100, b"\x5a")
 
@@ -195,10 +195,10 @@ def main():
     numbers = [sent.get(data) for data in frames]
     known = [n for n in numbers if n is not None]
     arrived = set(known)
-    # Bursts of losses.
+    # Losses in bursts.
     lost = [n for n in range(count) if n not in arrived]
     bursts = sum(1 for n in lost if n - 1 not in set_of(lost))
-    # An overtaker comes before one with a lower number.
+    # A frame that overtakes arrives before one with a lower number.
     overtakers, seen, least = 0, set(), 0
     for n in known:
         overtakers += n > least
@@ -206,7 +206,7 @@ def main():
         while least in seen:
             least += 1
     damaged = [data for data, n in zip(frames, numbers) if n is None]
-    # Without losses and duplicates, each is where it was sent.
+    # Without losses and duplicates, each frame is at its original position.
     bits = [sum((a ^ b).bit_count() for a, b in zip(data, frame(i))) for i, data in enumerate(frames) if numbers[i] is None]
     print(json.dumps({
         "frames": len(frames), "lost": len(lost), "bursts": bursts, "again": len(known) - len(arrived), "overtakers": overtakers,
@@ -224,9 +224,8 @@ def set_of(numbers):
 main()
 PYTHON
 
-# numbered COUNT PPS WORDS…: sends frames from 1 to 2 over a link that begins anew. What came of them is in $work/came.
-# The kernel may lose some of what came between the interface and tcpdump, when others use the processors: then once
-# more.
+# numbered COUNT PPS WORDS…: sends frames from 1 to 2 over a link with a fresh state. The result is in $work/came. When
+# other processes use the processors, the kernel may lose frames between the interface and tcpdump: then it tries again.
 numbered() {
     local count=$1 pps=$2 before came
     shift 2
@@ -242,15 +241,15 @@ numbered() {
         /usr/bin/python3 "$work/numbered.py" came "$work/got.pcap" "$count" >"$work/came" || fail "the capture is read"
         [ "$(jq .frames "$work/came")" != "$came" ] || return 0
     done
-    fail "tcpdump gets what comes to the interface" "$came came, $(cat "$work/came")"
+    fail "tcpdump captures all frames at the interface" "$came came, $(cat "$work/came")"
 }
 
-# Frames that came to station 2's interface.
+# The frames that reached station 2's interface.
 received() {
     frames_to s2 s2
 }
 
-# Until nothing came for half a second.
+# Until no frame has arrived for half a second.
 quiet() {
     local last=-1 now
     for _ in $(seq 60); do
@@ -262,7 +261,7 @@ quiet() {
     fail "frames come to an end"
 }
 
-# share WHAT FIGURE COUNT SHARE: how many frames it happened to, within three standard deviations.
+# share WHAT FIGURE COUNT SHARE: the number of frames affected must be that share, within three standard deviations.
 share() {
     local got
     got=$(jq "$2" "$work/came")
@@ -273,7 +272,7 @@ share() {
     ok "$1: $got of $3 frames"
 }
 
-# came WHAT EXPRESSION
+# came WHAT EXPRESSION: the expression must hold for the result.
 came() {
     jq -e "$2" "$work/came" >/dev/null || fail "$1" "not true: $2" "$(cat "$work/came")"
     ok "$1"
@@ -308,7 +307,7 @@ losses() {
     expect "they are counted as link-loss" "$((($(drops s1 link-loss) - before) % $(jq .lost "$work/came")))" -eq 0
 
     numbered 100000 0 loss gemodel 1% 10% seed 6
-    # One of eleven, in bursts of ten. There are some 900 of these, which are what chances count.
+    # One of eleven frames, in bursts of ten. The standard deviation depends on the number of bursts, some 900.
     near "loss gemodel 1% 10%: share" "$(jq '.lost / 100000' "$work/came")" 0.0909 0.14
     near "and mean of bursts" "$(jq '.lost / .bursts' "$work/came")" 10 0.1
 
@@ -340,7 +339,7 @@ others() {
     numbered 2000 1500 delay 20ms
     came "without it order is kept" '.in_order and .lost == 0'
     numbered 20000 8000 delay 10ms 4ms loss 5% duplicate 5% corrupt 5% reorder 10% rate 100mbit seed 12
-    # What comes of a frame is 0, 1 or 2 of them, of which the deviation is 0.304.
+    # Each frame arrives 0, 1 or 2 times; the standard deviation of that is 0.304.
     came "all together: about as many as were sent" '(.frames - 20000 * 0.9975 | fabs) <= 3 * 0.304 * (20000 | sqrt)'
     numbered 5000 0 both off
     came "off is a good link" '.frames == 5000 and .in_order and .damaged == 0'
@@ -359,7 +358,7 @@ rates() {
     near "rate 10mbit, of TCP" "$got" "$(carried 10000000)" 0.03
     local before
     before=$(drops s1 link-full)
-    # 20 wait, and others are sent as these leave; they take 0.8 ms each.
+    # 20 frames wait, and others are accepted as these leave; a frame takes 0.8 ms.
     until_few 200 rate 1mbit limit 20
     came "limit 20: the first 20 of 500 come, and those that are sent as they leave" '.frames >= 20 and .frames <= 200'
     expect "the rest is dropped as link-full" "$(($(drops s1 link-full) - before))" -ge "$(jq .lost "$work/came")"
@@ -370,7 +369,7 @@ rates() {
     link s1 off
 }
 
-# until_few MOST WORDS…: sends 500 frames, again if who sends them was held up, so that more than those came.
+# until_few MOST WORDS…: sends 500 frames, again if the sender was delayed so that more than MOST arrived.
 until_few() {
     local most=$1
     shift
@@ -380,7 +379,7 @@ until_few() {
     done
 }
 
-# What is under way is bounded, whatever is asked for, and other ports go on.
+# The number of frames in flight is bounded, whatever is requested, and other ports continue.
 bounded() {
     local before after
     refuses "more memory than a link may have" 4 "link_in: .*under way" link vale0:s1 delay 10s bytes 100gb
@@ -392,7 +391,7 @@ bounded() {
     wait_for "200,000 frames do not fit" 30 has_dropped s1 link-full 1000
     ok "200,000 frames with 100 s of delay do not fit: what does not is dropped as link-full ($(drops s1 link-full))"
     after=$(memory "$daemon")
-    # 64 MiB of frames, and what is known about 100,000 of them.
+    # 64 MiB of frames, and the state for 100,000 of them.
     expect "KiB that the daemon takes for them" "$((after - before))" -lt $((80 << 10))
     reaches 2 3 "meanwhile"
     before=$(received)
@@ -403,8 +402,8 @@ bounded() {
 }
 
 words() {
-    refuses "a word that is none" 2 "delya" link vale0:s1 delya 7ms
-    refuses "a delay that is none" 2 "delay" link vale0:s1 delay soon
+    refuses "an unknown word" 2 "delya" link vale0:s1 delya 7ms
+    refuses "an invalid delay" 2 "delay" link vale0:s1 delay soon
     refuses "more than all" 2 "loss" link vale0:s1 loss 101%
     refuses "netem's slot" 2 "slot" link vale0:s1 slot 1ms 2ms
     refuses "a port that there is not" 4 "vale0:nobody" link vale0:nobody delay 1ms
@@ -419,14 +418,14 @@ words() {
     check "both are" s1 '(.policies // {}) == {}'
 }
 
-# What is measured is not who else computes here.
+# Other load must not change the result.
 start_daemon --rt-priority 10
 for n in 1 2; do station "$n"; done
-# So that what waits there for the daemon finds room in station 2 all at once.
+# So that station 2 has room for all that the daemon delivers at once.
 ip -n s1 link set s1 txqueuelen 256
 iperf_server s2
 reaches 1 2
-# Nobody asks for addresses while frames are counted.
+# No ARP requests while frames are counted.
 in_space s1 ip neigh replace 10.1.0.2 lladdr 02:00:00:00:00:02 dev s1
 in_space s2 ip neigh replace 10.1.0.1 lladdr 02:00:00:00:00:01 dev s2
 words

@@ -1,23 +1,23 @@
 /*
  * matrix [-t] [-e FILE] FRAMES PORT…: which ports of a switch get which frames, and how they look there.
  *
- * It sends the frames of the file FRAMES one after the other and prints each one's line with what came of it:
+ * Sends the frames of the file FRAMES one after the other, and prints the line of each with where it came out:
  *
  *     trunk all 01 q10p5 : a=none b=none uplink=8100a00a
  *
- * The frame left at the interface `trunk`; it came out at `a` and `b` without a tag, at `uplink` with one; nowhere else. What is printed of a
- * frame are its bytes between source address and payload; all of them behind the addresses if it was cut, or is not as it was sent.
+ * The frame was sent into the interface `trunk`; it came out at `a` and `b` without a tag, at `uplink` with one, and nowhere else. The bytes
+ * printed are those between source address and payload; if the frame was cut or altered, all bytes after the addresses.
  *
  * A PORT is an interface of that name, on which the program has a packet socket; with -t, a TAP device that is a port of a bridge.
  * A line of FRAMES: PORT DESTINATION SOURCE [TAG…] [len N] [cut N].
  *   addresses: `all`, `group`, six pairs of hex digits with colons, or two such digits for 02:00:00:00:00:XX
  *   q10, s10  a tag with VLAN 10 of protocol 0x8100 or 0x88a8; q10p5 with priority 5; q10p5d with the bit for drop eligibility
- *   len N     its length, instead of 60 bytes and tags
- *   cut N     only its first N bytes
- * An empty line or one that begins with # is nothing.
+ *   len N     the frame's length, instead of 60 bytes plus tags
+ *   cut N     only the first N bytes
+ * Empty lines and lines that begin with # are ignored.
  *
- * Without -e it waits after each frame until nothing came for a while. With -e, FILE is what it printed elsewhere: it waits for as many frames as
- * it says there, so that a busy machine makes no difference.
+ * Without -e, the program waits after each frame until nothing has arrived for a while. With -e, FILE is its output on another switch: it waits for
+ * as many frames as that lists, so that a busy machine makes no difference.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -50,7 +50,7 @@ struct frame {
 	unsigned from, len, payload;
 	int is_cut;
 	unsigned char bytes[LONGEST];
-	/* What came of it: a text for each port, and their number. */
+	/* Where it came out: a text for each port; the number of arrivals, and how many are expected. */
 	char *got[PORTS];
 	unsigned arrived, expected;
 };
@@ -100,7 +100,7 @@ static int open_socket(const char *name)
 	at.sll_ifindex = all.mr_ifindex = if_nametoindex(name);
 	if (fd < 0 || !at.sll_ifindex)
 		die("interface %s: %s", name, strerror(errno));
-	/* The kernel takes a received frame's outer tag out of it, and says here which it was. */
+	/* The kernel removes a received frame's outer tag and reports it here. */
 	if (setsockopt(fd, SOL_PACKET, PACKET_AUXDATA, &yes, sizeof(yes)) ||
 	    setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof(yes)) ||
 	    setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof(all)) ||
@@ -109,7 +109,7 @@ static int open_socket(const char *name)
 	return fd;
 }
 
-/* Waits until the bridge forwards at a port. */
+/* Waits until the bridge forwards frames of a port. */
 static void wait_for_bridge(const char *name)
 {
 	char path[64];
@@ -127,7 +127,7 @@ static void wait_for_bridge(const char *name)
 		die("%s: the bridge does not forward", name);
 }
 
-/* A received frame with its tag in its place. */
+/* Receives a frame, with its tag put back in place. */
 static long take(const struct port *port, unsigned char *bytes)
 {
 	union {
@@ -158,7 +158,7 @@ static long take(const struct port *port, unsigned char *bytes)
 	return len;
 }
 
-/* Adds what a port got to its frame's texts. */
+/* Adds an arrival at a port to its frame's texts. */
 static void note(struct frame *frame, unsigned port, const unsigned char *bytes, unsigned len)
 {
 	char *text = frame->got[port];
@@ -181,7 +181,7 @@ static void note(struct frame *frame, unsigned port, const unsigned char *bytes,
 	frame->arrived++;
 }
 
-/* Takes what came. The frame whose number it has is meant, or the last one. Returns whether something came within that time. */
+/* Reads arrivals, and assigns each to the frame whose number it carries, or else to the last one. Returns whether there was any within that time. */
 static int listen_for(long ms, unsigned last)
 {
 	struct pollfd fds[PORTS];
@@ -249,7 +249,7 @@ static unsigned port_of(const char *name)
 	return 0;
 }
 
-/* Makes a frame of its line. */
+/* Builds a frame from its line. */
 static void read_frame(struct frame *frame, unsigned number)
 {
 	char copy[sizeof(frame->line)], *rest, *word;
@@ -312,7 +312,7 @@ static void read_frames(const char *path)
 	fclose(file);
 }
 
-/* How many arrivals each frame has where it was sent before. */
+/* Reads how many arrivals each frame has in the output of an earlier run. */
 static void read_expected(const char *path)
 {
 	FILE *file = fopen(path, "r");
@@ -355,7 +355,7 @@ int main(int argc, char **argv)
 			die("%s: cannot be sent: %s", frames[i].line, strerror(errno));
 		pass_time(i, expected != NULL);
 	}
-	/* What is late, or should not be there at all. */
+	/* Late arrivals, and unexpected ones. */
 	while (listen_for(40 * QUIET_MS, frame_count))
 		;
 	for (unsigned i = 0; i < frame_count; i++) {

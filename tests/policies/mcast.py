@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Multicast as hosts do it, and as those do who should not.
+"""Multicast as hosts do it, and attacks.
 
-mcast.py join INTERFACE GROUP…    joins by the kernel's own IGMP or MLD, says so, and leaves when it ends
+mcast.py join INTERFACE GROUP…    joins by the kernel's own IGMP or MLD, prints "joined", and leaves at its end
 mcast.py send INTERFACE GROUP N   sends N datagrams to a group
 mcast.py query INTERFACE SOURCE   sends an IGMPv2 general query
 mcast.py joins INTERFACE SOURCE N sends reports for N groups
@@ -74,7 +74,7 @@ def raw(interface):
     return sock
 
 
-# In which hosts have to answer a query: by default it is ten seconds.
+# The time in which hosts have to answer a query, in tenths of a second. IGMP's default is ten seconds.
 TENTHS = 10
 
 
@@ -88,7 +88,7 @@ def joins(interface, source, count):
     for number in range(int(count)):
         group = bytes([239, 100 + (number >> 16), number >> 8 & 255, number & 255])
         sock.send(igmp(0x16, 0, group, source, group))
-        # Slower than what is read of a port.
+        # Slower than the switch reads a port.
         time.sleep(0.003)
 
 

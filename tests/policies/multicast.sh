@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Multicast snooping: groups go to those who joined them, to routers, and to all while nobody queries.
+# Multicast snooping: frames for a group go to its members and to routers, and to all ports while there is no querier.
 #
-# The hosts are the kernel's own IGMP (versions 2 and 3) and MLD, in five namespaces on TAP ports. The judge is a Linux
-# bridge with mcast_snooping, to whose ports five other hosts are connected, which do the same: the same stations must
-# get each group.
+# The hosts use the kernel's own IGMP (versions 2 and 3) and MLD, in five namespaces on TAP ports. The judge is a Linux
+# bridge with mcast_snooping, with five other hosts on its ports that do the same: the same stations must get each
+# group.
 # measures: yes
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -73,14 +73,14 @@ got() {
     declare -A before
     for n in 1 2 3 4 5; do before[$n]=$(frames_to "$kind$n" "$kind$n"); done
     in_space "$kind$from" "$here/mcast.py" send "$kind$from" "$group" "$FRAMES" || fail "frames are sent to $group"
-    # Who gets them gets them soon: a switch that sends to one sends to all.
+    # The frames arrive soon, and at all receivers at once: a switch that sends to one sends to all.
     sleep 0.3
     for n in 1 2 3 4 5; do
         [ $(($(frames_to "$kind$n" "$kind$n") - before[$n])) -lt "$FRAMES" ] || printf ' %s' "$n"
     done
 }
 
-# goes WHAT FROM GROUP STATIONS: frames for a group go to these, at both switches.
+# goes WHAT FROM GROUP STATIONS: frames for a group must go to these stations, at both switches.
 goes() {
     local ours theirs wanted
     # shellcheck disable=SC2086 # each number by itself
@@ -116,7 +116,7 @@ settling() {
     in_space judge bridge link set dev l5 mcast_router 2
     goes "before hosts had time to answer the first query" 1 239.1.1.1 "2 3 4 5"
     wait_for "groups are kept apart" 40 is_settled
-    # As long for the Linux bridge, which does not say it.
+    # The same waiting time for the Linux bridge, which does not report its state.
     wait_for "the Linux bridge keeps groups apart" 40 judge_is_settled
 }
 
@@ -130,13 +130,14 @@ judge_has_querier() {
 
 groups() {
     goes "nobody joined, but 5 is a router's" 1 239.9.9.9 "5"
-    goes "what no one need join" 1 224.0.0.251 "2 3 4 5"
+    goes "a group that needs no members" 1 224.0.0.251 "2 3 4 5"
     both_join 2 239.1.1.1
     in_space s3 sysctl -qw net.ipv4.conf.s3.force_igmp_version=2
     in_space l3 sysctl -qw net.ipv4.conf.l3.force_igmp_version=2
     both_join 3 239.1.1.1
     goes "2 joined by IGMPv3, 3 by IGMPv2" 1 239.1.1.1 "2 3 5"
-    # The Linux bridge tells them apart by their IP address, netvale by what is on the wire to all of them.
+    # The Linux bridge distinguishes the groups by their IP address, netvale by the destination MAC address, which is
+    # the same for all of them.
     [ "$(got s 1 239.129.1.1)" = " 2 3 5" ] ||
         fail "239.129.1.1 has the Ethernet address of 239.1.1.1" "$(got s 1 239.129.1.1)"
     ok "239.129.1.1, which has the same Ethernet address, goes to 2 3 5"
@@ -160,18 +161,18 @@ routers() {
     for n in s4 l4; do in_space "$n" "$here/mcast.py" query "$n" 10.1.0.4; done
     wait_for "the querier at 4 is known" 10 domain ipv4 \
         '.querier == "10.1.0.4" and (.queries | not) and any(.routers[]; . == "vale0:s4")'
-    # The Linux bridge gives hosts the time to answer the new querier, although they answered the old one.
-    wait_for "the Linux bridge goes on" 20 judge_has_querier
+    # The Linux bridge waits until hosts had time to answer the new querier, although they have answered the old one.
+    wait_for "the Linux bridge forwards again" 20 judge_has_querier
     goes "a querier is at 4" 1 239.9.9.9 "4 5"
     before=$(drops s3 rogue-query)
     set_policies s3 mcast_router 0
     in_space s3 "$here/mcast.py" query s3 10.1.0.3
-    wait_for "a query of a port that is no router's is dropped" 10 has_dropped s3 rogue-query $((before + 1))
+    wait_for "a query from a port that is not a router's is dropped" 10 has_dropped s3 rogue-query $((before + 1))
     domain ipv4 '.querier == "10.1.0.4"' >/dev/null || fail "the querier is still 10.1.0.4" "$(nv table vale0 --groups)"
-    ok "a query of a port with mcast_router 0 is dropped, and changes nothing"
+    ok "a query from a port with mcast_router 0 is dropped, and changes nothing"
 }
 
-# One that joins more groups than it may gets them all; others keep what they have.
+# A station that joins more groups than it may gets all of them; others keep theirs.
 attacks() {
     both_join 2 239.1.1.1
     in_space s3 "$here/mcast.py" joins s3 10.1.0.3 1100
@@ -197,14 +198,14 @@ has_malformed() {
     [ "$(figure malformed)" -ge "$1" ]
 }
 
-# The same group in two VLANs is two groups.
+# The same address in two VLANs is two groups.
 vlans() {
     local n
     for n in 1 2; do set_policies "s$n" access 10; done
     for n in 3 4; do set_policies "s$n" access 20; done
     set_policies s5 trunk 10,20
     set_policies s3 mcast_router default
-    # Members report when they are asked, in their VLAN.
+    # Members report when they are queried, in their VLAN.
     wait_for "2 is known as a member in VLAN 10" 40 is_in_vlan 2 10
     wait_for "groups are kept apart in both VLANs" 40 are_apart 10 20
     [ "$(got s 1 239.1.1.1)" = " 2 5" ] ||
@@ -230,7 +231,7 @@ for n in 1 2 3 4 5; do station "$n"; done
 for n in s1 s2 s3 s4 s5 l1 l2 l3 l4 l5; do
     in_space "$n" sysctl -qw "net.ipv6.conf.all.disable_ipv6=0" "net.ipv6.conf.$n.disable_ipv6=0"
 done
-refuses "a router that is none" 2 "mcast_router" port set vale0:s1 mcast_router 3
+refuses "an invalid mcast_router" 2 "mcast_router" port set vale0:s1 mcast_router 3
 settling
 groups
 routers

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Links by the judgement of the kernel's own netem: TCP under the same words gets the same rate, within 15 %.
+# Links compared with the kernel's own netem: TCP under the same words must reach the same rate, within 15 %.
 #
 # A guest has two pairs of network interfaces: a veth with netem, and its two virtio devices, which are ports of netvale
-# with a link; each between two namespaces. iperf3 runs over both at once, so that what else is done on the machine
-# meets both, with the guest's one TCP: Reno, in segments of one frame each, so that a loss is one segment on both
-# sides.
+# with a link. Each pair connects two namespaces. iperf3 runs over both at once, so that other load on the machine
+# affects both, with the same TCP of the guest: Reno, in segments of one frame each, so that a loss is one segment on
+# both sides.
 #
-# What a connection gets under random losses varies: with N losses in all, by about 0.5 / sqrt(N) of it. Ten connections
-# lose some 215 segments in a round of 15 s. After two rounds the deviation of the ratio of both sides is thus 0.5 *
-# sqrt(2 / 430), 3.4 %, and 15 % are four times that. The delay is so long that the milliseconds which an emulated guest
-# on a slow machine adds to netvale's side are a small part of it. More rounds follow only if two are not enough.
+# The rate of a connection under random losses varies: with N losses in all, by about 0.5 / sqrt(N) of it. Ten
+# connections lose some 215 segments in a round of 15 s. After two rounds the standard deviation of the ratio of both
+# sides is thus 0.5 * sqrt(2 / 430), 3.4 %, and 15 % is four times that. The delay is so long that the milliseconds
+# which an emulated guest on a slow machine adds to netvale's side are a small part of it. More rounds follow only if
+# two are not enough.
 # measures: yes
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -27,7 +28,7 @@ start_judge() {
     mkdir -p "$work/judge/more"
     cp "$image"/netem/* "$work/judge/more/"
     guest_takes "$work/judge" "$(command -v ip)" "$(command -v tc)" "$(command -v iperf3)" "$(command -v ethtool)"
-    # Those of busybox come first otherwise.
+    # Otherwise busybox's programs of these names come first.
     mv "$work/judge/bin/ip" "$work/judge/bin/iproute2"
     cat >"$work/judge/script" <<SCRIPT
 ip() { /bin/iproute2 "\$@"; }
@@ -37,10 +38,10 @@ for space in a b; do ip netns add \$space || exit 1; ip -n \$space link set lo u
 ip link add ka type veth peer name kb || exit 2
 ip link set ka netns a; ip link set kb netns b
 ip link set eth0 netns a; ip link set eth1 netns b
-# end SPACE DEVICE ADDRESS
+# end SPACE DEVICE ADDRESS: sets up one end.
 end() {
     in_space \$1 ethtool -K \$2 tso off gso off gro off || exit 3
-    # TCP makes large segments all the same, which netem would lose as a whole.
+    # TCP makes large segments nevertheless, which netem would lose as a whole.
     ip -n \$1 link set \$2 gso_max_segs 1 || exit 3
     ip -n \$1 addr add \$3/24 dev \$2; ip -n \$1 link set \$2 up
     in_space \$1 busybox sysctl -qw net.ipv4.tcp_no_metrics_save=1
@@ -49,7 +50,8 @@ end a ka 10.2.0.1; end b kb 10.2.0.2
 end a eth0 10.1.0.1; end b eth1 10.1.0.2
 in_space a tc qdisc add dev ka root netem $WORDS || exit 4
 for port in 5201 5202; do in_space b iperf3 -s -p \$port >/tmp/server\$port 2>&1 & done
-# runs OF ADDRESS PORT: a server listens anew after each client, and resets one that comes in between.
+# runs OF ADDRESS PORT: runs iperf3. A server listens anew after each client, and resets a connection that arrives in
+# between.
 runs() {
     for _ in 1 2 3; do
         in_space a iperf3 -f k -c \$2 -p \$3 -t $SECONDS_EACH -O 1 -P $FLOWS -C reno >/tmp/\$1 2>&1 && return
@@ -75,7 +77,7 @@ SCRIPT
         -device virtio-net-pci,netdev=n1,vectors=0,romfile=,mac=02:00:00:00:00:02
 }
 
-# got SIDE: the mean of what it got, in kbit/s.
+# got SIDE: the mean rate of a side, in kbit/s.
 got() {
     tr -d '\r' <"$work/judge.console" | sed -n "s,^$1 got .* \([0-9.]*\) Kbits/sec.*,\1,p" |
         awk '{ sum += $1 } END { print sum / NR }'
@@ -94,7 +96,7 @@ for round in $(seq 2 $ROUNDS); do
 done
 echo enough >"$work/judge.typed"
 ok "segments lost in $round rounds: $(drops a link-loss)"
-near "TCP under $WORDS: what netvale's link carries, in kbit/s, beside netem's $(got kernel)" "$(got netvale)" \
+near "TCP under $WORDS: the rate of netvale's link in kbit/s, compared with netem's $(got kernel)" "$(got netvale)" \
     "$(got kernel)" 0.15
 expect "segments that the link lost" "$(drops a link-loss)" -gt 200
 finish

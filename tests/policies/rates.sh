@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Rates: bits and frames a second that a port may send and get.
+# Rates: the bits and frames a second that a port may send and receive.
 #
-# The judge is iperf3 at the receiving station, for TCP between namespaces, whose TAPs hand over segments of up to
-# 64 KiB. A rate counts the frames that these become, as tc does (`carried`). A sender's TAP waits, so that nothing is
-# lost; what a network interface brings (AF_XDP on a veth) cannot wait, and is dropped. 10 Gbit/s are looked at as far
-# as the machine gets without a rate: a debug build may be too slow for more than "not above".
+# The judge is iperf3 at the receiving station, for TCP between namespaces, whose TAPs deliver segments of up to 64 KiB.
+# A rate counts the frames that these become, as tc does (`carried`). A sender's TAP waits, so that nothing is lost;
+# frames from a network interface (AF_XDP on a veth) cannot wait, and are dropped. 10 Gbit/s are tested as far as the
+# machine gets without a rate: a debug build may be too slow for more than "not above".
 # measures: yes
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -13,7 +13,7 @@ need iperf3 ping ss ethtool
 GBIT=1000000000
 go_before_others
 
-# tcp SECONDS [OPTION…]: from station 1 to 2, without its first second. Prints bits a second.
+# tcp SECONDS [OPTION…]: sends from station 1 to 2. Prints bits a second, without the first second.
 tcp() {
     local seconds=$1
     shift
@@ -21,9 +21,9 @@ tcp() {
     said .end.sum_received.bits_per_second
 }
 
-# measured WHAT RATE SECONDS: TCP gets what that rate carries within 3 %. It never gets more, and nothing is ever
-# dropped; less, and segments that are sent again as an answer came late, is for another attempt, as somebody else may
-# have had the processors.
+# measured WHAT RATE SECONDS: TCP must reach what that rate carries, within 3 %. It must never exceed it, and nothing
+# may ever be dropped; if it is slower, or an answer came late and segments were sent again, there is another attempt,
+# as another process may have used the processors.
 measured() {
     local what=$1 rate seconds=$3 got again
     rate=$(carried "$2")
@@ -40,7 +40,7 @@ measured() {
     fail "$what, the best of 5 attempts" "the last one: $got bit/s, $again segments sent again"
 }
 
-# nothing_dropped WHAT
+# nothing_dropped WHAT: no frame was dropped.
 nothing_dropped() {
     local port
     for port in s1 s2; do
@@ -48,9 +48,9 @@ nothing_dropped() {
     done
 }
 
-# 10 Gbit/s, or as much as the machine has at that moment. How near a debug build comes to it is a matter of the
-# machine, so that less is asked for than of lower rates: what holds is that it is not exceeded, and that most of it is
-# had.
+# 10 Gbit/s, or as much as the machine reaches at that moment. How near a debug build comes to it depends on the
+# machine, so that the tolerance is wider than for lower rates: the rate must not be exceeded, and most of it must be
+# reached.
 fastest() {
     local free got seen=
     for _ in 1 2 3 4; do
@@ -66,7 +66,7 @@ fastest() {
         free=$(tcp 3)
         seen+=" $got of $free"
         if jq -en "$free <= 12 * $GBIT" >/dev/null; then
-            ok "rate_in 10gbit is not exceeded ($got bit/s, $free without: the machine is too slow for more to be said)"
+            ok "rate_in 10gbit is not exceeded ($got bit/s, $free without: the machine is too slow for a stricter test)"
             return
         fi
     done
@@ -85,7 +85,7 @@ sending() {
     set_policies s1 rate_in default
 }
 
-# received_in SECONDS: frames that come to station 2 a second.
+# received_in SECONDS: the frames a second that reach station 2.
 received_in() {
     local file=/sys/class/net/s2/statistics/rx_packets
     # The namespace's own /sys.
@@ -104,8 +104,8 @@ flooded() {
     wait "$flood" || true
 }
 
-# best WHAT WANTED PART COMMAND…: the command prints that number, but for a part of it, in one of five attempts: in the
-# others somebody else may have had the processors.
+# best WHAT WANTED PART COMMAND…: the command must print that number, within a tolerance, in one of five attempts: in
+# the others another process may have used the processors.
 best() {
     local what=$1 wanted=$2 part=$3 got
     shift 3
@@ -119,11 +119,11 @@ best() {
 frames() {
     set_policies s1 pps_in 2000
     best "pps_in 2000, beside 39,000 datagrams a second" 2000 0.03 flooded 1 2 -b 20M -l 64
-    nothing_dropped "who sends waits"
+    nothing_dropped "the sender waits"
     set_policies s1 pps_in default
 }
 
-# As long as the queue is: a ping beside twice as many datagrams as the port may get, in milliseconds.
+# The delay of a full queue: of a ping beside twice as many datagrams as the port may receive, in milliseconds.
 longest_ping() {
     ip netns exec s1 iperf3 -u -c 10.1.0.2 -b 40M -l 1400 -t 4 -J >"$work/flood.json" &
     local flood=$!
@@ -136,24 +136,24 @@ longest_ping() {
 getting() {
     local longest
     set_policies s2 rate_out 1gbit
-    # TCP fills the queue until it loses something.
+    # TCP fills the queue until it loses a segment.
     best "rate_out 1gbit" "$(carried "$GBIT")" 0.03 tcp 5
-    # The queue is full, which is how long a ping waits, and the rest is dropped by name.
+    # The queue is full, so a ping waits for all of it, and the rest is dropped with its reason.
     set_policies s2 rate_out 20mbit queue_out 100kb
     reaches 1 2
     best "rate_out 20mbit, of 40: frames a second" "$((20000000 / 8 / 1442))" 0.05 flooded 1 2 -b 40M -l 1400
-    # 100 KiB at 20 Mbit/s are 41 ms, less what is kept beside each frame.
+    # 100 KiB at 20 Mbit/s take 41 ms, less the bookkeeping of each frame.
     for _ in 1 2 3 4 5; do
         longest=$(longest_ping)
         ! is_near "$longest" 40 0.25 || break
     done
     near "a ping waits no longer than the queue is, in milliseconds" "$longest" 40 0.25
-    expect "what finds no room is dropped" "$(drops s2 no-room)" -gt 1000
+    expect "frames beyond the queue are dropped" "$(drops s2 no-room)" -gt 1000
     is s2 '.rings[].drops | keys - ["no-room"] == []' ||
         fail "for no other reason" "$(shown s2 | jq -c '.rings[].drops')"
 }
 
-# The same, and the receiver is lossless: senders are held back instead.
+# The same with a lossless receiver: senders are held back instead.
 lossless() {
     set_policies s2 rate_out 50mbit queue_out default
     measured "a lossless port with rate_out 50mbit" 50000000 5
@@ -168,8 +168,8 @@ changes() {
     for _ in 1 2 3 4 5; do
         changed_beside_traffic
         again=$(said .end.sum_sent.retransmits)
-        # Segments are sent again whose answer was late as others compute; if changes lost frames, it would be one or
-        # more for each change.
+        # Under other load, segments are sent again because their answer was late; if changes lost frames, there would
+        # be at least one for each change.
         if [ "$again" -le 50 ]; then
             ok "200 changes of rates beside traffic: nothing dropped, $again segments sent again"
             return
@@ -195,7 +195,7 @@ changed_beside_traffic() {
 }
 
 # Two senders of one group, one of them with eight connections: each gets half of the group's rate. What one does not
-# want the other gets.
+# use the other gets.
 groups() {
     local port other got ratio both all
     all=$(carried 400000000)
@@ -223,7 +223,7 @@ groups() {
     for port in s3 s4; do set_policies "$port" rate_group default; done
 }
 
-# After traffic that waited for rates, nobody waits any more.
+# When the traffic that waited for rates has ended, no sender waits any more.
 idle() {
     local before after
     set_policies s1 rate_in 100mbit pps_in 10000
@@ -241,13 +241,13 @@ idle() {
     set_policies s2 rate_out default
 }
 
-# What an interface brings cannot wait: frames beyond the rate are dropped.
+# Frames from an interface cannot wait: those beyond the rate are dropped.
 interface() {
     space s5
     ip link add near type veth peer name s5 netns s5
     ip link set near up
     ip -n s5 addr add 10.1.0.5/24 dev s5
-    # Checksums that an interface is to compute nobody would compute here.
+    # No hardware here would compute checksums that are left to an interface.
     in_space s5 ethtool -K s5 tx off >/dev/null
     ip -n s5 link set s5 up
     must nv attach vale0 netmap:near --name s5 --rate-in 20mbit
@@ -265,7 +265,7 @@ words() {
     for policy in rate_in rate_out pps_in pps_out burst_in queue_out; do
         refuses "$policy 0 is refused" 2 "$policy" port set vale0:s1 "$policy" 0
     done
-    refuses "a rate that is none is refused" 2 "rate_in is .fast.*|rate above 0 such as" port set vale0:s1 rate_in fast
+    refuses "an invalid rate is refused" 2 "invalid rate_in .fast.*|rate above 0 such as" port set vale0:s1 rate_in fast
     refuses "so are more than 64 bits" 2 "rate_in" port set vale0:s1 rate_in 100000000000gbit
     refuses "and a negative rate" 2 "rate_in" port set vale0:s1 rate_in -- -5mbit
     set_policies s1 rate_in 1000000000gbit burst_in 1gb

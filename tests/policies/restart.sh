@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Policies stay: when others are refused, through changes of others under full traffic, through `netvale upgrade`,
-# through `netvale export` and `netvale apply`; and `apply` changes them in place. Meanwhile pings between two stations,
-# of which none may be lost.
+# Policies persist: when other policies are refused, through changes of other policies under full traffic, through
+# `netvale upgrade`, through `netvale export` and `netvale apply`; and `apply` changes them in place. Meanwhile pings go
+# between two stations, and none may be lost.
 #
-# A daemon that is killed is continued by its service manager's store, which takes a manager: the Rust tests have one
-# (restart.rs).
+# The restart of a killed daemon from its service manager's store needs a manager: the Rust tests have one (restart.rs).
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need iperf3 ping ss
 
-# ports FILE [TEXT [TEXT]]: a configuration with stations 1 and 2 and a third port; the texts are what stations 1 and 3
-# have beside.
+# ports FILE [TEXT [TEXT]]: writes a configuration with stations 1 and 2 and a third port; the texts are added to
+# stations 1 and 3.
 ports() {
     cat >"$1" <<TOML
 [[port]]
@@ -33,7 +32,7 @@ ${3:-}
 TOML
 }
 
-# steady COMMAND…: while pings go from 1 to 2, of which none is lost.
+# steady COMMAND…: runs the command while pings go from 1 to 2; none may be lost.
 steady() {
     local what=$1 pinger sent got last
     shift
@@ -45,7 +44,7 @@ steady() {
     end_of "$pinger" INT || true
     sent=$(sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' "$work/pings")
     got=$(sed -n 's/.* \([0-9]*\) received.*/\1/p' "$work/pings")
-    # Those that were answered have no gap. The last ones may be under way when ping ends.
+    # The numbers of the answered pings have no gap. The last ones may still be under way when ping ends.
     last=$(sed -n 's/.* icmp_seq=\([0-9]*\) .*/\1/p' "$work/pings" | sort -n | tail -n 1)
     if [ "$sent" -lt 30 ] || [ "$got" != "$last" ] || [ $((sent - got)) -gt 10 ]; then
         fail "$what: no ping is lost" "$(tail -n 20 "$work/pings")" "$(shown s1)" "$(shown s2)"
@@ -57,7 +56,7 @@ policies() {
     nv show "vale0:$1" --json | jq -cS '.policies // {}'
 }
 
-# All that there is, but for what excludes another one.
+# All policies, except those that exclude another one.
 all_policies() {
     nv port set vale0:s3 trunk 10,20-30 native 1 vlan_protocol 802.1ad addresses 02:00:00:00:00:03,10.1.0.3 guard mac,ip,arp max_addresses 7 \
         sticky on locked on isolated on flood off mcast_flood off bcast_flood off storm_unknown 10 storm_mcast 20 \
@@ -142,7 +141,7 @@ changes() {
         drops_nothing "$port" || fail "no drops at $port" "$(shown "$port" | jq -c '.rings[].drops')"
     done
     ok "10000 changes: nothing is dropped, $(said '.end.sum_sent.retransmits') of $(said '.end.sum_sent.bytes / 1448 | floor') segments are sent again"
-    # By hand, they are as they were.
+    # Set by hand, they are as before.
     local left
     for port in s1 s3; do
         left=$(policies "$port" | jq -r 'keys[] | . + " default"')
@@ -153,7 +152,8 @@ changes() {
 
 # --- policies that contradict each other
 
-# Each line: the policy that is named, and what is asked for. The first ones are good; none of them is set then.
+# Each line: the policy that the refusal names, and the request. The first policies of a request are valid; none of them
+# is set.
 contradictions() {
     local named asked before count=0
     set_policies s3 access 10 isolated on
@@ -189,7 +189,7 @@ storm_mcast storm_mcast 0
 pps_in pps_in 0
 rate_group rate_group tenant
 LIST
-    ok "$count policies that contradict others or are none are refused, as a whole, and named"
+    ok "$count requests with contradictory or invalid policies are refused as a whole, with the policy's name"
     set_policies s3 access default isolated default
 }
 
@@ -217,10 +217,10 @@ for n in range(10): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x"
     counted=$(shown s1 | jq '.rings[0].drops.filter')
     steady "three upgrades, with 30 ms of delay" upgraded
     [ "$(policies s1)$(policies s2)$(policies s3)" = "$before" ] ||
-        fail "policies are what they were" "$before" "$(policies s1)$(policies s2)$(policies s3)"
-    ok "all policies are what they were"
+        fail "all policies are unchanged" "$before" "$(policies s1)$(policies s2)$(policies s3)"
+    ok "all policies are unchanged"
     check "rules' counters go on" s1 '.rules[1].frames == 10'
-    expect "counters of drops, too" "$(shown s1 | jq '.rings[0].drops.filter')" -eq "$counted"
+    expect "drop counters are kept, too" "$(shown s1 | jq '.rings[0].drops.filter')" -eq "$counted"
     in_space s1 /usr/bin/python3 -c 'import socket
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("10.1.0.2", 9))'
     wait_for "the filter still drops" 5 is s1 '.rules[1].frames == 11'
@@ -240,7 +240,7 @@ socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("10.1.0.2", 9))'
 
 # --- configurations
 
-# applied FILE [OPTION…]: what `netvale apply` says is in $work/applied.
+# applied FILE [OPTION…]: runs `netvale apply`; its output is in $work/applied.
 applied() {
     nv apply "$@" >"$work/applied" 2>&1 || fail "netvale apply" "$(cat "$work/applied")"
 }
@@ -250,8 +250,8 @@ configurations() {
     before=$(policies s1)$(policies s2)$(policies s3)
     nv export >"$work/export.toml"
     applied "$work/export.toml"
-    grep -q 'nothing to change' "$work/applied" || fail "what was exported is what is there" "$(cat "$work/applied")"
-    ok "what was exported is what is there"
+    grep -q 'nothing to change' "$work/applied" || fail "the export matches the present policies" "$(cat "$work/applied")"
+    ok "the export matches the present policies"
 
     ports "$work/plain.toml"
     nv apply --diff "$work/plain.toml" >"$work/applied" 2>&1 || fail "netvale apply --diff" "$(cat "$work/applied")"
@@ -267,9 +267,9 @@ configurations() {
     grep -q '^~ .*s3.*in place' "$work/applied" || fail "it says that s3 has changed in place" "$(cat "$work/applied")"
     [ "$(policies s1)$(policies s2)$(policies s3)" = "$before" ] ||
         fail "policies are those that were exported" "$before" "$(policies s1)$(policies s2)$(policies s3)"
-    ok "export and apply: all policies are what they were"
+    ok "export and apply: all policies are unchanged"
 
-    # Words in a file are compiled by who applies it; the port that the pings come from changes, too.
+    # The client compiles the expressions of a file; the port that the pings come from changes, too.
     ports "$work/other.toml" "$(printf '%s\n' 'filter_in = ["drop udp port 9", "pass arp"]' 'rate_in = "900mbit"' 'link_in = "delay 2ms"' \
         'max_addresses = 5')" 'isolated = true'
     steady "other policies of the sender's port, by apply" applied "$work/other.toml" --json
@@ -281,13 +281,13 @@ configurations() {
     check "of the other port, too" s3 '.policies == { isolated: true }'
 
     ports "$work/bad.toml" 'rate_in = "0"'
-    refuses "a policy that is none is refused" 1 "rate_in" apply "$work/bad.toml"
+    refuses "an invalid policy is refused" 1 "rate_in" apply "$work/bad.toml"
     check "and nothing changes" s1 '.policies.rate_in == "900mbit"'
     applied "$work/plain.toml"
 }
 
 ports "$work/up.toml"
-# Ports of the configuration, as what is attached by hand is nobody else's to change. Their TAPs are moved to the
+# Ports of the configuration, as `apply` does not change ports that were attached by hand. Their TAPs are moved to the
 # stations.
 start_daemon --config "$work/up.toml"
 for n in 1 2 3; do

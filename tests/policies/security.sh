@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Port security: who may be behind a port, what it gets, how much it may flood, loops; attackers and bystanders.
+# Port security: which addresses may be behind a port, which frames it gets, how much it may flood, loops; attackers and
+# bystanders.
 #
-# First single frames among three ports in one namespace (matrix.c), then stations with addresses: arping and scapy
-# attack, and those who have nothing to do with it lose nothing.
+# First single frames between three ports in one namespace (matrix.c), then stations with addresses: arping and scapy
+# attack, and stations that are not involved lose nothing.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -10,7 +11,7 @@ need arping ping iperf3 gcc bridge
 need_scapy
 compiled matrix
 
-# fresh [OPTION…]: ports p, q and r that know nothing; the options are p's.
+# fresh [OPTION…]: ports p, q and r that have learned nothing; the options are p's.
 fresh() {
     nv detach vale0:p >/dev/null 2>&1 && detach q r
     attach p wire "$@"
@@ -18,12 +19,12 @@ fresh() {
     attach r wire
 }
 
-# passes WHAT: the frames of standard input among p, q and r.
+# passes WHAT: sends the frames of standard input between p, q and r.
 passes() {
     crosses "$1" wire p q r
 }
 
-# dropped PORT REASON NUMBER
+# dropped PORT REASON NUMBER: that many frames were dropped there.
 dropped() {
     expect "port $1 counts them as $2" "$(drops "$1" "$2")" -eq "$3"
 }
@@ -32,7 +33,7 @@ dropped() {
 
 addresses_of_ports() {
     fresh --addresses 02:00:00:00:00:0a
-    passes "a static address is at its port before it says anything, and nobody else's" <<'LIST'
+    passes "a static address is at its port before it sends anything, and at no other" <<'LIST'
 q 0a 0b : p=none
 q all 0a :
 q 0b 0a :
@@ -81,8 +82,8 @@ p 3b 3a : r=none
 LIST
     [ "$(nv table vale0 --json | jq -c '[.entries[] | .port]')" = '["r"]' ] ||
         [ "$(nv table vale0 --json | jq '[.entries[] | select(.port | test("p$"))] | length')" = 0 ] ||
-        fail "the table has nobody behind p" "$(nv table vale0 --json)"
-    ok "the table has nobody behind p"
+        fail "the table has no address behind p" "$(nv table vale0 --json)"
+    ok "the table has no address behind p"
 
     fresh --locked on --addresses 02:00:00:00:00:6a
     passes "from a locked port, only addresses that are known there" <<'LIST'
@@ -179,8 +180,8 @@ storms() {
     # Each class has its own limit.
     fresh --storm-bcast 1
     attack wire p mcast 200
-    wait_for "a limit for one class is none for another" 10 has_got q 200
-    ok "a limit for one class is none for another"
+    wait_for "a limit for one class does not affect another" 10 has_got q 200
+    ok "a limit for one class does not affect another"
     detach p q r
 }
 
@@ -189,14 +190,14 @@ storms() {
 spoofing() {
     set_policies s1 addresses 02:00:00:00:00:01
     reaches 1 2
-    # It says that it is station 1, with its address.
+    # Claims to be station 1, with its address.
     in_space s3 arping -q -i s3 -c 3 -W 0.05 -s 02:00:00:00:00:01 -S 10.1.0.1 10.1.0.2 >/dev/null 2>&1 || true
     check "arping with another's address is dropped" s3 '[.rings[].drops["address-taken"] // 0] | add >= 3'
     reaches 2 1 "as before"
     set_policies s1 addresses default
 }
 
-# Sources without number, next to a pair that talks.
+# An endless number of sources, beside two stations that talk to each other.
 flood_of_sources() {
     local lost
     set_policies s1 max_addresses 16
@@ -222,7 +223,7 @@ flood_of_sources() {
     set_policies s1 max_addresses default
 }
 
-# Two ports with a Linux bridge between them: what one gets, the other sends.
+# Two ports with a Linux bridge between them: what one receives, the other sends.
 loop() {
     space loop
     attach l1 loop --loop-guard on
@@ -256,7 +257,7 @@ some_blocked() {
     blocked l1 || blocked l2
 }
 
-# Says when it asked for the last time before: the time in which a port is blocked is no longer than since then.
+# Whether a port is blocked. If not, $free_at is the time before this query: a block has lasted at most since then.
 is_seen() {
     local now=$SECONDS
     some_blocked || { free_at=$now && return 1; }

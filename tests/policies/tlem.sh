@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../lib.sh"
 need iperf3 ping ss
 
-# joined OPTION…: the two switches, from now on.
+# joined OPTION…: joins the two switches.
 joined() {
     background nv tlem -i vale0:left -i vale1:right "$@" >"$work/tlem" 2>&1
     tlem=$!
@@ -18,7 +18,7 @@ is_joined() {
     nv list --json | jq -e '[.ports[] | select(.name == "vale0:left" or .name == "vale1:right")] | length == 2'
 }
 
-# parted: says what tlem said.
+# parted: separates them, and prints the output of tlem.
 parted() {
     end_of "$tlem" INT || fail "tlem ends well" "$(cat "$work/tlem")"
     wait_for "its ports are gone" 10 is_parted
@@ -28,13 +28,13 @@ is_parted() {
     ! is_joined
 }
 
-# least: of the round-trip times of 20 pings, in milliseconds.
+# least: the minimum round-trip time of 20 pings, in milliseconds.
 least() {
     in_space s1 ping -q -c 20 -i 0.05 -W 2 10.1.0.2 | sed -n 's,^rtt .*= \([^/]*\)/.*,\1,p'
 }
 
-# takes WHAT MILLISECONDS: the quickest of 20 pings does, but for 0.7 ms of three processes and their wake-ups; none is
-# early. What else runs makes pings late, so that there are some attempts.
+# takes WHAT MILLISECONDS: the fastest of 20 pings must take that long, within 0.7 ms for three processes and their
+# wake-ups; none is early. Other load makes pings late, so that there are several attempts.
 takes() {
     local got seen=
     for _ in 1 2 3 4 5; do
@@ -65,17 +65,17 @@ parted
 
 joined -L plr,0 -L plr,0.3 --seed 5
 answered=$(in_space s1 ping -q -c 400 -i 0.004 -W 1 10.1.0.2 | sed -n 's/.* \([0-9]*\) received.*/\1/p' || true)
-# Three times the standard deviation of 400 chances of 0.7.
+# Three times the standard deviation of 400 decisions with probability 0.7.
 jq -en "($answered - 280 | fabs) <= 28" >/dev/null || fail "of 400 answers 30 % are lost" "$answered came"
 ok "of 400 answers 30 % are lost: $answered came"
 parted
-grep -q "^vale1:right -> vale0:left: [0-9]* frames lost as asked for" "$work/tlem" ||
-    fail "tlem counts what it lost" "$(cat "$work/tlem")"
-ok "tlem counts what it lost"
+grep -q "^vale1:right -> vale0:left: [0-9]* frames lost as configured" "$work/tlem" ||
+    fail "tlem counts the lost frames" "$(cat "$work/tlem")"
+ok "tlem counts the lost frames"
 
 joined -B 20m
 iperf_server s2
-# Of 1514 bytes 1448 are TCP's. On a busy machine TCP does not always use what it may.
+# 1448 of 1514 bytes are TCP's payload. On a busy machine TCP does not always reach its rate.
 for _ in $(seq 10); do
     iperf 1 2 -t 4 -O 1
     ! is_near "$(said .end.sum_received.bits_per_second)" 19128000 0.06 || break
@@ -83,5 +83,5 @@ done
 near "20 Mbit/s" "$(said .end.sum_received.bits_per_second)" 19128000 0.06
 parted
 refuses "one port" 2 "two ports" tlem -i vale0:a -D 1ms
-refuses "a delay that is none" 2 "D" tlem -i vale0:a -i vale1:b -D soon
+refuses "an invalid delay" 2 "D" tlem -i vale0:a -i vale1:b -D soon
 finish

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Transparency: a switch without policies passes every frame as it is, byte for byte, from any kind of port to any
+# Transparency: a switch without policies passes every frame unchanged, byte for byte, from any kind of port to any
 # other.
 #
-# So it passes what a bridge of IEEE 802.1Q keeps to itself: LACP, LLDP, STP, 802.1X, PTP, flow control (VALE does so,
-# too), and every group of 01:80:c2:00:00:0x; and frames with one to four tags, of lengths from 14 to 9000 bytes,
-# without padding them. The judges are tcpreplay and tcpdump at TAPs and veths, whose kernel puts tags back that it took
-# out for itself, and netvale's own replay and dump for netmap programs. What was sent comes once and in order, or the
-# script fails. Virtual machines are not here, but the device that they have: vhost, driven by netvale's own virtio
-# driver. Frames longer than an AF_XDP buffer are not sent through veths.
+# So it passes what a bridge of IEEE 802.1Q does not forward: LACP, LLDP, STP, 802.1X, PTP, flow control (VALE forwards
+# these, too), and every group of 01:80:c2:00:00:0x; and frames with one to four tags, with lengths from 14 to 9000
+# bytes, without padding them. The judges are tcpreplay and tcpdump at TAPs and veths, whose kernel restores the tags
+# that it had removed, and netvale's own replay and dump for netmap programs. Each frame must arrive once and in order.
+# Virtual machines are not tested here, but their device is: vhost, driven by netvale's own virtio driver. Frames longer
+# than an AF_XDP buffer are not sent through veths.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
 need tcpdump tcpreplay ethtool
 
-# frames LONGEST FILE: a capture; says how many.
+# frames LONGEST FILE: writes a capture, and prints the number of its frames.
 frames() {
     /usr/bin/python3 - "$@" <<'PYTHON'
 import random
@@ -65,7 +65,7 @@ for length in (14, 15, 17, 18, 20, 33, 34, 42, 46, 59, 60, 61, 63, 64, 65, 127, 
     add("02:00:00:00:77:77", "88b5", length)
 add("33:33:00:00:00:01", "86dd 6000", 90)
 add("01:00:5e:00:00:01", "0800 4600", 60)
-# Broken inside, which is nobody's business: IP lengths and checksums.
+# Damaged inside, which a switch does not check: IP lengths and checksums.
 add("02:00:00:00:77:77", "0800 45 00 ffff 0000 0000 00 06 0000 0a000001 0a000002", 200)
 add("02:00:00:00:77:77", "0800 4f 00 0010 0000 2000 01 11 ffff ffffffff 00000000 0000 0000 0000 0000", 80)
 for length in (2000, 2048, 2112, 2113, 4000, 4096, 4097, 8191, 8192, 9000, 9014):
@@ -80,7 +80,7 @@ print(len(frames))
 PYTHON
 }
 
-# swapped CAPTURE TO: destination and source of each frame change places.
+# swapped CAPTURE TO: swaps the destination and source of each frame.
 swapped() {
     /usr/bin/python3 - "$@" <<'PYTHON'
 import struct
@@ -94,7 +94,7 @@ with open(sys.argv[1], "rb") as file, open(sys.argv[2], "wb") as to:
 PYTHON
 }
 
-# sends KIND NAME CAPTURE: from a port of that kind.
+# sends KIND NAME CAPTURE: sends a capture from a port of that kind.
 sends() {
     case $1 in
     tap | veth) must in_space "$2" tcpreplay -q --pps 1000 -i "$2" "$3" ;;
@@ -102,7 +102,7 @@ sends() {
     esac
 }
 
-# begins KIND NAME, and ends KIND NAME WANTED WHAT: what comes to a port of that kind.
+# begins KIND NAME, and ends KIND NAME WANTED WHAT: start and end a capture of what a port of that kind receives.
 begins() {
     case $1 in
     tap | veth) begin_capture "$2" "$2" ;;
@@ -119,14 +119,15 @@ ends() {
     case $1 in
     tap | veth) end_capture "$3" "$4" ;;
     program)
-        # It ends with the last frame.
+        # The reader ends with the last frame.
         wait "$capture" || true
         same_frames "$3" "$work/got.pcap" >"$work/same" || fail "$4" "$(cat "$work/same")" "$(cat "$work/capture")"
         ;;
     esac
 }
 
-# carries KIND:NAME KIND:NAME CAPTURE [WANTED]: the frames of one capture come as those of the other one.
+# carries KIND:NAME KIND:NAME CAPTURE [WANTED]: the frames of the capture must arrive as those of WANTED, by default the
+# same.
 carries() {
     local from=$1 to=$2 sent=$3 wanted=${4:-$3} what
     what="from $1 to $2"
@@ -136,7 +137,7 @@ carries() {
     ok "$what: $(cat "$work/same") frames, byte for byte"
 }
 
-# interface NAME: a veth, whose other end is an AF_XDP port of the switch.
+# interface NAME: creates a veth, whose other end is an AF_XDP port of the switch.
 interface() {
     space "$1"
     ip link add "end$1" mtu 1600 up type veth peer name "$1" mtu 1600 netns "$1"
@@ -145,14 +146,14 @@ interface() {
     must nv attach vale0 "netmap:end$1" --name "$1"
 }
 
-# tap NAME: in a namespace of its own, for frames of 9000 bytes.
+# tap NAME: creates one in a namespace of its own, for frames of 9000 bytes.
 tap() {
     space "$1"
     attach "$1" "$1" --mtu 9100
     ip -n "$1" link set dev "$1" promisc on
 }
 
-# Captures that are ports are the daemon's to open.
+# The daemon opens the captures that are ports.
 start_daemon --allow-dir "$work"
 count=$(frames 1600 "$work/short.pcap")
 all=$(frames 9014 "$work/long.pcap")
@@ -163,7 +164,7 @@ count=$all
 carries tap:a tap:b "$work/long.pcap"
 carries tap:b tap:a "$work/long.pcap"
 
-# Programs: a sender and a reader, each in rings of its own.
+# Programs: a sender and a reader, each with rings of its own.
 nv attach vale0 p --buf-size 10048 >/dev/null
 carries tap:a program:p "$work/long.pcap"
 carries program:p tap:b "$work/long.pcap"
@@ -176,7 +177,7 @@ nv attach vale0 q >/dev/null
 carries program:p program:q "$work/long.pcap"
 detach p q
 
-# A capture that is replayed by the switch itself, and one that it writes.
+# A capture that the switch itself replays, and one that it writes.
 begin_capture b b
 must nv attach vale0 "pcap:in=$work/long.pcap" --name file
 end_capture "$work/long.pcap" "from a capture file to a TAP"
@@ -194,7 +195,7 @@ same_frames "$work/long.pcap" "$work/written.pcap" >"$work/same" ||
     fail "from a TAP to a capture file" "$(cat "$work/same")"
 ok "from a TAP to a capture file: $(cat "$work/same") frames, byte for byte"
 
-# An echo sends each back to who sent it.
+# An echo port sends each frame back to its sender.
 detach b
 nv attach vale0 echo: --name echo >/dev/null
 swapped "$work/short.pcap" "$work/back.pcap"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# VLANs: access ports, trunks, native VLANs, QinQ; by the judgement of a Linux bridge with `vlan_filtering` and the same
+# VLANs: access ports, trunks, native VLANs, QinQ; compared with a Linux bridge with `vlan_filtering` and the same
 # ports.
 #
-# matrix.c sends each of some hundred frames into a switch and prints at which ports it came out, and with which tags:
-# here on netvale's TAPs, in a guest on the ports of a bridge. Both must print the same. Then a guest with a VLAN
-# interface on a trunk talks to an access port, TCP in segments longer than its MTU.
+# matrix.c sends each of some hundred frames into a switch and prints the ports at which it came out, and with which
+# tags: here on netvale's TAPs, in a guest on the ports of a bridge. Both must print the same. Then a guest with a VLAN
+# interface on a trunk talks to an access port over TCP, in segments longer than its MTU.
 #
-# What is not compared, as the two differ:
+# Not compared, as the two differ:
 # - protocols of tags: a bridge has one, netvale one for each port, so that frames can change from one to the other
 #   (below, `translated`);
 # - frames for 01:80:c2:00:00:01 to 0f (flow control, LLDP): a bridge keeps them, netvale forwards them, as VALE does;
@@ -21,7 +21,7 @@ need qemu-system-x86_64 bridge busybox
 guest_image
 compiled matrix
 
-# Ports of the switch that is looked at: a name, and policies in netvale's words.
+# The ports of the switch under test: a name, and policies in netvale's words.
 ports() {
     cat <<'LIST'
 a access 10
@@ -73,24 +73,24 @@ cut 16
 q10 cut 20
 q10 q20 cut 24
 SHAPES
-        # For a group, for someone unknown, from nobody, from a group.
+        # To a group, to an unknown address, from an unknown address, from a group.
         printf "$port %s\n" 'group 5'"$n" 'group 5'"$n"' q10p1' '33:33:00:00:00:01 5'"$n"' q20' \
             '77 5'"$n" '77 5'"$n"' q10p2' '77 5'"$n"' s20' '77 5'"$n"' q30 q20'
     done
     cat <<'TALKS'
-# Learned both ways, access to access and to trunks.
+# Learned in both directions, access to access and to trunks.
 a all 0a
 b 0a 0b
 a 0b 0a
 t 0a 0c q10p3
 a 0c 0a
 b 0c 0b q0p5
-# The same VLAN's address from elsewhere, tagged and not.
+# The same VLAN's address from another port, tagged and not.
 n 0a 0d q10
 a 0d 0a
 w 0d 0e q10
 c 0a 0f
-# Known, but in another VLAN: to all of the sender's.
+# Known, but in another VLAN: flooded in the sender's.
 c 0b 0f
 t 0b 0c q20
 t 0f 0c q20
@@ -114,7 +114,7 @@ t bb 1a q20
 b all bb
 t bb 1a q10
 t bb 1a q20
-# Without a tag, the native VLAN; with its number, the same.
+# Without a tag, in the native VLAN; with its number, the same.
 n all 2a
 w 2a 2b q30
 w all 2b q30p2
@@ -126,13 +126,13 @@ w 2c 2d
 w 2c 2d q1
 d 2d 2c q1
 d 2d 2c q0p1
-# To where it came from.
+# To the port it came from.
 u all 3a q10
 u 3a 3b q10
 u all 3b q20
 u 3b 3a q20
 u 3b 3a q10
-# Not for its port, and not learned.
+# Not allowed at its port, and not learned.
 a all 4a q20
 c all 4a q10
 b 4a 0b
@@ -141,7 +141,7 @@ t all 4b q30
 n 4b 2a q30
 t all 4c
 w 4c 2d q10
-# Two tags between stations that know each other.
+# Two tags, between stations that know each other.
 t 0a 1a q10p4 q20p3
 a 1a 0a q10 q20
 a 1a 0a q20 q10
@@ -152,7 +152,7 @@ TALKS
 
 # --- the judge
 
-# on_bridge PROTOCOL: the script of a guest that puts the same ports on a bridge and prints what matrix says.
+# on_bridge PROTOCOL: writes the script of a guest that puts the same ports on a bridge and prints the output of matrix.
 on_bridge() {
     local port word value range
     echo "set -e
@@ -178,21 +178,21 @@ start_judge() {
     mkdir "$work/judge"
     guest_takes "$work/judge" "$(command -v ip)" "$(command -v bridge)" "$work/matrix"
     cp "$work/frames" "$work/judge/frames"
-    # Those of busybox come first otherwise.
+    # Otherwise busybox's programs of these names come first.
     { echo 'hash -r; ip() { /bin/iproute2 "$@"; }; cd /' && on_bridge 802.1q &&
         on_bridge 802.1ad; } >"$work/judge/script"
     mv "$work/judge/bin/ip" "$work/judge/bin/iproute2"
     guest judge
 }
 
-# judged PROTOCOL: what the bridge did.
+# judged PROTOCOL: prints what the bridge did.
 judged() {
     tr -d '\r' <"$work/judge.console" | sed -n "/^matrix of $1\$/,/^end of $1\$/p" | sed '1d;$d'
 }
 
 # --- netvale
 
-# on_netvale PROTOCOL
+# on_netvale PROTOCOL: the same frames on netvale's ports.
 on_netvale() {
     local port policies
     space "$1"
@@ -204,7 +204,7 @@ on_netvale() {
     done < <(ports)
 }
 
-# compare PROTOCOL: the same frames here.
+# compare PROTOCOL: both must print the same.
 compare() {
     # shellcheck disable=SC2046
     in_space "$1" "$work/matrix" -e "$work/judged.$1" "$work/frames" $(ports | cut -d' ' -f1) >"$work/ours.$1" ||
@@ -215,7 +215,7 @@ compare() {
         grep -o = "$work/ours.$1" | wc -l) times"
 }
 
-# The other protocol of a port next to it: what comes with one tag leaves with the other.
+# Next to a port of the other protocol: frames that come with one protocol's tag leave with the other's.
 translated() {
     space mixed
     attach p mixed --access 10
@@ -239,7 +239,7 @@ q 04 02 q20 : x=none
 x 02 04 q20 : q=8100001481000014
 LIST
     check "a frame without a tag that a trunk drops is counted there" q '[.rings[].drops.vlan // 0] | add == 1'
-    check "one of a VLAN that is not the port's, too" x '[.rings[].drops.vlan // 0] | add == 1'
+    check "a frame of a VLAN that is not the port's, too" x '[.rings[].drops.vlan // 0] | add == 1'
     check "all others are not" p '[.rings[].drops.vlan // 0] | add == 0'
 }
 
@@ -275,7 +275,7 @@ talk() {
     attach here here --access 10
     ip -n here addr add 10.10.0.2/24 dev here
     ip -n here addr add 10.20.0.2/24 dev here
-    # A server sends its file in large pieces, of which the kernel makes as large segments.
+    # A server sends its file in large pieces, which the kernel turns into large segments.
     mkdir "$work/www"
     busybox dd if=/dev/urandom of="$work/www/file" bs=64k count=64 2>/dev/null
     background in_space here busybox httpd -f -p 10.10.0.2:5001 -h "$work/www"
@@ -293,25 +293,25 @@ talk() {
     large in "$bytes" "$frames"
     echo >"$work/talker.typed"
     says talker 'guest: exit 0' 30
-    check "the port at the other end is what it was" here '.policies == {"access": 10} and .state == "open"'
+    check "the port at the other end is unchanged" here '.policies == {"access": 10} and .state == "open"'
 }
 
-# arrived DIRECTION FILE SUM: our file is the guest's.
+# arrived DIRECTION FILE SUM: our file must be the guest's.
 arrived() {
     local sum
     sum=$(md5sum <"$2")
     [ "${sum%% *}" = "$3" ] ||
-        fail "4 MiB $1 eth0.10 arrive as they were sent" \
+        fail "4 MiB $1 eth0.10 arrive unchanged" \
         "$(stat -c '%s bytes' "$2") with the sum $sum; the guest's is $3"
-    ok "4 MiB $1 eth0.10 arrive as they were sent"
+    ok "4 MiB $1 eth0.10 arrive unchanged"
 }
 
-# The sum that the guest printed.
+# The checksum that the guest printed.
 talked() {
     tr -d '\r' <"$work/talker.console" | sed -n "s/^$1 \([0-9a-f]*\) .*/\1/p"
 }
 
-# large DIRECTION BYTES FRAMES: what crossed the trunk since there were that many.
+# large DIRECTION BYTES FRAMES: the mean size of what crossed the trunk since it had these counts must be large.
 large() {
     local bytes frames
     bytes=$(($(moved talker "$1" bytes) - $2)) frames=$(($(moved talker "$1" frames) - $3))

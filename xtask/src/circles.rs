@@ -1,9 +1,9 @@
 //! `circles`: fails when modules of a crate import one another in a circle.
 //!
-//! At each level of a crate's module tree, sibling modules, each including everything below it, must not form a circle
-//! by the paths they use. A module and the contents of its own folder count as one: a divided file may refer to its
-//! parts, and they to it. The root of a crate is no such file: its own definitions count as a module beside the others
-//! (re-exports do not).
+//! At each level of a crate's module tree, sibling modules, each with everything below it, must not use one another in
+//! a circle. A module and the contents of its own folder count as one: a file that is divided into parts may refer to
+//! its parts, and they to it. This does not apply to the root of a crate: its own definitions (except re-exports) count
+//! as a further module.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -11,10 +11,10 @@ use std::path::Path;
 use crate::Findings;
 use crate::modules::{self, Module, ModulePath};
 
-/// The few permitted circles, each with its reason.
+/// The list of permitted circles, each with its reason.
 const EXCEPTIONS: &str = "xtask/circles-allowed.txt";
 
-/// Which module, at one level, uses which.
+/// For each module at one level, the modules that it uses.
 type ModuleUses = BTreeMap<String, BTreeSet<String>>;
 
 /// Checks all crates below `root`.
@@ -30,12 +30,11 @@ pub fn run(root: &Path) -> Result<Findings, String> {
             }
         }
     }
-    findings
-        .extend(allowed.iter().map(|gone| format!("{EXCEPTIONS}: {gone} is no circle any more; take the line out")));
+    findings.extend(allowed.iter().map(|gone| format!("{EXCEPTIONS}: {gone} is no longer a circle; remove the line")));
     Ok(findings)
 }
 
-/// Lines `crate: module, module — reason`.
+/// Parses lines of the form `crate: module, module — reason`.
 fn parse(list: &str) -> Result<BTreeSet<&str>, String> {
     let lines = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
@@ -43,7 +42,7 @@ fn parse(list: &str) -> Result<BTreeSet<&str>, String> {
         .collect()
 }
 
-/// The crates' names and their root files.
+/// Returns the crates' names and root files.
 fn crates(root: &Path) -> Result<Vec<(String, std::path::PathBuf)>, String> {
     let mut found = Vec::new();
     for folder in modules::crate_folders(root)? {
@@ -57,7 +56,7 @@ fn crates(root: &Path) -> Result<Vec<(String, std::path::PathBuf)>, String> {
     Ok(found)
 }
 
-/// Every group of modules that reach one another, as their names in order, with a shortest path around it.
+/// Returns every group of modules that reach one another: their names in order, and a shortest circle.
 fn circles(modules: &[Module]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let parents: BTreeSet<&[String]> = modules.iter().filter_map(|m| m.path.split_last().map(|(_, up)| up)).collect();
@@ -72,7 +71,7 @@ fn circles(modules: &[Module]) -> Vec<(String, String)> {
     found
 }
 
-/// The shortest path from a module back to itself.
+/// Returns the shortest path from a module back to itself.
 fn way_back<'a>(uses: &'a ModuleUses, from: &'a str) -> Option<Vec<&'a str>> {
     let mut ways = VecDeque::from([vec![from]]);
     let mut seen = BTreeSet::new();
@@ -93,7 +92,7 @@ fn full_name(parent: &[String], name: &str) -> String {
     parent.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join("::")
 }
 
-/// The uses among the modules directly below `parent`. The crate's root is among them as `crate`.
+/// Returns the uses among the modules directly below `parent`, including the crate's root as `crate`.
 fn uses_at(modules: &[Module], parent: &[String]) -> ModuleUses {
     let mut uses = ModuleUses::new();
     for module in modules {
@@ -107,7 +106,7 @@ fn uses_at(modules: &[Module], parent: &[String]) -> ModuleUses {
     uses
 }
 
-/// The module below `parent` that a path leads into.
+/// Returns the module below `parent` that contains a path.
 fn side(path: &ModulePath, parent: &[String]) -> Option<String> {
     match path.strip_prefix(parent)?.first() {
         Some(name) => Some(name.clone()),
@@ -116,7 +115,7 @@ fn side(path: &ModulePath, parent: &[String]) -> Option<String> {
     }
 }
 
-/// The groups of two or more modules that reach one another.
+/// Returns the groups of two or more modules that reach one another.
 fn knots(uses: &ModuleUses) -> Vec<BTreeSet<&str>> {
     let reach: BTreeMap<&str, BTreeSet<&str>> = uses.keys().map(|name| (name.as_str(), reached(uses, name))).collect();
     let mut groups = Vec::new();
@@ -163,7 +162,7 @@ mod tests {
         (names, round)
     }
 
-    /// Objective: modules in a circle are named at every level; their siblings are not.
+    /// Objective: modules in a circle are named at every level, and their siblings are not.
     #[test]
     fn circles_are_found_on_each_level() {
         let modules = [

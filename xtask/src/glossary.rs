@@ -14,13 +14,13 @@ use crate::source::whole_words;
 
 /// The page with the glossary.
 pub const GLOSSARY: &str = "docs/internals/glossary.md";
-/// Its heading.
+/// The glossary's heading on that page.
 const HEADING: &str = "# Glossary";
 /// Words with their usual meaning, one per line.
 const PLAIN: &str = "xtask/plain-words.txt";
 
-/// Crates whose types stay inside them or are named after their subject: programs, netmap.h, headers of protocols,
-/// messages that the protocol's reference explains.
+/// Crates that are not checked, because their types stay inside them or are named after their subject: programs,
+/// netmap.h, headers of protocols, and messages that the protocol's reference explains.
 const APART: [&str; 11] =
     ["abi", "bench", "capi", "cli", "cni", "control", "harness", "pcap", "soak", "system-tests", "wire"];
 
@@ -51,7 +51,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     Ok(findings)
 }
 
-/// The words that the glossary explains: the bold ones of its rows.
+/// Returns the words that the glossary explains: those in bold in its rows.
 pub fn nouns(text: &str) -> Result<Vec<String>, String> {
     let rows = text.split_once(HEADING).ok_or(format!("{GLOSSARY} has no heading {HEADING:?}"))?.1;
     let rows = rows.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
@@ -65,7 +65,7 @@ fn twice(nouns: &[String]) -> Findings {
     again.map(|noun| format!("{GLOSSARY}: {noun} has two lines")).collect()
 }
 
-/// All Rust files below `folder`, sorted, without build directories.
+/// Returns all Rust files below `folder`, sorted, without build directories.
 pub fn rust_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
     let mut files = Vec::new();
     let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -83,7 +83,7 @@ pub fn rust_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
     Ok(files)
 }
 
-/// Public types of a file with an unknown noun, and the noun.
+/// Returns the public types of a file whose noun is unknown, and the noun.
 fn unexplained(text: &str, known: impl Fn(&str) -> bool) -> Result<Vec<(String, String)>, syn::Error> {
     let file = syn::parse_file(text)?;
     let told = docs(&file.attrs).to_lowercase();
@@ -106,7 +106,7 @@ fn unexplained(text: &str, known: impl Fn(&str) -> bool) -> Result<Vec<(String, 
     Ok(unknown.collect())
 }
 
-/// The last word of a type's name.
+/// Returns the last word of a type's name.
 fn noun(name: &str) -> String {
     let start = name.char_indices().filter(|(_, c)| c.is_uppercase()).map(|(at, _)| at).next_back();
     name[start.unwrap_or(0)..].to_lowercase()
@@ -120,7 +120,7 @@ fn singular(noun: &str) -> String {
     noun.strip_suffix('s').unwrap_or(noun).to_owned()
 }
 
-/// The text of `//!` or `///`.
+/// Returns the text of `//!` or `///`.
 fn docs(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {

@@ -1,4 +1,4 @@
-//! The layers: which workspace crate may use which.
+//! The layers: which crates of the workspace each crate may use.
 //!
 //! ```text
 //! abi → mem → port → { switch, tap, pcapport, nic, virtio, ptnet, e1000, vxlan, socket } → daemon → cli
@@ -15,10 +15,10 @@
 //! ```
 //!
 //! An arrow means "is used by". The siblings switch, tap, pcapport, nic, vhost, virtio-pci, ptnet, e1000, vxlan and
-//! socket have no edges between them: only the daemon knows all kinds of port.
+//! socket do not use one another: only the daemon knows all kinds of ports.
 
-/// One row per crate: its short name, and the short names of the crates it may use. The short name is the package name
-/// without `netvale-`; the package `netvale` is `client`.
+/// One row per crate: its short name, and the short names of the crates that it may use. The short name is the package
+/// name without `netvale-`; the package `netvale` has the short name `client`.
 pub const LAYERS: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("wire", &[]),
@@ -103,8 +103,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Siblings: crates of one layer that must not know each other. [`LAYERS`] already forbids the edges; this list lets
-/// the message name the rule.
+/// Siblings: crates of one layer that must not use one another. [`LAYERS`] already forbids this; with this list, the
+/// message can state the rule.
 pub const SIBLINGS: &[&str] =
     &["switch", "tap", "pcapport", "nic", "vhost", "virtio-pci", "ptnet", "e1000", "vxlan", "socket"];
 

@@ -1,7 +1,7 @@
-//! `layers`: fails on a dependency between workspace crates that the layer table does not allow.
+//! `layers`: fails if a crate of the workspace uses another one that the layer table does not allow.
 //!
-//! Normal and build dependencies count; development dependencies may go further, because a test may drive a lower layer
-//! from a higher one.
+//! Normal and build dependencies count. Development dependencies do not, because a test may drive a lower layer from a
+//! higher one.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::Findings;
 use crate::layer_table::{LAYERS, SIBLINGS, TABLE_FILE};
 
-/// An edge of the crate graph by short names: `.0` uses `.1`.
+/// An edge of the crate graph, in short names: `.0` uses `.1`.
 type CrateEdge = (String, String);
 
 /// Reads `cargo metadata` of the workspace at `root` and checks its edges.
@@ -36,7 +36,7 @@ fn cargo_metadata(root: &Path) -> Result<Value, String> {
     serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata: {e}"))
 }
 
-/// The workspace's crates and the edges between them, from `cargo metadata --no-deps`.
+/// Returns the workspace's crates and the edges between them, from `cargo metadata --no-deps`.
 fn graph(metadata: &Value) -> Result<(Vec<String>, Vec<CrateEdge>), String> {
     let packages = array(metadata, "packages")?;
     let mut short = BTreeMap::new();
@@ -72,7 +72,7 @@ fn short_name(package: &str) -> &str {
     }
 }
 
-/// A finding for each crate without a row and for each edge that no row allows.
+/// Returns a finding for each crate without a row, and for each edge that no row allows.
 fn check(crates: &[String], edges: &[CrateEdge]) -> Findings {
     let without_row = crates.iter().filter(|name| allowed(name).is_none());
     let mut findings: Findings = without_row
@@ -93,7 +93,7 @@ fn allowed(name: &str) -> Option<&'static [&'static str]> {
 
 fn describe(from: &str, to: &str, row: &[&str]) -> String {
     let rule = if SIBLINGS.contains(&from) && SIBLINGS.contains(&to) {
-        format!("there is no edge among the siblings {}", SIBLINGS.join(", "))
+        format!("the siblings {} must not use one another", SIBLINGS.join(", "))
     } else if row.is_empty() {
         format!("{from} may use no workspace crate")
     } else {
@@ -111,7 +111,7 @@ mod tests {
         (from.to_owned(), to.to_owned())
     }
 
-    /// Metadata in cargo's format, cut down to the fields that the check reads.
+    /// Returns metadata in cargo's format, reduced to the fields that the check reads.
     fn metadata() -> Value {
         json!({"packages": [
             {"name": "netvale-abi", "dependencies": []},
@@ -124,7 +124,7 @@ mod tests {
         ]})
     }
 
-    /// The graph holds workspace crates only, under short names, without development edges.
+    /// Objective: the graph has only crates of the workspace, under short names, without development edges.
     #[test]
     fn graph_keeps_normal_and_build_edges_of_the_workspace() {
         let (crates, edges) = graph(&metadata()).unwrap_or_default();
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(edges, [edge("mem", "abi"), edge("client", "mem"), edge("daemon", "client")]);
     }
 
-    /// The one forbidden edge of that graph is named together with its rule.
+    /// Objective: the forbidden edge of that graph is reported with its rule.
     #[test]
     fn forbidden_edge_is_named() {
         let (crates, edges) = graph(&metadata()).unwrap_or_default();
@@ -142,22 +142,22 @@ mod tests {
         assert!(findings.iter().all(|f| f.starts_with(start)), "{findings:?}");
     }
 
-    /// A sideways edge is reported as such.
+    /// Objective: an edge between siblings is reported as such.
     #[test]
     fn sideways_edge_names_the_siblings() {
         let findings = check(&[], &[edge("tap", "switch")]);
-        let rule = "there is no edge among the siblings switch, tap, pcapport";
+        let rule = "the siblings switch, tap, pcapport";
         assert!(findings.iter().any(|f| f.contains(rule)), "{findings:?}");
     }
 
-    /// A crate missing from the table fails, so that the table stays complete.
+    /// Objective: a crate missing from the table is a finding, so that the table stays complete.
     #[test]
     fn unknown_crate_needs_a_row() {
         let findings = check(&["newcomer".to_owned()], &[]);
         assert!(findings.iter().any(|f| f.contains("crate newcomer has no row")), "{findings:?}");
     }
 
-    /// The table itself: every used crate has a row above its user, hence no cycle.
+    /// Objective: in the table, every used crate has a row above its users, so there is no cycle.
     #[test]
     fn table_is_ordered() {
         for (index, (name, uses)) in LAYERS.iter().enumerate() {
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// The table has no sideways edge.
+    /// Objective: the table has no edge between siblings.
     #[test]
     fn table_keeps_siblings_apart() {
         for (name, uses) in LAYERS.iter().filter(|(name, _)| SIBLINGS.contains(name)) {

@@ -1,7 +1,6 @@
-//! `links`: checks every link between pages, every path of a page in a file, and the lists of pages.
+//! `links`: checks every link between pages, every path of a page named in a file, and the lists of pages.
 //!
-//! - A link in a tracked Markdown file leads to a tracked file or folder; the part behind `#` is a heading of that
-//!   page.
+//! - A link in a tracked Markdown file leads to a tracked file or folder; the part after `#` is a heading of that page.
 //! - Each `docs/….md` in any tracked file exists, and so do sources that a page names by their path.
 //! - Each page below `docs` is in the book (docs/SUMMARY.md), each decision in docs/adr/index.md.
 //!
@@ -19,7 +18,7 @@ use crate::names::tracked_files;
 const SUMMARY: &str = "docs/SUMMARY.md";
 const DECISIONS: &str = "docs/adr/index.md";
 
-/// The checked parts of a page.
+/// A page's links and anchors.
 #[derive(Default)]
 struct LinkPage {
     /// Targets of its links, as written, each with its line.
@@ -83,13 +82,13 @@ impl LinkPage {
     }
 }
 
-/// The anchor of a heading: lower case, words joined by hyphens, without punctuation.
+/// Returns the anchor of a heading: lower case, words joined by hyphens, without punctuation.
 fn slug(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect()
 }
 
-/// Why a link of page `from` is broken.
+/// Returns why a link on page `from` is broken.
 fn broken(from: &str, link: &str, files: &BTreeSet<String>, pages: &BTreeMap<String, LinkPage>) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -103,7 +102,7 @@ fn broken(from: &str, link: &str, files: &BTreeSet<String>, pages: &BTreeMap<Str
     (!page.anchors.contains(anchor)).then(|| format!("{target} has no heading for #{anchor}"))
 }
 
-/// Resolves a path relative to the page `from` against the tree's root.
+/// Resolves a path relative to page `from` to one from the tree's root.
 fn resolve(from: &str, path: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -117,16 +116,17 @@ fn resolve(from: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// Whether a file of this name, or a folder with tracked files, exists.
+/// Returns whether a file of this name, or a folder with tracked files, exists.
 fn is_there(name: &str, files: &BTreeSet<String>) -> bool {
     let folder = format!("{name}/");
     files.contains(name) || files.range(folder.clone()..).next().is_some_and(|first| first.starts_with(&folder))
 }
 
-/// Folders whose files pages name by their path from the root; for `docs`, all files do.
+/// Folders whose files are named by their path from the root: in pages all of these, in other files only `docs`.
 const FOLDERS: [&str; 6] = ["docs/", "crates/", "fuzz/", "guest/", "scripts/", "xtask/"];
 
-/// Files named by their path from the root that do not exist: in a page any file, elsewhere only pages.
+/// Returns findings for files that are named by their path from the root and do not exist: on a page any file,
+/// elsewhere only pages.
 fn missing_files(name: &str, text: &str, files: &BTreeSet<String>) -> Findings {
     let page = name.ends_with(".md");
     let mut findings = Vec::new();
@@ -141,7 +141,7 @@ fn missing_files(name: &str, text: &str, files: &BTreeSet<String>) -> Findings {
     findings
 }
 
-/// The path that begins at `at`; `None` if it is the end of a longer one.
+/// Returns the path that begins at `at`; `None` if it is the end of a longer one.
 fn path_at(line: &str, at: usize) -> Option<&str> {
     let of_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     let rest = &line[at..];
@@ -149,7 +149,7 @@ fn path_at(line: &str, at: usize) -> Option<&str> {
     (!line[..at].ends_with(of_path)).then(|| rest[..end].trim_end_matches(['.', '/', '-']))
 }
 
-/// Pages below `folder` that `list` lacks.
+/// Returns the pages below `folder` that are missing in `list`.
 fn unlisted(list: &str, folder: &str, pages: &BTreeMap<String, LinkPage>) -> Findings {
     let listed: BTreeSet<String> = pages
         .get(list)
@@ -171,7 +171,7 @@ mod tests {
         links.filter_map(|(name, link)| broken(name, link, &files, &pages)).collect()
     }
 
-    /// Objective: links to files, folders and headings are followed from the page that has them; broken ones are found.
+    /// Objective: links to files, folders and headings are resolved relative to their page, and broken ones are found.
     #[test]
     fn links_are_followed() {
         let a = "# A title, `code`\n[b](../b.md#one-two) [here](#a-title-code) [folder](../x) [web](https://x.y/z)\n";
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(check(&bad), ["b.md has no heading for #three", "there is no docs/gone.svg"]);
     }
 
-    /// Objective: the second heading of a name has a number; code blocks hold no links.
+    /// Objective: the anchor of a second heading of the same name has a number; code blocks have no links.
     #[test]
     fn headings_are_numbered_and_code_is_skipped() {
         let page = LinkPage::read("# A\n# A\n```\n[x](y)\n```\n");
@@ -189,7 +189,7 @@ mod tests {
         assert!(page.links.is_empty());
     }
 
-    /// Objective: a path in a comment is checked, one inside another project's is not.
+    /// Objective: a path in a comment is checked, unless it belongs to another project.
     #[test]
     fn paths_in_sources_are_checked() {
         let files = BTreeSet::from(["docs/a.md".to_owned()]);

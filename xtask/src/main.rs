@@ -1,8 +1,8 @@
 //! Checks that the compiler does not make.
 //!
-//! `cargo run -p xtask -- CHECK…` runs the named checks (`CHECKS` lists them; all without a name) over the workspace,
-//! prints every finding, and exits with 1 if there is one and with 2 if a check could not run. `times` is not a check:
-//! it writes the measured times of the tests into the pages that state them, and runs only when named.
+//! `cargo run -p xtask -- CHECK…` runs the named checks over the workspace (all of `CHECKS` without a name) and prints
+//! every finding. The exit status is 1 if there is a finding, and 2 if a check could not run. `times` is not a check:
+//! it writes the measured times of the tests into the pages that state them, and runs only if it is named.
 
 mod circles;
 mod counters;
@@ -23,10 +23,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The findings of a check, one line of text each; empty when all is well.
+/// The findings of a check, one line each; empty if all is well.
 type Findings = Vec<String>;
 
-/// A check: its name on the command line, and its function. `Err` says why it could not run at all.
+/// A check: its name on the command line, and its function. `Err` states why the check could not run.
 type GateCheck = (&'static str, fn(&Path) -> Result<Findings, String>);
 
 const CHECKS: [GateCheck; 10] = [
@@ -52,13 +52,13 @@ fn main() -> ExitCode {
         Err(unknown) => {
             let known: Vec<_> = CHECKS.iter().chain(&WRITERS).map(|(name, _)| *name).collect();
             let known = known.join(", ");
-            eprintln!("xtask: no check is called {unknown:?}; there are: {known}");
+            eprintln!("xtask: unknown check {unknown:?}; known: {known}");
             ExitCode::from(2)
         }
     }
 }
 
-/// The checks named by `wanted`, or all without a name. `Err` holds the first unknown name.
+/// Returns the checks named by `wanted`, or all without a name. `Err` is the first unknown name.
 fn select(wanted: &[String]) -> Result<Vec<GateCheck>, String> {
     if wanted.is_empty() {
         return Ok(CHECKS.to_vec());
@@ -78,7 +78,7 @@ fn run_all(checks: &[GateCheck], root: &Path) -> ExitCode {
     ExitCode::from(worst)
 }
 
-/// Prints one check's outcome and returns its exit status.
+/// Prints a check's result. Returns its exit status.
 fn report(name: &str, outcome: Result<Findings, String>) -> u8 {
     match outcome {
         Ok(findings) if findings.is_empty() => {
@@ -99,8 +99,8 @@ fn report(name: &str, outcome: Result<Findings, String>) -> u8 {
     }
 }
 
-/// The workspace's root: the parent of this crate as cargo names it at run time, so that a binary from a shared target
-/// directory checks the tree it was started in.
+/// Returns the workspace's root: the parent of this crate, according to cargo's environment at run time, so that a
+/// binary in a shared target directory checks the tree in which it was started.
 fn workspace_root() -> PathBuf {
     let manifest_dir = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     match manifest_dir.as_deref().and_then(Path::parent) {
@@ -113,7 +113,7 @@ fn workspace_root() -> PathBuf {
 mod tests {
     use super::*;
 
-    /// No name means every check; an unknown name is reported, not ignored.
+    /// Objective: without a name, every check runs; an unknown name is reported, not ignored.
     #[test]
     fn checks_are_chosen_by_name() {
         assert_eq!(select(&[]).map(|c| c.len()), Ok(CHECKS.len()));
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(select(&["layer".to_owned()]).err(), Some("layer".to_owned()));
     }
 
-    /// The exit status tells a finding (1) from a check that could not run (2).
+    /// Objective: the exit status distinguishes a finding (1) from a check that could not run (2).
     #[test]
     fn status_tells_findings_from_failures() {
         assert_eq!(report("t", Ok(vec![])), 0);

@@ -1,7 +1,7 @@
 //! `module-tables`: every table of modules at the top of a file lists exactly the modules that the file declares.
 //!
-//! A module is in the table or in the prose around it, in backticks; tests are skipped. Names in the first column of
-//! the table must be declared in the file.
+//! Each module must be in the table or, in backticks, in the text around it; test modules are skipped. Each name in the
+//! table's first column must be a module declared in the file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,13 +30,13 @@ pub fn run(root: &Path) -> Result<Findings, String> {
             findings.push(format!("{name}: module {module} is not in the table of modules"));
         }
         for row in rows.difference(&declared) {
-            findings.push(format!("{name}: the table of modules has {row}, which is no module here"));
+            findings.push(format!("{name}: the table of modules has {row}, which is not a module of this file"));
         }
     }
     Ok(findings)
 }
 
-/// The names in the first columns of tables whose first heading is "module".
+/// Returns the names in the first columns of tables whose first heading is "module".
 fn rows(prose: &str) -> BTreeSet<String> {
     let mut rows = BTreeSet::new();
     let mut is_modules = false;
@@ -51,13 +51,13 @@ fn rows(prose: &str) -> BTreeSet<String> {
     rows
 }
 
-/// The words in backticks, without a link's `mod@`.
+/// Returns the words in backticks, without a link's `mod@`.
 fn quoted(text: &str) -> BTreeSet<String> {
     let words = text.split('`').skip(1).step_by(2);
     words.map(|word| word.rsplit('@').next().unwrap_or(word).to_owned()).collect()
 }
 
-/// The modules that are declared, without tests.
+/// Returns the declared modules, except tests.
 fn declared(items: &[Item]) -> BTreeSet<String> {
     let modules = items.iter().filter_map(|item| match item {
         Item::Mod(module) if !module.attrs.iter().any(is_test) => Some(&module.ident),
@@ -66,7 +66,7 @@ fn declared(items: &[Item]) -> BTreeSet<String> {
     modules.map(|ident| ident.to_string().trim_start_matches("r#").to_owned()).collect()
 }
 
-/// Whether it is a `cfg` of tests.
+/// Returns whether an attribute is a `cfg` for tests.
 fn is_test(attribute: &Attribute) -> bool {
     let tokens = attribute.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();
     attribute.path().is_ident("cfg") && tokens.split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")
@@ -76,7 +76,7 @@ fn is_test(attribute: &Attribute) -> bool {
 mod tests {
     use super::*;
 
-    /// Missing rows and missing modules are found; tests, other tables and prose are distinguished.
+    /// Objective: missing rows and missing modules are found; tests, other tables and prose are distinguished.
     #[test]
     fn tables_are_compared_with_modules() {
         let prose = " | module | what |\n |---|---|\n | [`a`], [`mod@b`] | `c` |\n\n | word | what |\n | `d` | |\n";

@@ -1,4 +1,4 @@
-//! A crate's modules, and the modules of the same crate that each names in a path.
+//! Finds a crate's modules, and for each the modules of the same crate that its paths name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use syn::{Attribute, Item, ItemMod, Meta, UseTree};
 
-/// The folders of the crates, sorted: those below `crates` with a manifest.
+/// Returns the crates' folders, sorted: those below `crates` that have a manifest.
 pub fn crate_folders(root: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for folder in folders_in(&root.join("crates"))? {
@@ -32,22 +32,22 @@ pub type ModulePath = Vec<String>;
 /// A module.
 #[derive(Debug)]
 pub struct Module {
-    /// Its path.
+    /// Its path from the crate's root.
     pub path: ModulePath,
-    /// The modules it names, except itself.
+    /// The modules that it names, except itself.
     pub uses: BTreeSet<ModulePath>,
 }
 
 /// A parsed file, before the crate's modules are known.
 struct ParsedFile {
     path: ModulePath,
-    /// Every path in the crate that its code names.
+    /// All paths within the crate that its code names.
     named: Vec<ModulePath>,
-    /// The meaning of names by its `use` lines, which may be re-exports.
+    /// The paths of names from its `use` lines, which may be re-exports.
     imports: BTreeMap<String, ModulePath>,
 }
 
-/// The modules of the crate whose root file is `root`, without tests.
+/// Returns the modules of the crate whose root file is `root`, without tests.
 pub fn read(root: &Path) -> Result<Vec<Module>, String> {
     let mut parsed = Vec::new();
     let folder = root.parent().unwrap_or(root);
@@ -91,7 +91,7 @@ fn read_module(module: &ItemMod, folder: &Path, parent: &[String], out: &mut Vec
     }
 }
 
-/// `name.rs`, `name/mod.rs`, or the path in `#[path]`.
+/// Returns the file of a module: `name.rs`, `name/mod.rs`, or the path in `#[path]`.
 fn file_of(module: &ItemMod, folder: &Path, name: &str) -> PathBuf {
     let told = module.attrs.iter().find_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
@@ -118,7 +118,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// `#[cfg(test)]`, also as one of several conditions.
+/// Returns whether the attributes have `#[cfg(test)]`, or `test` as one of several conditions.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {
@@ -137,7 +137,7 @@ struct PathCollector<'a> {
 }
 
 impl PathCollector<'_> {
-    /// A path from the crate's root, if these names lead into the crate.
+    /// Returns a path from the crate's root if these names lead into the crate.
     fn absolute(&self, names: &[String]) -> Option<ModulePath> {
         let up = names.iter().take_while(|name| *name == "super").count();
         let (start, rest) = match names.first()?.as_str() {
@@ -171,7 +171,7 @@ impl PathCollector<'_> {
         self.imports.insert(here.to_owned(), target);
     }
 
-    /// As [`PathCollector::absolute`], where the first name may be a module directly below.
+    /// Like [`PathCollector::absolute`], but the first name may also be a module directly below.
     fn absolute_or_below(&self, names: &[String]) -> Option<ModulePath> {
         self.absolute(names).or_else(|| Some(self.path.iter().chain(names).cloned().collect()))
     }
@@ -181,14 +181,14 @@ impl<'ast> Visit<'ast> for PathCollector<'_> {
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         let before = std::mem::take(&mut self.imports);
         self.import(&item.tree, &mut Vec::new());
-        // A re-export counts as a use where its name is used.
+        // A re-export counts as a use only where its name is used.
         if matches!(item.vis, syn::Visibility::Inherited) {
             self.named.extend(self.imports.values().cloned());
         }
         self.imports.extend(before);
     }
 
-    /// `pub(crate)` names no module.
+    /// `pub(crate)` does not name a module.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -215,10 +215,10 @@ fn resolve_all(parsed: &[ParsedFile]) -> Vec<Module> {
     parsed.iter().map(resolve_one).collect()
 }
 
-/// Maximum number of re-exports followed for a name.
+/// Maximum number of re-exports that are followed for a name.
 const RE_EXPORTS: usize = 8;
 
-/// The module that defines a path's item, through re-exports; `None` if outside this crate.
+/// Returns the module that defines a path's item, after following re-exports; `None` if it is outside this crate.
 fn home(crate_map: &BTreeMap<&[String], &ParsedFile>, path: &[String], depth: usize) -> Option<ModulePath> {
     let length = (0..=path.len()).rev().find(|&n| crate_map.contains_key(&path[..n]))?;
     let module = crate_map.get(&path[..length])?;
@@ -247,8 +247,8 @@ mod tests {
         module.uses.iter().map(|path| path.join("::")).collect()
     }
 
-    /// Objective: paths in `use`, in code and relative ones lead to modules; re-exports to the defining module; mere
-    /// re-exports, foreign crates and tests lead nowhere.
+    /// Objective: paths in `use` and in code, including relative ones, lead to modules, and re-exports to the defining
+    /// module; unused re-exports, other crates and tests yield nothing.
     #[test]
     fn paths_lead_to_modules() {
         let mut parsed = Vec::new();

@@ -1,6 +1,6 @@
-//! `names`: fails when a tracked file holds a word from the list of forbidden words.
+//! `names`: fails if a tracked file contains a word from the list of forbidden words.
 //!
-//! The list is for marks of unfinished work: open work belongs in the issue tracker, and the tree holds finished work.
+//! The list has marks of unfinished work, which belongs in the issue tracker and not in the tree.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     let words = parse(&list);
     let mut findings = Vec::new();
     for name in tracked_files(root)?.iter().filter(|name| *name != WORD_LIST) {
-        // A file that is not text, or was deleted but not yet committed, has no words.
+        // A file that is not text, or that was deleted without a commit, has no words.
         if let Ok(text) = fs::read_to_string(root.join(name)) {
             findings.extend(scan(name, &text, &words));
         }
@@ -31,7 +31,7 @@ fn parse(list: &str) -> Vec<&str> {
     lines.filter(|word| !word.is_empty()).collect()
 }
 
-/// The files that git tracks below `root`.
+/// Returns the files that git tracks below `root`.
 pub fn tracked_files(root: &Path) -> Result<Vec<String>, String> {
     let output = Command::new("git")
         .args(["ls-files", "-z"])
@@ -60,7 +60,7 @@ fn scan(name: &str, text: &str, words: &[&str]) -> Findings {
 mod tests {
     use super::*;
 
-    /// Words are found whole, with their line; parts of longer words are not.
+    /// Objective: words are found only as whole words, with their line.
     #[test]
     fn whole_words_are_found() {
         let words = parse("# marks\nLATER # why\n\nBROKEN\n");

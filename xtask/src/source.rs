@@ -1,10 +1,10 @@
 //! Rust source split into code and comments, line by line.
 //!
-//! A light scan, not a parser: it distinguishes line and nested block comments, plain, raw, byte and C strings, and
-//! character literals from lifetimes. That is enough to find a keyword that is really code.
+//! A simple scan, not a parser: it recognizes line comments and nested block comments, plain, raw, byte and C strings,
+//! and distinguishes character literals from lifetimes. That is enough to decide whether a keyword is code.
 
-/// A source file in two views with the same lines and columns (in characters). The parts in the other view, and the
-/// text of literals, are blank.
+/// A source file in two views with the same lines and columns (in characters). Each view is blank where the other has
+/// text, and inside literals.
 pub struct SourceFile {
     /// Code without comments and without the text of strings and characters.
     pub code: Vec<String>,
@@ -40,7 +40,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Takes one character of code, or one whole comment or literal.
+    /// Consumes one character of code, or one whole comment or literal.
     fn step(&mut self) {
         match (self.peek(0), self.peek(1)) {
             ('/', '/') => self.take(self.line_comment(), RunKind::Comment),
@@ -55,7 +55,7 @@ impl Scan {
         }
     }
 
-    /// The character `ahead` of the current one; NUL past the end.
+    /// Returns the character `ahead` positions after the current one; NUL past the end.
     fn peek(&self, ahead: usize) -> char {
         self.chars.get(self.at + ahead).copied().unwrap_or('\0')
     }
@@ -64,7 +64,7 @@ impl Scan {
         self.chars.len() - self.at
     }
 
-    /// Writes `length` characters to the view of `kind` and blanks to the other; newlines go to both.
+    /// Writes `length` characters to the view of `kind`, and blanks to the other; line feeds are written to both.
     fn take(&mut self, length: usize, kind: RunKind) {
         for &c in self.chars.iter().skip(self.at).take(length) {
             let (code, comment) = match (c, kind) {
@@ -98,7 +98,7 @@ impl Scan {
         n.min(self.remaining())
     }
 
-    /// Length of a literal that ends at the first `quote` without a backslash before it.
+    /// Returns the length of a literal that ends at the first `quote` without a backslash before it.
     fn quoted(&self, quote: char) -> usize {
         let mut n = 1;
         while n < self.remaining() && self.peek(n) != quote {
@@ -107,7 +107,7 @@ impl Scan {
         (n + 1).min(self.remaining())
     }
 
-    /// Length of the raw string that starts at this `r`, if one does.
+    /// Returns the length of the raw string that starts at this `r`, if one does.
     fn raw_string(&self) -> Option<usize> {
         if self.in_word() {
             return None;
@@ -121,7 +121,7 @@ impl Scan {
         Some(end.map_or(self.remaining(), |n| n + 1 + hashes))
     }
 
-    /// Whether the current `r` belongs to a longer word, other than the prefixes `br` and `cr`.
+    /// Returns whether the current `r` is part of a longer word, other than the prefixes `br` and `cr`.
     fn in_word(&self) -> bool {
         let before = |n: usize| self.at.checked_sub(n).and_then(|i| self.chars.get(i)).copied();
         let prefixed = matches!(before(1), Some('b' | 'c'));
@@ -130,12 +130,12 @@ impl Scan {
     }
 }
 
-/// Whether `c` may be part of a word (an identifier or a number).
+/// Returns whether `c` may be part of a word (an identifier or a number).
 pub fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Byte positions of `word` in `line` as a whole word.
+/// Returns the byte positions of `word` in `line` as a whole word.
 pub fn whole_words(line: &str, word: &str) -> Vec<usize> {
     let alone = |&(at, _): &(usize, &str)| {
         let (before, rest) = line.split_at(at);
@@ -153,7 +153,7 @@ mod tests {
         SourceFile::split(text).code.join("\n")
     }
 
-    /// Comments of both kinds are blank in the code view and present in the comment view, at their columns.
+    /// Objective: comments of both kinds are blank in the code view, and at their columns in the comment view.
     #[test]
     fn comments_are_split_off() {
         let source = SourceFile::split("a // unsafe\nb /* x /* y\n */ */ c");
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(source.comments, ["  // unsafe", "  /* x /* y", " */ */  "]);
     }
 
-    /// Nothing inside a string or a character counts as code or starts a comment.
+    /// Objective: text inside a string or a character literal neither counts as code nor starts a comment.
     #[test]
     fn literals_are_blank() {
         for literal in [
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Lifetimes and raw identifiers are code.
+    /// Objective: lifetimes and raw identifiers are code.
     #[test]
     fn lifetimes_and_raw_identifiers_are_code() {
         for text in ["fn f<'a>(x: &'a str) {}", "r#type + bar", "'outer: loop {}"] {
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// A file cut inside a literal or comment ends the scan instead of hanging or failing.
+    /// Objective: a file that ends inside a literal or comment ends the scan, which neither hangs nor fails.
     #[test]
     fn unterminated_text_ends() {
         for text in ["\"abc\\", "/* abc", "r##\"abc\"#", "'\\", "// abc", ""] {
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Only whole words are found.
+    /// Objective: only whole words are found.
     #[test]
     fn words_are_whole() {
         assert_eq!(whole_words("unsafe { not_unsafe; unsafe_code } unsafe", "unsafe"), [0, 35]);

@@ -1,7 +1,7 @@
-//! `test-targets`: fails when a crate has more than one program of integration tests.
+//! `test-targets`: fails if a crate has more than one integration test program.
 //!
-//! Each such program is linked with all dependencies of the crate. A crate's tests are modules of one program:
-//! `tests/it/main.rs`, or the only file in `tests`.
+//! Each such program is linked with all dependencies of the crate. A crate's tests must therefore be modules of one
+//! program: `tests/it/main.rs`, or the only file in `tests`.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     Ok(findings)
 }
 
-/// Cargo's programs for a folder of tests.
+/// Returns the programs that Cargo makes from a folder of tests.
 fn targets(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_target = |path: &Path| path.join("main.rs").exists() || path.extension().is_some_and(|end| end == "rs");
@@ -37,7 +37,7 @@ fn targets(folder: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Files, and folders with a main file, are programs; other folders are their modules.
+    /// Objective: files, and folders with a main file, are programs; other folders are modules of these.
     #[test]
     fn programs_are_counted() {
         let root = std::env::temp_dir().join(format!("xtask-targets-{}", std::process::id()));

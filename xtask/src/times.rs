@@ -1,9 +1,10 @@
-//! Times of the tiers of tests: measurements, limits, and statements in the pages.
+//! Times of the test tiers: measurements, limits, and the times that pages state.
 //!
-//! A test run writes `docs/internals/test-times.toml`: a table for each tier, `[test]`, `[test-system]`, `[test-long]`,
-//! with `total = SECONDS` and a line for each stage. Pages state a time only between marks, `<!-- time:test -->15
-//! minutes<!-- /time -->`: `cargo run -p xtask -- times` writes them, and the check `counters` compares them. It
-//! refuses a time without marks beside a tier's command, and in the help lines of the Makefile.
+//! A test run writes `docs/internals/test-times.toml`: a table for each tier (`[test]`, `[test-system]`, `[test-long]`)
+//! with `total = SECONDS` and a line for each stage. Pages may state a time only between marks,
+//! `<!-- time:test -->15 minutes<!-- /time -->`: `cargo run -p xtask -- times` writes these times, and the check
+//! `counters` compares them. It refuses times without marks on a line with a tier's command, and in the help lines of
+//! the Makefile.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,10 +29,10 @@ const UNITS: [&str; 4] = ["minute", "minutes", "hour", "hours"];
 const BEGIN: &str = "<!-- time:";
 const BEGIN_END: &str = " -->";
 const END: &str = "<!-- /time -->";
-/// Form of a time in a page.
+/// The form of a time on a page.
 const MARKS: &str = "<!-- time:TIER -->TIME<!-- /time -->";
 
-/// Seconds by tier.
+/// Each tier's total in seconds.
 type TierTotals = BTreeMap<String, u64>;
 
 /// Compares the measurements with the limits and with the pages.
@@ -56,7 +57,7 @@ pub fn check(root: &Path, limits: &BTreeMap<String, u64>) -> Result<Findings, St
 /// Writes the measurements between the marks of the pages.
 pub fn write(root: &Path) -> Result<Findings, String> {
     let Some(totals) = measured(root)? else {
-        return Err(format!("{MEASURED} is not there; a run of tests (`make test`) writes it"));
+        return Err(format!("{MEASURED} does not exist; a test run (`make test`) writes it"));
     };
     let mut findings = Findings::new();
     for page in PAGES {
@@ -83,7 +84,7 @@ fn measured(root: &Path) -> Result<Option<TierTotals>, String> {
     }
 }
 
-/// Each tier's total; the other lines are for readers.
+/// Parses each tier's total; all other lines are only for readers.
 fn parse(text: &str) -> Result<TierTotals, String> {
     let mut totals = TierTotals::new();
     let mut table = "";
@@ -103,7 +104,7 @@ fn parse(text: &str) -> Result<TierTotals, String> {
         totals.insert(table.to_owned(), seconds);
     }
     match totals.keys().find(|table| !TIERS.contains(&table.as_str())) {
-        Some(table) => Err(format!("{MEASURED}: no tier is called {table:?}; there are: {}", TIERS.join(", "))),
+        Some(table) => Err(format!("{MEASURED}: unknown tier {table:?}; known: {}", TIERS.join(", "))),
         None => Ok(totals),
     }
 }
@@ -121,7 +122,7 @@ fn too_long(totals: &TierTotals, limits: &BTreeMap<String, u64>) -> Findings {
         .collect()
 }
 
-/// `text` with the measured times between its marks, and findings for marks that cannot be filled.
+/// Returns `text` with the measured times between its marks, and findings for marks without a measured time.
 fn with_times(page: &str, text: &str, totals: &TierTotals) -> (String, Findings) {
     let mut whole = String::new();
     let mut findings = Findings::new();
@@ -147,7 +148,7 @@ fn with_times(page: &str, text: &str, totals: &TierTotals) -> (String, Findings)
     (whole, findings)
 }
 
-/// Whole minutes, rounded up.
+/// Formats seconds as whole minutes, rounded up.
 fn minutes(seconds: u64) -> String {
     match seconds.div_ceil(60) {
         1 => "1 minute".to_owned(),
@@ -155,7 +156,7 @@ fn minutes(seconds: u64) -> String {
     }
 }
 
-/// Findings for lines with a tier's command and, outside marks, a time.
+/// Returns findings for lines that have a tier's command and a time outside marks.
 fn unmarked(page: &str, text: &str) -> Findings {
     let mut findings = Findings::new();
     for (index, line) in text.lines().enumerate() {
@@ -202,7 +203,7 @@ mod tests {
         parse(TIMES).expect("times")
     }
 
-    /// Objective: each tier's total is read, the stages are skipped; other tables and other values are refused.
+    /// Objective: each tier's total is parsed, and its stages are skipped; other tables and other values are refused.
     #[test]
     fn totals_are_read() {
         assert_eq!(totals(), TierTotals::from([("test".to_owned(), 601), ("test-long".to_owned(), 60)]));
@@ -210,7 +211,7 @@ mod tests {
         assert!(parse("[test]\ntotal = 1.5").is_err_and(|e| e.contains(":2: expected whole seconds")));
     }
 
-    /// Objective: a total above its limit is a finding; one at its limit, and one without a limit, is none.
+    /// Objective: a total above its limit is a finding; a total at its limit, or without a limit, is not.
     #[test]
     fn totals_have_limits() {
         let limits = |test| BTreeMap::from([("seconds-test".to_owned(), test)]);
@@ -232,7 +233,8 @@ mod tests {
         assert_eq!(with_times("P", &whole, &totals()), (whole.clone(), Findings::new()));
     }
 
-    /// Objective: unterminated marks, and marks of a tier without a measurement, are findings and stay unchanged.
+    /// Objective: unterminated marks, and marks of a tier without a measurement, are findings, and their text is
+    /// unchanged.
     #[test]
     fn marks_that_cannot_be_written_stay() {
         for page in ["a <!-- time:test -->x", "<!-- time:test-system -->x<!-- /time --> b"] {
@@ -241,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Objective: a time beside a tier's command needs marks; elsewhere it does not.
+    /// Objective: a time beside a tier's command needs marks; other times do not.
     #[test]
     fn times_beside_commands_are_marked() {
         assert_eq!(unmarked("P", "`make test` takes an hour").len(), 1);
@@ -251,7 +253,7 @@ mod tests {
         assert!(unmarked("P", fine).is_empty());
     }
 
-    /// Objective: the help of the tiers' targets states no time; that of others may.
+    /// Objective: the help of the tiers' targets may not state a time; that of other targets may.
     #[test]
     fn help_states_no_time() {
         assert!(

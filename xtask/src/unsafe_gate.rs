@@ -1,7 +1,7 @@
-//! `unsafe-gate`: keeps `unsafe` inside named, commented modules.
+//! `unsafe-gate`: restricts `unsafe` to listed modules, and requires a comment at each use.
 //!
 //! Three rules over `crates/**/*.rs` and the crates' manifests:
-//! 1. a file that uses `unsafe`, or allows the lint against it, is in the allow-list with a reason;
+//! 1. a file that uses `unsafe`, or allows the lint against it, is on the allow-list with a reason;
 //! 2. each `unsafe` block, implementation, function, trait, extern block and attribute has a `// SAFETY:` comment (or a
 //!    `# Safety` section of its doc comment) directly above;
 //! 3. each crate inherits the workspace's lints.
@@ -46,7 +46,7 @@ fn relative(root: &Path, path: &str) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()
 }
 
-/// All files below `dir`, sorted, without build directories.
+/// Returns all files below `dir`, sorted, without build directories.
 fn files_below(dir: &Path) -> Result<Vec<String>, String> {
     let entries = fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let mut files = Vec::new();
@@ -62,7 +62,7 @@ fn files_below(dir: &Path) -> Result<Vec<String>, String> {
     Ok(files)
 }
 
-/// The allow-list as path → reason, and a finding for each line without a reason.
+/// Parses the allow-list to path → reason. Lines without a reason are findings.
 fn parse_allow_list(text: &str) -> (BTreeMap<&str, &str>, Findings) {
     let mut allowed = BTreeMap::new();
     let mut findings = Vec::new();
@@ -78,7 +78,7 @@ fn parse_allow_list(text: &str) -> (BTreeMap<&str, &str>, Findings) {
     (allowed, findings)
 }
 
-/// Files that use `unsafe` unlisted, and listed files that no longer do.
+/// Returns findings for files that use `unsafe` and are not listed, and for listed files that do not use it.
 fn compare(allowed: &BTreeMap<&str, &str>, used: &[String]) -> Findings {
     let unlisted = used.iter().filter(|name| !allowed.contains_key(name.as_str()));
     let unlisted = unlisted.map(|name| {
@@ -102,7 +102,7 @@ fn uses_unsafe(source: &SourceFile) -> bool {
     source.code.iter().any(|line| keyword(line) || lifts_lint(line))
 }
 
-/// Findings for each use of `unsafe` in `source` that needs a comment and lacks it.
+/// Returns findings for each use of `unsafe` in `source` that needs a comment and lacks it.
 fn uncommented(name: &str, source: &SourceFile) -> Findings {
     let mut findings = Vec::new();
     for (index, line) in source.code.iter().enumerate() {
@@ -122,7 +122,7 @@ fn uncommented(name: &str, source: &SourceFile) -> Findings {
     findings
 }
 
-/// The use of the `unsafe` before `tail`, or `None` if it only belongs to a function pointer's type.
+/// Returns what the `unsafe` before `tail` introduces; `None` if it is only part of a function pointer's type.
 fn classify(tail: &str) -> Option<&'static str> {
     let tail = tail.trim_start();
     let word: String = tail.chars().take_while(|&c| is_word(c)).collect();
@@ -139,7 +139,7 @@ fn classify(tail: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a safety comment is on line `index` or above it in the same statement.
+/// Returns whether a safety comment is on line `index`, or above it in the same statement.
 fn has_comment(source: &SourceFile, index: usize) -> bool {
     let lines = source.code.iter().zip(&source.comments).take(index + 1).rev();
     for (above, (code, comment)) in lines.enumerate() {
@@ -159,7 +159,7 @@ fn ends_statement(code: &str) -> bool {
     code.ends_with([';', '{', '}']) || code.ends_with("},")
 }
 
-/// Whether a crate's manifest takes the workspace's lints.
+/// Returns whether a crate's manifest inherits the workspace's lints.
 fn inherits_lints(manifest: &str) -> bool {
     let mut section = "";
     for line in manifest.lines().map(str::trim) {
@@ -181,7 +181,7 @@ mod tests {
         uncommented("x.rs", &SourceFile::split(text))
     }
 
-    /// A comment directly above, on the same line, above the statement or in the docs is accepted.
+    /// Objective: a comment directly above, on the same line, above the statement or in the documentation is accepted.
     #[test]
     fn commented_unsafe_passes() {
         for text in [
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// An `unsafe` without a comment is reported with its line.
+    /// Objective: an `unsafe` without a comment is reported with its line.
     #[test]
     fn uncommented_unsafe_fails() {
         for (text, what) in [
@@ -216,7 +216,8 @@ mod tests {
         }
     }
 
-    /// Using `unsafe` and lifting the lint both require a line in the list; stale lines fail as well.
+    /// Objective: both using `unsafe` and lifting the lint require a line in the list; stale lines are findings as
+    /// well.
     #[test]
     fn files_and_list_must_agree() {
         let (allowed, findings) = parse_allow_list("# list\ncrates/a.rs  maps memory\ncrates/b.rs\n");
@@ -228,7 +229,7 @@ mod tests {
         assert!(findings.iter().any(|f| f.contains("crates/a.rs uses no `unsafe`")));
     }
 
-    /// A file "uses unsafe" by the keyword or by lifting the lint, never by a comment or `deny`.
+    /// Objective: a file uses `unsafe` if it has the keyword or lifts the lint; a comment or `deny` does not count.
     #[test]
     fn use_is_keyword_or_lifted_lint() {
         for (text, expected) in [
@@ -241,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Only the two ways cargo knows to inherit lints are accepted.
+    /// Objective: only the two ways in which cargo inherits lints are accepted.
     #[test]
     fn lints_are_inherited() {
         for (manifest, expected) in [

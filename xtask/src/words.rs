@@ -1,4 +1,4 @@
-//! `words`: fails when public text contains an idiom from the list, and names the better word.
+//! `words`: fails if public text contains an idiom from the list, and prints the better word.
 //!
 //! Public text is pages and, for phrases of scope `all`, the comments, messages and help of the sources.
 
@@ -53,11 +53,11 @@ fn phrase(line: &str) -> Result<Phrase<'_>, String> {
         [scope @ ("all" | "docs"), text, better] if !text.is_empty() => {
             Ok(Phrase { sources: *scope == "all", text: text.to_lowercase(), better })
         }
-        _ => Err(format!("{PHRASES}: {line:?} is not SCOPE | PHRASE | BETTER")),
+        _ => Err(format!("{PHRASES}: expected SCOPE | PHRASE | BETTER, found {line:?}")),
     }
 }
 
-/// Places of the phrase in a text, also across the end of a line.
+/// Returns findings for the phrase in a text, including across the end of a line.
 fn scan(name: &str, text: &str, phrase: &Phrase<'_>) -> Findings {
     let mut findings = Vec::new();
     let mut last = String::new();
@@ -73,7 +73,7 @@ fn scan(name: &str, text: &str, phrase: &Phrase<'_>) -> Findings {
     findings
 }
 
-/// A line in lower case, without the leading mark of a comment or a quotation.
+/// Returns a line in lower case, without the leading mark of a comment or a quotation.
 fn words_of(line: &str) -> String {
     line.trim().trim_start_matches(['/', '!', '*', '>', '#']).trim().to_lowercase()
 }
@@ -82,7 +82,8 @@ fn words_of(line: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: phrases are found whole, in any case, also across the end of a line, with the better word.
+    /// Objective: phrases are found as whole words, in any case, even across the end of a line, and the better word is
+    /// printed.
     #[test]
     fn phrases_are_found() {
         let phrases = parse("# why\nall | left away | omitted\n").expect("a list");

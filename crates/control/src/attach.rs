@@ -1,18 +1,18 @@
 //! The attach handshake: fixed-size binary messages on a `SOCK_SEQPACKET` socket (`<run-dir>/attach.sock`).
 //!
-//! A client sends one [`AttachRequest`]; the daemon answers with one [`AttachReply`] with the region's memfd and, for
-//! each ring, two eventfds as `SCM_RIGHTS`. From then on the two sides communicate through the region alone. The port
-//! lives as long as the connection: it is removed once the last copy of the client's socket is closed, for any reason.
+//! A client sends one [`AttachRequest`]. The daemon answers with one [`AttachReply`], which carries the region's memfd
+//! and two eventfds for each ring as `SCM_RIGHTS`. From then on both sides communicate through the region alone. The
+//! port is removed when the last copy of the client's socket is closed.
 //!
-//! The same connection carries more: requests about its port from a process that got the descriptor from another one
-//! ([`HoldRequest`](crate::device::HoldRequest)), and netmap's requests that do not open a port ([`crate::device`]).
-//! A request may carry a socket as `SCM_RIGHTS` for the answer: processes that share the connection then do not read
-//! each other's answers. A request with [`FLAG_FILE`] carries two descriptors: that socket, then the client's file for
-//! a new region ([`FilePlacement`]). A [`BringRequest`] carries that socket and a device's queues. Bytes that are not a
-//! message are answered by a refusal (`EPROTO`), and change nothing: the connection keeps its port.
+//! The same connection carries further requests: about its port, from a process that inherited or received the
+//! descriptor ([`HoldRequest`](crate::device::HoldRequest)), and netmap's requests that do not open a port
+//! ([`crate::device`]). A request may carry a socket for its answer as `SCM_RIGHTS`, so that processes that share the
+//! connection do not read each other's answers. A request with [`FLAG_FILE`] carries that socket and the client's file
+//! for a new region ([`FilePlacement`]). A [`BringRequest`] carries that socket and a device's queues. The daemon
+//! refuses bytes that are not a message with `EPROTO`; the connection keeps its port.
 //!
-//! Integers are little-endian, unused bytes zero. Every message begins with magic and version: each side can name the
-//! other's fault.
+//! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so each side can report
+//! a mismatch.
 
 mod bring;
 mod device;
@@ -34,8 +34,8 @@ pub const REQUEST_LEN: usize = size_of::<wire::AttachRequestWire>();
 pub const REPLY_LEN: usize = size_of::<wire::AttachReplyWire>();
 /// Version of these messages.
 pub const ATTACH_VERSION: u16 = 1;
-/// Maximum number of rings bound to one client, in both directions together: with two descriptors each, they, the
-/// memory and the CSB arrays fit one message (Linux: 253).
+/// Maximum number of rings bound to one client, in both directions together. Two descriptors for each ring, the memory
+/// and the CSB arrays fit into one message (Linux: 253 descriptors).
 pub const MAX_RINGS: usize = 125;
 /// Maximum number of descriptors of a reply.
 pub const MAX_FDS: usize = 2 + 2 * MAX_RINGS;
@@ -45,23 +45,23 @@ pub const MAX_PORT_RINGS: u32 = 1024;
 pub(crate) const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"NVrq");
 const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"NVrp");
 
-/// The sockets are already bound.
+/// The AF_XDP sockets are already bound.
 pub const NIC_BOUND: u32 = 1;
 /// The second descriptor of an rx ring is the TAP behind the host rings, with virtio-net headers of 12 bytes.
 pub const NIC_FORWARDS: u32 = 2;
-/// An earlier holder has passed the rings' buffers to the kernel.
+/// An earlier holder of the rings has passed their buffers to the kernel.
 pub const NIC_RESUMED: u32 = 4;
-/// Frames may take several buffers; set for bound sockets.
+/// Frames may span several buffers; set for bound sockets.
 pub const NIC_MULTI_BUFFER: u32 = 8;
 
-/// The rings are those of a switch's port: the client copies the data of its indirect slots.
+/// The rings belong to a switch's port: the client copies the data of its indirect slots.
 pub const PORT_OF_SWITCH: u32 = 1;
-/// In a refusal: the offsets in the request are the cause.
+/// Set in a refusal caused by the offsets in the request.
 pub const OFFSETS_AT_FAULT: u32 = 2;
-/// The region lies in a file of the user's ([`FLAG_FILE`]), at [`AttachReply::file_offset`]; the CSB arrays lie in
-/// their own memfd, whose descriptor follows that of the file.
+/// The region is in the user's file ([`FLAG_FILE`]), at [`AttachReply::file_offset`]. The CSB arrays have their own
+/// memfd, whose descriptor follows that of the file.
 pub const IN_FILE: u32 = 4;
-/// In a refusal: the file is the cause. Without it the port can be opened.
+/// Set in a refusal caused by the file: without it the port can be opened.
 pub const FILE_AT_FAULT: u32 = 8;
 
 /// The port holds its senders back instead of dropping frames (a lossless receiver).
@@ -69,28 +69,27 @@ pub const FLAG_LOSSLESS: u32 = 1;
 /// Prefer huge pages for a new region.
 pub const FLAG_HUGE: u32 = 2;
 
-/// The client shares the port's rings with others that also set this flag, as netmap allows.
+/// The client shares the port's rings with other clients that also set this flag, as netmap allows.
 pub const FLAG_SHARED: u32 = 4;
 /// The client cannot handle virtio-net headers: `EIO` if the port has them.
 pub const FLAG_NO_HEADER: u32 = 8;
 /// Rings in a region, not served by a switch (netmap's `NR_REG_NULL`).
 pub const FLAG_NULL: u32 = 16;
-/// Flag of an [`AttachRequest`]: large segments are cut for the new port, although it has a header.
+/// The switch cuts large segments for the new port although the port has a virtio-net header.
 pub const FLAG_CUT: u32 = 32;
-/// The request came through netmap's API: netmap's defaults replace zeros, and numbers out of range become the nearest
-/// allowed ones.
+/// The request came through netmap's API: zeros select netmap's defaults, and out-of-range numbers are clamped.
 pub const FLAG_NETMAP: u32 = 256;
-/// The client's file comes with the request: see [`FilePlacement`].
+/// The client's file for a new region comes with the request ([`FilePlacement`]).
 pub const FLAG_FILE: u32 = 512;
 const FLAGS: u32 =
     FLAG_LOSSLESS | FLAG_HUGE | FLAG_SHARED | FLAG_NO_HEADER | FLAG_NULL | FLAG_CUT | FLAG_NETMAP | FLAG_FILE;
 
-/// Number of bytes that a client may leave with the daemon for the next holder of the connection, see
-/// [`AttachReply::note`].
+/// Size in bytes of the note that a client leaves with the daemon for the next holder of the connection
+/// ([`AttachReply::note`]).
 pub const NOTE_LEN: usize = 32;
 
-/// Number and size of the objects in a region that the client lays out itself (netmap's extmem). All zero: the daemon
-/// lays it out.
+/// Number and size in bytes of the objects in a region that the client lays out itself (netmap's extmem). All zero: the
+/// daemon chooses the layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolSizes {
     /// `netmap_if`s.
@@ -101,7 +100,8 @@ pub struct PoolSizes {
     pub bufs: (u32, u32),
 }
 
-/// The place for a region in a client's file: whole pages. An existing region of the same user at that place is reused.
+/// Place of a region in the client's file, in whole pages. The daemon reuses an existing region of the same user at
+/// that place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilePlacement {
     /// Offset of the first byte in the file.
@@ -149,7 +149,7 @@ pub struct AttachRequest {
     pub host_tx_rings: u32,
     /// Number of host rx rings of an interface, unless it is already open.
     pub host_rx_rings: u32,
-    /// Number of the region to use; 0: the name and the daemon decide.
+    /// Number of the region to use; 0: the region that belongs to the name, or one that the daemon chooses.
     pub mem_id: u32,
     /// The pools of a new region.
     pub pools: PoolSizes,
@@ -164,13 +164,13 @@ pub struct AttachRequest {
 /// The other side of the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// A worker of the daemon: ordinary rings.
+    /// A worker of the daemon: the ordinary rings of a switch port.
     #[default]
     Switch,
-    /// The other end of a pipe: the client moves slots itself. The peer's rings start at
+    /// The other end of a pipe: the client swaps slots itself. The peer's rings start at
     /// [`AttachReply::peer_csb_first`].
     Pipe,
-    /// A monitor: its rx rings are filled like a switch port's; no frames are taken from its tx rings.
+    /// A monitor: its rx rings are filled like those of a switch port; nothing reads its tx rings.
     Monitor,
 }
 
@@ -193,7 +193,7 @@ pub struct AttachReply {
     pub csb_ktoa: u64,
     /// Index of the ring object and CSB entry of the port's first ring; the others follow, tx rings first.
     pub csb_first: u32,
-    /// The same for the other end of a pipe.
+    /// Index of the first ring of the pipe's other end.
     pub peer_csb_first: u32,
     /// Offset of the ring pool.
     pub ring_pool: u64,
@@ -209,18 +209,18 @@ pub struct AttachReply {
     pub tx_rings: u32,
     /// Number of rx rings of the port, host rings included.
     pub rx_rings: u32,
-    /// How many of the last tx rings are host rings.
+    /// Number of host rings, the last of the tx rings.
     pub host_tx_rings: u32,
-    /// How many of the last rx rings are host rings.
+    /// Number of host rings, the last of the rx rings.
     pub host_rx_rings: u32,
-    /// If not 0, all rings but host rings are an interface's queues. Each has two descriptors: the queue's AF_XDP
-    /// socket, with this many entries in each ring, and, for rx rings with [`NIC_FORWARDS`], the destination of
-    /// forwarded frames.
+    /// Entries in each ring of the AF_XDP sockets; 0 without an interface. Otherwise all rings but host rings are
+    /// queues of an interface. Each has two descriptors: the queue's AF_XDP socket, and, for rx rings with
+    /// [`NIC_FORWARDS`], the destination of forwarded frames.
     pub nic_entries: u32,
     /// [`NIC_BOUND`], [`NIC_FORWARDS`], [`NIC_RESUMED`], [`NIC_MULTI_BUFFER`].
     pub nic_flags: u32,
-    /// Index of the interface for unbound sockets: the client binds each to the queue of its ring's number, once it has
-    /// mapped their rings.
+    /// Index of the interface for unbound sockets. The client maps their rings and then binds each socket to the queue
+    /// with its ring's number.
     pub nic_ifindex: u32,
     /// The interface's MTU in bytes.
     pub nic_mtu: u32,
@@ -234,7 +234,7 @@ pub struct AttachReply {
     pub hdr_len: u32,
     /// Number of the region.
     pub mem_id: u32,
-    /// The tx rings bound to this client. Only their descriptors are passed.
+    /// The tx rings bound to this client. Only their descriptors are in the reply.
     pub tx_bound: Range<u32>,
     /// The rx rings bound to this client.
     pub rx_bound: Range<u32>,
@@ -254,7 +254,7 @@ pub struct AttachReply {
     pub port_flags: u32,
     /// With [`IN_FILE`]: offset of the region in the file in bytes.
     pub file_offset: u64,
-    /// Whether this client is the only holder of these rings: it may clean up after an earlier holder.
+    /// Whether this client is the only holder of these rings and may clean up after an earlier holder.
     pub alone: bool,
 }
 
@@ -264,8 +264,8 @@ impl AttachReply {
         AttachReply { status, text: text.into(), ..Self::default() }
     }
 
-    /// Number of its descriptors: the region, the CSB arrays if separate ([`IN_FILE`]), then doorbell and wake-up of
-    /// each bound ring, tx rings first.
+    /// Number of descriptors in the reply: the region, the CSB arrays if separate ([`IN_FILE`]), then doorbell and
+    /// wake-up of each bound ring, tx rings first.
     pub fn num_fds(&self) -> usize {
         if self.status != 0 {
             0

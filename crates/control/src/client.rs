@@ -43,8 +43,8 @@ const MAX_REPLY_LINE: usize = 64 << 20;
 
 /// A connection to a daemon.
 ///
-/// After an error other than a refusal the connection is closed, since the daemon may have seen part of the request;
-/// connect again.
+/// After an error other than a refusal, the client closes the connection, since the daemon may have read part of the
+/// request. The caller connects again.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
@@ -52,7 +52,7 @@ pub struct Client {
     last_id: u64,
     socket: PathBuf,
     timeout: Duration,
-    /// Events that arrived before an answer.
+    /// Events that arrived before the answer to a request.
     events: VecDeque<Event>,
 }
 
@@ -70,7 +70,7 @@ struct DaemonMessage<T> {
     error: Option<RpcError>,
     #[serde(default)]
     id: serde_json::Value,
-    /// The method of a notification, which is not an answer.
+    /// Method of a notification; `None` in an answer.
     method: Option<String>,
     params: Option<Value>,
 }
@@ -107,7 +107,8 @@ impl Client {
         }
     }
 
-    /// The reason why no connection to a socket in a run directory is possible, if any; does not connect.
+    /// Returns the reason why this user cannot connect to a socket in a run directory, if there is one; does not
+    /// connect.
     pub fn obstacle(run_dir: &Path, socket: &str) -> Option<ClientError> {
         let socket = run_dir.join(socket);
         let kind = match dirs::presence(&socket) {
@@ -123,13 +124,14 @@ impl Client {
         self.timeout = timeout;
     }
 
-    /// The daemon's process; `None` if it does not answer, or lies in a PID namespace that is not visible from here.
+    /// Returns the daemon's process ID; `None` if the daemon does not answer, or runs in a PID namespace that is
+    /// invisible here.
     ///
-    /// The number comes from the kernel, which knows the last process that called listen(2) on the socket: a daemon
-    /// cannot name a foreign process, whose options or limits would then be taken for its own. The kernel recorded it
-    /// when this connection was made. With a service manager's socket, that may be the manager's process, or that of an
-    /// earlier daemon. The daemon's own answer only tells these cases apart: in another PID namespace its number
-    /// differs. A newer connection has the right process, as a daemon calls listen(2) again before its first answer.
+    /// The kernel provides the ID, that of the last process that called listen(2) on the socket when this connection
+    /// was made: a daemon cannot name another process and so have that process's options and limits taken for its own.
+    /// If a service manager created the socket, this may be the manager's process or that of an earlier daemon. The
+    /// daemon's own answer only distinguishes these cases: in another PID namespace its ID differs. A newer connection
+    /// has the right process, as a daemon calls listen(2) again before its first answer.
     pub fn daemon_pid(&mut self) -> Option<u32> {
         let says = self.version().ok()?.pid;
         let listener = self.listener();
@@ -139,13 +141,13 @@ impl Client {
         Client::connect_within(self.socket.parent()?, self.timeout).ok()?.listener()
     }
 
-    /// The process that listened when this connection was made.
+    /// Returns the process that listened when this connection was made.
     fn listener(&self) -> Option<u32> {
         let peer = sockopt::socket_peercred(&self.stream).ok()?;
         u32::try_from(peer.pid.as_raw_pid()).ok().filter(|&pid| pid != 0)
     }
 
-    /// Asks for name and version of the daemon.
+    /// Returns the daemon's name and version.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -194,7 +196,7 @@ impl Client {
         self.call(&Request::PortDetach(params)).map(|Confirmation {}| ())
     }
 
-    /// Lists ports without their rings, by name: those of one switch, or all, pipes included.
+    /// Lists the ports of one switch, or all ports including pipes, by name and without their rings.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -202,8 +204,8 @@ impl Client {
         self.call(&Request::PortList(ListParams { switch: switch.map(str::to_owned) }))
     }
 
-    /// Changes policies of the port with this full name, while frames pass; null restores a default. All change, or
-    /// none.
+    /// Changes policies of the port with this full name while frames pass; null restores a default. Either all change
+    /// or none.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -243,7 +245,7 @@ impl Client {
         self.call(&Request::PortShow(ShowParams { port: port.into() }))
     }
 
-    /// Lists programs that lost their ports, newest first. The list of a daemon older than this method is empty.
+    /// Lists programs that lost their ports, newest first. The list is empty if the daemon is older than this method.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -254,7 +256,7 @@ impl Client {
         }
     }
 
-    /// Reads all counters, in as many requests as it takes.
+    /// Reads all counters, with as many requests as necessary.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -268,7 +270,8 @@ impl Client {
         Ok(all)
     }
 
-    /// Subscribes this connection to events: [`Client::next_event`] returns them, also between other requests.
+    /// Subscribes this connection to events. [`Client::next_event`] returns them, also those that arrive between other
+    /// requests.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -276,7 +279,7 @@ impl Client {
         self.call(&Request::Subscribe(params))
     }
 
-    /// Waits for the next event, up to `limit`. `None`: there was none.
+    /// Waits up to `limit` for the next event. Returns `None` if there was none.
     ///
     /// # Errors
     /// [`ClientError`] if the connection was lost: the daemon has ended.
@@ -288,17 +291,17 @@ impl Client {
             }
             match self.line::<DaemonMessage<Value>>(deadline) {
                 Ok(line) if line.method.is_some() => self.notified(line.method, line.params)?,
-                Ok(_) => return Err(self.protocol("an answer to no request")),
+                Ok(_) => return Err(self.protocol("an answer without a request")),
                 Err(ClientError::Timeout { .. }) => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Applies a configuration file to the daemon, or only asks for the changes it would make.
+    /// Applies a configuration file to the daemon, or only lists the changes that it would make.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal: then only the changes named in the message were made.
+    /// [`ClientError`] without an answer, or on a refusal: then only the changes named in the message have been made.
     pub fn apply(&mut self, params: ApplyParams) -> Result<ApplyResult, ClientError> {
         self.call(&Request::ConfigApply(params))
     }
@@ -311,7 +314,7 @@ impl Client {
         self.call(&Request::ConfigExport)
     }
 
-    /// Asks the daemon to end. The answer precedes the end; [`Client::wait_closed`] waits for that.
+    /// Requests the daemon's end. The answer precedes the end; [`Client::wait_closed`] waits for the end.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -319,7 +322,7 @@ impl Client {
         self.call(&Request::Shutdown).map(|Confirmation {}| ())
     }
 
-    /// Waits until the daemon has closed this connection, which it does when it ends.
+    /// Waits until the daemon closes this connection, which it does when it ends.
     ///
     /// # Errors
     /// [`ClientError::Timeout`] if it is still open after `limit`.
@@ -342,7 +345,8 @@ impl Client {
     pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         let result = self.exchange(request);
         if !matches!(result, Ok(_) | Err(ClientError::Refused(_))) {
-            // A late answer must not be taken for that of the next request. Fails only if the socket is already closed.
+            // A late answer must not be taken for that of the next request. Shutdown fails only if the socket is
+            // already closed.
             let _ = self.stream.shutdown(std::net::Shutdown::Both);
         }
         result
@@ -376,7 +380,7 @@ impl Client {
         }
     }
 
-    /// Keeps an event; other notifications do not concern this client.
+    /// Keeps an event and ignores other notifications.
     fn notified(&mut self, method: Option<String>, params: Option<Value>) -> Result<(), ClientError> {
         if method.as_deref() == Some(NOTIFICATION) {
             let event = serde_json::from_value(params.unwrap_or_default()).map_err(|error| self.protocol(error))?;
@@ -403,7 +407,7 @@ impl Client {
         while !bytes.is_empty() {
             let left = self.left(deadline)?;
             self.stream.set_write_timeout(Some(left)).map_err(|error| self.broken(error))?;
-            // Not `write`: a program that does not ignore SIGPIPE must not be killed by it.
+            // `send` with NOSIGNAL instead of `write`: SIGPIPE must not kill a program that does not ignore it.
             match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = bytes.get(sent..).unwrap_or(&[]),
                 Err(rustix::io::Errno::INTR) => {}
@@ -428,7 +432,7 @@ impl Client {
         }
     }
 
-    /// Remaining time; never zero, which would mean forever.
+    /// Returns the remaining time; never zero, which would mean no limit.
     fn left(&self, deadline: Instant) -> Result<Duration, ClientError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.timed_out()) } else { Ok(left.max(Duration::from_millis(1))) }
@@ -450,7 +454,7 @@ impl Client {
     }
 }
 
-/// Not `UnixStream::connect`, which waits forever for a daemon that does not accept.
+/// Connects with a time limit. `UnixStream::connect` would wait forever for a daemon that does not accept.
 fn connect(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(socket)?;
     let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

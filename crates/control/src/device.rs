@@ -1,7 +1,8 @@
-//! netmap's control requests on an attach connection: all requests of `NIOCCTRL` that do not open a port.
+//! netmap's control requests on an attach connection: all `NIOCCTRL` requests that do not open a port.
 //!
-//! A program's `/dev/netmap` descriptor is such a connection. The bodies travel in netmap's layout (netmap.h,
-//! `struct nmreq_*`): the daemon reads one, executes it, and returns the whole body as netmap would have changed it.
+//! A program's `/dev/netmap` descriptor is such a connection. The bodies have netmap's layout (netmap.h, `struct
+//! nmreq_*`). The daemon reads a body, executes the request, and returns the whole body as netmap would have changed
+//! it.
 
 use zerocopy::little_endian::{I32, U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
@@ -90,7 +91,7 @@ impl DeviceRequest {
 /// A request about a connection's port by the holder of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldRequest {
-    /// Asks for the connection's port: for a process that received the descriptor. The answer is that of the attach
+    /// Requests the connection's port, for a process that received the descriptor. The answer is that to the attach
     /// request that opened the port, with its descriptors.
     Resume,
     /// Releases the port; the connection stays. The answer is an empty attach reply.
@@ -118,7 +119,7 @@ impl HoldRequest {
 }
 
 /// The kind of a message on an attach connection, by its magic number. All other bytes count as an attach request,
-/// whose decoder names the error.
+/// whose decoder reports the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// [`AttachRequest`](crate::attach::AttachRequest).

@@ -13,24 +13,24 @@ use rustix::net::sockopt;
 pub const CONTROL_SOCKET: &str = "control.sock";
 /// Name of the attach socket in the run directory: `SOCK_SEQPACKET`, the messages of [`crate::attach`].
 pub const ATTACH_SOCKET: &str = "attach.sock";
-/// Name of the file in the run directory with the command line of a daemon that changes its user, written as root:
-/// words, each ending with a zero byte.
+/// Name of the file in the run directory that holds the command line of a daemon that changes its user, written as
+/// root: words, each terminated by a zero byte.
 pub const OPTIONS: &str = "options";
 /// Environment variable that names the run directory.
 pub const RUN_DIR_VARIABLE: &str = "NETVALE_RUN_DIR";
 
-/// The directory of the system's daemon.
+/// Run directory of the system's daemon.
 pub const SYSTEM_RUN_DIR: &str = "/run/netvale";
 
-/// The directory of a daemon that this user starts, unless configured otherwise: `$NETVALE_RUN_DIR`, else
-/// `/run/netvale` for root, else `$XDG_RUNTIME_DIR/netvale`, else `/tmp/netvale-UID`.
+/// Returns the default run directory of a daemon that this user starts: `$NETVALE_RUN_DIR`, else `/run/netvale` for
+/// root, else `$XDG_RUNTIME_DIR/netvale`, else `/tmp/netvale-UID`.
 pub fn default_run_dir() -> PathBuf {
     run_dir(|name| std::env::var_os(name), rustix::process::geteuid().as_raw())
 }
 
-/// The directory of the daemon that this user means when connecting to `socket`, [`CONTROL_SOCKET`] or
-/// [`ATTACH_SOCKET`]: the default one, unless the user has named none, no daemon of theirs listens, and they may
-/// connect to the system's.
+/// Returns the run directory of the daemon to which this user connects at `socket`, [`CONTROL_SOCKET`] or
+/// [`ATTACH_SOCKET`]. It is the default directory unless the user has set none, no daemon of theirs listens, and they
+/// may connect to the system's daemon.
 pub fn daemon_run_dir(socket: &str) -> PathBuf {
     let own = default_run_dir();
     let system = Path::new(SYSTEM_RUN_DIR);
@@ -40,7 +40,7 @@ pub fn daemon_run_dir(socket: &str) -> PathBuf {
     if presence(&system.join(socket)) == Presence::Listener { system.into() } else { own }
 }
 
-/// Whether, besides this user's, there is a system daemon whose socket excludes them.
+/// Returns whether there is a system daemon, besides this user's, whose socket excludes them.
 pub fn is_kept_from_system(socket: &str) -> bool {
     !is_named() && presence(&Path::new(SYSTEM_RUN_DIR).join(socket)) == Presence::Denied
 }
@@ -54,12 +54,12 @@ fn is_named() -> bool {
 pub(crate) enum Presence {
     Nobody,
     Listener,
-    /// This user may not find out.
+    /// This user may not look.
     Denied,
 }
 
-/// The kernel's answer to a socket of another type is enough: no connection is made, so no service manager starts a
-/// daemon, and no daemon has to handle it.
+/// Determines the listener from the kernel's answer to a socket of another type. Without a connection, no service
+/// manager starts a daemon, and no daemon has to accept one.
 pub(crate) fn presence(socket: &Path) -> Presence {
     let asked = UnixDatagram::unbound().and_then(|probe| probe.connect(socket));
     match asked {
@@ -89,14 +89,14 @@ fn last_resort(uid: u32) -> PathBuf {
     format!("/tmp/netvale-{uid}").into()
 }
 
-/// Whether `dir` is this user's directory in /tmp but another user made it. Anyone can do that, and would then answer
+/// Returns whether `dir` is this user's directory in /tmp but another user created it. Anyone can create it and answer
 /// in place of the daemon: do not connect.
 pub fn is_foreign(dir: &Path) -> bool {
     is_foreign_to(rustix::process::geteuid().as_raw(), dir)
 }
 
-/// Whether the listener at the other end of a connection to that directory is neither this user nor root, if it is this
-/// user's in /tmp: others may have made it since the check of [`is_foreign`].
+/// Returns whether `dir` is this user's directory in /tmp and the listener at the other end of `conn` is neither this
+/// user nor root: another user may have created the directory since the check of [`is_foreign`].
 pub fn is_impostor(dir: &Path, conn: impl AsFd) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     let is_trusted = |uid_there: u32| uid_there == 0 || uid_there == uid;
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(run_dir(|_| None, 7), PathBuf::from("/tmp/netvale-7"));
     }
 
-    /// Objective: a path's listener is found without a connection, for any type of socket; a leftover file has none.
+    /// Objective: a listener is found without a connection, for any type of socket; a stale socket file has none.
     #[test]
     fn a_listener_is_found_without_a_connection() {
         let dir = tempfile::tempdir().unwrap();
@@ -154,11 +154,11 @@ mod tests {
         }
     }
 
-    /// Objective: a user's directory in /tmp that another user made is recognised as foreign; a missing one, or another
-    /// path, is not.
+    /// Objective: a user's directory in /tmp that another user created is recognised as foreign; a missing one, or
+    /// another path, is not.
     #[test]
     fn another_users_directory_is_recognised_as_foreign() {
-        // A user ID without a user, one for each test process.
+        // A user ID that belongs to nobody, different for each test process.
         let uid = 3_000_000_000 + std::process::id();
         let dir = last_resort(uid);
         assert!(!is_foreign_to(uid, &dir));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why a request failed. On the wire: the `error` member of a JSON-RPC 2.0 response (section 5.1).
+/// The reason why a request failed. On the wire: the `error` member of a JSON-RPC 2.0 response (section 5.1).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct RpcError {
@@ -37,7 +37,7 @@ pub enum ErrorCode {
     MethodNotFound = -32601,
     /// The method does not take these parameters.
     InvalidParams = -32602,
-    /// A fault of the daemon.
+    /// An internal error of the daemon.
     InternalError = -32603,
     /// The named port or switch does not exist.
     NotFound = -32001,
@@ -99,7 +99,7 @@ impl RpcError {
 }
 
 impl ErrorCode {
-    /// The kind of an errno.
+    /// Returns the code for an errno.
     pub fn of_errno(errno: i32) -> ErrorCode {
         match errno {
             errno::INVAL => ErrorCode::InvalidParams,
@@ -118,7 +118,7 @@ impl ErrorCode {
 mod tests {
     use super::*;
 
-    /// Objective: an errno decides the code and is kept; an error without data is accepted, too, and has no hint.
+    /// Objective: an errno determines the code and is kept; an error without data is accepted and has no hint.
     #[test]
     fn an_errno_decides_the_code_and_is_kept() {
         let error = RpcError::from_errno(16, "vale0:a is open", "close it first");

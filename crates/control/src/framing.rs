@@ -1,11 +1,11 @@
-//! Splits a stream of bytes into lines, independently of its pieces. Pure.
+//! Splits a stream of bytes into lines, however the stream is divided into pieces. Pure.
 
-/// Maximum length of a request's line in bytes, without its end.
+/// Maximum length of a request's line in bytes, without the newline.
 pub const MAX_REQUEST_LINE: usize = 64 * 1024;
-/// The same for root and the daemon's own user, whose requests may carry a configuration file.
+/// Maximum length in bytes for root and the daemon's own user, whose requests may carry a configuration file.
 pub const MAX_TRUSTED_LINE: usize = 4 << 20;
 
-/// A line is too long. The stream becomes unreadable: the start of the next message is unknown.
+/// A line is too long. The stream becomes unreadable, since the start of the next message is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line is longer than {limit} bytes")]
 pub struct LineTooLong {
@@ -31,7 +31,7 @@ pub struct LineSplitter {
     bytes: Vec<u8>,
     /// Start of the first line not returned yet.
     start: usize,
-    /// No line ends between `start` and here.
+    /// There is no newline between `start` and here.
     scanned: usize,
     limit: usize,
 }
@@ -114,8 +114,8 @@ mod tests {
         }
     }
 
-    /// Objective: a line of exactly the limit passes; one byte more is an error, even before the line's end is seen,
-    /// and stays one.
+    /// Objective: a line of exactly the limit passes; one byte more is an error, even before the newline arrives, and
+    /// at each later call.
     #[test]
     fn a_line_beyond_the_limit_is_an_error() {
         assert_eq!(read([&b"12345678\n"[..]].into_iter()), (vec![b"12345678".to_vec()], false));

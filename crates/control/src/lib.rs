@@ -6,14 +6,14 @@
 //! | [`options`] | the options of an attached port, defined once |
 //! | [`request`] | the methods as one enum each for requests and replies |
 //! | [`error`] | errors of the protocol |
-//! | `params` | a request's parameters, parsed |
+//! | `params` | parses a request's parameters |
 //! | [`dirs`] | paths of the daemon's sockets |
 //! | [`framing`] | splits a stream into lines |
 //! | [`server`] | the daemon's side: bytes in, bytes out |
 //! | [`client`] | the client's side: connections and requests |
 //! | [`attach`] | the attach handshake's messages |
 //! | [`device`] | netmap's control requests on the same connection |
-//! | [`succession`] | the messages of a daemon's successor on that connection |
+//! | [`succession`] | the messages of a daemon's successor on the same connection |
 //! | [`kinds`] | data specific to a kind of port: details, counters, requests |
 //! | `mac` | an Ethernet address as text |
 //!
@@ -38,8 +38,8 @@ pub mod types;
 pub use error::{ErrorCode, RpcError};
 pub use request::{Reply, Request};
 
-/// Writes a line to standard error; without room or a reader it is lost. `eprintln!` would panic, and this library is
-/// part of other programs, too.
+/// Writes a line to standard error. The line is lost if standard error is closed or full; `eprintln!` would panic, and
+/// other programs use this library, too.
 #[macro_export]
 macro_rules! note {
     ($($text:tt)*) => {{

@@ -5,18 +5,18 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// An Ethernet address; as text and in JSON `02:00:00:00:00:0a`.
+/// An Ethernet address; `02:00:00:00:00:0a` as text and in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(pub [u8; 6]);
 
-/// The error of a text that is not an Ethernet address.
+/// A text that is not an Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an Ethernet address is six pairs of hexadecimal digits with colons between, e.g. 02:00:00:00:00:0a")]
+#[error("expected an Ethernet address, e.g. 02:00:00:00:00:0a")]
 pub struct BadMac;
 
 impl Mac {
-    /// Makes an address from a name: locally administered, unicast, and always the same. `kind` separates the addresses
+    /// Derives an address from a name: locally administered, unicast, always the same. `kind` separates the addresses
     /// of different kinds of ports.
     #[must_use]
     pub fn of_name(kind: u8, name: &str) -> Mac {

@@ -1,8 +1,8 @@
-//! The options of an attached port: their definitions, the kinds of ports that take them, and the checks.
+//! The options of an attached port: definitions, the kinds of ports that take them, and checks.
 //!
-//! The table is the one definition. The command line with its help, completions and manual page, the `options` of
-//! `port.attach`, `[[port]]` of the configuration file, its JSON Schema and the reference page are made from it.
-//! [`AttachParams::check`](crate::types::AttachParams::check) is the daemon's check.
+//! The table is the only definition. It generates the command line with its help, completions and manual page, the
+//! `options` of `port.attach`, `[[port]]` of the configuration file, its JSON Schema and the reference page. The daemon
+//! checks options with [`AttachParams::check`](crate::types::AttachParams::check).
 //!
 //! ```
 //! use netvale_control::types::{AttachParams, PortOptions};
@@ -45,43 +45,43 @@ pub use written::{InfoText, Notation, WrittenValue};
 
 /// An option.
 pub struct AttachOption {
-    /// Its name in JSON and TOML; the flag has dashes for underscores.
+    /// The option's name in JSON and TOML; its flag has dashes for underscores.
     pub key: &'static str,
     doc: &'static str,
-    /// The placeholder for its value in the help; empty for a flag.
+    /// Placeholder for the value in the help; empty for a flag.
     pub value_name: &'static str,
-    /// Type and range.
+    /// Type and range of the value.
     pub shape: OptionShape,
-    /// Whether all kinds of ports take it; otherwise only the kinds whose rows list it.
+    /// Whether all kinds of ports take the option; otherwise only kinds whose rows list it.
     is_for_all: bool,
-    /// Its place in the help.
+    /// The option's group in the help.
     pub heading: Heading,
-    /// Its default, in words; empty if obvious.
+    /// The default in words; empty if obvious.
     pub default: &'static str,
-    /// Options that exclude it.
+    /// Keys of options that exclude this one.
     pub excludes: &'static [&'static str],
-    /// The reason for that.
+    /// The reason why they exclude it.
     pub why: &'static str,
     holder: OptionHolder,
 }
 
-/// The structure that holds an option.
+/// The structure that holds an option's value.
 enum OptionHolder {
     PortOptions(OptionAccess<PortOptions>),
     Policies(OptionAccess<Policies>),
 }
 
-/// Reads and writes an option's value in its structure.
+/// Access to an option's value in its structure.
 struct OptionAccess<T> {
-    /// `None` if it counts as omitted.
+    /// Returns the value; `None` if it counts as omitted.
     given: fn(&T) -> Option<Value>,
-    /// Takes a value whose shape has been checked, except for the syntax of texts. Returns false if it does not fit the
-    /// field.
+    /// Stores a value whose shape has been checked, except for the syntax of texts. Returns false if the value does not
+    /// fit the field.
     put: fn(&mut T, Value) -> bool,
     copy: fn(&T, &mut T),
 }
 
-/// The options of one kind of port: only those that it takes.
+/// The options of one kind of port, limited to those that the kind takes.
 ///
 /// ```
 /// use netvale_control::options::kind;
@@ -92,7 +92,7 @@ struct OptionAccess<T> {
 /// assert!(options.of::<kind::Null>().is_none(), "null ports have no rings");
 /// ```
 ///
-/// A view of an option that the kind does not take does not compile.
+/// Reading an option that the kind does not take fails to compile.
 ///
 /// ```compile_fail
 /// # use netvale_control::options::kind;
@@ -103,7 +103,7 @@ struct OptionAccess<T> {
 pub struct OptionsOf<'a, K>(&'a PortOptions, PhantomData<K>);
 
 impl PortOptions {
-    /// The options of a port of kind `K`; `None` if one of them is not for that kind.
+    /// Returns the options of a port of kind `K`; `None` if one of them is not for this kind.
     #[must_use]
     pub fn of<K: KindType>(&self) -> Option<OptionsOf<'_, K>> {
         let fits = |option: &AttachOption| option.is_for(&K::KIND) || option.given(self).is_none();
@@ -114,19 +114,19 @@ impl PortOptions {
 /// Groups of options in the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heading {
-    /// Among the options of the command itself.
+    /// The options of the command itself.
     General,
     /// Rings.
     Rings,
     /// Memory.
     Memory,
-    /// Devices of the host or offered to a virtual machine.
+    /// Devices of the host, or offered to a virtual machine.
     Devices,
     /// Capture files.
     Replay,
     /// Drivers of back ends.
     BackEnds,
-    /// Ports with a stack behind them.
+    /// Ports with a network stack behind them.
     Stacks,
     /// Network interfaces.
     Interfaces,
@@ -153,7 +153,7 @@ pub enum Heading {
 }
 
 impl Heading {
-    /// Its text; `None` for options among the command's own.
+    /// Returns the group's title; `None` for options of the command itself.
     #[must_use]
     pub fn title(self) -> Option<&'static str> {
         match self {
@@ -179,42 +179,42 @@ impl Heading {
     }
 }
 
-/// The key of the only option besides policies that can change while frames pass.
+/// Key of the only option besides policies that can change while frames pass.
 pub const MTU: &str = "mtu";
 
 impl AttachOption {
-    /// The option of this name.
+    /// Returns the option with this key.
     #[must_use]
     pub fn find(key: &str) -> Option<&'static AttachOption> {
         OPTIONS.iter().find(|option| option.key == key)
     }
 
-    /// Its description, in sentences.
+    /// Returns the option's description, in sentences.
     #[must_use]
     pub fn doc(&self) -> &'static str {
         self.doc.trim()
     }
 
-    /// Whether it is a policy that affects frames.
+    /// Returns whether the option is a policy that affects frames.
     #[must_use]
     pub fn is_for_frames(&self) -> bool {
         self.is_policy() && self.heading != Heading::About
     }
 
-    /// Whether it is a policy, which can be changed while frames pass.
+    /// Returns whether the option is a policy, which can change while frames pass.
     #[must_use]
     pub fn is_policy(&self) -> bool {
         matches!(self.holder, OptionHolder::Policies(_))
     }
 
-    /// Whether it affects which frames of others reach the port, or changes the switch for all ports: VLANs, pinned or
-    /// kept addresses, queries to hosts about groups.
+    /// Returns whether the option affects which frames of others reach the port, or changes the switch for all ports:
+    /// VLANs, pinned or sticky addresses, membership queries.
     #[must_use]
     pub fn reaches_beyond(&self) -> bool {
         matches!(self.heading, Heading::Vlans | Heading::Multicast) || matches!(self.key, "addresses" | "sticky")
     }
 
-    /// Whether `port.set` changes it: a policy, or the MTU.
+    /// Returns whether `port.set` changes the option: a policy, or the MTU.
     #[must_use]
     pub fn can_be_set(&self) -> bool {
         self.is_policy() || self.key == MTU
@@ -226,25 +226,25 @@ impl AttachOption {
         self.key.replace('_', "-")
     }
 
-    /// Whether this kind of port takes it.
+    /// Returns whether this kind of port takes the option.
     #[must_use]
     pub const fn is_for(&self, kind: &SpecKind) -> bool {
         self.is_for_all || kind.takes(self.key)
     }
 
-    /// The kinds that take it; `None` if all do.
+    /// Returns the kinds that take the option; `None` if all do.
     #[must_use]
     pub fn kinds(&self) -> Option<Vec<&'static SpecKind>> {
         (!self.is_for_all).then(|| SpecKind::ALL.iter().filter(|kind| self.is_for(kind)).collect())
     }
 
-    /// The kinds that take it, in words: `TAP, vhost and ptnet ports`.
+    /// Returns the kinds that take the option, in words: `TAP, vhost and ptnet ports`.
     #[must_use]
     pub fn takers(&self) -> String {
         self.kinds().map_or_else(|| "all ports".into(), |kinds| listed(kinds, "and") + " ports")
     }
 
-    /// Its value, unless it counts as omitted.
+    /// Returns the option's value, unless it counts as omitted.
     #[must_use]
     pub fn given(&self, options: &PortOptions) -> Option<Value> {
         match &self.holder {
@@ -253,7 +253,7 @@ impl AttachOption {
         }
     }
 
-    /// Copies its value from one set of options to another.
+    /// Copies the option's value from one set of options to another.
     pub fn copy(&self, from: &PortOptions, to: &mut PortOptions) {
         match &self.holder {
             OptionHolder::PortOptions(access) => (access.copy)(from, to),
@@ -261,10 +261,10 @@ impl AttachOption {
         }
     }
 
-    /// Sets it.
+    /// Sets the option's value.
     ///
     /// # Errors
-    /// Name, value and the expected form, if the value does not have the option's shape.
+    /// Key, value and the expected form, if the value does not have the option's shape.
     pub fn put(&self, options: &mut PortOptions, value: Value) -> Result<(), String> {
         match &self.holder {
             OptionHolder::PortOptions(access) => self.put_in(access, options, value),
@@ -277,11 +277,11 @@ impl AttachOption {
             return Ok(());
         }
         let said: String = value.to_string().chars().take(80).collect();
-        Err(format!("{} is {said}; it is {}", self.key, self.shape))
+        Err(format!("invalid {} {said}: expected {}", self.key, self.shape))
     }
 }
 
-/// `a, b and c`.
+/// Joins items: `a, b and c`.
 fn listed<T: fmt::Display>(items: impl IntoIterator<Item = T>, last: &str) -> String {
     let mut items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
     match (items.pop(), items.is_empty()) {

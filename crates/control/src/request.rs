@@ -1,4 +1,4 @@
-//! The methods, as one enum for requests and one for replies.
+//! The methods of the control protocol: one enum for requests and one for replies.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::types::{
     SwitchInfo, TableEntry, TableParams, TraceBeginParams, TraceBeginReply, TraceRead, Version,
 };
 
-/// Names of the methods in front of those of single kinds of ports.
+/// Names of the methods listed before those of single kinds of ports.
 const FIRST: &[&str] = &[
     "version",
     "switch.list",
@@ -28,10 +28,10 @@ const FIRST: &[&str] = &[
     "subscribe",
     "unsubscribe",
 ];
-/// Names of the methods behind them.
+/// Names of the methods listed after those of single kinds of ports.
 const REST: &[&str] = &["trace.begin", "trace.read", "config.apply", "config.export", "shutdown"];
 
-/// Names of all methods.
+/// Returns the names of all methods.
 pub fn methods() -> impl Iterator<Item = &'static str> {
     [FIRST, KindRequest::METHODS, REST].into_iter().flatten().copied()
 }
@@ -40,7 +40,7 @@ pub fn methods() -> impl Iterator<Item = &'static str> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "method", content = "params")]
 pub enum Request {
-    /// Asks for name and version of the daemon. Answer: [`Reply::Version`].
+    /// Returns the daemon's name and version. Answer: [`Reply::Version`].
     #[serde(rename = "version")]
     Version,
     /// Lists all switches. Answer: [`Reply::Switches`].
@@ -165,7 +165,7 @@ impl Request {
                 Some(request) => request.map(Request::OfKind),
                 None => Err(RpcError::new(
                     ErrorCode::MethodNotFound,
-                    format!("there is no method {method:?}"),
+                    format!("unknown method {method:?}"),
                     format!("the methods are {}", methods().collect::<Vec<_>>().join(", ")),
                 )),
             },

@@ -1,9 +1,9 @@
 //! The daemon's side of a control connection: bytes in, bytes out. Pure.
 //!
-//! A line holds a request or an array of them (a batch, JSON-RPC 2.0 section 6) and is answered by a line, or not at
-//! all if it holds only notifications. Blank lines are skipped. Invalid JSON, or an invalid request, is answered by an
-//! error with the id `null`; the connection stays open. Two conditions end it, after an error: a line that is too long,
-//! and answers that grow too large.
+//! A line holds a request or an array of requests (a batch, JSON-RPC 2.0 section 6). The answer is a line; there is
+//! none if the line holds only notifications. Blank lines are skipped. Invalid JSON and invalid requests are answered
+//! with an error with the id `null`, and the connection stays open. Two conditions end it after an error: a line that
+//! is too long, and answers that grow too large.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -16,20 +16,20 @@ pub(crate) mod strict;
 
 /// Maximum number of requests in a batch.
 pub const MAX_BATCH: usize = 64;
-/// Maximum number of bytes of answers from one [`ControlConnection::feed`]; further requests in it end the connection:
+/// Maximum number of bytes of answers from one [`ControlConnection::feed`]. Further requests in it end the connection:
 /// a client that sends many requests must read in between.
 pub const MAX_OUTPUT: usize = 4 << 20;
 
 /// Executes requests.
 pub trait RequestHandler {
-    /// Executes one request. The reply is of the kind named in the request's documentation.
+    /// Executes one request. The reply has the variant that the request's documentation names.
     ///
     /// # Errors
     /// The reason why the request failed.
     fn call(&mut self, request: Request) -> Result<Reply, RpcError>;
 }
 
-/// The result of feeding bytes in.
+/// The result of [`ControlConnection::feed`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlOutput {
     /// Bytes to send.
@@ -83,19 +83,19 @@ impl ControlConnection {
         self
     }
 
-    /// The bytes of an unfinished request.
+    /// Returns the bytes of an unfinished request.
     pub fn pending(&self) -> &[u8] {
         self.lines.pending()
     }
 
-    /// The connection of a caller who may send a configuration file.
+    /// Creates the connection of a caller who may send a configuration file.
     #[must_use]
     pub fn trusted() -> ControlConnection {
         ControlConnection { lines: LineSplitter::new(MAX_TRUSTED_LINE), closed: false }
     }
 
     /// Takes bytes from the client and executes the requests that they complete. The answers do not depend on how the
-    /// stream is cut into pieces, except that [`MAX_OUTPUT`] applies to each piece. After [`ControlOutput::close`]
+    /// stream is cut into pieces, except that [`MAX_OUTPUT`] applies to each piece. After [`ControlOutput::close`],
     /// bytes are ignored.
     pub fn feed(&mut self, bytes: &[u8], handler: &mut dyn RequestHandler) -> ControlOutput {
         let mut out = ControlOutput { bytes: Vec::new(), close: self.closed };
@@ -124,7 +124,7 @@ impl ControlConnection {
 }
 
 fn too_long(message: &str) -> RpcError {
-    RpcError::new(ErrorCode::InvalidRequest, message, "send one request a line, and big batches in parts")
+    RpcError::new(ErrorCode::InvalidRequest, message, "send one request per line, and split large batches")
 }
 
 fn too_many_answers() -> RpcError {
@@ -136,8 +136,8 @@ fn append(out: &mut Vec<u8>, answer: Option<RpcAnswer>) {
     let Some(answer) = answer else { return };
     match serde_json::to_vec(&answer) {
         Ok(mut text) => out.append(&mut text),
-        // Replies consist of strings, numbers and lists, which can all be written; otherwise the client would wait in
-        // this case.
+        // Replies consist of strings, numbers and lists, which can always be written. The error keeps a client from
+        // waiting, should that change.
         Err(error) => out.extend_from_slice(unwritable(&error.to_string()).as_bytes()),
     }
     out.push(b'\n');
@@ -159,7 +159,7 @@ fn answer_line(line: &[u8], handler: &mut dyn RequestHandler) -> Option<RpcAnswe
             let error = if error.is_data() {
                 RpcError::new(ErrorCode::InvalidRequest, error.to_string(), "name each member of an object once")
             } else {
-                let hint = "send one JSON object a line, in UTF-8";
+                let hint = "send one JSON object per line, in UTF-8";
                 RpcError::new(ErrorCode::ParseError, format!("not JSON: {error}"), hint)
             };
             Some(RpcAnswer::One(failure(Value::Null, error)))
@@ -195,7 +195,7 @@ fn failure(id: Value, error: RpcError) -> RpcResponse {
     RpcResponse { jsonrpc: "2.0", outcome: RpcOutcome::Error(error), id }
 }
 
-/// A request object (section 4) with a valid form.
+/// A request object (section 4) of valid form.
 struct RpcCall {
     method: String,
     params: Option<Value>,
@@ -203,10 +203,10 @@ struct RpcCall {
 }
 
 impl RpcCall {
-    /// An error includes the id to answer to: `null` if it is missing or invalid.
+    /// Reads a request. An error includes the id to answer to: `null` if it is missing or invalid.
     fn read(value: Value) -> Result<RpcCall, (Value, RpcError)> {
         let Value::Object(mut members) = value else {
-            return Err((Value::Null, invalid("a request is an object")));
+            return Err((Value::Null, invalid("expected a request object")));
         };
         let id = members.remove("id");
         let answer_to = match &id {
@@ -214,7 +214,7 @@ impl RpcCall {
             _ => Value::Null,
         };
         if id.as_ref().is_some_and(|id| !id.is_null() && answer_to.is_null()) {
-            return Err((Value::Null, invalid("\"id\" is a string, a number or null")));
+            return Err((Value::Null, invalid("expected a string, a number or null as \"id\"")));
         }
         match Self::members(members) {
             Ok((method, params)) => Ok(RpcCall { method, params, id }),
@@ -227,22 +227,22 @@ impl RpcCall {
             return Err(invalid("\"jsonrpc\" is \"2.0\""));
         }
         let Some(Value::String(method)) = members.remove("method") else {
-            return Err(invalid("\"method\" is a string"));
+            return Err(invalid("expected a string as \"method\""));
         };
         let params = members.remove("params");
         if params.as_ref().is_some_and(|params| !params.is_object() && !params.is_array()) {
-            return Err(invalid("\"params\" is an object or an array, or omitted"));
+            return Err(invalid("expected an object or an array as \"params\", or no \"params\""));
         }
         match members.keys().next() {
-            Some(other) => Err(invalid(&format!("there is no member {other:?} in a request"))),
+            Some(other) => Err(invalid(&format!("unknown member {other:?} in a request"))),
             None => Ok((method, params)),
         }
     }
 }
 
 fn invalid(message: &str) -> RpcError {
-    let hint = "a request is {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}; \
-                control-protocol.md in the reference describes them all";
+    let hint = "send {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"version\"}; \
+                control-protocol.md in the reference describes all requests";
     RpcError::new(ErrorCode::InvalidRequest, message, hint)
 }
 

@@ -1,11 +1,11 @@
-//! Messages on the attach socket to a daemon from its successor.
+//! Messages from a daemon's successor on the attach socket.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
 
 use crate::attach::{BadMessage, MessageHead, read};
 
-/// Version of the handed-over state. A successor continues only the state of a daemon of the same version.
+/// Version of the handed-over state. A successor continues only the state of a daemon with the same version.
 pub const VERSION: u32 = 4;
 
 /// Length of a [`Succession`] in bytes.
@@ -23,10 +23,10 @@ struct SuccessionWire {
     version: U32,
 }
 
-/// A successor's message.
+/// A message of the successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Succession {
-    /// Asks whether the successor can continue a state of this version. The answer is an attach reply.
+    /// The successor supports states of this version. The answer is an attach reply.
     Hello(u32),
     /// The successor is ready for the state.
     Begin,

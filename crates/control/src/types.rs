@@ -1,8 +1,8 @@
 //! The parameters (`…Params`) and results of the control protocol's methods.
 //!
 //! Directions are the switch's: *in* is from a port into the switch, *out* is from the switch to the port. Counters are
-//! cumulative since the port was attached (a worker's: since it started); the reader computes rates. Unknown fields in
-//! parameters are refused; readers skip unknown fields in replies.
+//! cumulative since the port was attached, those of a worker since it started; the reader computes rates. The daemon
+//! refuses unknown fields in parameters; clients skip unknown fields in replies.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ pub use trace::{TraceBeginParams, TraceBeginReply, TraceRead, TraceStep, TracedF
 /// Drops by reason: the name as `netvale show` prints it (`no-room`, `bad-buffer`, …), and the number of frames.
 pub type Drops = BTreeMap<String, u64>;
 
-/// Name and version of the answering program.
+/// Name and version of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// `netvale`.
@@ -43,13 +43,13 @@ pub struct Version {
     pub version: String,
     /// netmap's API version (`NETMAP_API`), 14.
     pub api: u32,
-    /// The daemon's process, by its number where the daemon runs. Absent in daemons older than this field.
+    /// The daemon's process ID in its own PID namespace. Absent in daemons older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
 
 impl Version {
-    /// The version of this release, with this process.
+    /// Returns the version of this release, with this process's ID.
     pub fn current() -> Self {
         Version {
             name: "netvale".into(),
@@ -71,7 +71,8 @@ pub struct SwitchInfo {
     pub addresses: u64,
     /// Capacity of the table, in addresses.
     pub table_size: u64,
-    /// Number of frames whose source was not learned: an address of another user, or one above its user's limit.
+    /// Number of frames whose source was not learned, because the address is another user's or exceeds its user's
+    /// limit.
     #[serde(default)]
     pub refused_addresses: u64,
 }
@@ -89,20 +90,20 @@ pub struct TableParams {
 pub struct TableEntry {
     /// Ethernet address.
     pub mac: Mac,
-    /// Its VLAN, on a switch with VLANs.
+    /// VLAN of the address, on a switch with VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Full name of the port it was learned on, e.g. `vale0:a`.
     pub port: String,
-    /// Seconds since a frame from it was last seen, in steps of the table's ageing.
+    /// Seconds since the last frame from this address, in steps of the table's ageing.
     pub age_seconds: u64,
-    /// Behind a tunnel: the other host's endpoint, if known.
+    /// For an address behind a tunnel: the remote endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vtep: Option<IpAddr>,
-    /// Behind a tunnel: whether a control plane provided it.
+    /// For an address behind a tunnel: whether a control plane provided it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given: bool,
-    /// Number of its moves, as counted by the control plane, if known.
+    /// Number of the address's moves, as counted by the control plane, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u32>,
 }
@@ -110,7 +111,7 @@ pub struct TableEntry {
 /// A switch's multicast groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupsInfo {
-    /// Whether it snoops at all.
+    /// Whether the switch snoops.
     pub snooping: bool,
     /// Member ports of groups.
     pub groups: Vec<GroupEntry>,
@@ -118,13 +119,13 @@ pub struct GroupsInfo {
     pub domains: Vec<MulticastDomain>,
     /// Messages that join or leave groups.
     pub reports: u64,
-    /// Queries from others.
+    /// Queries from others than this switch.
     pub queries: u64,
-    /// Joins beyond the limits.
+    /// Joins refused beyond the limits.
     pub refused_joins: u64,
     /// Unreadable messages.
     pub malformed: u64,
-    /// Messages dropped because too many waited.
+    /// Messages dropped because too many were waiting.
     pub lost: u64,
 }
 
@@ -133,16 +134,16 @@ pub struct GroupsInfo {
 pub struct GroupEntry {
     /// The group.
     pub group: IpAddr,
-    /// Its VLAN, on a switch with VLANs.
+    /// VLAN of the group, on a switch with VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Full name of the port.
     pub port: String,
-    /// Seconds until it expires unless reported again.
+    /// Seconds until the membership expires, unless it is reported again.
     pub expires_seconds: u64,
 }
 
-/// Multicast of one family in one VLAN.
+/// Multicast state of one address family in one VLAN.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MulticastDomain {
     /// The VLAN, on a switch with VLANs.
@@ -150,7 +151,7 @@ pub struct MulticastDomain {
     pub vlan: Option<u16>,
     /// `ipv4` or `ipv6`.
     pub family: String,
-    /// Whether groups are forwarded separately; not without a querier.
+    /// Whether multicast frames are forwarded by group; false without a querier.
     pub active: bool,
     /// The querier, if it is not this switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -161,7 +162,7 @@ pub struct MulticastDomain {
     pub routers: Vec<String>,
 }
 
-/// Parameters of methods without parameters.
+/// The parameters of methods without parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoParams {}

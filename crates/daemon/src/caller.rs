@@ -1,6 +1,6 @@
 //! The caller of a request.
 
-/// A connection with the credentials that the kernel vouches for.
+/// A connection, with the credentials of its other end as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Number of the connection.
@@ -12,7 +12,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The daemon itself as the caller, for the ports of its configuration.
+    /// Returns the daemon itself as the caller, for the ports of its configuration.
     pub fn daemon() -> Caller {
         let uid = rustix::process::getuid().as_raw();
         let pid = rustix::process::getpid().as_raw_nonzero().get();

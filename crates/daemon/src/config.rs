@@ -1,5 +1,5 @@
-//! The configuration: a TOML file and the command line, parsed into valid values. A single row defines each setting:
-//! key, shape, field and flag.
+//! The configuration: a TOML file and the command line, parsed into valid values. One row of a table defines a setting:
+//! its key, field, shape and flag.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,9 +36,9 @@ use field::FieldValue;
 /// Generates the configuration, [`TABLES`] and [`SETTINGS`] from the same rows:
 ///
 /// ```text
-/// /// What it means.
+/// /// The meaning of the setting.
 /// KEY: TYPE OF THE FIELD = DEFAULT OR WORDS FOR IT, SHAPE, WHEN A CHANGE TAKES EFFECT,
-///     /// What the help says of its flag, if it has one.
+///     /// The help text of its flag, if it has one.
 ///     flag "NAME VALUE";
 /// ```
 macro_rules! settings {
@@ -71,7 +71,7 @@ macro_rules! settings {
             }
         )+
 
-        /// The file's tables with descriptions; the first holds the keys before any table header.
+        /// The file's tables with descriptions. The first entry has the keys before any table header.
         pub static TABLES: &[(&str, &str)] = &[$( ($table, $description) ),+];
 
         /// All settings, in the order of the file.
@@ -106,22 +106,23 @@ settings! {
             "$NETVALE_RUN_DIR, else /run/netvale for root, else $XDG_RUNTIME_DIR/netvale, else /tmp/netvale-UID",
             OptionShape::Text, Restart;
 
-        /// Threads that forward.
-        workers: usize = "one for each of cpus, else one for every four CPUs, 1 to 8",
+        /// Number of worker threads, which forward frames.
+        workers: usize = "one for each CPU in cpus, else one for every four CPUs, 1 to 8",
             OptionShape::Number(1, 64), Restart,
-            /// Worker threads; each owns the ingress of some of the ports [default: one for every four CPUs, 1 to 8].
+            /// Number of worker threads, each of which owns the ingresses of some ports [default: one for every four
+            /// CPUs, 1 to 8].
             flag "workers N";
 
-        /// CPU of each worker, in turn.
+        /// CPUs to which the workers are pinned, in turn.
         cpus: Option<Vec<usize>> = "workers are not pinned", OptionShape::Numbers(0, 1023), Restart,
-            /// CPUs to pin the workers to, in turn, e.g. 0,2-3. Without it they are not pinned.
+            /// CPUs to pin the workers to, in turn, e.g. 0,2-3 [default: not pinned].
             flag "cpu LIST";
 
-        /// Microseconds for which a worker looks for frames, at most, before it sleeps: as long as looking pays. 0: it
-        /// sleeps immediately.
+        /// Longest time that an idle worker polls before it sleeps, in microseconds. It sleeps earlier if polling has
+        /// not paid off. 0: it sleeps immediately.
         spin_us: u64 = 50, OptionShape::Number(0, 10_000_000), Restart,
-            /// Microseconds a worker looks for work after its last frame, before it sleeps. It sleeps earlier when
-            /// looking does not pay; 0 sleeps immediately.
+            /// Longest time that an idle worker polls before it sleeps, in microseconds. It sleeps earlier if polling
+            /// has not paid off, and immediately with 0.
             flag "spin-us N";
 
         /// Workers never sleep.
@@ -135,31 +136,32 @@ settings! {
             /// sleep.
             flag "rt-priority N";
 
-        /// User that a daemon of root's becomes, with that user's group: name or number.
-        user: Option<String> = "who starts the daemon", OptionShape::Text, Restart,
-            /// User that the daemon becomes once it has made its run directory: a name or a number. Root starts it, and
-            /// it keeps what TAPs and interfaces take.
+        /// User, by name or number, to which a daemon started by root changes, with that user's group.
+        user: Option<String> = "the user who starts the daemon", OptionShape::Text, Restart,
+            /// User, by name or number, to which a daemon started by root changes after it has created its run
+            /// directory. It keeps the capabilities that TAPs and interfaces need.
             flag "user USER";
 
-        /// Capabilities are dropped, seccomp and Landlock are on.
+        /// The daemon drops capabilities, and enables seccomp and Landlock.
         sandbox: bool = true, OptionShape::Flag, Restart,
-            /// Keep capabilities and leave seccomp and Landlock off, to debug.
+            /// Keep capabilities, and do not enable seccomp and Landlock, for debugging.
             flag "no-sandbox";
 
-        /// One of this many batches of each ring is timed, on average, for the metrics and the page: how long its
-        /// frames take from the ring until they are delivered. 0: none is.
+        /// On average, one of this many batches of each ring is timed, from the ring to delivery, for the metrics and
+        /// the web page. 0: none.
         latency_sampling: u32 = 0, OptionShape::Number(0, 1_000_000_000), Immediate,
-            /// Time one of this many batches of each ring, for the metrics, the page and `netvale top`; 0: none.
+            /// Time one of this many batches of each ring, for the metrics, the web page and `netvale top`; 0: none.
             flag "latency-sampling N";
 
-        /// All ports of the file have to be attached, or the daemon does not start; otherwise it leaves some out.
+        /// The daemon starts only if all ports of the file can be attached. Otherwise it logs and skips those that
+        /// cannot be attached now.
         require_ports: bool = false, OptionShape::Flag, Immediate;
 
-        /// Folders of capture files and sockets: reachable in the sandbox, and for other users than the daemon's, who
-        /// must name them as they are named here.
+        /// Folders of capture files and sockets. The daemon can access them in the sandbox, and users other than the
+        /// daemon's may name them, spelled as here.
         allow_dirs: Vec<PathBuf> = "none", OptionShape::Texts, WithinReach,
-            /// A directory that stays reachable in the sandbox, for capture files and sockets of virtual machines; may
-            /// be given several times.
+            /// A directory that the daemon can access in the sandbox, for capture files and sockets of virtual
+            /// machines; may be given several times.
             flag "allow-dir DIR";
 
         /// Interfaces that every user who can connect may open, not only root and the daemon's own user.
@@ -170,27 +172,28 @@ settings! {
 
         /// TAPs that every user who can connect may attach, not only root and the daemon's own user.
         allow_taps: Vec<String> = "none", OptionShape::Texts, Immediate,
-            /// A TAP that every user who can connect to the daemon may attach, not only root and its own user; may be
-            /// given several times.
+            /// A TAP that every user who can connect may attach, not only root and the daemon's own user; may be given
+            /// several times.
             flag "allow-tap TAP";
 
-        /// Users ("*": all) whose guests, at ports of root's, take the time of root's workers, and can make all wait.
+        /// Users whose guests, at ports that root attached for them, use root's workers without an extra copy, and can
+        /// delay other ports; "*": all users.
         trusted_hypervisors: Vec<String> = "none", OptionShape::Texts, NewPorts;
     }
     and {
         /// Who may connect.
         sockets: SocketAccess,
-        /// What all switches have in common.
+        /// Settings of all switches.
         switch: SwitchConfig,
-        /// What each user may have who is neither root nor the daemon's own.
+        /// Limits of each user except root and the daemon's own user.
         quota: Quota,
-        /// Whether the daemon goes on in the place of a running one.
+        /// Whether the daemon takes over from a running one.
         take_over: bool,
-        /// Ports to attach at startup, with the policies of their switches.
+        /// Ports to attach at start, with the policies of their switches.
         ports: Vec<AttachParams>,
-        /// What the command line says, before any file.
+        /// The settings on the command line, which override the file's.
         overrides: Overrides,
-        /// The file that SIGHUP makes the daemon read again.
+        /// The configuration file, which the daemon reads again on SIGHUP.
         file: Option<PathBuf>,
     }
 
@@ -198,78 +201,79 @@ settings! {
     #[derive(Clone, Debug, PartialEq)]
     SocketAccess [sockets] "sockets" "Who may connect." {
         /// Owner of the sockets: name or number.
-        owner: Option<String> = "who runs the daemon", OptionShape::Text, WithChown,
-            /// Owner of the sockets: a name or a number. Without it, the user who runs the daemon.
+        owner: Option<String> = "the user who runs the daemon", OptionShape::Text, WithChown,
+            /// Owner of the sockets: a name or a number [default: the user who runs the daemon].
             flag "socket-owner USER";
 
         /// Group of the sockets: name or number.
-        group: Option<String> = "that of who runs the daemon", OptionShape::Text, WithChown,
+        group: Option<String> = "the group of the user who runs the daemon", OptionShape::Text, WithChown,
             /// Group of the sockets: a name or a number.
             flag "socket-group GROUP";
 
         /// Permission bits of the sockets, octal.
-        mode: Option<SocketMode> = "0600, or 0660 when a group is named", OptionShape::OwnersMode, OwnSockets,
+        mode: Option<SocketMode> = "0600, or 0660 with a group", OptionShape::OwnersMode, OwnSockets,
             /// Mode of the sockets in octal [default: 0600; with a group, 0660].
             flag "socket-mode MODE";
     }
 
-    /// What all switches have in common.
+    /// Settings of all switches.
     #[derive(Clone, Debug)]
-    SwitchConfig [switch] "switch" "What all switches have in common." {
-        /// Seconds after which an unseen address is forgotten.
+    SwitchConfig [switch] "switch" "Settings of all switches." {
+        /// Seconds after which an unused address expires.
         ageing_s: u64 = 300, OptionShape::Number(1, 1_000_000), Immediate;
 
         /// Entries of each switch's forwarding table.
         table_entries: usize = 16_384, OptionShape::Number(8, 1 << 24), Immediate;
 
-        /// Switches on which ports of all users may meet; "*" is all. Any other switch is for the user who made it,
-        /// root and the daemon's own user.
+        /// Switches that take ports of all users; "*": all switches. Any other switch takes ports only of the user who
+        /// created it, of root and of the daemon's own user.
         shared: Vec<String> = "none", OptionShape::Texts, Immediate,
-            /// A switch on which ports of all users may meet ("*": all); others are for the user who made them, root
-            /// and the daemon's own user. May be given several times.
+            /// A switch that takes ports of all users ("*": every switch). Any other switch takes ports only of the
+            /// user who created it, of root and of the daemon's own user. May be given several times.
             flag "share-switch SWITCH";
 
-        /// An address behind one user's port does not move to another user's until it expires or the port is detached.
+        /// An address behind one user's port moves to another user's port only after it expires or the first port is
+        /// detached.
         sticky_addresses: bool = true, OptionShape::Flag, Immediate;
 
-        /// A lossless port holds back other users' senders, too; otherwise their frames are dropped when it is full.
+        /// A full lossless port delays other users' senders, too. Otherwise it drops their frames.
         lossless_between_users: bool = false, OptionShape::Flag, Immediate;
 
-        /// Policies that ports begin with, by the names of switches ("*" is all). Users make them narrower only.
+        /// Initial policies of ports, by switch name ("*": all switches). Users may only restrict them further.
         policies: SwitchPolicies = "none", OptionShape::Policies, NewPorts;
     }
 
-    /// What one user may have at a time who is neither root nor the daemon's own.
+    /// Limits of each user except root and the daemon's own user.
     #[derive(Clone, Debug)]
-    Quota [quota] "quota" "What each user may have who is neither root nor the daemon's own." {
-        /// Connections to both sockets that one user may have; root and the daemon's own user have no quota.
+    Quota [quota] "quota" "Limits of each user except root and the daemon's own user." {
+        /// Connections of one user to both sockets.
         connections: usize = 256, COUNT, Immediate;
 
-        /// Ports that one user may have, ends of pipes and monitors included.
+        /// Ports of one user, including ends of pipes and monitors.
         ports: usize = 64, COUNT, Immediate;
 
-        /// Switches that one user may make.
+        /// Switches that one user has created.
         switches: usize = 8, COUNT, Immediate;
 
         /// Memory of one user's ports, in MiB.
         memory_mib: u64 = 2048, COUNT, Immediate;
 
-        /// Descriptors of the daemon's that one user's ports take; a ring takes up to four.
+        /// Descriptors that the daemon holds for one user's ports; a ring takes up to four.
         descriptors: usize = 4096, COUNT, Immediate;
 
         /// Addresses behind one user's ports in a switch's forwarding table.
         addresses: u32 = 2048, COUNT, NewPorts;
 
-        /// Answers that one user's control connections leave unread, in KiB.
+        /// Unread answers on all control connections of one user, in KiB.
         unread_kib: usize = 8192, COUNT, Immediate;
 
-        /// Lines a second in the log about one user; further ones are counted.
+        /// Log lines per second about one user; further lines are counted instead.
         log_lines: u32 = 20, COUNT, Immediate;
 
-        /// Capture files of one user, in MiB: those that are being written, and those that are there from before.
+        /// Capture files of one user, in MiB: files being written, and existing earlier ones.
         captures_mib: u64 = 1024, COUNT, Immediate;
 
-        /// Connections of one user that are told of events.
+        /// Connections of one user that subscribe to events.
         subscriptions: usize = 16, COUNT, Immediate;
     }
 }
@@ -283,7 +287,7 @@ impl TryFrom<String> for SocketMode {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<SocketMode, &'static str> {
-        owners_mode(&text).map(SocketMode).ok_or("octal permission bits are expected")
+        owners_mode(&text).map(SocketMode).ok_or("expected octal permission bits, e.g. 0660, with w for the owner")
     }
 }
 
@@ -293,7 +297,7 @@ impl From<SocketMode> for String {
     }
 }
 
-/// Why a configuration is rejected.
+/// Reason why a configuration is rejected.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -309,7 +313,7 @@ pub enum ConfigError {
     Toml {
         /// Path of the file.
         path: PathBuf,
-        /// The mistake, with its line.
+        /// The error, with its line.
         source: Box<toml::de::Error>,
     },
     /// Invalid arguments of command-line flags.
@@ -340,7 +344,7 @@ impl ConfigFile {
 }
 
 impl Config {
-    /// When workers go to sleep.
+    /// Returns when idle workers go to sleep.
     #[must_use]
     pub fn polling(&self) -> Polling {
         if self.poll_always { Polling::Always } else { Polling::Spin(Duration::from_micros(self.spin_us)) }
@@ -348,13 +352,13 @@ impl Config {
 }
 
 impl SwitchConfig {
-    /// Time after which an unseen address expires.
+    /// Returns the time after which an unused address expires.
     #[must_use]
     pub fn ageing(&self) -> Duration {
         Duration::from_secs(self.ageing_s)
     }
 
-    /// Settings for each new switch.
+    /// Returns the settings of each new switch.
     #[must_use]
     pub fn settings(&self) -> SwitchSettings {
         let SwitchConfig { table_entries, sticky_addresses: sticky, lossless_between_users: holds_others, .. } = *self;

@@ -44,7 +44,7 @@ use crate::stalls::WatchedThread;
 use crate::system::freed::FreedMemory;
 use crate::system::sandbox::Reach;
 
-/// The daemon's state. Each registry guards its own map; operations across several are functions of `ports` or `api`.
+/// The daemon's state. Each registry guards its own map; functions of `ports` and `api` operate across several.
 pub struct Daemon {
     /// The configuration.
     pub config: Config,
@@ -56,7 +56,7 @@ pub struct Daemon {
     pub regions: Regions,
     /// Ports, by full name.
     pub ports: PortRegistry<dyn PortBackend>,
-    /// Persistent ports, on a switch or off it.
+    /// Persistent ports, attached to a switch or not.
     pub persistent: PersistentPorts,
     /// Pipes between programs.
     pub pipes: Pipes,
@@ -66,43 +66,43 @@ pub struct Daemon {
     pub groups: RateGroups,
     /// Multicast groups of switches that snoop.
     pub snoops: Snoops,
-    /// UDP sockets of tunnels, and their watchers.
+    /// UDP sockets of tunnels, and the connections that watch tunnels.
     pub tunnels: Tunnels,
-    /// What peers of socket ports connect through.
+    /// Listeners and directories through which peers reach socket ports.
     pub exchanges: Exchanges,
     /// Traces of frames.
     pub traces: Traces,
     /// ptnet devices of the virtual machine that the daemon runs in.
     pub guests: Guests,
-    /// Watched ports of each monitor.
+    /// For each monitor, the port that it watches.
     pub watches: Watches,
-    /// Copies for monitors of frames that bypass the daemon.
+    /// Mirrors: copies for monitors of frames that bypass the daemon.
     pub(crate) mirrors: Mirrors,
-    /// Progress of the main thread, which serves all requests.
+    /// Stall detection of the main thread, which serves all requests.
     pub watched: Arc<WatchedThread>,
     /// Number of refused requests of each user.
     pub refusals: Refusals,
-    /// Programs whose port was taken away.
+    /// Programs that lost their port.
     pub(crate) evictions: Evictions,
     /// Subscribers to events.
     pub events: Subscriptions,
-    /// Last polled state, for events.
+    /// Last polled state of ports, for events about changes.
     pub looks: Looks,
     /// Capture files being written.
     pub(crate) captures: Captures,
-    /// Memory of removed ports, to be given back to the kernel.
+    /// Memory of removed ports that is not yet returned to the kernel.
     pub(crate) freed: FreedMemory,
-    /// Paused threads of the predecessor's ports, until this process takes over.
+    /// In a successor, guards that keep restored port threads paused until it takes over.
     pub(crate) held: Vec<Box<dyn Any>>,
-    /// Rung by port threads when state changes that the service manager keeps.
+    /// Doorbell that port threads ring when state changes that the service manager keeps.
     pub(crate) news: Arc<Doorbell>,
     /// Connection of the successor that awaits the hand-over.
     pub(crate) successor: Option<u64>,
-    /// Pending changes to the state that the service manager keeps.
+    /// Changes not yet saved with the service manager.
     pub(crate) changes: UnsavedChanges,
-    /// State kept by the service manager, if there is one.
+    /// State kept by the service manager; `None` without a service manager.
     pub(crate) store: Option<Store>,
-    /// Folders that the sandbox can reach.
+    /// Folders that the sandboxed daemon can access.
     pub(crate) reach: Reach,
 }
 
@@ -146,20 +146,21 @@ impl Daemon {
         })
     }
 
-    /// Counts and logs a refused request or connection, and reports it as an event; `why` may quote the caller.
+    /// Counts and logs a refused request or connection, and reports it as an event. `why` may contain text from the
+    /// caller.
     pub(crate) fn note_refusal(&mut self, caller: Caller, why: &str) {
         self.refusals.note(caller, why);
         self.events.tell(NewEvent::to(EventName::RequestRefused, caller.uid).by(caller).why(why));
     }
 
-    /// Removes a port that is gone from the service manager's state. Otherwise its device and socket stay taken, and
-    /// the next port of that name would inherit them.
+    /// Removes a detached port from the service manager's state. Otherwise its device and socket remain in use, and the
+    /// next port of that name inherits them.
     pub(crate) fn forget_kept_port(&mut self, full: &str) {
         self.store.iter_mut().for_each(|store| store.forget(&port_key(full)));
         self.forget_kept();
     }
 
-    /// Does the same for shared state: interfaces, and regions identified by their user.
+    /// Removes unused shared state (interfaces, regions identified by user) from the service manager's state.
     pub(crate) fn forget_kept(&mut self) {
         let Daemon { store: Some(store), interfaces, regions, .. } = self else { return };
         store.forget_gone(INTERFACE, |name| interfaces.known(name).is_none());
@@ -167,21 +168,21 @@ impl Daemon {
         store.forget_gone(&regions_key(COMMON_REGION), |uid| !is_used(uid));
     }
 
-    /// Returns the callback by which port threads report a change to the main thread.
+    /// Returns the callback with which port threads report a change to the main thread.
     pub(crate) fn on_news(&self) -> impl Fn() + Send + Sync + use<> {
         let news = Arc::clone(&self.news);
         move || news.ring()
     }
 }
 
-/// Peers of a port that serves one at a time.
+/// Connection state of a port that serves one peer at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortPeers {
     /// Whether a peer is connected.
     pub connected: bool,
     /// Number of connections so far.
     pub connections: u64,
-    /// Why the last peer was disconnected; `None` if it just left.
+    /// Reason why the last peer was disconnected; `None` if the peer closed the connection.
     pub last_error: Option<String>,
 }
 
@@ -198,8 +199,8 @@ pub type DaemonPort = PortRecord<dyn PortBackend>;
 /// Kick counts of one ring: sent, suppressed because the peer asked for none, received.
 pub type Kicks = (u64, u64, u64);
 
-/// The backend of a port. Each kind implements this in its file in `ports/`; a method that a kind does not override
-/// does not apply to it.
+/// The backend of a port. Each kind implements this trait in its file in `ports/`. The default methods are for kinds to
+/// which a method does not apply.
 pub trait PortBackend: Any {
     /// Returns the kind, as `netvale list` shows it.
     fn kind(&self) -> PortKind;
@@ -217,65 +218,68 @@ pub trait PortBackend: Any {
     /// Adds details of this kind to `list` and `show`.
     fn describe(&self, _info: &mut PortInfo) {}
 
-    /// Adds the addresses that this kind knows to its switch's table; `id` and `full` name the port.
+    /// Adds the addresses that the port itself has learned to `entries`, for a listing of the switch's forwarding
+    /// table; `id` and `full` identify the port.
     fn add_addresses(&self, _switch: &Switch, _id: PortId, _full: &str, _entries: &mut Vec<TableEntry>) {}
 
-    /// Memory for each of its peers in bytes, without regions of the registry.
+    /// Returns the memory that one peer takes, in bytes, without regions of the registry.
     fn memory(&self) -> u64 {
         0
     }
 
-    /// Notes for `netvale show`.
+    /// Returns notes for `netvale show`.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Polls the state of its backend where no notification exists. Returns the reason if the backend is gone.
+    /// Polls the state of the device behind the port, for kinds without a notification. Returns the reason if the
+    /// device is gone.
     fn look(&self) -> Option<String> {
         None
     }
 
-    /// Returns why its backend is gone; the port is then removed, too.
+    /// Returns the reason if the device behind the port is gone; the daemon then removes the port.
     fn gone(&self) -> Option<String> {
         None
     }
 
-    /// Reports faults of its peer, for kinds without rings that programs open.
+    /// Returns the fault of the port's peer, for kinds without rings that programs open.
     fn fault(&self) -> Option<&Fault> {
         None
     }
 
-    /// Returns its peers, for kinds that serve one at a time.
+    /// Returns the connection state, for kinds that serve one peer at a time.
     fn peers(&self) -> Option<PortPeers> {
         None
     }
 
-    /// The full name of the port that it came with, if it was not attached itself and goes with that one.
+    /// Returns the full name of the port with which this port was created and is removed; `None` if it was attached
+    /// itself.
     fn comes_with(&self) -> Option<&str> {
         None
     }
 
-    /// Link state, for kinds that have one: the peer's driver runs, the interface has a carrier.
+    /// Returns the link state, for kinds that have one: whether the peer's driver runs, or the interface has a carrier.
     fn link(&self) -> Option<bool> {
         None
     }
 
-    /// Whether frames can be received: false while no peer is connected, or while the interface is known to be down.
+    /// Whether the port can receive frames: not while it has no peer, or its interface is known to be down.
     fn may_be_received(&self) -> bool {
         self.peers().is_none_or(|peers| peers.connected)
     }
 
-    /// Returns a ring with its indices, for ports whose rings are not opened by programs.
+    /// Returns a ring with its indices, for ports whose rings programs do not open.
     fn ring_side(&self, _dir: Direction, _ring: usize) -> Option<RingSide> {
         None
     }
 
-    /// Kick counts of a ring that is not a netmap ring.
+    /// Returns the kick counts of a ring that is not a netmap ring.
     fn ring_kicks(&self, _dir: Direction, _ring: usize) -> Kicks {
         (0, 0, 0)
     }
 
-    /// Kicks sent and received by all rings together, for kinds without counts per ring.
+    /// Returns the kicks that all rings together have sent and received, for kinds without counts per ring.
     fn kicks(&self) -> Option<(u64, u64)> {
         None
     }
@@ -285,17 +289,18 @@ pub trait PortBackend: Any {
         None
     }
 
-    /// Number of queues, for ports in a netmap bridge wrapper: an interface, a persistent port on its second switch.
+    /// Returns the number of queues, for ports in a netmap bridge wrapper: an interface, or a persistent port on its
+    /// second switch.
     fn wrapped_queues(&self) -> Option<u32> {
         None
     }
 
-    /// Sets the MTU during operation; `None` restores the default.
+    /// Sets the MTU of the attached port; `None` restores the default.
     ///
     /// # Errors
     /// [`Refusal`] if the kind does not support it.
     fn set_mtu(&self, _mtu: Option<u32>) -> Result<(), Refusal> {
-        let text = format!("the MTU of a {} port cannot be set while frames pass: attach it again", self.kind());
+        let text = format!("the MTU of an attached {} port cannot change; attach the port again", self.kind());
         refuse(Errno::OPNOTSUPP, text)
     }
 
@@ -304,14 +309,14 @@ pub trait PortBackend: Any {
         false
     }
 
-    /// Asks the port's threads to pause; [`PortBackend::save_parked`] waits for that. Dropping the result withdraws the
-    /// request, unless that wait is over.
+    /// Requests that the port's threads pause; [`PortBackend::save_parked`] waits until they have. Dropping the result
+    /// before that withdraws the request.
     fn ask_to_pause(&self) -> Vec<AskedToPause> {
         Vec::new()
     }
 
-    /// Saves the port's state without pausing: the service manager keeps it in case this process is killed. The new
-    /// process reads the ring positions from shared memory. `None`: the port starts anew.
+    /// Saves the port's state without pausing, for the service manager, in case this process is killed. The next
+    /// process reads the ring positions from shared memory. With `None`, the port starts anew.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -319,7 +324,7 @@ pub trait PortBackend: Any {
         Ok(None)
     }
 
-    /// Saves the exact state while the workers are parked; pauses the port's own threads.
+    /// Saves the exact state while the workers are parked, and pauses the port's own threads.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors, or if a thread does not pause.
@@ -330,7 +335,8 @@ pub trait PortBackend: Any {
     /// Adds counters specific to this kind.
     fn count(&self, _port: &mut PortDetails) {}
 
-    /// Frees the port's other resources. By then the port is off its switch and its tasks are off their workers.
+    /// Frees the port's remaining resources. The port has left its switch by then, and its tasks have left their
+    /// workers.
     fn stop(self: Box<Self>, _daemon: &mut Daemon, _full: &str) {}
 }
 
@@ -347,13 +353,13 @@ impl DaemonPort {
         self.behind.programs().map(|local| &local.rings)
     }
 
-    /// Whether programs can open the port, and none does.
+    /// Whether programs can open the port, but none has.
     pub fn is_idle(&self) -> bool {
         self.behind.programs().is_some_and(LocalRings::is_unheld)
     }
 
-    /// Length in bytes of the virtio-net header before each frame. Monitors see a device's frames whole, with their
-    /// pending offloads.
+    /// Returns the length in bytes of the virtio-net header before each frame. Monitors see a device's frames whole,
+    /// with their pending offloads.
     pub fn hdr_len(&self) -> u32 {
         self.rings().map_or(0, |rings| rings.hdr_len.get())
     }

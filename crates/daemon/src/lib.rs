@@ -67,7 +67,7 @@ use crate::system::sockets::ListeningSockets;
 use crate::system::user::User;
 use crate::system::{keep, lock, log, manager, realtime, sandbox, sockets, user, watch};
 
-/// Why the daemon could not start.
+/// Reason why the daemon could not start.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// A socket could not be opened.
@@ -107,7 +107,7 @@ pub enum StartError {
     System(#[from] std::io::Error),
 }
 
-/// Longest wait at exit for threads that a peer holds up.
+/// Longest wait at exit for threads that a peer blocks.
 const ENDING_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs the daemon in the foreground until SIGTERM, SIGINT or a `shutdown` request, or until a successor takes over.
@@ -121,7 +121,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let place = StartPlace::take(&config, &dir)?;
     let signals = signals(&config)?;
     raise_limits();
-    // Both before the sandbox. All threads inherit the scheduler slice.
+    // The sandbox would refuse both. Threads started later inherit the scheduler slice.
     netvale_mem::spin::has_company();
     netvale_mem::slice::shorten();
     let real_time = realtime::RealTime::begin(config.rt_priority)
@@ -129,7 +129,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     if let Some(user) = user {
         become_user(user, &config, &place)?;
     }
-    // Any error is reported with the first notification.
+    // An error here recurs at the first notification, which reports it.
     let _ = manager::meet();
     let mut kept = keep::found();
     let place = place.listen(&mut kept, &config)?;
@@ -156,7 +156,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     tracing::info!("ready in {}", dir.display());
     if let Err(e) = manager::tell(&[sd_notify::NotifyState::Ready], None) {
         let place = manager::place().unwrap_or_default();
-        tracing::warn!("the service manager at {} (NOTIFY_SOCKET) is not told that all is ready: {e}", place.display());
+        tracing::warn!("cannot report readiness to the service manager at {} (NOTIFY_SOCKET): {e}", place.display());
     }
     match server.run() {
         ServerEnd::Stopped(captures, own) => end(&own, captures),
@@ -166,7 +166,8 @@ pub fn run(config: Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Restores the items that the service manager kept of an earlier daemon, then attaches the other configured ports.
+/// Restores the items that the service manager kept from an earlier daemon, then attaches the remaining configured
+/// ports.
 fn begin(
     mut daemon: Daemon,
     sockets: ListeningSockets,
@@ -191,7 +192,7 @@ fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Re
     let process = match done {
         Ok(process) => process,
         Err(why) => {
-            // Its ports are the predecessor's, and its workers stay parked.
+            // The ports still belong to the predecessor, and the workers stay parked, so nothing is dropped.
             std::mem::forget(daemon);
             return Err(StartError::Succession(why));
         }
@@ -203,7 +204,7 @@ fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Re
         server.keep_in(Store::after(process.kept));
     }
     server.tell_continued();
-    tracing::info!("continues in the place of another process, after {} ms", begun.elapsed().as_millis());
+    tracing::info!("took over from another process in {} ms", begun.elapsed().as_millis());
     Ok(server)
 }
 
@@ -213,20 +214,20 @@ fn end(own: &[PathBuf], mut captures: Captures) {
     captures.wait();
     let left = netvale_port::service::wait_for_ending(ENDING_LIMIT);
     if left > 0 {
-        tracing::error!("{left} threads of ports do not end: they are abandoned");
+        tracing::error!("{left} port threads have not ended; they are abandoned");
     }
     for socket in own {
         let _ = std::fs::remove_file(socket);
     }
 }
 
-/// The daemon's place in its run directory: new, or a predecessor's.
+/// How the daemon gets its run directory: by a new lock, or from a predecessor.
 enum StartPlace {
     Fresh(OwnedFd),
     Successor(Predecessor),
 }
 
-/// The daemon's place once its sockets listen.
+/// Open listening sockets, or a predecessor that hands its own over.
 enum ListeningPlace {
     Fresh(ListeningSockets),
     Successor(Predecessor),
@@ -261,8 +262,8 @@ fn signals(config: &Config) -> std::io::Result<Signals> {
     Ok(Signals { end, reload: hang_ups(config)? })
 }
 
-/// Creates a descriptor that becomes readable on SIGHUP; `None` without a configuration file: SIGHUP then ends the
-/// daemon, as it ends any program.
+/// Creates a descriptor that becomes readable on SIGHUP. Returns `None` without a configuration file: SIGHUP then ends
+/// the daemon, the default action.
 fn hang_ups(config: &Config) -> std::io::Result<Option<UnixStream>> {
     if config.file.is_none() {
         return Ok(None);
@@ -273,7 +274,7 @@ fn hang_ups(config: &Config) -> std::io::Result<Option<UnixStream>> {
     Ok(Some(reload))
 }
 
-/// Returns the user to switch to; `None` if the process already runs as that user.
+/// Returns the user to switch to, or `None` if the process already runs as that user.
 fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
     let user = config.user.as_deref().map(User::find).transpose()?.filter(|user| !user.is_this_process());
     if let Some(user) = user {
@@ -291,27 +292,27 @@ fn become_user(user: User, config: &Config, place: &StartPlace) -> Result<(), St
     Ok(user.become_it(if gives_sockets { ExtraCapability::Chown } else { ExtraCapability::None })?)
 }
 
-/// Initial room in the kernel's descriptor table. The table grows by itself, but in a multi-threaded process only after
-/// all CPUs have synchronised: ten milliseconds, possibly in the middle of an upgrade.
+/// Initial capacity of the kernel's descriptor table. The kernel enlarges the table of a multi-threaded process only
+/// after all CPUs have synchronised, which takes ten milliseconds, possibly in the middle of an upgrade.
 const ROOM_FOR_DESCRIPTORS: u64 = 8192;
 
 /// Enlarges the descriptor table while the process is single-threaded.
 fn make_room_for_descriptors(limit: Option<u64>) {
     let last = limit.unwrap_or(ROOM_FOR_DESCRIPTORS).min(ROOM_FOR_DESCRIPTORS).saturating_sub(1);
-    // Closed immediately; the room stays. Without a standard error, the table grows later.
+    // The descriptor is closed immediately, and the capacity remains. Without a standard error, the table grows later.
     drop(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), last as i32));
 }
 
-/// Raises the descriptor limit to the hard limit (a ring takes three or four), and lifts the limit of locked memory,
-/// which holds the frames of interfaces, if the daemon has the right.
+/// Raises the descriptor limit to the hard limit (a ring takes three or four descriptors). Lifts the limit of locked
+/// memory, which the frame memory of interfaces counts towards, if the daemon has the right.
 fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let highest = |resource| Rlimit { current: getrlimit(resource).maximum, ..getrlimit(resource) };
     if let Err(e) = setrlimit(Resource::Nofile, highest(Resource::Nofile)) {
-        tracing::warn!("the limit of open files stays as it is: {e}");
+        tracing::warn!("cannot raise the limit of open files: {e}");
     }
     make_room_for_descriptors(getrlimit(Resource::Nofile).current);
-    // Without that right, the hard limit bounds the frames of interfaces.
+    // Without that right, the hard limit bounds the frame memory of interfaces.
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None })
         .or_else(|_| setrlimit(Resource::Memlock, highest(Resource::Memlock)));
 }

@@ -1,4 +1,4 @@
-//! Resolves names before permissions are checked: aliases of switches, and names that end like a ring number.
+//! Resolution of names before permissions are checked: aliases of switches, and names that end like a ring number.
 
 use netvale_afxdp::iface::Interface;
 use netvale_control::Request;
@@ -8,10 +8,10 @@ use netvale_portspec::{AttachSpec, Base, Memory, ParseError, PortName, PortSpec,
 
 use crate::daemon::Daemon;
 
-/// Prefix of a switch's name for netmap programs, which require it.
+/// Prefix of switch names, which netmap programs require.
 const ALIAS: &str = "vale";
 
-/// Returns the switch of that name: `valelan` is `lan`, unless a switch `valelan` exists.
+/// Returns the switch that a name denotes: `valelan` is `lan`, unless a switch `valelan` exists.
 pub fn switch_meant<'a>(d: &Daemon, name: &'a str) -> &'a str {
     let is_configured = |name: &str| {
         let config = &d.config;
@@ -27,12 +27,12 @@ pub fn alias(full: &str) -> String {
     if full.starts_with(ALIAS) { full.to_owned() } else { format!("{ALIAS}{full}") }
 }
 
-/// Returns the full name of the port with that short name.
+/// Returns the full name of the port that a short name denotes.
 pub fn port_meant(d: &Daemon, name: &str) -> String {
     let Some((switch, port)) = name.split_once(':') else { return name.to_owned() };
     match PortName::parse(name) {
         Ok(parsed) => name_meant(d, parsed).to_string(),
-        // No program opens it: a host stack, or a name with rings or flags.
+        // Not a port that programs open: a host stack, or a name with rings or flags.
         Err(_) => format!("{}:{port}", switch_meant(d, switch)),
     }
 }
@@ -43,12 +43,12 @@ fn name_meant(d: &Daemon, name: PortName) -> PortName {
     if meant == switch.as_str() {
         return name;
     }
-    // The shorter name is as valid as the longer one.
+    // The shorter name is valid if the longer one is.
     let base = SwitchName::parse(meant).map(|switch| Base::Vale { switch, port: port.clone() });
     base.and_then(|base| PortName::new(base, name.pipe().cloned())).unwrap_or(name)
 }
 
-/// Returns the port that a program wants to open. A netmap program marks the end of the name itself.
+/// Returns the port that a program asks to open. Requests of netmap programs mark the end of the name themselves.
 ///
 /// # Errors
 /// Fails if the name is malformed.
@@ -63,7 +63,7 @@ pub fn wanted(d: &Daemon, request: &AttachRequest) -> Result<PortSpec, ParseErro
     Ok(spec)
 }
 
-/// Whether a program could open something by that name.
+/// Whether a port or pipe of that name exists that programs can open.
 fn exists(d: &Daemon, name: &PortName) -> bool {
     let full = name.to_string();
     match (name.pipe(), name.base()) {
@@ -85,7 +85,8 @@ pub fn attached(spec: AttachSpec) -> AttachSpec {
     spec.settled(is_interface)
 }
 
-/// Returns the backend of that name. It is passed through with all its rings, so a number belongs to its name.
+/// Returns the backend of a passthrough port. All its rings are passed through, so digits at its end belong to the
+/// name.
 ///
 /// # Errors
 /// Fails if the name is malformed.
@@ -128,7 +129,7 @@ pub fn settle(d: &Daemon, request: &mut Request) {
     }
 }
 
-/// Returns the switch that a request names in place of a port.
+/// Returns the switch that a request names where it should name a port.
 pub fn misplaced_switch<'a>(d: &Daemon, request: &'a Request) -> Option<&'a str> {
     let port = match request {
         Request::PortSet(p) => p.port.as_str(),

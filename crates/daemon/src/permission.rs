@@ -1,8 +1,8 @@
-//! Permissions: the rights, limits and reserved names that every request is checked against before anything is created
-//! for it.
+//! Permissions: the rights, limits and reserved names against which every request is checked before the daemon creates
+//! anything for it.
 //!
-//! Every request passes [`admit`], from either socket. Regions have many names; code that looks one up for a caller
-//! calls [`may_use_region`]. Missing, busy and impossible ports are not refused here, but at their lookup.
+//! Requests on both sockets pass [`admit`]. A region can be named in many ways; code that looks one up for a caller
+//! calls [`may_use_region`]. Missing, busy and impossible ports are refused at their lookup, not here.
 
 use std::path::Path;
 
@@ -29,14 +29,14 @@ const MAX_PERSISTENT: usize = 254;
 /// Matches all switches in `shared_switches`.
 const ALL: &str = "*";
 
-/// A request, reduced to the facts that permissions depend on.
+/// The facts of a request on which permissions depend.
 #[derive(Clone, Copy)]
 pub enum PermissionRequest<'a> {
     /// Attach a port to a switch.
     Attach(&'a SwitchPort, &'a AttachSpec),
-    /// Attach a device of the caller's own, sent with the request.
+    /// Attach a device whose descriptor the caller sent with the request.
     Bring(&'a SwitchPort),
-    /// Give a virtual machine a pipe's end or an interface, as a device on that socket.
+    /// Give a virtual machine a pipe's end or an interface, as a device on the socket of this path.
     Passthrough(&'a Path, &'a PortSpec),
     /// Take a port off its switch, over the control socket.
     Detach(&'a str),
@@ -54,7 +54,7 @@ pub enum PermissionRequest<'a> {
     HandOver,
     /// Open a port.
     Open(&'a PortSpec, &'a AttachRequest),
-    /// Open rings with no backend.
+    /// Open rings that are connected to nothing.
     OpenNull(&'a AttachRequest),
     /// List ports by a netmap request; replies are filtered by [`controls`].
     NetmapList,
@@ -107,22 +107,23 @@ pub fn is_trusted(caller: Caller) -> bool {
     is_trusted_user(caller.uid)
 }
 
-/// Whether a caller controls that user's objects.
+/// Whether a caller may use and change the objects of user `uid`.
 pub fn controls(caller: Caller, uid: u32) -> bool {
     user_controls(caller.uid, uid)
 }
 
-/// Like [`controls`], for a caller known only by user.
+/// Like [`controls`], for a caller of whom only the user is known.
 pub fn user_controls(caller: u32, uid: u32) -> bool {
     is_trusted_user(caller) || caller == uid
 }
 
-/// Whether a caller may see that user's objects: ports, their counters, the reasons for evictions.
+/// Whether a caller may see an owner's objects: ports, their counters, the reasons for evictions.
 pub fn sees(caller: Caller, owner: Option<Owner>) -> bool {
     controls(caller, owner.map_or(0, |owner| owner.uid))
 }
 
-/// The caller could create such a device without the daemon.
+/// Admits a device that the caller sends. No right to the device is needed: the caller could create it without the
+/// daemon.
 fn bring(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
     may_join(d, &at.switch, caller)?;
     is_free(d, at)?;
@@ -137,15 +138,16 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
     match spec.needs() {
         AttachNeeds::Nothing => {}
         AttachNeeds::Interface(name) => may_take_interface(&d.config, name, caller)?,
-        // A TAP is an interface of the host: the same users may have the daemon use, create and configure one.
+        // A TAP is an interface of the host. The users who may have the daemon use one may also have it create and
+        // configure one.
         AttachNeeds::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
         AttachNeeds::Tap(_) => {
-            let text = "only root and the daemon's own user may attach it; 'netvale up --allow-tap' lets others";
+            let text = "only root and the daemon's own user may attach it; 'netvale up --allow-tap' admits others";
             return refuse(Errno::ACCESS, format!("{spec}: {text}"));
         }
         AttachNeeds::Trust(_) if is_trusted(caller) => {}
         AttachNeeds::Trust(what) => {
-            return refuse(Errno::ACCESS, format!("only root and the daemon's own user attach {what}"));
+            return refuse(Errno::ACCESS, format!("only root and the daemon's own user may attach {what}"));
         }
     }
     quota::may_have_port(d, caller)?;
@@ -196,7 +198,7 @@ fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) ->
     }
 }
 
-/// A pipe lies in the memory of the port in its name.
+/// Admits opening a pipe's end. A pipe is in the memory of the port that its name contains.
 fn open_pipe(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     let Some((name, _)) = pipe_and_end(&spec.name) else { return Ok(()) };
     if let Some(pipe) = d.pipes.get(&name) {
@@ -215,7 +217,7 @@ fn open_pipe(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal>
     OwnedMemory::of_base(d, spec.name.base()).map_or(Ok(()), |memory| memory.may_share(&spec.memory, caller))
 }
 
-/// A caller may watch a port that it controls. A zero-copy monitor lies in the memory of the watched port.
+/// Admits a monitor if the caller controls the watched port. A zero-copy monitor is in that port's memory.
 fn watch(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     controls_watched(d, caller, spec)?;
     let is_zero_copy = spec.flags.monitor.is_some_and(|monitor| monitor.zero_copy);
@@ -256,7 +258,7 @@ fn controls_watched(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), R
 
 fn owns(record: &DaemonPort, full: &str, caller: Caller) -> Result<(), Refusal> {
     if !controls(caller, record.owner.uid) {
-        return refuse(Errno::ACCESS, format!("{full} belongs to user {}: open a port of your own", record.owner.uid));
+        return refuse(Errno::ACCESS, format!("{full} belongs to user {}; open a port of your own", record.owner.uid));
     }
     Ok(())
 }
@@ -265,22 +267,23 @@ fn owns_port(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     d.ports.get(full).map_or(Ok(()), |record| owns(record, full, caller))
 }
 
-/// Ports without a record (a pipe's end, an interface) cannot be detached; [`crate::ports::detach`] refuses them.
+/// Admits a detachment. Ports without a record (a pipe's end, an interface) pass here; [`crate::ports::detach`] refuses
+/// them.
 fn detach(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     match d.ports.get(full) {
         Some(record) if !controls(caller, record.owner.uid) => {
-            refuse(Errno::ACCESS, format!("{full} belongs to another user: that user, or root, may detach it"))
+            refuse(Errno::ACCESS, format!("{full} belongs to another user; only that user and root may detach it"))
         }
         _ => Ok(()),
     }
 }
 
-/// An owner cannot change policies set by root or the daemon's own user.
+/// Admits a change of policies: by the owner, unless root or the daemon's own user has set them.
 fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller) -> Result<(), Refusal> {
     owns_port(d, full, caller)?;
     let Some(record) = d.ports.get(full).filter(|_| !is_trusted(caller)) else { return Ok(()) };
     if record.policies_are_set {
-        let text = format!("policies of {full} were set by root or the daemon's own user: ask them");
+        let text = format!("root or the daemon's own user has set the policies of {full}; ask them for a change");
         return refuse(Errno::ACCESS, text);
     }
     let Some(switch) = record.switch.as_ref() else { return Ok(()) };
@@ -309,24 +312,27 @@ fn configure(caller: Caller) -> Result<(), Refusal> {
     if is_trusted(caller) {
         return Ok(());
     }
-    refuse(Errno::ACCESS, "only root and the daemon's own user apply and export configurations: ask them")
+    refuse(
+        Errno::ACCESS,
+        "only root and the daemon's own user may apply and export configurations; run this as one of them",
+    )
 }
 
 fn shutdown(caller: Caller) -> Result<(), Refusal> {
     if is_trusted(caller) {
         return Ok(());
     }
-    refuse(Errno::ACCESS, "only root and the daemon's own user end the daemon: ask them")
+    refuse(Errno::ACCESS, "only root and the daemon's own user may end the daemon; run this as one of them")
 }
 
 fn hand_over(caller: Caller) -> Result<(), Refusal> {
     if is_trusted(caller) {
         return Ok(());
     }
-    refuse(Errno::ACCESS, "only root and the daemon's own user take the daemon's place: ask them")
+    refuse(Errno::ACCESS, "only root and the daemon's own user may replace the daemon; run this as one of them")
 }
 
-/// Ports of different users meet on shared switches only.
+/// Checks that the caller may have ports on a switch: ports of different users meet on shared switches only.
 ///
 /// # Errors
 /// [`Refusal`]: `EACCES` for another user's switch that is not shared.
@@ -337,16 +343,16 @@ pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal>
             refuse(
                 Errno::ACCESS,
                 format!(
-                    "switch {switch} is the configuration's: use one of your own; 'shared' in [switch] lets users meet \
-                     on it"
+                    "switch {switch} belongs to the configuration; use another, or add it to 'shared' in the \
+                     configuration's [switch]"
                 ),
             )
         }
         Some(owner) if !controls(caller, owner) && !is_shared() => refuse(
             Errno::ACCESS,
             format!(
-                "switch {switch} belongs to another user: use one of your own; 'shared' in the configuration's \
-                 [switch] lets users meet on it"
+                "switch {switch} belongs to another user; use another, or add it to 'shared' in the configuration's \
+                 [switch]"
             ),
         ),
         _ => Ok(()),
@@ -358,7 +364,7 @@ fn is_shared(d: &Daemon, switch: &str) -> bool {
     d.config.switch.shared.iter().any(|shared| shared == switch || shared == ALL)
 }
 
-/// [`owns_port`] for a pipe, or a port by any of its names.
+/// Like [`owns_port`], for a pipe, or for a port by any of its names.
 fn owns_named(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
     owns_port(d, name, caller)?;
     // An invalid name is refused at its lookup.
@@ -388,10 +394,10 @@ fn owns_persistent(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal
 
 fn make_persistent(d: &Daemon, caller: Caller, name: &str) -> Result<(), Refusal> {
     if d.persistent.contains(name) || Interface::find(name).is_ok() {
-        return refuse(Errno::EXIST, format!("there is an interface {name} already"));
+        return refuse(Errno::EXIST, format!("an interface {name} exists already; choose another name"));
     }
     if d.persistent.count() >= MAX_PERSISTENT - reserved(caller, 16) {
-        return refuse(Errno::NOSPC, format!("there are {MAX_PERSISTENT} persistent ports, the most there can be"));
+        return refuse(Errno::NOSPC, format!("the limit of {MAX_PERSISTENT} persistent ports is reached; remove one"));
     }
     quota::may_have_port(d, caller)
 }
@@ -399,13 +405,13 @@ fn make_persistent(d: &Daemon, caller: Caller, name: &str) -> Result<(), Refusal
 fn attach_named(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
     may_join(d, &at.switch, caller)?;
     if d.ports.contains(&at.full()) {
-        return refuse(Errno::BUSY, format!("{} is attached already", at.full()));
+        return refuse(Errno::BUSY, format!("{} is already attached", at.full()));
     }
     owns_persistent(d, &at.port, caller)?;
     if !d.persistent.contains(&at.port) && Interface::find(&at.port).is_ok() {
         may_take_interface(&d.config, &at.port, caller)?;
     }
-    // A persistent port on no switch moves there, and is already counted.
+    // A persistent port that is not on a switch moves there; it has already been counted.
     if d.persistent.own_place(&at.port).is_none_or(|place| place != own_name(&at.port)) {
         quota::may_have_port(d, caller)?;
     }
@@ -416,26 +422,26 @@ fn keep_awake(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
     owns_port(d, name, caller)?;
     let has_queues = d.ports.get(name).is_some_and(|record| record.behind.wrapped_queues().is_some());
     if has_queues && !is_trusted(caller) {
-        return refuse(Errno::PERM, "only root and the daemon's user may keep a worker awake");
+        return refuse(Errno::PERM, "only root and the daemon's own user may keep a worker awake");
     }
     Ok(())
 }
 
-/// Refuses a name already in use on the switch.
+/// Refuses a name that is already in use on the switch.
 ///
 /// # Errors
 /// [`Refusal`] with `EEXIST` if the name is taken.
 pub fn is_free(d: &Daemon, at: &SwitchPort) -> Result<(), Refusal> {
     if d.ports.contains(&at.full()) {
         let SwitchPort { switch, port } = at;
-        let text = format!("switch {switch} has a port {port} already: choose another name, or detach it first");
+        let text = format!("switch {switch} already has a port {port}; choose another name, or detach that port first");
         return refuse(Errno::EXIST, text);
     }
     Ok(())
 }
 
-/// Refuses reserved names for a new port: that of a persistent port not attached there, and, for a netmap program, that
-/// of an interface.
+/// Refuses reserved names for a new port: the name of a persistent port that is not attached there, and, for a netmap
+/// program, the name of an interface.
 ///
 /// # Errors
 /// [`Refusal`] with `EINVAL` if the name is reserved.
@@ -444,17 +450,17 @@ pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool, caller: Caller
     if by_netmap && !d.ports.contains(&at.full()) && Interface::find(port).is_ok() {
         return refuse(
             Errno::INVAL,
-            format!("{port} is an interface: attach it, and open {}, or choose another name", own_name(port)),
+            format!("{port} is an interface; attach it and open {}, or choose another name", own_name(port)),
         );
     }
     // Another user's port does not reserve its name.
     if d.persistent.get(port).is_some_and(|known| controls(caller, known.uid)) {
-        return refuse(Errno::INVAL, format!("{port} is a persistent port: attach it to the switch first"));
+        return refuse(Errno::INVAL, format!("{port} is a persistent port; attach it to the switch first"));
     }
     Ok(())
 }
 
-/// Number of last slots reserved for root and the daemon's own user.
+/// Number of slots that this caller cannot take, because they are reserved for root and the daemon's own user.
 fn reserved(caller: Caller, kept: usize) -> usize {
     if is_trusted(caller) { 0 } else { kept }
 }
@@ -464,17 +470,21 @@ fn has_room_for_switch(d: &Daemon, switch: &str, caller: Caller) -> Result<(), R
         return Ok(());
     }
     if d.switches.count() >= MAX_SWITCHES - reserved(caller, 8) {
-        return refuse(Errno::NOSPC, format!("there are {MAX_SWITCHES} switches, the most there can be"));
+        return refuse(
+            Errno::NOSPC,
+            format!("the limit of {MAX_SWITCHES} switches is reached; detach all ports of one"),
+        );
     }
     quota::may_have_switch(d, caller)
 }
 
-/// Callers that could take an interface from the kernel without the daemon may do so, and those in the configuration.
+/// Checks that the caller may take an interface from the kernel: root, the daemon's own user, and all users if the
+/// configuration has the interface in `allow_nics`.
 fn may_take_interface(config: &Config, name: &str, caller: Caller) -> Result<(), Refusal> {
     if is_trusted(caller) || config.allow_nics.iter().any(|allowed| allowed == name) {
         return Ok(());
     }
-    let text = "only root and the daemon's own user may open it; 'netvale up --allow-nic' lets others";
+    let text = "only root and the daemon's own user may open it; 'netvale up --allow-nic' admits others";
     refuse(Errno::ACCESS, format!("{name}: {text}"))
 }
 

@@ -1,4 +1,4 @@
-//! A refusal: netmap's errno, and a sentence that says what to do next.
+//! A refusal: netmap's errno, and a sentence with the reason and the remedy.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use netvale_switch::AttachError;
 use netvale_tap::{AdoptError, TapError};
 use rustix::io::Errno;
 
-/// Why a request is refused.
+/// Reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The errno.
     pub errno: i32,
     /// One line: what is wrong, and what to do.
     pub text: String,
-    /// Whether netmap's offsets option is the cause.
+    /// Whether the request's offsets option caused the refusal.
     pub offsets_at_fault: bool,
-    /// Whether the file for the memory is the cause.
+    /// Whether the program's file for the memory caused the refusal.
     pub file_at_fault: bool,
 }
 
@@ -29,18 +29,18 @@ impl Refusal {
         Refusal { errno: errno.raw_os_error(), text: text.into(), offsets_at_fault: false, file_at_fault: false }
     }
 
-    /// Creates a refusal that is attributed to the file for a client's region.
+    /// Creates a refusal caused by the file that a client provided for its region.
     pub fn of_file(errno: Errno, why: &str) -> Refusal {
-        let text = format!("the program's file cannot carry its region: {why}");
+        let text = format!("the program's file cannot hold its region: {why}");
         Refusal { file_at_fault: true, ..Refusal::new(errno, text) }
     }
 
-    /// Creates a refusal for a supposedly impossible case.
+    /// Creates a refusal for a case that should be impossible.
     pub fn internal(what: &str) -> Refusal {
         Refusal::new(Errno::IO, format!("internal error: {what}; please report it"))
     }
 
-    /// Splits the text into fault and advice: advice follows a semicolon, or else the last colon. A colon after a mere
+    /// Splits the text into fault and advice. Advice follows a semicolon, or else the last colon; a colon after a mere
     /// name, or before the kernel's words (which begin with a capital), does not count.
     pub fn parts(&self) -> (&str, Option<&str>) {
         let is_advice = |(what, hint): &(&str, &str)| what.contains(' ') && !hint.starts_with(char::is_uppercase);
@@ -57,7 +57,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Refuses with netmap's errno.
+/// Returns a [`Refusal`] with netmap's errno as the error.
 ///
 /// # Errors
 /// Always.
@@ -143,7 +143,7 @@ impl From<TapError> for Refusal {
 
 impl From<AdoptError> for Refusal {
     fn from(e: AdoptError) -> Self {
-        Refusal::new(Errno::INVAL, format!("what came is no queue of a TAP that a port can have: {e}"))
+        Refusal::new(Errno::INVAL, format!("the descriptor sent is not a usable TAP queue: {e}"))
     }
 }
 
@@ -155,15 +155,15 @@ mod tests {
     #[test]
     fn advice_is_told_from_names_and_kernel_messages() {
         for (what, then, hint) in [
-            ("switch vale0 has a port a already", ": ", Some("choose another name, or detach it first")),
+            ("switch vale0 already has a port a", ": ", Some("choose another name, or detach that port first")),
             (
                 "tap:nv0: only root and the daemon's own user may attach it",
                 "; ",
-                Some("'netvale up --allow-tap' lets others"),
+                Some("'netvale up --allow-tap' admits others"),
             ),
             ("vale0:a: a persistent port has an interface's name", "", None),
             ("host rings of eth0: Permission denied (os error 13)", "", None),
-            ("ring 9 asked for", "", None),
+            ("no ring 9", "", None),
         ] {
             let text = format!("{what}{then}{}", hint.unwrap_or_default());
             assert_eq!(Refusal::new(Errno::INVAL, text.clone()).parts(), (what, hint), "{text}");

@@ -1,4 +1,4 @@
-//! The daemon's main thread: sockets, signals, ageing. Nothing here is on the packet path.
+//! The daemon's main thread: sockets, signals, periodic work. Nothing here is on the packet path.
 
 mod delivery;
 #[cfg(fuzzing)]
@@ -34,19 +34,19 @@ use crate::system::sockets::ListeningSockets;
 use crate::system::watchdog::Watchdog;
 use crate::system::{closing, peer};
 
-/// Maximum number of connections, both kinds together; further ones are closed immediately.
+/// Maximum number of connections to both sockets together. Further ones are closed immediately.
 const MAX_CLIENTS: usize = 1024;
-/// Maximum number of unread answer bytes of a control client.
+/// Maximum number of unread answer bytes of one control client.
 const MAX_UNSENT: usize = 4 << 20;
 
-/// Pause of accepting when no descriptors are left.
+/// Pause in accepting connections when no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// User of connections whose user is unknown (the kernel's overflow uid).
+/// User ID for connections whose user is unknown (the kernel's overflow uid).
 const NOBODY: u32 = 65_534;
-/// Maximum number of a user's descriptors waiting to be closed; over it, the user's connections are refused.
+/// Maximum number of a user's descriptors that wait to be closed. Above it, the daemon refuses the user's connections.
 const MOST_CLOSING: usize = 256;
-/// Connections reserved for root and the daemon's own user.
+/// Number of connections reserved for root and the daemon's own user.
 const RESERVED: usize = 64;
 
 const ATTACH: u64 = 1;
@@ -70,7 +70,7 @@ pub struct Signals {
 }
 
 enum ClientConnection {
-    /// A client of the attach socket, with its hold once it has opened a port.
+    /// A client of the attach socket, with its hold on a port once it has opened one.
     Attach {
         fd: OwnedFd,
         holds: Option<AttachHold>,
@@ -97,35 +97,35 @@ pub struct DaemonServer {
     listeners: ListeningSockets,
     signals: Signals,
     epoll: OwnedFd,
-    /// Link notifications of the kernel, where available: interfaces that appear, vanish or change.
+    /// Link notifications of the kernel (interfaces that appear, vanish or change), if available.
     links: Option<OwnedFd>,
     clients: HashMap<u64, (ClientConnection, Caller)>,
     next: u64,
-    /// Spare descriptor, given up when no others are left, to accept one more connection and close it.
+    /// Spare descriptor. When no others are left, it is closed so that one more connection can be accepted and closed.
     reserve: Option<OwnedFd>,
-    /// Accepting resumes at this time.
+    /// Time at which accepting resumes.
     paused: Option<Instant>,
     /// `None` if the service manager has no watchdog.
     watchdog: Option<Watchdog>,
-    /// Cleared when the daemon must end.
+    /// Cleared when the daemon is to end.
     running: bool,
-    /// Whether a request asked for that: then no state is kept.
+    /// Whether a request ended the daemon; the service manager then keeps no state.
     is_asked_to_end: bool,
-    /// Time of the next look at the counters, and the workers' busy time at the last one.
+    /// Time of the next check of the counters, and the workers' busy time at the last one.
     counted: (Instant, u64),
 }
 
 /// How the main loop ended.
 pub(crate) enum ServerEnd {
-    /// By a signal or a request: pending captures, and the sockets to remove.
+    /// By a signal or a request. Contains pending captures, and the sockets to remove.
     Stopped(Captures, Vec<PathBuf>),
-    /// By a hand-over: everything belongs to the successor and must not be touched. If the successor's connection is
+    /// By a hand-over. Everything belongs to the successor and must not be touched. If the successor's connection is
     /// open, closing it reports that all other descriptors are closed.
     HandedOver(Option<OwnedFd>),
 }
 
 impl DaemonServer {
-    /// Takes over the sockets.
+    /// Creates the main loop on these sockets.
     ///
     /// # Errors
     /// Fails if epoll does.
@@ -164,15 +164,16 @@ impl DaemonServer {
         })
     }
 
-    /// Keeps changes in the service manager from now on.
+    /// Saves changes with the service manager from now on.
     pub(crate) fn keep_in(&mut self, store: Store) {
         self.daemon.store = Some(store);
     }
 
-    /// Serves until a signal or a `shutdown` request, then removes all ports; or until a successor takes over.
+    /// Serves until a signal, a `shutdown` request, or the take-over by a successor. Removes all ports unless another
+    /// process continues them.
     pub(crate) fn run(mut self) -> ServerEnd {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
-        // Before the predecessor's items are forgotten, which hold its counters.
+        // This precedes the removal of the predecessor's items, which hold its counters.
         self.keep_counters(Instant::now());
         while self.running {
             self.keep();
@@ -196,8 +197,8 @@ impl DaemonServer {
                     && self.hand_over(successor)
                 {
                     let connection = self.clients.remove(&successor).map(|(client, _)| client.into_fd());
-                    // Descriptors stay open until the process ends, and nothing is dropped: everything belongs to the
-                    // successor.
+                    // Everything belongs to the successor: nothing is dropped, and descriptors stay open until the
+                    // process ends.
                     std::mem::forget(self);
                     return ServerEnd::HandedOver(connection);
                 }
@@ -236,7 +237,7 @@ impl DaemonServer {
     fn event(&mut self, id: u64) {
         match id {
             SIGNAL => {
-                tracing::info!("signal: ending");
+                tracing::info!("ending on a signal");
                 self.tell_ending("a signal");
                 self.running = false;
             }
@@ -274,7 +275,7 @@ impl DaemonServer {
         self.look_who_receives();
     }
 
-    /// Forgets addresses behind ports that no longer receive.
+    /// Removes learned addresses behind ports that no longer receive.
     fn look_who_receives(&mut self) {
         for record in self.daemon.ports.iter_mut() {
             let is_received = record.behind.may_be_received();
@@ -305,7 +306,7 @@ impl DaemonServer {
         let peer = match peer::of(&fd) {
             Ok(peer) => peer,
             Err(e) => {
-                tracing::warn!("a connection is closed, as nothing is known of its other end: {e}");
+                tracing::warn!("closed a connection: cannot read the credentials of its other end: {e}");
                 return closing::close(fd, NOBODY);
             }
         };
@@ -321,8 +322,10 @@ impl DaemonServer {
         let room = if permission::is_trusted(caller) { MAX_CLIENTS } else { MAX_CLIENTS - RESERVED };
         if self.clients.len() >= room {
             let kept = MAX_CLIENTS - room;
-            let text =
-                format!("{} connections are open, the most there can be; {kept} more are root's", self.clients.len());
+            let text = format!(
+                "the limit of {} connections is reached; {kept} more are reserved for root",
+                self.clients.len()
+            );
             return refuse(Errno::NOSPC, text);
         }
         if !permission::is_trusted(caller) && closing::pending(caller.uid) > MOST_CLOSING {
@@ -335,8 +338,8 @@ impl DaemonServer {
         permission::may_connect(&self.daemon, caller, connections)
     }
 
-    /// Refuses a connection when no descriptors are left: the spare one allows it to be accepted and closed. Then
-    /// pauses accepting, to avoid a busy loop.
+    /// Refuses a connection when no descriptors are left: closes the spare one, then accepts and closes the connection.
+    /// Pauses accepting, to avoid a busy loop.
     fn turn_away(&mut self, kind: u64) {
         let listener = if kind == ATTACH { &self.listeners.attach } else { &self.listeners.control };
         if self.reserve.take().is_some() {
@@ -345,12 +348,12 @@ impl DaemonServer {
             }
             self.reserve = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).ok();
         }
-        tracing::warn!("no descriptors are left: a connection is turned away");
+        tracing::warn!("no descriptors are left; refused a connection");
         self.listen(epoll::EventFlags::empty());
         self.paused = Some(Instant::now() + PAUSE);
     }
 
-    /// Returns the rest of the pause; resumes accepting at its end.
+    /// Returns the rest of the pause in accepting, and resumes accepting at its end.
     fn pause(&mut self) -> Duration {
         let Some(until) = self.paused else { return Duration::MAX };
         let left = until.saturating_duration_since(Instant::now());
@@ -403,7 +406,7 @@ impl DaemonServer {
             }
         };
         if shutdown {
-            tracing::info!(uid = caller.uid, pid = caller.pid, "asked to end");
+            tracing::info!(uid = caller.uid, pid = caller.pid, "ending on a request");
             self.tell_ending("asked for");
             self.running = false;
             self.is_asked_to_end = true;
@@ -413,8 +416,8 @@ impl DaemonServer {
         }
     }
 
-    /// Whether a client with unread answers must be disconnected: the sum over its user's connections is over the
-    /// quota.
+    /// Whether a client with unread answers must be disconnected, because the sum over its user's connections exceeds
+    /// the quota.
     fn is_unread(&mut self, id: u64) -> bool {
         let unread = |client: &ClientConnection| {
             if let ClientConnection::Control { unsent, .. } = client { unsent.len() } else { 0 }
@@ -429,7 +432,7 @@ impl DaemonServer {
         true
     }
 
-    /// Notifies connections of a change in a tunnel that they watch: each once per request.
+    /// Notifies connections of a change in a tunnel that they watch, once for each request to watch.
     fn tell_watchers(&mut self) {
         self.daemon.tunnels.news().drain();
         for (id, text) in ports::due(&mut self.daemon) {
@@ -450,7 +453,7 @@ impl DaemonServer {
             ClientConnection::Attach { fd, holds } => (fd, holds),
             ClientConnection::Control { fd, .. } => (fd, None),
         };
-        // The descriptor stays open until its turn to be closed. Cannot fail for a descriptor in the set.
+        // The descriptor stays open until its turn to be closed. The call cannot fail for a descriptor in the set.
         let _ = epoll::delete(&self.epoll, &fd);
         closing::close(fd, caller.uid);
         if let Some(held) = held {
@@ -460,12 +463,12 @@ impl DaemonServer {
     }
 }
 
-/// Creates the caller's control connection.
+/// Creates the state of a caller's control connection.
 fn connection(caller: Caller) -> ControlConnection {
     if permission::is_trusted(caller) { ControlConnection::trusted() } else { ControlConnection::default() }
 }
 
-/// Sorts hangups first: a program that closes a port and reopens it finds it free.
+/// Returns the ready descriptors, hangups first: a program that closes a port and reopens it then finds it free.
 fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
     let gone = |e: &&epoll::Event| {
         let flags = e.flags;
@@ -475,8 +478,8 @@ fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
     first.into_iter().chain(then).map(|e| e.data.u64()).collect()
 }
 
-/// Handles requests of a control client, and sends as many answers as the socket takes. Returns whether to keep the
-/// connection.
+/// Handles requests of a control client, and sends as much of the answers as the socket takes. Returns whether to keep
+/// the connection.
 fn serve_control(
     rpc: &mut Rpc<'_>,
     fd: &OwnedFd,
@@ -489,13 +492,13 @@ fn serve_control(
         match closing::receive(fd, &mut bytes) {
             Ok((_, strangers)) if !strangers.is_empty() => {
                 let Caller { uid, pid, .. } = rpc.caller;
-                tracing::warn!(uid, pid, "descriptors came over the control socket: the connection is closed");
+                tracing::warn!(uid, pid, "closed a connection: the control socket takes no descriptors");
                 strangers.into_iter().for_each(|stranger| closing::close(stranger, uid));
                 return false;
             }
             Ok((0, _)) => *ended = true,
             Ok((n, _)) => {
-                // Earlier events precede the answer.
+                // Events that happened earlier precede the answer.
                 rpc.daemon.events.fill(rpc.caller.client, unsent, usize::MAX);
                 let out = conn.feed(bytes.get(..n).unwrap_or(&[]), rpc);
                 unsent.extend_from_slice(&out.bytes);

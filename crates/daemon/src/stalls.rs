@@ -1,17 +1,17 @@
-//! Threads that must not wait (the main thread and the workers), and how often one was held up.
+//! Detection of stalls: operations of the main thread or a worker, which must not wait, that take too long.
 //!
 //! A thread reports progress ([`WatchedThread::progress`]) and idleness ([`WatchedThread::rest`]), and counts its own
-//! finished stalls. The watching thread (`system::watch`) looks for stalls that still last and writes the log, because
-//! a worker does not.
+//! finished stalls. The watching thread (`system::watch`) detects stalls in progress and writes the log, because a
+//! worker does not log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Longer operations are reported.
+/// Longest operation that is not a stall.
 pub const LIMIT: Duration = Duration::from_millis(100);
 
-/// The time base, before all other times.
+/// Zero of all times here; earlier than any of them.
 static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 static ALL: Mutex<Vec<Weak<WatchedThread>>> = Mutex::new(Vec::new());
@@ -20,12 +20,12 @@ static ALL: Mutex<Vec<Weak<WatchedThread>>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub struct WatchedThread {
     name: String,
-    /// Start of its current operation, in nanoseconds since [`BASE`]; 0: it rests.
+    /// Start of the current operation, in nanoseconds since [`BASE`]; 0 while the thread is idle.
     since: AtomicU64,
     stalls: AtomicU64,
-    /// Its longest stall since the last report, in nanoseconds.
+    /// Longest stall since the last report, in nanoseconds.
     longest: AtomicU64,
-    /// `since` of the operation that was reported while it still lasted.
+    /// Start of the operation that was reported while in progress.
     reported: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ impl WatchedThread {
     /// Marks the start of the thread's next operation.
     pub fn progress(&self, now: Instant) {
         let now = nanoseconds(now);
-        // Only the thread itself writes this.
+        // Only the thread itself writes this word.
         let before = self.since.load(Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
         if before != 0 && now.saturating_sub(before) > LIMIT.as_nanos() as u64 {
@@ -58,7 +58,7 @@ impl WatchedThread {
         self.since.store(0, Ordering::Relaxed);
     }
 
-    /// Whether its current operation has lasted longer than `limit`.
+    /// Whether the current operation has lasted longer than `limit`.
     pub fn hangs(&self, now: Instant, limit: Duration) -> bool {
         let since = self.since.load(Ordering::Relaxed);
         since != 0 && nanoseconds(now).saturating_sub(since) > limit.as_nanos() as u64
@@ -73,7 +73,7 @@ impl WatchedThread {
         let longest = self.longest.swap(0, Ordering::Relaxed);
         if longest != 0 {
             let ms = longest / 1_000_000;
-            tracing::warn!(ms, "{} was held up: what it did took too long, or it had no processor", self.name);
+            tracing::warn!(ms, "{} was held up: its operation took too long, or it got no CPU time", self.name);
         }
         let since = self.since.load(Ordering::Relaxed);
         let lasts = since != 0 && now.saturating_sub(since) > LIMIT.as_nanos() as u64;
@@ -85,11 +85,11 @@ impl WatchedThread {
 }
 
 pub(crate) fn nanoseconds(at: Instant) -> u64 {
-    // 0 has another meaning.
+    // 0 stands for an idle thread.
     at.saturating_duration_since(*BASE).as_nanos() as u64 + 1
 }
 
-/// Reports stalls since the last call, and those that still last.
+/// Logs stalls since the last call, and stalls in progress.
 pub fn report() {
     let all: Vec<_> = ALL.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect();
     let now = nanoseconds(Instant::now());

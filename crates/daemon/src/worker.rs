@@ -1,9 +1,9 @@
-//! A worker: a thread that runs its tasks, most of which forward frames from an ingress.
+//! A worker: a thread that repeats its tasks, most of which forward frames from an ingress.
 //!
-//! It polls while there is work and for a short time after, then arms all kicks, checks once more, and sleeps in epoll.
-//! Polling costs nothing but time; the first frame after a sleep costs one wake-up. Where no wake-up comes (frames wait
-//! for a lossless receiver, which does not kick), it takes short sleeps of growing length, each about as long as the
-//! wait so far.
+//! A worker polls while there is work and for a short time after. Then it arms all kicks, checks once more, and sleeps
+//! in epoll. The first frame after a sleep costs one wake-up. If no wake-up can come (frames wait for a lossless
+//! receiver, which does not kick), the worker takes short sleeps of growing length, each about as long as the wait so
+//! far.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,10 +28,11 @@ mod sleep;
 
 use rounds::{TaskEntry, WorkerLoop};
 
-/// Timer slack of a worker's sleep, in nanoseconds: frames on links and under rate limits have due times.
+/// Timer slack of a worker's sleep, in nanoseconds. It is small because frames on links and under rate limits have due
+/// times.
 const TIMER_SLACK: u64 = 1000;
 
-/// Longest wait for the end of an untrusted user's worker.
+/// Longest wait for an untrusted user's worker to end.
 const LEAVING: Duration = Duration::from_millis(200);
 
 /// Number of a task, unique in the daemon.
@@ -40,16 +41,16 @@ pub type TaskId = u64;
 /// A task that a worker repeats.
 pub type WorkerTask = Box<dyn Task<ForwardMemory>>;
 
-/// When an idle worker goes to sleep.
+/// How long an idle worker polls before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
-    /// After this long without a frame.
+    /// The worker sleeps after this long without a frame.
     Spin(Duration),
-    /// Never.
+    /// The worker never sleeps.
     Always,
 }
 
-/// Handling of drained frames without room.
+/// What happens to drained frames for which the receiver has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DrainMode {
     Waits,
@@ -68,26 +69,26 @@ enum WorkerCommand {
     Stop,
 }
 
-/// How a worker spent its time, in nanoseconds, and its load.
+/// How a worker spent its time, in nanoseconds, and the size of its load.
 #[derive(Debug, Default)]
 pub struct WorkerTimeStats {
     /// Time spent forwarding.
     pub busy_ns: AtomicU64,
     /// Time spent polling without finding work.
     pub polled_ns: AtomicU64,
-    /// Time spent asleep in finished sleeps; [`WorkerTimeStats::slept`] includes the current one.
+    /// Time spent in finished sleeps; [`WorkerTimeStats::slept`] includes the current one.
     pub slept_ns: AtomicU64,
-    /// Start of the current sleep, in nanoseconds of an arbitrary clock; 0: awake.
+    /// Start of the current sleep, in nanoseconds of an arbitrary clock; 0 while awake.
     asleep_since: AtomicU64,
     /// Last result of [`WorkerTimeStats::slept`].
     told: AtomicU64,
-    /// The part of the sleeping time during which frames waited for a receiver that had not run yet.
+    /// Part of the time asleep during which frames waited for a receiver that had not run yet.
     pub waited_ns: AtomicU64,
-    /// The part of the forwarding and polling time during which another thread had its CPU.
+    /// Part of the time awake during which another thread had the worker's CPU.
     pub preempted_ns: AtomicU64,
     /// Number of sleeps.
     pub sleeps: AtomicU64,
-    /// Number of its ingresses.
+    /// Number of the worker's ingresses.
     pub ingresses: AtomicU64,
 }
 
@@ -97,9 +98,9 @@ struct WorkerState {
     bell: Doorbell,
     stats: WorkerTimeStats,
     watched: Arc<WatchedThread>,
-    /// Tasks dropped after a panic.
+    /// Tasks that panicked and were dropped.
     broken: Mutex<Vec<TaskId>>,
-    /// Wakes the main thread after a panic.
+    /// Reports a task's panic to the main thread.
     fault: Fault,
 }
 
@@ -120,8 +121,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts worker `index` of that domain, pinned to `cpu` if given. A panic of one of its tasks is reported at
-    /// `fault`.
+    /// Starts worker `index` of a domain, pinned to `cpu` if given. A panic of one of its tasks is reported at `fault`.
     ///
     /// # Errors
     /// Fails if the system calls for threads, eventfd or epoll do.
@@ -156,53 +156,53 @@ impl Worker {
         Ok(Worker { shared, thread: Some(thread?), cpu, domain })
     }
 
-    /// Returns the tasks that panicked since the last call; they are gone.
+    /// Returns the tasks that panicked since the last call. They no longer exist.
     pub fn take_broken(&self) -> Vec<TaskId> {
         std::mem::take(&mut self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How often the worker was held up.
+    /// Returns the number of the worker's stalls.
     pub fn stalls(&self) -> u64 {
         self.shared.watched.stalls()
     }
 
-    /// Whether its thread runs and has not hung for longer than `limit`.
+    /// Whether the thread runs and has not hung for longer than `limit`.
     pub fn goes_on(&self, now: Instant, limit: Duration) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && !self.shared.watched.hangs(now, limit)
     }
 
-    /// Its times and its load.
+    /// Returns the worker's times and load.
     pub fn stats(&self) -> &WorkerTimeStats {
         &self.shared.stats
     }
 
-    /// Number of its tasks.
+    /// Returns the number of tasks.
     pub fn tasks(&self) -> u64 {
         self.shared.stats.ingresses.load(Ordering::Relaxed)
     }
 
-    /// The domain whose ports it serves.
+    /// Returns the domain whose ports the worker serves.
     pub fn domain(&self) -> TimeDomain {
         self.domain
     }
 
-    /// Asks it to end, which it does unless a peer holds it up.
+    /// Requests that the worker end. It does, unless a peer blocks it.
     pub fn stop(&self) {
         self.shared.send(WorkerCommand::Stop);
     }
 
-    /// Whether its thread has ended.
+    /// Whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// The CPU it is pinned to.
+    /// Returns the CPU to which the worker is pinned.
     pub fn cpu(&self) -> Option<usize> {
         self.cpu
     }
 
-    /// Adds a task. Returns the counter of the task's time in nanoseconds, an estimate: workers read the clock only now
-    /// and then.
+    /// Adds a task. Returns a counter of the time that the task takes, in nanoseconds. It is an estimate, because
+    /// workers rarely read the clock.
     pub fn add(&self, id: TaskId, task: WorkerTask) -> Arc<AtomicU64> {
         let entry = TaskEntry::new(id, task);
         let taken = Arc::clone(&entry.taken);
@@ -211,34 +211,34 @@ impl Worker {
         taken
     }
 
-    /// Removes a task; the answer confirms that it is dropped with all it owns. That can take long (the kernel closes a
-    /// TAP only after all CPUs have synchronised), so a separate thread drops it.
+    /// Removes a task. The receiver gets a message once the task is dropped with all that it owns. A separate thread
+    /// drops it, because that can take long: the kernel closes a TAP only after all CPUs have synchronised.
     pub fn remove(&self, id: TaskId) -> Receiver<()> {
         self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
         self.answered(|done| WorkerCommand::Remove(id, done))
     }
 
-    /// Keeps the worker awake, or not, as long as it has the task.
+    /// Sets whether a task keeps the worker awake. The effect ends with the task.
     pub fn keep_awake(&self, id: TaskId, on: bool) {
         self.shared.send(WorkerCommand::KeepAwake(id, on));
     }
 
-    /// Makes a task forward from port `from` of `switch`.
+    /// Changes the source of a task to port `from` of `switch`.
     pub fn rehome(&self, id: TaskId, switch: Arc<Switch>, from: PortId) {
         self.shared.send(WorkerCommand::Rehome(id, switch, from));
     }
 
-    /// Starts a task with frames that waited for room in another process.
+    /// Gives a new task the frames that waited for room in another process.
     pub fn wait_with(&self, id: TaskId, waiting: Vec<WaitingFrames>) {
         self.shared.send(WorkerCommand::WaitWith(id, waiting));
     }
 
-    /// Forwards the frames left in the ingress; the answer confirms it.
+    /// Forwards the frames left in a task's ingress. The receiver gets a message when that is done.
     pub fn drain(&self, id: TaskId) -> Receiver<()> {
         self.answered(|done| WorkerCommand::Drain(id, DrainMode::Waits, done))
     }
 
-    /// Like [`Worker::drain`], for the last time: frames without room are dropped and counted.
+    /// Like [`Worker::drain`], before the task's removal: frames without room are dropped and counted.
     pub fn finish(&self, id: TaskId) -> Receiver<()> {
         self.answered(|done| WorkerCommand::Drain(id, DrainMode::Drops, done))
     }
@@ -253,14 +253,14 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.stop();
-        // A user's memory can hold up that user's worker indefinitely. Its tasks are the user's alone.
+        // A user's memory can block that user's worker indefinitely. The worker's tasks are that user's alone.
         let until = Instant::now() + LEAVING;
         while self.domain != TimeDomain::TRUSTED && !self.has_ended() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         let is_awaited = self.domain == TimeDomain::TRUSTED || self.has_ended();
         if let Some(thread) = self.thread.take().filter(|_| is_awaited) {
-            // Cannot panic: task panics are caught, any other ends the process.
+            // The thread has not panicked: task panics are caught, and any other panic ends the process.
             let _ = thread.join();
         }
     }

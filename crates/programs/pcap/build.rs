@@ -1,7 +1,7 @@
-//! Names the shared library as libpcap's, and makes it depend on the system's libpcap under another name.
+//! Gives the shared library the soname of libpcap, and makes it depend on the system's libpcap under another name.
 //!
-//! Programs find this library in libpcap's place. The loader finds functions that it does not define in the next
-//! library: `libpcap-system.so`, at run time a link to the system's libpcap. At build time an empty library of that
+//! Programs find this library in place of libpcap. The loader finds functions that it does not define in the next
+//! library: `libpcap-system.so`, at run time a link to the system's libpcap. At build time an empty library with this
 //! name is enough to link against.
 
 use std::path::PathBuf;

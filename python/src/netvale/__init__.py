@@ -8,7 +8,7 @@
             for frame in port.recv():
                 print(len(frame))
 
-:func:`open` gives a :class:`Port`, :class:`Control` asks the daemon; ``netvale.scapy`` has a socket for scapy.
+:func:`open` returns a :class:`Port`; :class:`Control` queries the daemon; ``netvale.scapy`` has a socket for scapy.
 """
 
 from .control import Control

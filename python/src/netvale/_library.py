@@ -1,4 +1,4 @@
-"""libnetmap, by ctypes: its functions that stand for the C library's are called by their names in it."""
+"""libnetmap through ctypes. Its versions of C library functions (open, ioctl, poll, …) are called on the loaded library."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NIOCRXSYNC = 0x6995
 # _IOWR('i', 151, struct nmreq_header)
 NIOCCTRL = 3 << 30 | 88 << 16 | 0x6997
 
-#: Where `make build` puts the library, for a package that is used in its checkout.
+#: Path of the library after `make build`, for a package used in its checkout.
 _BUILT = os.path.join(os.path.dirname(__file__), "../../../target/release/libnetmap.so")
-#: Where `make install` puts the library when the dynamic loader has not been told.
+#: Names and paths of the library; the paths are for an installation that the dynamic loader does not search.
 _PLACES = ("libnetmap.so.0", "/usr/local/lib/libnetmap.so.0", "/usr/lib/netvale/libnetmap.so.0", _BUILT)
 
 
@@ -75,18 +75,18 @@ def _find() -> ctypes.CDLL:
             return ctypes.CDLL(place, use_errno=True)
         except OSError as error:
             reasons.append(str(error))
-    text = f"netvale's libnetmap is not installed: install libnetmap0, or name it with NETVALE_LIBNETMAP=/…/libnetmap.so ({reasons[0]})"
+    text = f"netvale's libnetmap is not installed: install libnetmap0, or set NETVALE_LIBNETMAP=/…/libnetmap.so ({reasons[0]})"
     raise NetvaleError(numbers.ENOENT, text)
 
 
 @functools.lru_cache(maxsize=None)
 def load() -> ctypes.CDLL:
-    """The library, with the types of what is used of it."""
+    """Loads the library and declares the types of the functions used here."""
     lib = _find()
     try:
         lib.netvale_error.restype = ctypes.c_char_p
     except AttributeError:
-        raise NetvaleError(numbers.ENOSYS, f"{lib._name} is another libnetmap, or an older netvale's") from None
+        raise NetvaleError(numbers.ENOSYS, f"{lib._name} is not netvale's libnetmap, or an older one") from None
     lib.nmport_prepare.restype = ctypes.POINTER(Prepared)
     lib.nmport_prepare.argtypes = [ctypes.c_char_p]
     lib.nmport_undo_prepare.argtypes = [ctypes.POINTER(Prepared)]
@@ -97,21 +97,21 @@ def load() -> ctypes.CDLL:
     lib.mmap.restype = ctypes.c_void_p
     lib.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
     lib.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    # Errors are told by exceptions, not on standard error as well.
+    # Errors become exceptions, so the library does not print them.
     lib.nmctx_get.restype = ctypes.POINTER(ctypes.c_int)
     lib.nmctx_get().contents.value = 0
     return lib
 
 
 def failure() -> NetvaleError:
-    """What the library's last call in this thread failed with."""
+    """Returns the error of the library's last call in this thread."""
     number = ctypes.get_errno() or numbers.EIO
     text = (load().netvale_error() or b"").decode(errors="replace")
     return NetvaleError(number, text)
 
 
 def register(name: str, slots: int, rings: int) -> tuple[int, Register]:
-    """Opens a port. Returns its descriptor, and what was registered."""
+    """Opens a port. Returns its descriptor, and the registration as the daemon filled it in."""
     lib = load()
     lib.netvale_error_clear()
     prepared = lib.nmport_prepare(os.fsencode(name))
@@ -135,7 +135,7 @@ def register(name: str, slots: int, rings: int) -> tuple[int, Register]:
 
 
 def poll(fd: int, events: int, milliseconds: int) -> int:
-    """poll(2) on a port: syncs, and sleeps until it is ready. 0 when the time is up or a signal came."""
+    """Calls poll(2) on a port: syncs, and sleeps until the port is ready. Returns 0 after the timeout or a signal."""
     one = PollFd(fd, events, 0)
     if load().poll(ctypes.byref(one), 1, milliseconds) < 0:
         if ctypes.get_errno() == numbers.EINTR:
@@ -145,7 +145,7 @@ def poll(fd: int, events: int, milliseconds: int) -> int:
 
 
 def hung_up(fd: int) -> bool:
-    """Whether the daemon has closed the connection."""
+    """Returns whether the daemon has closed the connection."""
     look = select.poll()
     look.register(fd, 0)
     return bool(look.poll(0))

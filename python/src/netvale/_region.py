@@ -1,4 +1,4 @@
-"""A port's memory, as long as anybody looks at it."""
+"""The mapping of a port's memory, which lasts as long as views of it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FAILED = ctypes.c_void_p(-1).value
 class Region:
     """The mapping of a port's region.
 
-    A view that a program derived from one of ours (a slice, a NumPy array) can outlive the port. So the addresses stay reserved until the last
-    of them is gone; what is behind them is taken away when the port is closed: from then on they show zeros, and what is written to them
-    reaches nobody.
+    A view that a program derives from a view of the region (a slice, a NumPy array) can outlive the port. The addresses
+    therefore stay reserved until the last such view is gone. When the port is closed, the memory behind them is replaced
+    by private zeros: the views then read zeros, and writes reach no other program.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -35,20 +35,20 @@ class Region:
         self._buffers: dict[int, memoryview] = {}
 
     def words(self, at: int, size: int, form: str) -> memoryview:
-        """A part of the region as words. It is released with the region."""
+        """Returns a part of the region as words. The view is released with the region."""
         view = self.view[at : at + size].cast(form)
         self._words.append(view)
         return view
 
     def buffer(self, at: int, size: int) -> memoryview:
-        """A buffer, by its place. Views are made once, so that zero-copy programs make none while they run."""
+        """Returns the buffer at an offset. Views are cached, so zero-copy programs create none while they run."""
         view = self._buffers.get(at)
         if view is None or not _alive(view):
             view = self._buffers[at] = self.view[at : at + size]
         return view
 
     def close(self) -> None:
-        """Releases all views, and takes away what is behind those that others derived from them."""
+        """Releases all views, and replaces the memory behind views derived from them."""
         if self._at == 0:
             return
         for view in [*self._buffers.values(), *self._words, self.view]:
@@ -73,11 +73,11 @@ def _release(view: memoryview) -> None:
     try:
         view.release()
     except BufferError:
-        # Something like a NumPy array was made from it, which cannot be told; it sees zeros from now on.
+        # An object such as a NumPy array exports the view and cannot be notified; it reads zeros from now on.
         pass
 
 
 def release_all(views: list[memoryview]) -> None:
-    """Releases views that are not to be used any more."""
+    """Releases views that must no longer be used."""
     for view in views:
         _release(view)

@@ -1,4 +1,4 @@
-"""The daemon's control socket: JSON-RPC 2.0 in lines."""
+"""A client of the daemon's control socket: JSON-RPC 2.0, one object per line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SYSTEM = Path("/run/netvale")
 
 
 def run_dir() -> Path:
-    """Where the daemon's sockets are, by the rules that all of netvale's programs follow."""
+    """Returns the directory of the daemon's sockets, by the rules of all netvale programs."""
     named = os.environ.get("NETVALE_RUN_DIR")
     if named:
         return Path(named)
@@ -30,7 +30,7 @@ def run_dir() -> Path:
 
 
 def _listens(directory: Path) -> bool:
-    """Whether a daemon is there: the kernel tells it to a socket of another type, and nobody is connected."""
+    """Returns whether a daemon listens there, without a connection: the kernel's answer to another socket type shows it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         return probe.connect_ex(os.fspath(directory / "control.sock")) == errno.EPROTOTYPE
 
@@ -45,7 +45,7 @@ def _own_dir() -> Path:
         return Path(runtime, "netvale")
     last = _last_resort()
     if last.exists() and last.lstat().st_uid != os.geteuid():
-        # Anybody can make it, and would answer in place of the daemon.
+        # Any user can create this directory and answer in place of the daemon.
         raise NetvaleError(1, f"{last} belongs to another user")
     return last
 
@@ -63,7 +63,7 @@ class Control:
             self._socket.close()
             text = f"no netvale daemon at {path}: {error.strerror}; start one with 'netvale up'"
             if error.errno == errno.EACCES:
-                text = f"this user may not connect to {path}; 'netvale list' says who may"
+                text = f"this user may not connect to {path}; 'netvale list' shows who may"
             raise NetvaleError(error.errno or 0, text) from None
         if path.parent == _last_resort() and self._listener() not in (0, os.geteuid()):
             self._socket.close()
@@ -72,13 +72,13 @@ class Control:
         self._last = 0
 
     def _listener(self) -> int:
-        """The user who listens at the other end."""
+        """Returns the user ID of the listener at the other end."""
         size = struct.calcsize("3i")
         uid: int = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1]
         return uid
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Calls a method by its name in the protocol. Returns its result as JSON has it."""
+        """Calls a method by its name in the protocol. Returns the JSON result."""
         self._last += 1
         request: dict[str, Any] = {"jsonrpc": "2.0", "id": self._last, "method": method}
         if params:
@@ -96,50 +96,50 @@ class Control:
         return answer["result"]
 
     def version(self) -> Version:
-        """What answers."""
+        """Returns name and version of the daemon."""
         return made(Version, self.call("version"))
 
     def switches(self) -> list[Switch]:
-        """All switches."""
+        """Lists all switches."""
         return [made(Switch, one) for one in self.call("switch.list")]
 
     def table(self, switch: str) -> list[Address]:
-        """A switch's forwarding table."""
+        """Returns the forwarding table of a switch."""
         return [made(Address, one) for one in self.call("switch.table", {"switch": switch})]
 
     def groups(self, switch: str) -> Groups:
-        """Who wants which multicast groups of a switch."""
+        """Returns the multicast groups of a switch and their members."""
         return made(Groups, self.call("switch.groups", {"switch": switch}))
 
     def attach(self, switch: str, port: str, **options: Any) -> Port:
-        """Attaches a port: ``control.attach("vale0", "tap:nv0", mtu=9000)``. Options are those of a configuration file."""
+        """Attaches a port: ``control.attach("vale0", "tap:nv0", mtu=9000)``. Options are those of the configuration file."""
         params: dict[str, Any] = {"switch": switch, "port": port}
         if options:
             params["options"] = options
         return made(Port, self.call("port.attach", params))
 
     def detach(self, switch: str, port: str) -> None:
-        """Takes a port off its switch."""
+        """Detaches a port from its switch."""
         self.call("port.detach", {"switch": switch, "port": port})
 
     def set(self, port: str, **policies: Any) -> Port:
-        """Changes policies of a port, by its full name, while frames pass; None takes one away."""
+        """Changes policies of the port with this full name while frames pass; None restores a default."""
         return made(Port, self.call("port.set", {"port": port, "set": policies}))
 
     def list(self, switch: str | None = None) -> list[Port]:
-        """Ports of one switch, or all ports and pipes, without their rings."""
+        """Lists the ports of one switch, or all ports and pipes, without their rings."""
         return [made(Port, one) for one in self.call("port.list", {"switch": switch} if switch else None)]
 
     def show(self, port: str) -> Port:
-        """One port with its rings."""
+        """Describes one port with its rings."""
         return made(Port, self.call("port.show", {"port": port}))
 
     def evicted(self) -> list[Evicted]:  # type: ignore[valid-type]
-        """The last programs that lost their port."""
+        """Lists the last programs that lost their port."""
         return [made(Evicted, one) for one in self.call("port.evicted")]
 
     def stats(self) -> Stats:
-        """All counters at one moment."""
+        """Returns all counters at one moment."""
         answer = self.call("stats.all")
         ports, after = answer["ports"], answer.get("next")
         while after:

@@ -1,4 +1,4 @@
-"""What goes wrong, in the daemon's words."""
+"""Errors, with the daemon's texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 class NetvaleError(OSError):
-    """The daemon, or its library, refused. ``errno`` is the number that netmap gives, ``strerror`` the text."""
+    """An error of the daemon or its library. ``errno`` is netmap's error number, ``strerror`` the text."""
 
     def __init__(self, errno: int, text: str = "") -> None:
         super().__init__(errno, text or os.strerror(errno))
@@ -21,7 +21,7 @@ class Closed(NetvaleError):
 
 
 class ControlError(NetvaleError):
-    """An error that the control protocol answered with. ``code`` is the protocol's, ``hint`` says what to do next."""
+    """An error answer of the control protocol. ``code`` is the protocol's, ``hint`` the suggested next step."""
 
     def __init__(self, code: int, message: str, hint: str | None = None, errno: int | None = None) -> None:
         super().__init__(errno or numbers.EIO, message)

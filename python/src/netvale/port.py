@@ -20,24 +20,24 @@ from .ring import Bytes, Ring
 
 _GONE = "the daemon closed the port: it was detached, or the daemon ended"
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
-#: Frames that one call takes unless it is told otherwise.
+#: Default maximum of frames that one call takes.
 BATCH = 512
 
 
 class Port:
-    """An open port; :func:`open` makes one. It is closed by :meth:`close`, or at the end of a ``with`` block.
+    """An open port, created by :func:`open` and closed by :meth:`close` or at the end of a ``with`` block.
 
-    One thread at a time uses a port; :meth:`close` and :meth:`wait` may be called by several.
+    Only one thread at a time may use a port, but any thread may call :meth:`close` and :meth:`wait`.
     """
 
     def __init__(self, name: str, *, slots: int = 0, rings: int = 0) -> None:
         self._fd = -1
         self._lent: list[memoryview] = []
-        #: rx rings whose frames are lent, and where they are released to.
+        #: rx rings with lent frames, and the index up to which the next call releases them.
         self._taken: list[tuple[Ring, int]] = []
         self._ready: _Ready | None = None
         self._room: _Ready | None = None
-        #: Tasks that wait in a loop.
+        #: Tasks that wait in an event loop.
         self._sleepers: set[_Sleeper] = set()
         self._closing = threading.Lock()
         self._fd, done = _library.register(name, slots, rings)
@@ -52,7 +52,7 @@ class Port:
         self._next_tx = self._next_rx = 0
 
     def _rings(self, at: int) -> tuple[list[Ring], list[Ring]]:
-        """The rings that are bound, from the ``netmap_if``."""
+        """Returns the bound rings, as the ``netmap_if`` lists them."""
         head = self._region.words(at, 56, "I")
         tx, rx = int(head[6] + head[9]), int(head[7] + head[10])
         places = self._region.words(at + 56, 8 * (tx + rx), "q").tolist()
@@ -62,9 +62,9 @@ class Port:
     # ---- frames ----
 
     def send(self, frames: Sequence[Bytes]) -> int:
-        """Sends frames, as many as there is room for. Returns how many: the first ones of the batch."""
+        """Sends as many of the frames, from the first on, as there is room for. Returns their number."""
         if isinstance(frames, (bytes, bytearray, memoryview)):
-            raise TypeError("a batch of frames is sent: put a single one into a list")
+            raise TypeError("expected a batch of frames: put a single frame into a list")
         done = 0
         for ring in self._tx_in_turn():
             if ring.space < len(frames) - done:
@@ -78,7 +78,7 @@ class Port:
         return done
 
     def sendall(self, frames: Sequence[Bytes], timeout: float | None = None) -> None:
-        """Sends all frames, waiting for room. When the time is up first: :class:`TimeoutError`."""
+        """Sends all frames, waiting for room. Raises :class:`TimeoutError` after ``timeout`` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         done = self.send(frames)
         while done < len(frames):
@@ -88,10 +88,11 @@ class Port:
             done += self.send(frames[done:])
 
     def recv(self, max: int = BATCH) -> list[memoryview]:
-        """Takes frames that have arrived, at most ``max``; none when there are none: see :meth:`wait`.
+        """Takes at most ``max`` of the frames that have arrived; returns an empty list without any (see :meth:`wait`).
 
-        The views show the frames where they lie, and are released by the next call of any ``recv``. Another program that shares the
-        memory (the other end of a pipe) could still write there: take copies by :meth:`recv_bytes` of what is checked before it is used.
+        The views refer to the ring's buffers, and are released by the next call of any ``recv``. Another program that shares
+        the memory (the other end of a pipe) can still write there: use copies from :meth:`recv_bytes` for data that is
+        checked before it is used.
         """
         self._give_back()
         self._sync(_library.NIOCRXSYNC)
@@ -112,17 +113,17 @@ class Port:
         return list(frames)
 
     def recv_bytes(self, max: int = BATCH) -> list[bytes]:
-        """The same with copies, which stay."""
+        """Takes frames like :meth:`recv`, as copies that remain valid."""
         frames = [bytes(view) for view in self.recv(max)]
         self._give_back()
         return frames
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleeps until frames have arrived. Returns whether there are some; False when the time (seconds) is up."""
+        """Sleeps until frames have arrived. Returns whether there are any; False after ``timeout`` seconds."""
         return self._wait(select.POLLIN, timeout)
 
     def wait_room(self, timeout: float | None = None) -> bool:
-        """Sleeps until there is room to send."""
+        """Sleeps until there is room to send. Returns whether there is; False after ``timeout`` seconds."""
         return self._wait(select.POLLOUT, timeout)
 
     def sync(self) -> None:
@@ -133,9 +134,10 @@ class Port:
     # ---- event loops ----
 
     def fileno(self) -> int:
-        """A descriptor that is readable while frames wait: for select, asyncio's ``add_reader`` and other event loops.
+        """Returns a descriptor that is readable while frames wait, for select, asyncio's ``add_reader`` and other event loops.
 
-        It follows what :meth:`recv` leaves: call that until it returns nothing, or whenever the descriptor is readable.
+        It stays readable while :meth:`recv` leaves frames: call :meth:`recv` until it returns none, or whenever the
+        descriptor is readable.
         """
         self._check()
         if self._ready is None:
@@ -147,7 +149,7 @@ class Port:
         return self
 
     async def __anext__(self) -> list[memoryview]:
-        """``async for batch in port``: frames as :meth:`recv` gives them. Ends when this program closes the port."""
+        """``async for batch in port``: batches as :meth:`recv` returns them. Ends when this program closes the port."""
         while True:
             try:
                 frames = self.recv()
@@ -160,13 +162,13 @@ class Port:
                 raise
 
     async def asend(self, frames: Sequence[Bytes]) -> None:
-        """Sends all frames, waiting for room in asyncio's loop."""
+        """Sends all frames, waiting for room in asyncio's event loop."""
         done = self.send(frames)
         while done < len(frames):
             if self._room is None:
                 self._room = _Ready(self._fd, select.POLLOUT)
             if self._room.rest():
-                # Room, though perhaps not for a frame of several slots: others' turn.
+                # There is room, though perhaps not for a frame of several slots: other tasks run first.
                 await asyncio.sleep(0)
             else:
                 await self._readable(self._room.set.fileno())
@@ -177,7 +179,7 @@ class Port:
     # ---- the end ----
 
     def close(self) -> None:
-        """Closes the port. All views of its memory are released; tasks that wait for it in this thread's loop go on."""
+        """Closes the port and releases all views of its memory. Tasks that wait for it in this thread's event loop continue."""
         with self._closing:
             fd, self._fd = self._fd, -1
         if fd < 0:
@@ -195,7 +197,7 @@ class Port:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the port is closed."""
         return self._fd < 0
 
     def __enter__(self) -> Port:
@@ -240,7 +242,7 @@ class Port:
         return self.tx[self._next_tx :] + self.tx[: self._next_tx]
 
     def _give_back(self) -> None:
-        """Releases what the last batch lent; its slots go back with the next sync."""
+        """Releases the views of the last batch; its slots are returned with the next sync."""
         self._check()
         release_all(self._lent)
         for ring, head in self._taken:
@@ -255,7 +257,7 @@ class Port:
         found = 0
         while not found:
             left = math.inf if end is None else end - time.monotonic()
-            # A while at a time: signals that Python handles are seen in between.
+            # At most an hour at a time; Python handles signals in between.
             found = _library.poll(self._fd, events, int(1000 * min(max(left, 0), 3600) + 0.999))
             if left <= 0:
                 break
@@ -269,12 +271,16 @@ class Port:
 
 
 class _Ready:
-    """An epoll set that is readable while a port is ready: what wakes it, its connection, and what is always ready for what is there already."""
+    """An epoll set that is readable while a port is ready.
+
+    It contains the port's wake-up descriptors, its connection, and, while the port is ready already, a descriptor that is
+    always readable.
+    """
 
     def __init__(self, fd: int, events: int) -> None:
         self._port, self._events = fd, events
         self._told = False
-        # A pipe that nobody writes to any more is always ready.
+        # A pipe without a writer is always readable.
         self._always, unused = os.pipe()
         os.close(unused)
         self.set = select.epoll()
@@ -291,7 +297,7 @@ class _Ready:
         return list(room[:count])
 
     def rest(self) -> bool:
-        """From now on the set becomes readable when the port is ready. Returns whether it is."""
+        """Makes the set readable when the port is ready. Returns whether the port is ready already."""
         found = _library.load().netvale_arm(self._port, self._events)
         if found < 0:
             raise _library.failure()
@@ -304,7 +310,7 @@ class _Ready:
         return bool(found)
 
     def stir(self) -> None:
-        """The port is waited for in another way."""
+        """Withdraws the request for wake-ups, so that the port can be polled."""
         _library.load().netvale_disarm(self._port, self._events)
 
     def close(self) -> None:
@@ -314,7 +320,7 @@ class _Ready:
 
 
 class _Sleeper:
-    """A task that waits in its loop for a descriptor."""
+    """A task that waits for a descriptor in its event loop."""
 
     def __init__(self, fd: int) -> None:
         self.loop = asyncio.get_running_loop()
@@ -323,7 +329,7 @@ class _Sleeper:
         self.loop.add_reader(fd, self.wake)
 
     def wake(self) -> None:
-        """Goes on."""
+        """Ends the wait."""
         if not self.ready.done():
             self.loop.remove_reader(self.fd)
             self.ready.set_result(None)
@@ -332,6 +338,7 @@ class _Sleeper:
 def open(name: str, *, slots: int = 0, rings: int = 0) -> Port:
     """Opens a port by its name: ``vale0:a``, ``netmap:p{1``, ``vale0:a/r``, ….
 
-    ``slots`` a ring and ``rings`` each way, where the port does not exist yet; 0 is netmap's default. The daemon is found by ``$NETVALE_RUN_DIR``.
+    ``slots`` per ring and ``rings`` in each direction apply if the open creates the port; 0 selects netmap's default.
+    ``$NETVALE_RUN_DIR`` names the daemon's run directory.
     """
     return Port(name, slots=slots, rings=rings)

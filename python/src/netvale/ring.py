@@ -1,6 +1,7 @@
-"""Rings and slots in the port's memory.
+"""Rings and slots in a port's memory.
 
-Words that another program may write (a pipe's two ends share their rings) are read once, checked, and only what was read is used.
+Words that another program may write (the two ends of a pipe share their rings) are read once into a copy, which is
+checked and used.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 Bytes = Union[bytes, bytearray, memoryview]
 
-#: ``NS_BUF_CHANGED``: the program put another buffer into the slot.
+#: ``NS_BUF_CHANGED``: the program has put another buffer into the slot.
 BUF_CHANGED = 0x0001
-#: ``NS_MOREFRAG``: the frame goes on in the next slot.
+#: ``NS_MOREFRAG``: the frame continues in the next slot.
 MOREFRAG = 0x0020
 
 _INDEX = 0xFFFFFFFF
@@ -28,7 +29,7 @@ _SLOTS_AT = 256
 
 
 class Slot:
-    """One slot of a ring: a buffer, and how many bytes of it are a frame."""
+    """A slot of a ring: a buffer, and the length of the frame in it."""
 
     __slots__ = ("_ring", "_at")
 
@@ -41,18 +42,18 @@ class Slot:
 
     @property
     def len(self) -> int:
-        """Bytes of the frame in this slot, never more than the buffer has."""
+        """Number of bytes of the frame in this slot, at most the buffer's size."""
         return min(self._word() >> 32 & 0xFFFF, self._ring.buf_size)
 
     @len.setter
     def len(self, value: int) -> None:
         if not 0 <= value <= min(self._ring.buf_size, 0xFFFF):
-            raise ValueError(f"a slot's frame has up to {self._ring.buf_size} bytes")
+            raise ValueError(f"expected a length of at most {self._ring.buf_size} bytes")
         self._ring._slots[self._at] = self._word() & ~(0xFFFF << 32) | value << 32
 
     @property
     def flags(self) -> int:
-        """``NS_*``"""
+        """The slot's flags, ``NS_*``."""
         return self._word() >> 48
 
     @flags.setter
@@ -61,7 +62,7 @@ class Slot:
 
     @property
     def buf(self) -> memoryview:
-        """The whole buffer, writable; released when the port is closed."""
+        """The whole buffer, writable. The view is released when the port is closed."""
         ring = self._ring
         at = ring._place(self._word(), self._offset())
         return ring._region.buffer(at, ring.buf_size - self._offset())
@@ -71,9 +72,9 @@ class Slot:
         return min(int(self._ring._slots[self._at + 1]) & mask, self._ring.buf_size) if mask else 0
 
     def swap(self, other: Slot) -> None:
-        """Exchanges the buffers of two slots of one region, and their lengths: a frame moves on without a copy."""
+        """Swaps the buffers and lengths of two slots of one region, which moves a frame without a copy."""
         if self._ring._region_id() != other._ring._region_id():
-            raise ValueError("the two slots lie in different regions: copy the frame")
+            raise ValueError("the two slots are in different regions: copy the frame")
         mine, theirs = self._word(), other._word()
         changed = BUF_CHANGED << 48
         self._ring._slots[self._at] = theirs & ~(0xFFFF << 48) | changed
@@ -81,7 +82,7 @@ class Slot:
 
 
 class Slots(Sequence[Slot]):
-    """A ring's slots, by their indices."""
+    """The slots of a ring, by index."""
 
     def __init__(self, ring: Ring) -> None:
         self._all = [Slot(ring, i) for i in range(ring.num_slots)]
@@ -94,7 +95,7 @@ class Slots(Sequence[Slot]):
 
 
 class Ring:
-    """A ring of a port. Slots from ``head`` up to before ``tail`` are the program's."""
+    """A ring of a port. The slots from ``head`` up to (not including) ``tail`` belong to the program."""
 
     num_slots: int
     buf_size: int
@@ -110,54 +111,54 @@ class Ring:
         far = region.words(at, 64, "Q")
         self.num_slots = int(self._words[2])
         self.buf_size = int(self._words[3])
-        #: The ring's number among those of its direction.
+        #: Number of the ring among those of its direction.
         self.index = int(self._words[4]) & 0xFFFF
         self.is_tx = int(self._words[4]) >> 16 == 0
         self._offset_mask = int(far[7])
         self._base = at + int(far[0])
         self._end = region.size - self.buf_size
         if not (0 < self.num_slots <= 1 << 20 and self.buf_size > 0 and 0 <= self._base <= self._end):
-            raise NetvaleError(numbers.EPROTO, "the daemon's answer cannot be used: a ring that lies outside of its region")
+            raise NetvaleError(numbers.EPROTO, "the daemon's answer cannot be used: a ring outside its region")
         self._slots = region.words(at + _SLOTS_AT, 16 * self.num_slots, "Q")
         self._views: Slots | None = None
-        #: Slots with a length or a buffer that cannot be, which were passed over.
+        #: Number of frames skipped because of an invalid length or buffer.
         self.bad = 0
 
     @property
     def slots(self) -> Slots:
-        """All slots, for programs that read and write where frames lie."""
+        """All slots, for programs that read and write frames in their buffers."""
         if self._views is None:
             self._views = Slots(self)
         return self._views
 
     @property
     def head(self) -> int:
-        """The first slot that is still the program's."""
+        """Index of the first slot that belongs to the program."""
         return int(self._words[_HEAD]) % self.num_slots
 
     @property
     def tail(self) -> int:
-        """The first slot that is not the program's, as the last sync left it."""
+        """Index of the first slot that does not belong to the program, as the last sync left it."""
         return int(self._words[_TAIL]) % self.num_slots
 
     @property
     def space(self) -> int:
-        """How many slots are the program's: frames that were received, or room to send."""
+        """Number of slots that belong to the program: received frames, or room to send."""
         return (self.tail - self.head) % self.num_slots
 
     def __iter__(self) -> Iterator[Slot]:
-        """The slots that are the program's."""
+        """Iterates over the slots that belong to the program."""
         head, slots = self.head, self.slots
         return (slots[(head + k) % self.num_slots] for k in range(self.space))
 
     def advance(self, count: int) -> None:
-        """The first ``count`` slots are done with: sent, or read. The next sync says so to the other side."""
+        """Marks the first ``count`` slots as finished: filled, or read. The next sync publishes this."""
         if not 0 <= count <= self.space:
-            raise ValueError(f"{self.space} slots are the program's")
+            raise ValueError(f"expected 0 to {self.space} slots")
         self._move((self.head + count) % self.num_slots)
 
     def sync(self) -> None:
-        """Hands over what :meth:`advance` passed, and finds out what is new."""
+        """Publishes the slots that :meth:`advance` marked, and fetches new ones."""
         self._port._sync(_library.NIOCTXSYNC if self.is_tx else _library.NIOCRXSYNC)
 
     def _move(self, head: int) -> None:
@@ -168,14 +169,14 @@ class Ring:
         return self._port.mem_id
 
     def _place(self, word: int, offset: int = 0) -> int:
-        """Where a slot's buffer is; of a buffer that cannot be, an error."""
+        """Returns the offset of a slot's buffer in the region; raises an error for an invalid buffer."""
         at = self._base + (word & _INDEX) * self.buf_size
         if at > self._end:
-            raise NetvaleError(numbers.EPROTO, "a slot names a buffer outside of the region")
+            raise NetvaleError(numbers.EPROTO, "a slot names a buffer outside the region")
         return at + offset
 
     def _take(self, limit: int, into: list[memoryview]) -> int:
-        """Appends up to ``limit`` frames. Returns the index behind the last one's slots, which stay the program's."""
+        """Appends up to ``limit`` frames. Returns the index after the last one's slots, which still belong to the program."""
         at, left = self.head, self.space
         while left and limit > 0:
             taken = frames = self._take_plain(at, min(left, limit, self.num_slots - at), into)
@@ -188,12 +189,12 @@ class Ring:
         return at
 
     def _take_plain(self, at: int, run: int, into: list[memoryview]) -> int:
-        """Frames of one slot each, from ``run`` slots in one go. Returns how many there were before another kind."""
+        """Takes frames of one slot each from ``run`` slots. Returns the number of frames up to the first of another kind."""
         if self._offset_mask:
             return 0
         append, memory, base, end, size = into.append, self._region.view, self._base, self._end, self.buf_size
         taken = 0
-        # A copy of the slots, of which the even words say where and how long.
+        # A copy of the slots, whose even words contain buffer index and length.
         for word in self._slots[2 * at : 2 * (at + run)].tolist()[::2]:
             length = word >> 32 & 0xFFFF
             start = base + (word & _INDEX) * size
@@ -204,7 +205,10 @@ class Ring:
         return taken
 
     def _take_odd(self, at: int, left: int, into: list[memoryview]) -> int:
-        """One frame of several slots, at an offset, or one that cannot be, which is passed over. Returns its slots; 0 while it is not whole."""
+        """Takes a frame of several slots or at an offset, or skips an invalid one.
+
+        Returns its number of slots; 0 while the frame is incomplete.
+        """
         parts, good = [], True
         for count in range(1, left + 1):
             index = 2 * ((at + count - 1) % self.num_slots)
@@ -223,12 +227,15 @@ class Ring:
         return 0
 
     def _put(self, frames: Sequence[Bytes], first: int) -> int:
-        """Copies frames from ``frames[first:]`` into slots. Returns the index of the first that found no room; sends none if one is no frame."""
+        """Copies frames from ``frames[first:]`` into slots. Returns the index of the first frame without room.
+
+        If an item is not a frame, raises an error and sends none.
+        """
         if self._offset_mask:
-            raise NetvaleError(numbers.EOPNOTSUPP, "this port's frames lie at offsets: write them by `ring.slots`")
+            raise NetvaleError(numbers.EOPNOTSUPP, "this port's frames begin at offsets in their buffers: write them through `ring.slots`")
         at, left = self.head, self.space
         memory, slots, base, end, size = self._region.view, self._slots, self._base, self._end, min(self.buf_size, 0xFFFF)
-        # A copy of the slots that are ours, round the end of the ring.
+        # A copy of the slots that belong to the program, around the end of the ring.
         words = slots[2 * at : 2 * (at + left)].tolist()[::2]
         words += slots[: 2 * (left - len(words))].tolist()[::2]
         used, wrap = 0, self.num_slots - at
@@ -242,7 +249,7 @@ class Ring:
                 slots[2 * (at + used if used < wrap else used - wrap)] = words[used] & _INDEX | length << 32
                 more = 1
             except ValueError:
-                # Several slots, none that is left, or items that are no bytes.
+                # A frame of several slots, no slot left, or items other than bytes.
                 more = self._put_long(frame, words, at, used)
                 if more == 0:
                     break
@@ -251,7 +258,7 @@ class Ring:
         return first
 
     def _put_long(self, frame: Bytes, words: Sequence[int], at: int, used: int) -> int:
-        """A frame of any length and form. Returns how many slots it took; 0 if there is no room."""
+        """Copies a frame of any length and type. Returns the number of slots that it took; 0 if there is no room."""
         data = memoryview(frame).cast("B")
         if data.nbytes == 0:
             raise ValueError("a frame without bytes")

@@ -13,13 +13,16 @@ from .port import Port
 
 
 class NetvaleSocket(SuperSocket):
-    """Sends and receives Ethernet frames on a port. ``conf.L2socket = conf.L2listen = NetvaleSocket`` makes ``iface=`` a port's name."""
+    """Sends and receives Ethernet frames on a port.
 
-    desc = "Ethernet frames on a port of netvale's"
+    After ``conf.L2socket = conf.L2listen = NetvaleSocket``, ``iface=`` takes a port's name.
+    """
+
+    desc = "Ethernet frames on a netvale port"
 
     def __init__(self, iface: str | Port, type: int = 3, promisc: Any = None, filter: str | None = None, nofilter: int = 0, monitor: Any = None) -> None:
         if filter is not None and not nofilter:
-            raise Scapy_Exception("a port has no filters: use `lfilter`, or libpcap by `netvale run`")
+            raise Scapy_Exception("a port has no filters: use `lfilter`, or libpcap through `netvale run`")
         self.port = iface if isinstance(iface, Port) else Port(str(iface))
         self.ins = self.outs = self.port
         self.iface = self.port.name
@@ -29,7 +32,7 @@ class NetvaleSocket(SuperSocket):
         return self.port.fileno()
 
     def recv_raw(self, x: int = 65535) -> tuple[Any, bytes | None, float | None]:
-        """The next frame, waiting for it."""
+        """Returns the next frame; waits for it if necessary."""
         frames = self.port.recv_bytes(1)
         while not frames:
             self.port.wait()
@@ -37,7 +40,7 @@ class NetvaleSocket(SuperSocket):
         return Ether, frames[0][:x], time.time()
 
     def send(self, x: Any) -> int:
-        """Sends one frame, waiting for room."""
+        """Sends one frame; waits for room if necessary."""
         data = bytes(x)
         if hasattr(x, "sent_time"):
             x.sent_time = time.time()
@@ -46,6 +49,6 @@ class NetvaleSocket(SuperSocket):
 
     def close(self) -> None:
         self.closed = True
-        # scapy closes sockets that could not be made, too.
+        # scapy also closes sockets whose creation failed.
         if hasattr(self, "port"):
             self.port.close()

@@ -1,4 +1,4 @@
-"""What the daemon answers, with types. Fields that a later release adds are left out; docs/reference/control-protocol.md says what each is."""
+"""Typed views of the daemon's answers. docs/reference/control-protocol.md defines each field; unknown ones are omitted."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Stats:
 
 
 def summed(port: Mapping[str, Any]) -> dict[str, Any]:
-    """A port of ``stats.all`` with what its rings have counted, and its drops, in sums."""
+    """Returns a port of ``stats.all`` with the sums of its rings' counters and of its drops."""
     ways = ("in", "out")
     sums = {f"{way}_{what}": sum(ring[what] for ring in port[way]) for way in ways for what in ("frames", "bytes")}
     drops = sum(frames for way in ways for frames in port.get(f"{way}_drops", {}).values())
@@ -168,6 +168,6 @@ def _value(hint: Any, value: Any) -> Any:
 
 
 def made(kind: type[T], answer: Mapping[str, Any]) -> T:
-    """A view of an answer."""
+    """Creates a view of an answer."""
     known = _fields(typing.cast(Hashable, kind))
     return kind(**{name: _value(known[name], value) for name, value in answer.items() if name in known})

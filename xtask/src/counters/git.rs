@@ -6,14 +6,14 @@ use std::process::Command;
 /// Maximum number of a file's commits to inspect.
 const COMMITS: usize = 200;
 
-/// The output of git for `arguments` in `root`; `None` if it cannot be run or fails.
+/// Runs git with `arguments` in `root`. Returns its output; `None` if it cannot be run or fails.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).current_dir(root).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The committed versions of a file, newest first, merged branches included: the abbreviated commit, and the file's
-/// text in it. `None` without git, or outside a repository.
+/// Returns the committed versions of a file, newest first and including merged branches: the abbreviated commit, and
+/// the file's text. `None` without git or outside a repository.
 pub fn versions(root: &Path, file: &str) -> Option<Vec<(String, String)>> {
     let most = format!("--max-count={COMMITS}");
     let commits = git(root, &["rev-list", "--full-history", "--abbrev-commit", &most, "HEAD", "--", file])?;
@@ -21,14 +21,14 @@ pub fn versions(root: &Path, file: &str) -> Option<Vec<(String, String)>> {
     Some(commits.lines().filter_map(|commit| Some((commit.to_owned(), text(commit)?))).collect())
 }
 
-/// Whether the repository lacks older commits.
+/// Returns whether the repository lacks older commits.
 pub fn is_shallow(root: &Path) -> bool {
     git(root, &["rev-parse", "--is-shallow-repository"]).is_some_and(|answer| answer.trim() == "true")
 }
 
-/// The differences from the commit that last changed `file`, or from HEAD without such a commit.
+/// The changes since the commit that last changed `file`, or since HEAD if there is none.
 pub struct GitChanges {
-    /// Paths changed, added or deleted since.
+    /// Paths changed, added or deleted.
     pub files: Vec<String>,
     base: String,
 }
@@ -44,7 +44,7 @@ impl GitChanges {
         Some(Self { files: names.filter(|name| !name.is_empty()).map(str::to_owned).collect(), base })
     }
 
-    /// A file's text before the changes, if it existed.
+    /// Returns a file's text before the changes, if it existed.
     pub fn before(&self, root: &Path, file: &str) -> Option<String> {
         git(root, &["show", &format!("{}:./{file}", self.base)])
     }

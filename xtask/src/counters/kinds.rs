@@ -6,9 +6,9 @@
 //!   `PortKind::Tap`;
 //! - a type that begins with a kind's name and ends in `Port`, `Info` or `Spec`: `VxlanPort`, `PtnetInfo`.
 //!
-//! `"netmap:…"` does not count as a string: netmap's API begins the names of all ports with it. Tests, and code that
-//! only tests, checks, fuzzes or measures, may name kinds. So may the folders of [`OWN`], and folders with a kind's
-//! name. The table that lists the kinds is one file, and stays.
+//! `"netmap:…"` does not count as a string, because in netmap's API the names of all ports begin with it. Kinds may be
+//! named in tests, in code that only tests, checks, fuzzes or measures, in the folders of [`OWN`], and in folders with
+//! a kind's name. The file with the table of kinds counts once and stays.
 
 use proc_macro2::{Delimiter, TokenTree};
 
@@ -27,16 +27,16 @@ const DEVELOPMENT: [&str; 4] = ["bench", "harness", "soak", "system-tests"];
 /// Suffixes of types that belong to one kind.
 const ENDS: [&str; 3] = ["Port", "Info", "Spec"];
 
-/// The kinds of ports.
+/// The names of the kinds of ports.
 pub struct Kinds {
-    /// The kinds in user spelling: `virtio-pci`.
+    /// Names as users write them: `virtio-pci`.
     names: Vec<String>,
-    /// The kinds as variants: `VirtioPci`.
+    /// Names of enum variants: `VirtioPci`.
     variants: Vec<String>,
 }
 
 impl Kinds {
-    /// Reads the kinds from the text of [`LIST`].
+    /// Parses the kinds from the text of [`LIST`].
     pub fn read(text: &str) -> Result<Self, String> {
         let levels = levels(text, Scope::Shipped).map_err(|e| format!("{LIST}: {e}"))?;
         let names = levels.iter().find_map(|level| listed(&level.tokens)).unwrap_or_default();
@@ -50,10 +50,10 @@ impl Kinds {
         Ok(Self { names, variants })
     }
 
-    /// Whether a file at this path may name kinds.
+    /// Returns whether a file at this path may name kinds.
     pub fn may_be_named_in(&self, path: &str) -> bool {
         let Some(below) = path.strip_prefix("crates/") else { return true };
-        // The folder that holds several crates says nothing about one of them.
+        // A folder that has several crates says nothing about each of them.
         let (of_crate, inside) = below.split_once("/src/").unwrap_or((below, ""));
         let own_crate = of_crate.rsplit('/').next().unwrap_or(of_crate);
         let is_own = |folder: &str| OWN.contains(&folder) || self.names.iter().any(|name| name == folder);
@@ -61,14 +61,14 @@ impl Kinds {
         is_rig || DEVELOPMENT.contains(&own_crate) || [own_crate].into_iter().chain(inside.split('/')).any(is_own)
     }
 
-    /// The line of the first mention of a kind on a level.
+    /// Returns the line of the first mention of a kind on a level.
     pub fn mention(&self, level: &TokenLevel) -> Option<usize> {
         let tokens = &level.tokens;
         let at = (0..tokens.len()).find(|&at| self.is_mention(&tokens[..=at]))?;
         Some(line(&tokens[at]))
     }
 
-    /// Whether the last of these tokens names a kind.
+    /// Returns whether the last of these tokens names a kind.
     fn is_mention(&self, tokens: &[TokenTree]) -> bool {
         match tokens {
             [.., TokenTree::Literal(literal)] => self.is_name(&literal.to_string()),
@@ -82,7 +82,7 @@ impl Kinds {
         }
     }
 
-    /// Whether a literal, as written in the source, is a string that names a kind.
+    /// Returns whether a literal, as written in the source, is a string that names a kind.
     fn is_name(&self, literal: &str) -> bool {
         let Some((_, text)) = literal.split_once('"') else { return false };
         self.names.iter().filter(|name| *name != OF_THE_API || !text.contains(':')).any(|name| {
@@ -96,7 +96,7 @@ impl Kinds {
     }
 }
 
-/// The words of the rows of the macro that lists the kinds, if this level calls it.
+/// Returns the words in the rows of the macro that lists the kinds, if this level calls it.
 fn listed(tokens: &[TokenTree]) -> Option<Vec<String>> {
     let rows = tokens.windows(3).find_map(|tokens| match tokens {
         [name, bang, TokenTree::Group(rows)] if is_word(name, MACRO) && is_punct(bang, '!') => Some(rows.stream()),
@@ -113,7 +113,7 @@ fn listed(tokens: &[TokenTree]) -> Option<Vec<String>> {
     Some(words.filter(|word| !word.is_empty()).collect())
 }
 
-/// `virtio-pci` as a variant's name, `VirtioPci`.
+/// Converts `virtio-pci` to a variant's name, `VirtioPci`.
 fn camel(name: &str) -> String {
     let mut starts = true;
     let mut camel = String::new();
@@ -161,7 +161,7 @@ mod tests {
         assert!(mentions("use a::TapPort;") && mentions("struct E1000Info;") && mentions("b\"netmap\""));
     }
 
-    /// Objective: similar words are no mentions, nor are mentions in comments, documentation and tests.
+    /// Objective: similar words do not count, nor do comments, documentation and tests.
     #[test]
     fn others_are_no_mentions() {
         for code in

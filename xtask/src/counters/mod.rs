@@ -10,9 +10,10 @@
 //! | `files-naming-kinds` | files outside the kinds' folders that name a kind of port ([`kinds`]) |
 //! | `seconds-…` | the time limit of a tier of tests ([`crate::times`]) |
 //!
-//! All Rust files below `crates`, `xtask` and `fuzz` are read. Shipped code is the code in `src` of a crate, without
-//! files and folders named `tests`, and without items under `#[cfg(test)]`. Names and kinds are counted only there,
-//! tuples there and in the rest (`…-in-tests`). A test module in a file of another name counts as shipped.
+//! All Rust files below `crates`, `xtask` and `fuzz` are read. Shipped code is the code in a crate's `src`, without
+//! files and folders named `tests` and without items under `#[cfg(test)]`. A test module in a file of another name
+//! counts as shipped. Names and kinds are counted only in shipped code; tuples are counted there and, as `…-in-tests`,
+//! in all other code.
 //!
 //! A count must equal the number in the file: a higher one is a regression, and a lower one must be recorded so that it
 //! stays. The numbers are also compared with all committed versions of the file, so that none can be raised.
@@ -33,7 +34,7 @@ use crate::times;
 use numbers::{CounterNumbers, FILE};
 use survey::{COUNTED, CountedSite, SHARED_TYPE_NAMES, Sites, Surveyor};
 
-/// Maximum number of places in a finding.
+/// Maximum number of places that a finding lists.
 const SHOWN: usize = 5;
 /// Maximum characters shown of a place's line.
 const SHOWN_COLUMNS: usize = 80;
@@ -81,7 +82,7 @@ fn compare_history(root: &Path, numbers: &CounterNumbers) -> Findings {
     numbers::raised(numbers, &versions)
 }
 
-/// Compares a counter's number in the file with the count. `new` are the places added since.
+/// Compares a counter's number in the file with the count. `new` are the places added since the number was written.
 fn compare(counter: &str, written: u64, sites: &[CountedSite], new: Option<&Sites>) -> Option<String> {
     let value = survey::value(counter, sites);
     if value < written {
@@ -96,7 +97,7 @@ fn compare(counter: &str, written: u64, sites: &[CountedSite], new: Option<&Site
         new.filter(|s| counter != SHARED_TYPE_NAMES || shared.contains(s.what.as_str())).collect();
     let places = if new.is_empty() { most_of(sites) } else { shown(&new) };
     Some(format!(
-        "{counter} rose from {written} to {value}, and may only fall: take {} out again\n{places}",
+        "{counter} rose from {written} to {value}, and may only fall: remove {} again\n{places}",
         value - written
     ))
 }
@@ -110,7 +111,7 @@ fn shown(new: &[&CountedSite]) -> String {
     new.iter().take(SHOWN).map(line).chain(more).collect::<Vec<_>>().join("\n")
 }
 
-/// The files with the most places, for when the new places are unknown.
+/// Lists the files with the most places, for when the new places are unknown.
 fn most_of(sites: &[CountedSite]) -> String {
     let mut files: BTreeMap<&str, usize> = BTreeMap::new();
     for site in sites {
@@ -122,8 +123,8 @@ fn most_of(sites: &[CountedSite]) -> String {
     most.collect::<Vec<_>>().join("\n")
 }
 
-/// The places in files changed since the numbers were last written, minus those that existed before in any of these
-/// files. `None` without git.
+/// Returns the places in files changed since the numbers were last written, without those that existed before in any of
+/// these files. `None` without git.
 fn new_sites(root: &Path, surveyor: &Surveyor) -> Option<Sites> {
     let changes = git::GitChanges::since_change_of(root, FILE)?;
     let mut before = Sites::new();

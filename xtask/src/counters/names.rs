@@ -10,8 +10,8 @@ use super::tokens::TokenLevel;
 /// Keywords that define a type.
 const KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "union", "type"];
 
-/// The types that a level defines, with their lines. An associated type of a trait or its implementation is named by
-/// the trait and does not count.
+/// Returns the types that a level defines, with their lines. An associated type does not count, because its trait names
+/// it.
 pub fn definitions(level: &TokenLevel) -> Vec<(usize, String)> {
     let pairs = level.tokens.windows(2).filter_map(|pair| match pair {
         [TokenTree::Ident(keyword), TokenTree::Ident(name)] => Some((keyword.to_string(), name)),
@@ -22,7 +22,7 @@ pub fn definitions(level: &TokenLevel) -> Vec<(usize, String)> {
     defined.map(|(_, name)| (name.span().start().line, name.to_string())).collect()
 }
 
-/// The names defined in two or more files.
+/// Returns the names that two or more files define.
 pub fn shared(definitions: &[CountedSite]) -> BTreeSet<&str> {
     let mut files: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for site in definitions {
@@ -31,7 +31,7 @@ pub fn shared(definitions: &[CountedSite]) -> BTreeSet<&str> {
     files.into_iter().filter(|(_, files)| files.len() > 1).map(|(name, _)| name).collect()
 }
 
-/// Number of different names.
+/// Returns the number of different names.
 pub fn distinct(definitions: &[CountedSite]) -> usize {
     definitions.iter().map(|site| site.what.as_str()).collect::<BTreeSet<_>>().len()
 }
@@ -46,9 +46,8 @@ mod tests {
         levels.iter().flat_map(definitions).map(|(_, name)| name).collect()
     }
 
-    /// Objective: every kind of type definition counts, also in a function or a module; members of traits, tests, uses
+    /// Objective: every kind of type definition counts, even in a function or a module; members of traits, tests, uses
     /// of a name, strings and comments do not.
-    /// a name, strings and comments do not.
     #[test]
     fn definitions_count() {
         let text = "pub struct A<T>(T); enum B {} pub(crate) trait C { type X; } union D { a: u8 } type E = A<u8>;

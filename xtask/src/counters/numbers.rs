@@ -1,4 +1,4 @@
-//! The file of the numbers: its current content, and its history.
+//! The file of the numbers, and its history.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub const FILE: &str = "xtask/counters.toml";
 /// Numbers by name.
 pub type CounterNumbers = BTreeMap<String, u64>;
 
-/// Parses lines `name = number`; `#` starts a comment. Any other line is a finding.
+/// Parses lines of the form `name = number`; `#` starts a comment. Any other line is a finding.
 pub fn parse(text: &str) -> (CounterNumbers, Findings) {
     let mut numbers = CounterNumbers::new();
     let mut findings = Findings::new();
@@ -24,22 +24,22 @@ pub fn parse(text: &str) -> (CounterNumbers, Findings) {
         match pair {
             None => findings.push(format!("{place}: expected `name = number`, found {line:?}")),
             Some((name, number)) if numbers.insert(name.to_owned(), number).is_none() => {}
-            Some((name, _)) => findings.push(format!("{place}: {name} stands twice; remove one of the lines")),
+            Some((name, _)) => findings.push(format!("{place}: two lines for {name}; remove one")),
         }
     }
     (numbers, findings)
 }
 
-/// Findings for missing numbers, and for numbers without a counter.
+/// Returns findings for missing numbers, and for numbers without a counter.
 pub fn compare_names(numbers: &CounterNumbers, known: &[&str]) -> Findings {
     let missing = known.iter().filter(|name| !numbers.contains_key(**name));
     let missing = missing.map(|name| format!("{FILE}: expected a line for {name}; write `{name} = NUMBER`"));
     let unknown = numbers.keys().filter(|name| !known.contains(&name.as_str()));
-    let unknown = unknown.map(|name| format!("{FILE}: nothing is called {name}; there are: {}", known.join(", ")));
+    let unknown = unknown.map(|name| format!("{FILE}: there is no counter called {name}; known: {}", known.join(", ")));
     missing.chain(unknown).collect()
 }
 
-/// Findings for numbers above the minimum of all `versions`, which are commits with the file's text.
+/// Returns findings for numbers above the minimum of all `versions`, which are pairs of a commit and the file's text.
 pub fn raised(numbers: &CounterNumbers, versions: &[(String, String)]) -> Findings {
     let mut lowest: BTreeMap<String, (u64, &str)> = BTreeMap::new();
     for (commit, text) in versions {
@@ -92,8 +92,8 @@ mod tests {
         assert!(findings[0].contains("a line for b") && findings[1].contains("called c"), "{findings:?}");
     }
 
-    /// Objective: a number above the minimum of its history is a finding, even if newer versions were above it too;
-    /// equal and lower ones, and new names, are none.
+    /// Objective: a number above the minimum of its history is a finding, even if newer versions were above it as well;
+    /// equal and lower numbers, and new names, are not.
     #[test]
     fn raises_are_found_in_history() {
         let versions = ["a = 9\nb = 1", "a = 7\nb = 1", "a = 8", ""].map(|text| ("c0ffee".to_owned(), text.to_owned()));

@@ -32,7 +32,7 @@ pub const COUNTED: [&str; 8] = [
     FILES_NAMING_KINDS,
 ];
 
-/// Maximum columns of a line, in characters; rustfmt's `max_width`.
+/// Maximum length of a line in characters, equal to rustfmt's `max_width`.
 pub const COLUMNS: usize = 120;
 /// Folders whose Rust files are counted.
 const FOLDERS: [&str; 3] = ["crates", "xtask", "fuzz"];
@@ -44,20 +44,20 @@ pub struct CountedSite {
     pub file: String,
     /// Line number, from 1.
     pub line: usize,
-    /// The counted name, or the line's text.
+    /// What is counted: the name, or the line's text.
     pub what: String,
 }
 
 /// Places by counter.
 pub type Sites = BTreeMap<&'static str, Vec<CountedSite>>;
 
-/// Surveys single files.
+/// Finds the counted places of single files.
 pub struct Surveyor {
     kinds: kinds::Kinds,
 }
 
 impl Surveyor {
-    /// Reads the required facts about the tree at `root`.
+    /// Reads what the counters need to know about the tree at `root`.
     pub fn new(root: &Path) -> Result<Self, String> {
         Ok(Self { kinds: kinds::Kinds::read(&read(root, kinds::LIST)?)? })
     }
@@ -85,7 +85,7 @@ impl Surveyor {
     }
 }
 
-/// A file, and the destination of its places.
+/// A file, and where its places are collected.
 struct SurveyPage<'a> {
     file: &'a str,
     lines: Vec<&'a str>,
@@ -111,7 +111,7 @@ impl SurveyPage<'_> {
         }
     }
 
-    /// Counts the results of `find` in shipped code under the first counter, the others under the second.
+    /// Counts the results of `find`: in shipped code under the first counter, in other code under the second.
     fn put_split(
         &mut self,
         counters: [&'static str; 2],
@@ -128,7 +128,7 @@ impl SurveyPage<'_> {
     }
 }
 
-/// Whether a file belongs to a crate's shipped code.
+/// Returns whether a file belongs to a crate's shipped code.
 fn is_shipped(file: &str) -> bool {
     let Some((of, below)) = file.split_once("/src/") else { return false };
     let is_crate = of == "xtask" || of.starts_with("crates/");
@@ -149,13 +149,13 @@ fn is_row_of(line: &str, noun: &str) -> bool {
     line.starts_with("| **") && line.to_lowercase().contains(noun)
 }
 
-/// Whether a file with this path is counted.
+/// Returns whether the file at this path is counted.
 pub fn is_counted(file: &str) -> bool {
     let below = |folder: &&str| file.strip_prefix(*folder).is_some_and(|rest| rest.starts_with('/'));
     file == glossary::GLOSSARY || file.ends_with(".rs") && FOLDERS.iter().any(below)
 }
 
-/// All places of the tree at `root`.
+/// Returns all counted places of the tree at `root`.
 pub fn survey(root: &Path, surveyor: &Surveyor) -> Result<Sites, String> {
     let mut sites = COUNTED.iter().map(|counter| (*counter, Vec::new())).collect();
     surveyor.add(glossary::GLOSSARY, &read(root, glossary::GLOSSARY)?, &mut sites)?;
@@ -168,7 +168,7 @@ pub fn survey(root: &Path, surveyor: &Surveyor) -> Result<Sites, String> {
     Ok(sites)
 }
 
-/// The value of a counter with these places.
+/// Returns the value of a counter with these places.
 pub fn value(counter: &str, sites: &[CountedSite]) -> u64 {
     let count = if counter == SHARED_TYPE_NAMES { names::shared(sites).len() } else { sites.len() };
     count as u64

@@ -1,4 +1,4 @@
-//! The ratchet, and the path from files and commits to findings.
+//! Tests of the comparison, and of the path from files and commits to findings.
 
 use std::fs;
 use std::path::PathBuf;
@@ -82,7 +82,7 @@ fn numbers_only_fall() {
     assert!(rose.contains("a.rs: 2 of them"), "{rose}");
 }
 
-/// Objective: for names, those that two files define are counted and shown.
+/// Objective: of names, only those that two files define are counted and shown.
 #[test]
 fn shared_names_are_shown() {
     let sites = [site("a.rs", 1, "A"), site("b.rs", 2, "A"), site("b.rs", 3, "B")];
@@ -92,7 +92,7 @@ fn shared_names_are_shown() {
     assert!(rose.contains("new: b.rs:2: A") && !rose.contains(": B"), "{rose}");
 }
 
-/// Objective: places that only moved, within a file or to another one, are not new; the second of two equal ones is.
+/// Objective: places that only moved, within a file or to another one, are not new; the second of two equal places is.
 #[test]
 fn moved_places_are_old() {
     let mut sites = vec![site("b.rs", 7, "x"), site("b.rs", 9, "x"), site("b.rs", 10, "y")];
@@ -111,7 +111,7 @@ fn without_git_the_tree_is_counted() {
     assert!(found.len() == 1 && found[0].contains("tuple-assignments rose from 0 to 1"), "{found:?}");
 }
 
-/// Objective: a raised number is found before and after the commit; so are the places that raised a count.
+/// Objective: a raised number is found both before and after its commit, and so are the places that raised a count.
 #[test]
 fn history_is_compared() {
     let tree = Tree::new("git");

@@ -1,13 +1,13 @@
-//! Rust text as trees of tokens, level by level, with helpers for the patterns of several counters.
+//! Rust source as trees of tokens, level by level, with helper functions for the counters.
 //!
-//! The lexer is proc-macro2's: it treats comments, strings and lifetimes as the compiler does, and the bodies of macros
-//! are read like other code.
+//! The lexer is proc-macro2's: it treats comments, strings and lifetimes as the compiler does. The bodies of macros are
+//! read like other code.
 
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 
 /// The tokens of one level: those between two brackets, or those of a file.
 pub struct TokenLevel {
-    /// The tokens, without documentation. A group stands for everything inside it.
+    /// The tokens, without documentation. A group represents everything inside it.
     pub tokens: Vec<TokenTree>,
     /// Whether these are the members of an `impl` or a `trait`.
     pub members: bool,
@@ -22,10 +22,9 @@ pub enum Scope {
     Shipped,
 }
 
-/// The levels of `text`, outer ones first. `Err` is the lexer's error.
+/// Returns the levels of `text`, outer ones first; the error is the lexer's.
 pub fn levels(text: &str, scope: Scope) -> Result<Vec<TokenLevel>, String> {
-    let stream: TokenStream =
-        text.parse().map_err(|e| format!("expected Rust, and found what cannot be split into tokens: {e}"))?;
+    let stream: TokenStream = text.parse().map_err(|e| format!("expected Rust source: {e}"))?;
     let mut levels = Vec::new();
     descend(stream, false, scope, &mut levels);
     Ok(levels)
@@ -48,7 +47,7 @@ fn descend(stream: TokenStream, members: bool, scope: Scope, levels: &mut Vec<To
     }
 }
 
-/// Whether `group`, after `before` on its level, is the body of an `impl` or a `trait`.
+/// Returns whether `group`, which follows `before` on its level, is the body of an `impl` or a `trait`.
 fn has_members(before: &[TokenTree], group: &Group) -> bool {
     let ends = |token: &TokenTree| is_punct(token, ';') || is_group(token, Delimiter::Brace);
     let head = || before.iter().rev().take_while(|token| !ends(token));
@@ -79,13 +78,13 @@ fn after_hash(kept: &[TokenTree]) -> bool {
     }
 }
 
-/// `[doc = …]`.
+/// Returns whether the group is `[doc = …]`.
 fn is_doc(group: &Group) -> bool {
     let first = group.stream().into_iter().next();
     group.delimiter() == Delimiter::Bracket && first.is_some_and(|token| is_word(&token, "doc"))
 }
 
-/// `[cfg(test)]`, also as one of several conjoined conditions.
+/// Returns whether the group is `[cfg(test)]`, or has `test` as one of several conjoined conditions.
 fn is_test(group: &Group) -> bool {
     let words = group.to_string().replace(' ', "");
     words == "[cfg(test)]" || words.starts_with("[cfg(all(test,")
@@ -109,27 +108,27 @@ fn without_tests(tokens: Vec<TokenTree>) -> Vec<TokenTree> {
     kept
 }
 
-/// Whether `token` is that identifier or keyword.
+/// Returns whether `token` is that identifier or keyword.
 pub fn is_word(token: &TokenTree, word: &str) -> bool {
     matches!(token, TokenTree::Ident(ident) if ident == word)
 }
 
-/// Whether `token` is that sign.
+/// Returns whether `token` is that sign.
 pub fn is_punct(token: &TokenTree, sign: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign)
 }
 
-/// Whether `token` is that sign and not part of a longer one: `=`, but not the first half of `==` or `=>`.
+/// Returns whether `token` is that sign and not part of a longer one: `=`, but not the first half of `==` or `=>`.
 pub fn is_alone(token: &TokenTree, sign: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign && punct.spacing() == Spacing::Alone)
 }
 
-/// Whether `token` is a group in brackets of that kind.
+/// Returns whether `token` is a group in brackets of that kind.
 pub fn is_group(token: &TokenTree, delimiter: Delimiter) -> bool {
     matches!(token, TokenTree::Group(group) if group.delimiter() == delimiter)
 }
 
-/// Whether `token` is a tuple: parentheses with a comma inside.
+/// Returns whether `token` is a tuple: parentheses that contain a comma.
 pub fn is_tuple(token: &TokenTree) -> bool {
     match token {
         TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => {
@@ -139,7 +138,7 @@ pub fn is_tuple(token: &TokenTree) -> bool {
     }
 }
 
-/// The line of a token's first character, from 1.
+/// Returns the line of a token's first character, from 1.
 pub fn line(token: &TokenTree) -> usize {
     token.span().start().line
 }
@@ -154,7 +153,8 @@ mod tests {
         all.filter(|token| matches!(token, TokenTree::Ident(_))).map(ToString::to_string).collect()
     }
 
-    /// Objective: documentation, comments and the text of strings yield no tokens; lifetimes and macros' bodies do.
+    /// Objective: documentation, comments and the text of strings yield no tokens; lifetimes and the bodies of macros
+    /// do.
     #[test]
     fn documentation_is_no_code() {
         let text = "//! a b\n#![doc = \"c\"]\n/// d\nfn e<'f>(g: &'f str) { h!(i \"j\") } // k";

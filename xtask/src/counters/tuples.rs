@@ -1,20 +1,20 @@
-//! Counts tuples that pack separate things into one: in statements and in parameters.
+//! Finds tuples that pack separate values into one, in statements and in parameters.
 
 use proc_macro2::{Delimiter, TokenTree};
 
 use super::tokens::{TokenLevel, is_alone, is_group, is_punct, is_tuple, is_word, line};
 
-/// Lines of the statements of a level that assign a tuple to a tuple: `(a, b) = (x, y);`, also with `let`, with a type,
-/// as a block's last statement, and as a match arm's body.
+/// Returns the lines of a level's statements that assign a tuple to a tuple: `(a, b) = (x, y);`, also with `let`, with
+/// a type, as a block's last statement, and as the body of a match arm.
 ///
-/// A call that returns a tuple, `for`, `match`, `if let` and `let … else` destructure a single value and do not count.
+/// Calls that return a tuple, `for`, `match`, `if let` and `let … else` destructure a single value, and do not count.
 pub fn assignments(level: &TokenLevel) -> Vec<usize> {
     let tokens = &level.tokens;
     let starts = (0..tokens.len()).filter(|&at| starts_statement(&tokens[..at]));
     starts.filter(|&at| is_assignment(&tokens[at..])).map(|at| line(&tokens[at])).collect()
 }
 
-/// Whether a statement, or a match arm's expression, begins after `before`.
+/// Returns whether a statement, or a match arm's expression, begins after `before`.
 fn starts_statement(before: &[TokenTree]) -> bool {
     match before {
         [] => true,
@@ -48,15 +48,15 @@ fn is_tuple_to_the_end(tokens: &[TokenTree]) -> bool {
     }
 }
 
-/// Lines of the parameters of a level's functions whose type is a tuple, `at: (u32, u32)`. Closures' parameters do not
-/// count, nor does a tuple behind a reference or within another type.
+/// Returns the lines of the parameters of a level's functions whose type is a tuple, such as `at: (u32, u32)`.
+/// Parameters of closures do not count, nor does a tuple behind a reference or within another type.
 pub fn parameters(level: &TokenLevel) -> Vec<usize> {
     let tokens = &level.tokens;
     let functions = (0..tokens.len()).filter(|&at| is_word(&tokens[at], "fn"));
     functions.filter_map(|at| parameter_list(&tokens[at + 1..])).flat_map(|list| tuple_types(&list)).collect()
 }
 
-/// The parameters of a function after its `fn`; `None` for a function pointer.
+/// Returns the parameters of a function after its `fn`; `None` for a function pointer.
 fn parameter_list(tokens: &[TokenTree]) -> Option<Vec<TokenTree>> {
     let [TokenTree::Ident(_), rest @ ..] = tokens else { return None };
     let mut depth = 0usize;
@@ -87,7 +87,7 @@ mod tests {
         levels(text, Scope::All).expect("tokens").iter().flat_map(of).count()
     }
 
-    /// Objective: each way to pack statements into one counts once, in any place, with its line.
+    /// Objective: each way to pack assignments into one statement counts once, in any place, with its line.
     #[test]
     fn packed_statements_count() {
         for text in [
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(lines, [3]);
     }
 
-    /// Objective: destructuring a single value, or code that only looks like an assignment, does not count.
+    /// Objective: code that destructures a single value, or that only looks like an assignment, does not count.
     #[test]
     fn taking_apart_does_not_count() {
         for text in [

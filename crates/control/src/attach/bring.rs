@@ -1,9 +1,9 @@
-//! The message by which a client passes the daemon a device of its own making: a TAP in a network namespace that the
-//! daemon cannot enter.
+//! The message with which a client passes the daemon a device that the client created: a TAP in a network namespace
+//! that the daemon cannot enter.
 //!
-//! Behind the head and the number of queues, the message has the parameters of `port.attach` as JSON. It carries, as
-//! `SCM_RIGHTS`, a socket for the answer, and the device's queues. The answer is an [`AttachReply`] without
-//! descriptors; if its status is 0, its text is the port's full name. The port outlives the connection.
+//! The message contains the head, the number of queues, and the parameters of `port.attach` as JSON. It carries a
+//! socket for the answer and the device's queues as `SCM_RIGHTS`. The answer is an [`AttachReply`] without descriptors;
+//! if its status is 0, its text is the port's full name. The port outlives the connection.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,7 +13,7 @@ use super::wire::{self, MessageHead};
 use crate::server::strict;
 use crate::types::AttachParams;
 
-/// Maximum number of queues that a client can pass: with the socket for the answer, they fit one message.
+/// Maximum number of queues that a client can pass: with the socket for the answer, they fit into one message.
 pub const MAX_BROUGHT: usize = 128;
 /// Maximum length of a [`BringRequest`] in bytes.
 pub const BRING_LEN: usize = 4096;
@@ -41,7 +41,7 @@ impl BringRequest {
     pub fn encode(&self) -> Vec<u8> {
         let start = BringStart { head: MessageHead::new(BRING_MAGIC), queues: self.queues.into() };
         let mut bytes = start.as_bytes().to_vec();
-        // Texts, numbers and flags, which can always be written.
+        // Cannot fail: the parameters are texts, numbers and flags.
         bytes.extend(serde_json::to_vec(&self.params).unwrap_or_default());
         bytes
     }

@@ -1,4 +1,4 @@
-//! Encodes and decodes messages; unknown or impossible values are refused.
+//! Encodes and decodes messages; decoding refuses unknown and impossible values.
 
 use std::ops::Range;
 
@@ -139,8 +139,8 @@ impl AttachReply {
     /// Decodes a message.
     ///
     /// # Errors
-    /// [`BadMessage`] if the bytes are not a valid reply. Offsets are checked against the region's size when it is
-    /// mapped.
+    /// [`BadMessage`] if the bytes are not a valid reply. The client checks offsets against the region's size when it
+    /// maps the region.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let m: wire::AttachReplyWire = wire::read(bytes, REPLY_MAGIC)?;
         let role = match m.role.get() {
@@ -202,7 +202,7 @@ impl AttachReply {
     }
 }
 
-/// The range of rings bound to a client, out of `rings`.
+/// Returns the range of rings bound to a client, out of `rings`.
 fn bound([first, count]: [U32; 2], rings: u32) -> Result<Range<u32>, BadMessage> {
     let first = first.get();
     let end = first.checked_add(count.get()).filter(|&end| end <= rings);

@@ -9,7 +9,7 @@ proptest! {
         let _ = AttachReply::decode(&bytes);
     }
 
-    /// Objective: with a valid head and any body, decoding ends in a value within bounds or an error.
+    /// Objective: a message with a valid head and any body decodes to a value within bounds, or to an error.
     #[test]
     fn any_reply_decodes_within_bounds_or_fails(body in proptest::collection::vec(any::<u8>(), REPLY_LEN - 6)) {
         let mut m = AttachReply::default().encode();
@@ -47,7 +47,7 @@ proptest! {
     }
 }
 
-/// Objective: a reply survives the wire, and a text longer than its field is cut between characters.
+/// Objective: a reply survives the wire; a text longer than its field is cut at a character boundary.
 #[test]
 fn a_reply_survives_the_wire() {
     let r = AttachReply {

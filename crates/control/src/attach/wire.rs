@@ -5,27 +5,27 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{ATTACH_VERSION, NOTE_LEN};
 
-/// Why bytes are not a message of this protocol.
+/// The reason why bytes are not a message of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadMessage {
     /// Wrong length.
-    #[error("attach message of {0} bytes: not netvale's protocol")]
+    #[error("attach message of {0} bytes: the peer does not use netvale's protocol")]
     Length(usize),
     /// Wrong magic number.
     #[error("attach message without netvale's magic number")]
     Magic,
     /// An unknown version.
-    #[error("attach protocol version {0}; this side speaks {ATTACH_VERSION}: use client and daemon of one release")]
+    #[error("attach protocol version {0}, expected {ATTACH_VERSION}: use client and daemon of one release")]
     Version(u16),
-    /// A name or text is not NUL-terminated UTF-8.
-    #[error("attach message with a name that is not text")]
+    /// A name or text that is not NUL-terminated UTF-8.
+    #[error("attach message with a name that is not NUL-terminated UTF-8")]
     Text,
-    /// A number is out of its range.
-    #[error("attach message with a bad {0}")]
+    /// A number out of its range.
+    #[error("attach message with an invalid {0}")]
     Field(&'static str),
 }
 
-/// The beginning of every message.
+/// Head of every message.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct MessageHead {
@@ -38,7 +38,7 @@ impl MessageHead {
         MessageHead { magic: magic.into(), version: ATTACH_VERSION.into() }
     }
 
-    /// The magic number at the start of any bytes.
+    /// Returns the magic number at the start of `bytes`.
     pub(crate) fn magic_of(bytes: &[u8]) -> Option<u32> {
         U32::read_from_prefix(bytes).ok().map(|(magic, _)| magic.get())
     }
@@ -58,7 +58,7 @@ pub(crate) fn read<T: FromBytes>(bytes: &[u8], magic: u32) -> Result<T, BadMessa
     }
 }
 
-/// Text with a final NUL, padded with zeros.
+/// NUL-terminated text, padded with zeros.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub(crate) struct PaddedText<const N: usize>([u8; N]);
@@ -99,7 +99,7 @@ pub(crate) struct AttachRequestWire {
     pub(crate) host_tx_rings: U32,
     pub(crate) host_rx_rings: U32,
     pub(crate) mem_id: U32,
-    /// 0: no offsets; otherwise one more than their bits.
+    /// 0: no offsets; otherwise the number of their bits plus one.
     pub(crate) offset_bits: U32,
     pub(crate) max_offset: U32,
     pub(crate) initial_offset: U32,
@@ -136,7 +136,7 @@ pub(crate) struct AttachReplyWire {
     pub(crate) extra_bufs: U32,
     pub(crate) hdr_len: U32,
     pub(crate) mem_id: U32,
-    /// First ring, and number of rings, bound to the client.
+    /// Index of the first ring bound to the client, and the number of bound rings.
     pub(crate) tx_bound: [U32; 2],
     pub(crate) rx_bound: [U32; 2],
     pub(crate) note: [u8; NOTE_LEN],

@@ -1,10 +1,10 @@
-//! The users admitted to a socket that excludes this user, and how to become one of them.
+//! Reports which users may connect to a socket that excludes this user, and how to become one of them.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What a user who may not connect to a socket can do, as a sentence without its end.
+/// Returns advice for a user who may not connect to a socket, as a sentence without its full stop.
 pub fn advice(socket: &Path) -> String {
     let Ok(found) = std::fs::metadata(socket) else {
         return "its folder is closed to this user: ask who started the daemon".into();
@@ -40,20 +40,20 @@ impl<'a> Outsider<'a> {
     fn advice(&self, rights: &SocketRights) -> String {
         const GROUP_MAY_WRITE: u32 = 0o020;
         if rights.mode & GROUP_MAY_WRITE == 0 {
-            return "its socket is open to no group: 'netvale up --socket-group' or --socket-mode opens it".into();
+            return "its socket is open to no group: use 'netvale up --socket-group' or --socket-mode".into();
         }
         let user = &self.name;
         let Some((group, rest)) = by_number(self.groups, rights.gid) else {
-            return format!("members of the group with the number {} may connect", rights.gid);
+            return format!("members of the group with ID {} may connect", rights.gid);
         };
         if rest.rsplit(':').next().unwrap_or_default().split(',').any(|member| member.trim() == user) {
-            return format!("{user} is a member of the group {group}, but was none at the login: log in again");
+            return format!("{user} joined the group {group} after logging in: log in again");
         }
         format!("members of the group {group} may: 'sudo usermod -aG {group} {user}', and log in again")
     }
 }
 
-/// The line of a user or a group, `NAME:PASSWORD:NUMBER:…`: its name and the rest behind the number.
+/// Finds the line of a user or a group by ID in `NAME:PASSWORD:ID:…`. Returns the name and the rest after the ID.
 fn by_number(lines: &str, number: u32) -> Option<(&str, &str)> {
     lines.lines().find_map(|line| {
         let mut words = line.splitn(4, ':');
@@ -75,9 +75,9 @@ mod tests {
         let outside = advice("root:x:0:\nnetvale:x:7:ann", 0o660, 1000);
         assert!(outside.contains("usermod -aG netvale joe"), "{outside}");
         let member = advice("netvale:x:7:ann,joe", 0o660, 1000);
-        assert!(member.contains("joe is a member") && member.contains("log in again"), "{member}");
+        assert!(member.contains("joe joined the group") && member.contains("log in again"), "{member}");
         assert!(advice("netvale:x:7:", 0o600, 1000).contains("open to no group"));
-        assert!(advice("", 0o660, 1000).contains("the number 7"));
+        assert!(advice("", 0o660, 1000).contains("ID 7"));
         assert!(advice("netvale:x:7:", 0o660, 1001).contains("netvale 1001"));
     }
 }

@@ -1,4 +1,4 @@
-//! Passes the daemon a device made by this program.
+//! Passes the daemon a device that this program created.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::dirs::{self, ATTACH_SOCKET};
 use crate::error::{ErrorCode, RpcError};
 use crate::types::AttachParams;
 
-/// A connection to the daemon's attach socket, for one device. The daemon takes its user from the time of the
-/// connection.
+/// A connection to the daemon's attach socket, for one device. The kernel records the user for the daemon when the
+/// connection is made.
 #[derive(Debug)]
 pub struct BringConnection {
     conn: OwnedFd,
@@ -33,7 +33,7 @@ impl BringConnection {
             let address = SocketAddrUnix::new(&socket)?;
             let conn =
                 rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-            // Also limits a connect that waits for room in the backlog.
+            // The time limit also applies to a connect that waits for room in the backlog.
             sockopt::set_socket_timeout(&conn, sockopt::Timeout::Send, Some(DEFAULT_TIMEOUT))?;
             rustix::io::retry_on_intr(|| rustix::net::connect(&conn, &address))?;
             Ok(conn)
@@ -52,16 +52,16 @@ impl BringConnection {
     pub fn attach(self, params: AttachParams, queues: &[OwnedFd]) -> Result<String, ClientError> {
         let lost = |e: rustix::io::Errno| ClientError::Lost { socket: self.socket.clone(), source: e.into() };
         if queues.is_empty() || queues.len() > MAX_BROUGHT {
-            return Err(refusal(format!("{} queues; a TAP that is handed over has 1 to {MAX_BROUGHT}", queues.len())));
+            return Err(refusal(format!("{} TAP queues: expected 1 to {MAX_BROUGHT}", queues.len())));
         }
         let message = BringRequest { queues: queues.len() as u16, params }.encode();
         if message.len() > BRING_LEN {
-            return Err(refusal("the port's options are too long to be sent".into()));
+            return Err(refusal("the port's options are too long for one message".into()));
         }
         let (ours, theirs) = answer_socket().map_err(lost)?;
         let fds: Vec<BorrowedFd<'_>> = std::iter::once(&theirs).chain(queues).map(AsFd::as_fd).collect();
         netvale_fdio::send(&self.conn, &message, &fds, SendFlags::empty()).map_err(lost)?;
-        // With this copy closed, a daemon that ends closes the last one.
+        // Only the daemon then holds this end: if the daemon ends, the other end closes.
         drop(theirs);
         let mut bytes = [0; REPLY_LEN];
         let (got, _) = rustix::io::retry_on_intr(|| rustix::net::recv(&ours, &mut bytes[..], RecvFlags::empty()))
@@ -83,7 +83,7 @@ impl BringConnection {
     }
 }
 
-/// A socket pair for the answer: this end, and the daemon's.
+/// Creates a socket pair for the answer. Returns this end and the daemon's.
 fn answer_socket() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -97,5 +97,5 @@ fn refused(errno: i32, text: &str) -> RpcError {
 }
 
 fn refusal(what: String) -> ClientError {
-    ClientError::Refused(RpcError::new(ErrorCode::InvalidParams, what, "ask for less"))
+    ClientError::Refused(RpcError::new(ErrorCode::InvalidParams, what, "request less"))
 }

@@ -1,4 +1,4 @@
-//! Errors of the control client: the daemon could not be reached, or refused.
+//! Errors of the control client: the daemon is unreachable, or it refused the request.
 
 use std::fmt;
 use std::io;
@@ -9,8 +9,8 @@ use super::admission;
 use crate::dirs;
 use crate::error::RpcError;
 
-/// Why a request has no result. Displayed as one line: the error ([`ClientError::what`]), then what to do next
-/// ([`ClientError::hint`]).
+/// The reason why a request has no result. `Display` writes one line: the error ([`ClientError::what`]) and what to do
+/// next ([`ClientError::hint`]).
 #[derive(Debug)]
 pub enum ClientError {
     /// The control socket has no listener.
@@ -27,19 +27,19 @@ pub enum ClientError {
         /// The cause.
         source: io::Error,
     },
-    /// The run directory under /tmp was made by another user, who may not be trustworthy.
+    /// Another user created the run directory under /tmp; that user may not be trustworthy.
     Foreign {
         /// The directory.
         run_dir: PathBuf,
     },
-    /// The socket cannot be used at all, for example because its path is too long.
+    /// The socket is unusable, for example because its path is too long.
     Socket {
         /// The socket.
         socket: PathBuf,
         /// The cause.
         source: io::Error,
     },
-    /// There was no answer in time.
+    /// No answer arrived within the limit.
     Timeout {
         /// The socket.
         socket: PathBuf,
@@ -71,7 +71,7 @@ pub enum ClientErrorKind {
     Unreachable,
     /// The daemon refused the request.
     Refused,
-    /// The answer is not of this protocol.
+    /// The answer does not conform to this protocol.
     Protocol,
 }
 
@@ -126,7 +126,7 @@ impl ClientError {
                 format!("the daemon at {} closed the connection before it answered: {source}", socket.display())
             }
             ClientError::Protocol { socket, detail } => {
-                format!("what answers at {} does not speak netvale's control protocol: {detail}", socket.display())
+                format!("the answer from {} is not netvale's control protocol: {detail}", socket.display())
             }
             ClientError::Refused(error) => error.message.clone(),
         }
@@ -138,11 +138,11 @@ impl ClientError {
             ClientError::NotRunning { socket, .. } => start(socket),
             ClientError::Denied { socket, .. } => admission::advice(socket),
             ClientError::Foreign { .. } => {
-                "do not trust it: name the folder of your daemon with --run-dir or NETVALE_RUN_DIR".into()
+                "do not trust it: name the run directory of your daemon with --run-dir or NETVALE_RUN_DIR".into()
             }
-            ClientError::Socket { .. } => "check the run directory; a short path such as /run/netvale works".into(),
-            ClientError::Timeout { .. } => "look at the daemon's log; if it hangs, end it and start it again".into(),
-            ClientError::Lost { .. } => "look at the daemon's log for the reason, then try again".into(),
+            ClientError::Socket { .. } => "check the run directory; use a short path such as /run/netvale".into(),
+            ClientError::Timeout { .. } => "see the daemon's log; if the daemon hangs, restart it".into(),
+            ClientError::Lost { .. } => "see the daemon's log for the reason, then try again".into(),
             ClientError::Protocol { .. } => "use client and daemon of one release, and check the run directory".into(),
             ClientError::Refused(error) => error.hint().into(),
         }
@@ -153,20 +153,20 @@ fn folder(socket: &Path) -> &Path {
     socket.parent().unwrap_or(Path::new("."))
 }
 
-/// How to start a daemon at a socket without one.
+/// Returns advice on how to start a daemon at a socket without a listener.
 fn start(socket: &Path) -> String {
     let folder = folder(socket);
     let name = socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if folder != dirs::default_run_dir() {
         let folder = folder.display();
-        return format!("start one with 'netvale up --run-dir {folder}', or name the folder of one with --run-dir");
+        return format!("start one with 'netvale up --run-dir {folder}', or name another run directory with --run-dir");
     }
     if dirs::is_kept_from_system(name) {
         let system = Path::new(dirs::SYSTEM_RUN_DIR);
         let advice = admission::advice(&system.join(name));
-        return format!("the system's runs in {}, and {advice}; or start one with 'netvale up'", system.display());
+        return format!("the system's daemon runs in {}; {advice}; or start one with 'netvale up'", system.display());
     }
-    "start one with 'netvale up', or name the folder of one that runs with --run-dir".into()
+    "start one with 'netvale up', or name a running daemon's run directory with --run-dir".into()
 }
 
 impl fmt::Display for ClientError {
@@ -183,7 +183,7 @@ impl std::error::Error for ClientError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             ClientError::NotRunning { source, .. } | ClientError::Denied { source, .. } => Some(source),
-            // The texts of the others contain their cause.
+            // The texts of the other variants contain their cause.
             _ => None,
         }
     }

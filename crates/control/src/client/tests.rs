@@ -10,7 +10,7 @@ use crate::request::Reply;
 use crate::server::{ControlConnection, RequestHandler};
 use crate::types::{EventName, KindReply, KindRequest, Mac, PortDetails, PortOptions, VxlanLocal};
 
-/// Answers every method from its parameters.
+/// Answers every method with values from its parameters.
 struct Fake;
 
 impl RequestHandler for Fake {
@@ -36,7 +36,7 @@ impl RequestHandler for Fake {
             | Request::OfKind(KindRequest::VxlanSet(_))
             | Request::Shutdown => Reply::Done(Confirmation {}),
             Request::OfKind(KindRequest::VxlanLocal(_)) => Reply::OfKind(KindReply::VxlanLocal(VxlanLocal::default())),
-            // Large: takes many pieces on the socket.
+            // Large enough to arrive in many pieces.
             Request::PortSet(p) => {
                 Reply::Port(Box::new(PortInfo { name: p.port, policies: p.set, ..PortInfo::default() }))
             }
@@ -66,7 +66,7 @@ impl RequestHandler for Fake {
     }
 }
 
-/// Serves one connection with `serve`; the directory lives as long as the result.
+/// Serves one connection with `serve`. The directory lives as long as the result.
 fn daemon(serve: impl FnOnce(UnixStream) + Send + 'static) -> (tempfile::TempDir, JoinHandle<()>) {
     let dir = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(dir.path().join(CONTROL_SOCKET)).unwrap();
@@ -85,7 +85,7 @@ fn serve_fake(mut stream: UnixStream) {
     }
 }
 
-/// Sends `bytes` in answer to any first request, then closes.
+/// Answers the first request with `bytes`, then closes.
 fn answering(bytes: &'static [u8]) -> (tempfile::TempDir, JoinHandle<()>) {
     daemon(move |mut stream| {
         let mut request = [0; 4096];
@@ -94,7 +94,7 @@ fn answering(bytes: &'static [u8]) -> (tempfile::TempDir, JoinHandle<()>) {
     })
 }
 
-/// Objective: the daemon's process is the listening one.
+/// Objective: `daemon_pid` returns the process that listens.
 #[test]
 fn the_daemons_process_is_the_listening_one() {
     let (dir, thread) = daemon(serve_fake);
@@ -104,7 +104,7 @@ fn the_daemons_process_is_the_listening_one() {
     thread.join().unwrap();
 }
 
-/// Objective: every method reaches the daemon with its parameters, and its result returns; a refusal leaves the
+/// Objective: every method reaches the daemon with its parameters and returns its result; a refusal leaves the
 /// connection usable.
 #[test]
 fn every_method_reaches_the_daemon() {
@@ -140,7 +140,8 @@ fn every_method_reaches_the_daemon() {
     thread.join().unwrap();
 }
 
-/// Objective: without a listener, the error tells how to start a daemon there: with no socket, and with a leftover one.
+/// Objective: without a listener, the error states how to start a daemon there, both without a socket and with a stale
+/// one.
 #[test]
 fn a_missing_daemon_is_explained() {
     let dir = tempfile::tempdir().unwrap();
@@ -155,14 +156,14 @@ fn a_missing_daemon_is_explained() {
     check();
 }
 
-/// Objective: a path that is too long for a socket is an error, too.
+/// Objective: a path that is too long for a socket is an error.
 #[test]
 fn a_path_too_long_for_sockets_is_an_error() {
     let error = Client::connect(Path::new(&format!("/tmp/{}", "x".repeat(200)))).unwrap_err();
     assert!(matches!(error, ClientError::Socket { .. }), "{error}");
 }
 
-/// Objective: an answer that does not match the request is distinguished from a daemon that is gone.
+/// Objective: an answer that does not match the request is distinguished from the end of the daemon.
 #[test]
 fn a_bad_answer_differs_from_a_gone_daemon() {
     for (bytes, failure) in [
@@ -198,12 +199,12 @@ fn an_older_daemon_lists_no_evicted_programs() {
     thread.join().unwrap();
 }
 
-/// Objective: a silent daemon is given up after the limit, and the connection is not used again.
+/// Objective: the client gives up on a silent daemon after the limit and does not use the connection again.
 #[test]
 fn a_silent_daemon_is_given_up() {
     let (dir, thread) = daemon(|mut stream| {
         let mut request = Vec::new();
-        // Until the client shuts the connection down.
+        // Returns when the client shuts the connection down.
         let _ = stream.read_to_end(&mut request);
     });
     let mut client = Client::connect_within(dir.path(), Duration::from_millis(30)).unwrap();
@@ -243,8 +244,8 @@ fn waiting_for_the_end() {
     thread.join().unwrap();
 }
 
-/// Objective: events arrive in order, whether before an answer, with it, or alone; other notifications are left out.
-/// Without an event the limit ends the wait, and the connection stays usable; the daemon's end is an error.
+/// Objective: events arrive in order, before an answer, with it, or alone; other notifications are ignored. Without an
+/// event the limit ends the wait and the connection stays usable; the daemon's end is an error.
 #[test]
 fn events_arrive_in_order() {
     let event = |sequence: u64| {

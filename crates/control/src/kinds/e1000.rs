@@ -1,4 +1,4 @@
-//! An e1000, with the data for attaching a virtual machine.
+//! An e1000 device, with the data needed to attach a virtual machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,11 @@ use crate::mac::Mac;
 /// An Intel 82540EM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct E1000Info {
-    /// Path of its socket.
+    /// Path of the device's socket.
     pub path: String,
     /// Ethernet address in its EEPROM.
     pub mac: Mac,
-    /// Number of register reads by guests. Each access is an exit from the guest.
+    /// Number of register reads by guests. Each access makes the guest exit to the hypervisor.
     pub register_reads: u64,
     /// Number of register writes by guests.
     pub register_writes: u64,

@@ -1,5 +1,5 @@
-//! Data specific to one kind of port: details, counters, and requests. Each kind with such data has a file here, and
-//! rows of [`PortDetail`], [`KindStats`] and [`KindRequest`].
+//! Data specific to one kind of port: details, counters, and requests. Each kind with such data has a file here and
+//! rows in [`PortDetail`], [`KindStats`] and [`KindRequest`].
 
 mod e1000;
 mod ptnet;
@@ -16,13 +16,13 @@ pub use vxlan::*;
 use crate::error::RpcError;
 use crate::params::params_of;
 
-/// Data of one kind among the data of all kinds, `All`.
+/// One kind's part of an enum over all kinds, `All`.
 pub trait Detail<All>: Sized {
-    /// This kind's data, if present.
+    /// Returns this kind's data, if present.
     fn of(all: &All) -> Option<&Self>;
 }
 
-/// Makes an enum with a row for each kind that has one: its variant, and its word in the protocol.
+/// Defines an enum from a row for each kind with such data: its variant, and its word in the protocol.
 macro_rules! of_kinds {
     ($(#[doc = $what:literal])+ $all:ident $( $(#[doc = $doc:literal])+ $kind:ident($own:ident) $word:literal )+) => {
         $(#[doc = $what])+
@@ -81,7 +81,7 @@ impl KindStats {
     }
 }
 
-/// Makes the requests of single kinds from a row for each: its variant, parameters and method.
+/// Defines the requests of single kinds from a row for each: its variant, parameters and method.
 macro_rules! requests {
     ($( $(#[doc = $doc:literal])+ $request:ident($params:ident) $method:literal )+) => {
         /// A request to ports of one kind. Serializes to the `method` and `params` members.
@@ -109,7 +109,7 @@ macro_rules! requests {
                 match self { $( KindRequest::$request(params) => &params.port, )+ }
             }
 
-            /// The same, for changing it.
+            /// The full name of the port, for changing it.
             pub fn port_mut(&mut self) -> &mut String {
                 match self { $( KindRequest::$request(params) => &mut params.port, )+ }
             }
@@ -126,9 +126,9 @@ macro_rules! requests {
 }
 
 requests! {
-    /// Sets the addresses behind a tunnel's endpoints. Answer: [`Reply::Done`](crate::Reply::Done).
+    /// Sets the addresses behind a tunnel's remote endpoints. Answer: [`Reply::Done`](crate::Reply::Done).
     VxlanSet(VxlanSetParams) "vxlan.set"
-    /// Reads the addresses on this side of a tunnel. Answer: [`KindReply::VxlanLocal`].
+    /// Reads the addresses on this host's side of a tunnel. Answer: [`KindReply::VxlanLocal`].
     VxlanLocal(VxlanLocalParams) "vxlan.local"
 }
 
@@ -136,12 +136,12 @@ requests! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum KindReply {
-    /// To `vxlan.local`.
+    /// The answer to `vxlan.local`.
     VxlanLocal(VxlanLocal),
 }
 
 impl PortDetail {
-    /// Removes the parts that lists leave out.
+    /// Removes the parts that lists omit.
     pub fn shorten(&mut self) {
         if let PortDetail::Vxlan(tunnel) = self {
             tunnel.remotes.clear();

@@ -1,4 +1,4 @@
-//! A ptnet device, with the data for attaching a virtual machine.
+//! A ptnet device, with the data needed to attach a virtual machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,12 @@ use crate::mac::Mac;
 /// A ptnet device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PtnetInfo {
-    /// Path of its socket.
+    /// Path of the device's socket.
     pub path: String,
     /// With vfio-user: path of the memory device's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// Number of doorbells, and of interrupt vectors.
+    /// Number of doorbells, which equals the number of interrupt vectors.
     pub vectors: u32,
     /// Ethernet address.
     pub mac: Mac,

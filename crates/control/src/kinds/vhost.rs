@@ -1,4 +1,4 @@
-//! A vhost-user device, with the data for attaching a virtual machine.
+//! A vhost-user device, with the data needed to attach a virtual machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +7,9 @@ use crate::mac::Mac;
 /// A vhost-user device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VhostInfo {
-    /// Path of its socket.
+    /// Path of the device's socket.
     pub path: String,
-    /// Whether it connects instead of listening.
+    /// Whether the device connects to the socket instead of listening.
     pub client: bool,
     /// Number of queue pairs.
     pub pairs: u32,

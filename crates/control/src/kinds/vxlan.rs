@@ -11,38 +11,38 @@ use crate::mac::Mac;
 pub struct VxlanInfo {
     /// VXLAN network identifier.
     pub vni: u32,
-    /// Address of its endpoint (VTEP) on this host.
+    /// Address of this host's endpoint (VTEP).
     pub local: IpAddr,
     /// UDP port.
     pub port: u16,
-    /// Longest packet in a frame, in bytes: the MTU for guests.
+    /// Longest packet that fits into a tunnelled frame, in bytes: the MTU for guests.
     pub mtu: u32,
     /// Whether a control plane provides the addresses.
     pub evpn: bool,
-    /// A number that no other tunnel of that name has, before or after.
+    /// Instance number of the tunnel, different from that of any other tunnel with this name.
     #[serde(default)]
     pub instance: u64,
-    /// Number of addresses known behind other endpoints.
+    /// Number of addresses known behind remote endpoints.
     pub addresses: u64,
-    /// The other endpoints known; only in `port.show`.
+    /// The known remote endpoints; only in `port.show`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remotes: Vec<VxlanRemote>,
 }
 
-/// Another host's endpoint.
+/// A remote endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VxlanRemote {
-    /// Its address.
+    /// The endpoint's address.
     pub vtep: IpAddr,
-    /// Whether it gets flooded frames.
+    /// Whether the tunnel sends flooded frames to the endpoint.
     pub flood: bool,
-    /// Frames sent to it.
+    /// Number of frames sent to the endpoint.
     pub out_frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub out_bytes: u64,
-    /// Frames received from it.
+    /// Number of frames received from the endpoint.
     pub in_frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub in_bytes: u64,
 }
 
@@ -51,18 +51,18 @@ pub struct VxlanRemote {
 pub struct TunnelStats {
     /// VXLAN network identifier.
     pub vni: u32,
-    /// Address of its endpoint (VTEP) on this host.
+    /// Address of this host's endpoint (VTEP).
     pub local: IpAddr,
-    /// Number of addresses known behind other endpoints.
+    /// Number of addresses known behind remote endpoints.
     pub addresses: u64,
-    /// Number of other endpoints.
+    /// Number of remote endpoints.
     pub vteps: u64,
-    /// The first of them, at most [`TunnelStats::MOST`].
+    /// The first remote endpoints, at most [`TunnelStats::MOST`].
     pub remotes: Vec<VxlanRemote>,
 }
 
 impl TunnelStats {
-    /// Maximum number of endpoints of a tunnel with counters of their own.
+    /// Maximum number of remote endpoints of a tunnel with counters of their own.
     pub const MOST: usize = 256;
 }
 
@@ -72,16 +72,16 @@ impl TunnelStats {
 pub struct VxlanSetParams {
     /// Full name of the tunnel's port, e.g. `vale0:vxlan100`.
     pub port: String,
-    /// Whether earlier entries that are not in this request are removed.
+    /// Whether to remove earlier entries that are not in this request.
     #[serde(default)]
     pub replace: bool,
-    /// Endpoints that get flooded frames.
+    /// Remote endpoints that receive flooded frames.
     #[serde(default)]
     pub flood: VxlanChanges<IpAddr, IpAddr>,
-    /// Ethernet addresses behind endpoints.
+    /// Ethernet addresses behind remote endpoints.
     #[serde(default)]
     pub addresses: VxlanChanges<VxlanAddress, Mac>,
-    /// Ethernet addresses of IP addresses behind endpoints.
+    /// Ethernet addresses of IP addresses behind remote endpoints.
     #[serde(default)]
     pub neighbors: VxlanChanges<VxlanNeighbor, IpAddr>,
 }
@@ -104,7 +104,7 @@ impl<T, K> Default for VxlanChanges<T, K> {
     }
 }
 
-/// An Ethernet address behind an endpoint.
+/// An Ethernet address behind a remote endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VxlanAddress {
@@ -112,10 +112,10 @@ pub struct VxlanAddress {
     pub mac: Mac,
     /// The endpoint.
     pub vtep: IpAddr,
-    /// Whether it may not move elsewhere (RFC 7432 section 15.2).
+    /// Whether the address must not move elsewhere (RFC 7432 section 15.2).
     #[serde(default)]
     pub sticky: bool,
-    /// Number of its moves, as counted by the control plane (RFC 7432 section 15); not used here.
+    /// Number of the address's moves, as counted by the control plane (RFC 7432 section 15); not used here.
     #[serde(default)]
     pub sequence: u32,
 }
@@ -128,7 +128,7 @@ pub struct VxlanNeighbor {
     pub ip: IpAddr,
     /// The Ethernet address.
     pub mac: Mac,
-    /// Whether it is a router: answers in its name say so, too (RFC 9161 section 3.2).
+    /// Whether the address is a router's; answers on its behalf then set the router flag (RFC 9161 section 3.2).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub router: bool,
 }
@@ -139,36 +139,36 @@ pub struct VxlanNeighbor {
 pub struct VxlanLocalParams {
     /// Full name of the tunnel's port.
     pub port: String,
-    /// Whether to announce the next change, by one notification `vxlan.changed` on this connection.
+    /// Whether to send one `vxlan.changed` notification on this connection at the next change.
     #[serde(default)]
     pub watch: bool,
-    /// The generation known to the caller: if it is the current one, addresses are left out.
+    /// The generation that the caller has: if it is the current one, the answer omits the addresses.
     #[serde(default)]
     pub since: Option<u64>,
 }
 
-/// Addresses behind the other ports of a tunnel's switch.
+/// Addresses behind the other ports on a tunnel's switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VxlanLocal {
-    /// Counts changes.
+    /// Number of changes so far.
     pub generation: u64,
-    /// The addresses; `None` if the caller knows them.
+    /// The addresses; `None` if the caller has them already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<LocalAddress>>,
 }
 
-/// An address behind another port of a tunnel's switch.
+/// An address behind another port on a tunnel's switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalAddress {
     /// The Ethernet address.
     pub mac: Mac,
-    /// IP addresses that it has announced.
+    /// IP addresses announced with this Ethernet address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<IpAddr>,
-    /// Those that it has announced as a router's.
+    /// The IP addresses that were announced as a router's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routers: Vec<IpAddr>,
-    /// Whether its port keeps it permanently.
+    /// Whether the address is permanent on its port.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sticky: bool,
 }

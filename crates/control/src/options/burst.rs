@@ -2,12 +2,12 @@
 
 use netvale_policy::units::{Rate, Size};
 
-/// Minimum default burst: two of the longest frames.
+/// Minimum default burst: two frames of maximum length.
 const LEAST_BURST: u64 = 128 << 10;
-/// The default burst is one part in this many of a second, at the rate.
+/// Part of a second whose frames a default burst allows at the rate: 1/100.
 const BURST_PART: u64 = 100;
 
-/// The default burst of a rate.
+/// Returns the default burst of a rate.
 pub(super) fn usual_burst(rate: Rate) -> Size {
     Size::from_bytes((rate.bits() / 8 / BURST_PART).max(LEAST_BURST))
 }

@@ -4,13 +4,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A field, as a value of JSON.
+/// A field that is read and written as a JSON value.
 pub trait Field: DeserializeOwned {
-    /// `None` if it counts as omitted.
+    /// Returns the value; `None` if the field counts as omitted.
     fn given(&self) -> Option<Value>;
 
-    /// Takes a value whose shape has been checked, except for the syntax of texts. Returns false if it does not fit the
-    /// field.
+    /// Stores a value whose shape has been checked, except for the syntax of texts. Returns false if the value does not
+    /// fit the field.
     fn put(&mut self, value: Value) -> bool {
         serde_json::from_value(value).map(|value| *self = value).is_ok()
     }

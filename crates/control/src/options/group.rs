@@ -1,4 +1,4 @@
-//! Groups of ports that share a rate, as a text: `tenant1 100mbit`, `tenant1 100mbit burst 1mb`.
+//! Groups of ports that share a rate, in text form: `tenant1 100mbit`, `tenant1 100mbit burst 1mb`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,15 +7,15 @@ use netvale_policy::units::{Rate, Size};
 
 use super::burst::usual_burst;
 
-/// Maximum number of characters of a name.
+/// Maximum length of a name in characters.
 const MOST: usize = 32;
 
-/// A group, and the shared limit of its ports.
+/// A group of ports and the rate limit that they share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateGroup {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// Rate in bits a second.
+    /// Rate in bits per second.
     pub rate: Rate,
     /// Burst in bytes.
     pub burst: Size,

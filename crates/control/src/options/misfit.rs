@@ -1,4 +1,4 @@
-//! Why a port cannot have its options.
+//! The reason why options do not fit a port.
 
 use std::fmt;
 
@@ -6,7 +6,8 @@ use netvale_portspec::ParseError;
 
 use super::AttachOption;
 
-/// Why a port cannot be attached with these parameters. The text names the key; [`Misfit::of_flags`] names the flag.
+/// The reason why a port cannot be attached with these parameters. The text names the wrong key; [`Misfit::of_flags`]
+/// names the flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
     /// Key of the wrong parameter: `switch`, `port` or an option's key.
@@ -25,12 +26,12 @@ pub(crate) enum MisfitReason {
 }
 
 impl Misfit {
-    /// The error of contradicting policies, for one of the options.
+    /// Creates the error for a policy that contradicts another.
     pub(crate) fn policy(key: &'static str, what: impl Into<String>) -> Misfit {
         Misfit { key, why: MisfitReason::Policy(what.into()) }
     }
 
-    /// The mistake and its remedy, for a command line: options are named by their flags.
+    /// Returns the error and its remedy for a command line, where options are named by their flags.
     #[must_use]
     pub fn of_flags(&self) -> (String, String) {
         self.texts(|key| AttachOption::find(key).map_or_else(|| key.into(), |option| format!("--{}", option.flag())))
@@ -52,11 +53,11 @@ impl Misfit {
                 (format!("{key}: {what}"), "'netvale port set --help' lists the policies".into())
             }
             MisfitReason::PortForSwitch { switch, port } => {
-                let what = format!("a switch is expected, and {switch}:{port} is a port of one");
-                (what, format!("write {switch}, and {} {port} for the port's name", name("name")))
+                let what = format!("expected a switch, found the port {switch}:{port}");
+                (what, format!("write {switch}, and {} {port} for the name of the port", name("name")))
             }
             MisfitReason::TwoPlaces => {
-                let what = format!("a port is attached to a switch, or passed through by {}", name("backend"));
+                let what = format!("a port is attached to a switch or passed through by {}, not both", name("backend"));
                 (what, "omit the switch or the backend".into())
             }
         }

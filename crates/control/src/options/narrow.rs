@@ -1,4 +1,4 @@
-//! Default policies of a switch's ports, which their users may only narrow.
+//! Default policies of a switch's ports, which the ports' users may only narrow.
 
 use netvale_policy::guard::{Check, Checks};
 use netvale_policy::vlan::Vlans;
@@ -9,7 +9,7 @@ use super::policies::is_on;
 use super::rule::ConfiguredRules;
 
 impl Policies {
-    /// The first policy that allows more than `most` does.
+    /// Returns the key of the first policy that allows more than `most` does.
     ///
     /// # Errors
     /// [`Misfit`] names options that contradict each other.
@@ -35,12 +35,13 @@ impl Policies {
     }
 }
 
-/// Whether a policy without an order of strictness is as given, if it was given.
+/// Returns whether a policy without an order of strictness equals `most`, if `most` sets it.
 fn is_same<T: PartialEq>(is: &Option<T>, most: &Option<T>) -> bool {
     most.is_none() || is == most
 }
 
-/// The first rule that matches decides: further rules behind the first ones only handle frames that these leave.
+/// Returns whether a filter begins with the rules of `most`. The first matching rule decides, so later rules only
+/// handle frames that the earlier ones leave.
 fn begins_with(is: &ConfiguredRules, most: &ConfiguredRules) -> bool {
     is.as_deref().unwrap_or_default().starts_with(most.as_deref().unwrap_or_default())
 }
@@ -55,7 +56,7 @@ fn has_only_vlans(is: Option<Vlans>, most: Option<Vlans>) -> bool {
 }
 
 fn switches(is: &Policies, most: &Policies) -> [(&'static str, bool); 8] {
-    // A policy that is on restricts the port, or grants it something.
+    // A policy that is on either restricts the port or grants it something.
     let takes = |is: Option<bool>, most: Option<bool>| is_on(is) || !is_on(most);
     let gives = |is: bool, most: bool| !is || most;
     let learns = |policies: &Policies| policies.learning != Some(false);

@@ -1,4 +1,4 @@
-//! The reference page of the options, `docs/reference/attach-options.md`, made from their table.
+//! Generates the options' reference page, `docs/reference/attach-options.md`, from their table.
 
 use super::{AttachOption, OPTIONS, OptionShape, listed};
 
@@ -10,11 +10,11 @@ Made from the table of the crate `netvale-control` (`UPDATE=1 cargo test -p netv
 An option has one name: `vnet_hdr` in `options` of [`port.attach`](control-protocol.md) and in a `[[port]]` of the \
 [configuration file](configuration.md),
 `--vnet-hdr` for `netvale attach`. A number that is 0, or a switch that is false, means the same as an option that is \
-omitted; where 0 has a
-meaning of its own, it is said. An option that ports of a kind do not take is refused, by name.
+omitted, unless the
+option documents a meaning of 0. The daemon refuses an option that the kind of port does not take, and names it.
 ";
 
-/// The page, in Markdown.
+/// Returns the page, in Markdown.
 #[must_use]
 pub fn page() -> String {
     let mut page = TOP.to_owned();

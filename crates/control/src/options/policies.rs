@@ -1,4 +1,4 @@
-//! The policies of a port: consistency, derived values, and changes.
+//! The policies of a port: consistency checks, derived values, and changes.
 
 use netvale_policy::guard::Guard;
 use netvale_policy::impair::Spec;
@@ -13,15 +13,15 @@ use super::rule::{ConfiguredRule, ConfiguredRules};
 use super::written::WrittenValue;
 use super::{AttachOption, OPTIONS, OptionAccess, OptionHolder, Policies};
 
-/// Default queue: 1/20 s at the configured rate, clamped to these bounds.
+/// Part of a second that the default queue holds at the configured rate: 1/20, clamped to these bounds.
 const QUEUE_PART: u64 = 20;
 const LEAST_QUEUE: u64 = 256 << 10;
 const MOST_QUEUE: u64 = 64 << 20;
-/// Limits of a link's bytes and frames in flight.
+/// Limits of bytes and frames in flight on a link.
 const MOST_UNDER_WAY: u64 = 1 << 30;
 const MOST_FRAMES: u32 = 1 << 24;
 
-/// All policies of the table.
+/// Returns all policies of the table.
 fn all() -> impl Iterator<Item = (&'static AttachOption, &'static OptionAccess<Policies>)> {
     OPTIONS.iter().filter_map(|option| match &option.holder {
         OptionHolder::Policies(access) => Some((option, access)),
@@ -30,37 +30,37 @@ fn all() -> impl Iterator<Item = (&'static AttachOption, &'static OptionAccess<P
 }
 
 impl Policies {
-    /// The given policies, and their values.
+    /// Returns the keys of the policies that are set, and their values.
     pub fn given(&self) -> impl Iterator<Item = (&'static str, Value)> {
         all().filter_map(|(option, access)| Some((option.key, (access.given)(self)?)))
     }
 
-    /// The same as an object.
+    /// Returns the policies that are set as an object.
     #[must_use]
     pub fn values(&self) -> Map<String, Value> {
         self.given().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// The value of a policy, if given.
+    /// Returns the value of a policy, if set.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
         self.given().find(|(given, _)| *given == key).map(|(_, value)| value)
     }
 
-    /// Whether some affect frames.
+    /// Returns whether any policy affects frames.
     #[must_use]
     pub fn are_for_frames(&self) -> bool {
         all().any(|(option, access)| option.is_for_frames() && (access.given)(self).is_some())
     }
 
-    /// The same with others replaced: null restores a default. Policies that are not named stay.
+    /// Returns these policies with the values of `set`: null restores a default, other policies stay unchanged.
     ///
     /// # Errors
-    /// A sentence that names a key that is not a policy, or the invalid value.
+    /// A sentence that names the key that is not a policy, or the invalid value.
     pub fn with(&self, set: &Map<String, Value>) -> Result<Policies, String> {
         if let Some(key) = set.keys().find(|key| !all().any(|(option, _)| option.key == **key)) {
             let keys: Vec<_> = all().map(|(option, _)| option.key).collect();
-            return Err(format!("{key} cannot be set while frames pass; these can: {}", keys.join(", ")));
+            return Err(format!("{key} cannot be set while frames pass: expected one of {}", keys.join(", ")));
         }
         let mut new = self.clone();
         for (option, access) in all() {
@@ -73,7 +73,7 @@ impl Policies {
         Ok(new)
     }
 
-    /// The same, completed by those `defaults` that they do not set, and that they do not exclude.
+    /// Returns these policies, completed by the `defaults` that they neither set nor exclude.
     #[must_use]
     pub fn over(&self, defaults: &Policies) -> Policies {
         let own: Vec<_> =
@@ -88,18 +88,18 @@ impl Policies {
         both
     }
 
-    /// The rules for frames that the port sends, and for frames that it gets.
+    /// Returns the rules for frames that the port sends, and for frames that it receives.
     #[must_use]
     pub fn rules(&self) -> [&ConfiguredRules; 2] {
         [&self.filter_in, &self.filter_out]
     }
 
-    /// The rules yet to be compiled.
+    /// Returns the rules yet to be compiled.
     pub fn sources(&self) -> impl Iterator<Item = &WrittenValue<ConfiguredRule>> {
         self.rules().into_iter().flatten().flatten().filter(|rule| rule.compiled().is_err())
     }
 
-    /// The same, for replacing them by their compiled form.
+    /// Returns the rules yet to be compiled, to be replaced by their compiled form.
     pub fn sources_mut(&mut self) -> impl Iterator<Item = &mut WrittenValue<ConfiguredRule>> {
         let rules = [&mut self.filter_in, &mut self.filter_out].into_iter().flatten().flatten();
         rules.filter(|rule| rule.compiled().is_err())
@@ -108,10 +108,10 @@ impl Policies {
 
 /// Values derived from several policies.
 impl Policies {
-    /// Checks that they agree. Rules need not be compiled yet.
+    /// Checks that the policies agree. Rules need not be compiled yet.
     ///
     /// # Errors
-    /// [`Misfit`] names one that contradicts another.
+    /// [`Misfit`] names a policy that contradicts another.
     pub fn check(&self) -> Result<(), Misfit> {
         self.exclude()?;
         self.vlans()?;
@@ -135,7 +135,7 @@ impl Policies {
         Ok(())
     }
 
-    /// The VLANs, if any are set.
+    /// Returns the VLANs, if any are set.
     ///
     /// # Errors
     /// [`Misfit`] names a contradicting policy.
@@ -145,20 +145,20 @@ impl Policies {
         vlans.map_err(|bad| Misfit::policy(vlan_key(&bad), bad.to_string()))
     }
 
-    /// The checks of sent frames, if any.
+    /// Returns the checks on sent frames, if any are set.
     ///
     /// # Errors
-    /// [`Misfit`] if the addresses for the comparison are missing.
+    /// [`Misfit`] if the policies lack the addresses to compare with.
     pub fn guard(&self) -> Result<Option<Guard>, Misfit> {
         let Some(checks) = self.guard.as_deref() else { return Ok(None) };
         let addresses = self.addresses.as_deref().cloned().unwrap_or_default();
         Guard::new(*checks, addresses).map(Some).map_err(|bad| Misfit::policy("guard", bad.to_string()))
     }
 
-    /// The multicast settings.
+    /// Returns the multicast settings.
     ///
     /// # Errors
-    /// [`Misfit`] if the number for routers is invalid.
+    /// [`Misfit`] if the value for routers is invalid.
     pub fn multicast(&self) -> Result<Multicast, Misfit> {
         let bad = |bad: BadRouter| Misfit::policy("mcast_router", bad.to_string());
         let router: Option<Router> = self.mcast_router.map(|word| word.to_string().parse()).transpose().map_err(bad)?;
@@ -170,19 +170,19 @@ impl Policies {
         })
     }
 
-    /// Whether the port gets frames for unknown addresses, for groups, and broadcasts.
+    /// Returns whether the port receives frames for unknown addresses, multicast frames, and broadcast frames.
     #[must_use]
     pub fn floods(&self) -> [bool; 3] {
         [self.flood, self.mcast_flood, self.bcast_flood].map(|flood| flood != Some(false))
     }
 
-    /// Limits of these frames that it may send in a second.
+    /// Returns the port's limits for sending these three kinds of frames, in frames per second.
     #[must_use]
     pub fn storms(&self) -> [Option<u32>; 3] {
         [self.storm_unknown, self.storm_mcast, self.storm_bcast]
     }
 
-    /// Rates in bits a second and bursts in bytes, for sending and for receiving.
+    /// Returns rates in bits per second and bursts in bytes, for sending and for receiving.
     #[must_use]
     pub fn rates(&self) -> [Option<(Rate, Size)>; 2] {
         let both = [(&self.rate_in, &self.burst_in), (&self.rate_out, &self.burst_out)];
@@ -192,7 +192,7 @@ impl Policies {
         })
     }
 
-    /// Bytes that may wait for the receive rate.
+    /// Returns the maximum size of frames that wait for the receive rate, in bytes.
     #[must_use]
     pub fn queue(&self) -> Size {
         let rate = self.rate_out.as_deref().map_or(0, |rate| rate.bits());
@@ -206,14 +206,14 @@ impl Policies {
             ("burst_out", self.burst_out.is_some() && self.rate_out.is_none(), "rate_out"),
         ] {
             if is_lone {
-                return Err(Misfit::policy(burst, format!("a burst belongs to a rate: say {rate}, too")));
+                return Err(Misfit::policy(burst, format!("a burst needs a rate: also set {rate}")));
             }
         }
         if self.queue_out.is_some() && self.rate_out.is_none() && self.pps_out.is_none() {
-            return Err(Misfit::policy("queue_out", "nothing waits without a rate: say rate_out or pps_out, too"));
+            return Err(Misfit::policy("queue_out", "a queue needs a rate: also set rate_out or pps_out"));
         }
         if self.queue().bytes() > MOST_QUEUE {
-            return Err(Misfit::policy("queue_out", format!("more than {}", Size::from_bytes(MOST_QUEUE))));
+            return Err(Misfit::policy("queue_out", format!("expected at most {}", Size::from_bytes(MOST_QUEUE))));
         }
         Ok(())
     }
@@ -221,13 +221,13 @@ impl Policies {
     fn check_learning(&self) -> Result<(), Misfit> {
         let is_off = self.learning == Some(false);
         if is_off && is_on(self.sticky) {
-            return Err(Misfit::policy("sticky", "addresses that are learned stay, but learning is off"));
+            return Err(Misfit::policy("sticky", "sticky addresses need learning, which is off"));
         }
         if is_off && self.max_addresses.is_some() {
-            return Err(Misfit::policy("max_addresses", "a limit of learned addresses, but learning is off"));
+            return Err(Misfit::policy("max_addresses", "a limit of learned addresses needs learning, which is off"));
         }
         if self.max_addresses == Some(0) {
-            let what = "no address could be behind the port: 'learning off' and 'locked on' say that";
+            let what = "'learning off' with 'locked on' already allows no learned address";
             return Err(Misfit::policy("max_addresses", what));
         }
         Ok(())
@@ -238,14 +238,14 @@ impl Policies {
         let given: Vec<_> = self.given().map(|(key, _)| key).collect();
         for option in given.iter().filter_map(|key| AttachOption::find(key)) {
             if let Some(other) = option.excludes.iter().find(|other| given.contains(other)) {
-                return Err(Misfit::policy(option.key, format!("not beside {other}: {}", option.why)));
+                return Err(Misfit::policy(option.key, format!("not with {other}: {}", option.why)));
             }
         }
         Ok(())
     }
 }
 
-/// Whether a policy is on that is off by default.
+/// Returns whether a policy is on that is off by default.
 pub(super) fn is_on(policy: Option<bool>) -> bool {
     policy == Some(true)
 }
@@ -262,10 +262,10 @@ fn vlan_key(bad: &BadVlans) -> &'static str {
 fn check_link(key: &'static str, link: Option<&Spec>) -> Result<(), Misfit> {
     match link {
         Some(link) if link.bytes().bytes() > MOST_UNDER_WAY => {
-            Err(Misfit::policy(key, format!("more than {} under way", Size::from_bytes(MOST_UNDER_WAY))))
+            Err(Misfit::policy(key, format!("expected at most {} in flight", Size::from_bytes(MOST_UNDER_WAY))))
         }
         Some(link) if link.limit() > MOST_FRAMES => {
-            Err(Misfit::policy(key, format!("more than {MOST_FRAMES} frames under way")))
+            Err(Misfit::policy(key, format!("expected at most {MOST_FRAMES} frames in flight")))
         }
         _ => Ok(()),
     }
@@ -282,7 +282,8 @@ mod tests {
         policies.check().map(|()| policies).map_err(|misfit| misfit.to_string())
     }
 
-    /// Objective: given values are read back; defaults are those of the switch, and no value given is no policy.
+    /// Objective: given values are read back; defaults are those of the switch; an object without values sets no
+    /// policy.
     #[test]
     fn given_values_are_read_back() {
         assert!(!of(json!({})).unwrap().are_for_frames() && !of(json!({"info": "x"})).unwrap().are_for_frames());
@@ -326,8 +327,8 @@ mod tests {
         assert_eq!(Value::from(second.values()), json!({"isolated": true, "trunk": "1-3"}));
     }
 
-    /// Objective: a text stays as given, in JSON and in comparisons, even if others mean the same; an unreadable one,
-    /// and an option that is not a policy, are refused where they are read.
+    /// Objective: a text stays as given, in JSON and in comparisons, even if other texts mean the same; an unreadable
+    /// one, and an option that is not a policy, are refused when read.
     #[test]
     fn a_text_stays_as_given() {
         let values = json!({"trunk": "1,2,3", "rate_in": "1000mbit", "filter_in": ["drop  1,6 0 0 1"]});

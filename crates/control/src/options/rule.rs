@@ -1,4 +1,4 @@
-//! Rules of filters, as they travel: the action, the compiled program, and the expression that it was compiled from.
+//! Rules of filters in text form: the action, the compiled program, and the expression from which it was compiled.
 //!
 //! ```
 //! use netvale_control::options::CompiledRule;
@@ -16,24 +16,24 @@ use netvale_policy::bpf::{BpfTextError, FilterProgram};
 
 use super::written::{Notation, WrittenValue};
 
-/// Maximum number of characters of an expression.
+/// Maximum length of an expression in characters.
 const MOST: usize = 1024;
 
-/// A rule.
+/// A filter rule with its compiled program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompiledRule {
     /// Whether matching frames are dropped.
     pub drops: bool,
     /// The program, verified.
     pub program: FilterProgram,
-    /// Its source, for people.
+    /// The expression from which the program was compiled, for people.
     pub expression: Option<String>,
 }
 
-/// A rule as given.
+/// A rule in a configuration, compiled or not.
 #[derive(Clone, Debug)]
 pub enum ConfiguredRule {
-    /// An expression yet to be compiled.
+    /// An action with an expression yet to be compiled.
     Source {
         /// Whether matching frames are dropped.
         drops: bool,
@@ -53,35 +53,35 @@ impl Notation for ConfiguredRule {
     }
 }
 
-/// Replaces an uncompiled rule by its compiled form.
+/// The compiled form replaces an uncompiled rule.
 impl From<CompiledRule> for WrittenValue<ConfiguredRule> {
     fn from(rule: CompiledRule) -> Self {
         WrittenValue::of(rule.to_string(), ConfiguredRule::Compiled(rule))
     }
 }
 
-/// Why a text is not a rule.
+/// The reason why a text is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRule {
-    /// It does not begin with an action.
-    #[error("a rule begins with 'drop' or 'pass'")]
+    /// The text does not begin with an action.
+    #[error("expected a rule that begins with 'drop' or 'pass'")]
     Action,
-    /// The action is followed by an expression.
+    /// The rule is not compiled: an expression follows the action.
     #[error(
-        "the daemon takes compiled rules only: 'netvale filter', 'netvale attach' and 'netvale apply' compile what is \
-         in words"
+        "expected a compiled rule: 'netvale filter', 'netvale attach' and 'netvale apply' compile expressions \
+         of pcap-filter(7)"
     )]
     NotCompiled,
-    /// The action is not followed by a program.
+    /// No program follows the action.
     #[error(transparent)]
     Program(#[from] BpfTextError),
-    /// The expression is too long, or has control characters.
-    #[error("the expression behind # has more than {MOST} characters, or some that cannot be shown")]
+    /// The expression is too long or has control characters.
+    #[error("the expression after # has more than {MOST} characters, or control characters")]
     Expression,
 }
 
 impl CompiledRule {
-    /// The action and the expression of a rule yet to be compiled.
+    /// Returns action and expression of a rule yet to be compiled.
     #[must_use]
     pub fn source(text: &str) -> Option<(&str, &str)> {
         let (action, rest) = text.trim().split_once(char::is_whitespace)?;
@@ -104,7 +104,7 @@ impl FromStr for ConfiguredRule {
 }
 
 impl ConfiguredRule {
-    /// The compiled rule.
+    /// Returns the compiled rule.
     ///
     /// # Errors
     /// [`BadRule::NotCompiled`] if it is not compiled.

@@ -1,4 +1,4 @@
-//! Options as JSON and TOML: the keys of the table, in one map.
+//! Reads and writes options as JSON and TOML: the keys of the table, in one map.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for Policies {
     }
 }
 
-/// Reads the allowed options.
+/// Reads the options that the function admits.
 struct OptionMapVisitor(fn(&AttachOption) -> bool);
 
 impl<'de> Visitor<'de> for OptionMapVisitor {
@@ -59,7 +59,7 @@ impl<'de> Visitor<'de> for OptionMapVisitor {
     }
 }
 
-/// Reads a key; one that is not allowed is an error at its place.
+/// Reads a key; reports a key that is not admitted at its position.
 struct OptionKeySeed(fn(&AttachOption) -> bool);
 
 impl<'de> DeserializeSeed<'de> for OptionKeySeed {
@@ -71,11 +71,11 @@ impl<'de> DeserializeSeed<'de> for OptionKeySeed {
         if (self.0)(option) {
             return Ok(option);
         }
-        Err(Error::custom(format_args!("{key} is no policy: it belongs into a [[port]]")))
+        Err(Error::custom(format_args!("{key} is not a policy: set it in a [[port]]")))
     }
 }
 
-/// Reads a value; a bad one is an error at its place. `null` counts as omitted.
+/// Reads a value; reports an invalid one at its position. `null` counts as omitted.
 struct OptionValueSeed<'a> {
     option: &'static AttachOption,
     options: &'a mut PortOptions,
@@ -85,7 +85,7 @@ impl<'de> DeserializeSeed<'de> for OptionValueSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // Numbers that JSON lacks (TOML's `inf`, `nan`) arrive as null here, which no option accepts.
+        // Numbers that JSON lacks (TOML's `inf`, `nan`) arrive here as null, which no option accepts.
         match Option::<Value>::deserialize(deserializer)? {
             None => Ok(()),
             Some(value) => self.option.put(self.options, value).map_err(Error::custom),

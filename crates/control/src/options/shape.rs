@@ -1,4 +1,4 @@
-//! Types and ranges of values.
+//! Types and ranges of options' values.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,9 +15,9 @@ pub enum OptionShape {
     Flag,
     /// A whole number in this range, both ends included.
     Number(u32, u32),
-    /// One of these; on the command line the last one by default.
+    /// One of these numbers; without a value on the command line, the last one.
     OneOf(&'static [u32]),
-    /// A number from 0.
+    /// A number, at least 0.
     Factor,
     /// Text.
     Text,
@@ -25,19 +25,19 @@ pub enum OptionShape {
     Address,
     /// Permission bits, octal.
     Mode,
-    /// Permission bits of a socket, octal, with the right of its owner to connect.
+    /// Permission bits of a socket, octal, that let its owner connect.
     OwnersMode,
     /// A list of texts.
     Texts,
     /// A list of whole numbers in this range, both ends included; in the form of `taskset -c` on the command line.
     Numbers(u32, u32),
-    /// On or off: true or false.
+    /// On or off, true or false in JSON.
     Switch,
     /// Text of this syntax.
     Written(&'static Syntax),
-    /// A list of such texts; repeated on the command line.
+    /// A list of texts of this syntax; the flag is repeated on the command line.
     List(&'static Syntax),
-    /// Policies of ports, by names of switches.
+    /// Policies of ports, keyed by the names of switches.
     Policies,
 }
 
@@ -46,7 +46,7 @@ const MOST: usize = 64;
 
 /// The syntax of a text.
 pub struct Syntax {
-    /// A description with an example, to follow "it is".
+    /// A description with an example, to follow "expected".
     pub what: &'static str,
     /// An example.
     pub example: &'static str,
@@ -67,7 +67,7 @@ impl PartialEq for Syntax {
 }
 
 impl OptionShape {
-    /// Whether a value has this shape.
+    /// Returns whether a value has this shape.
     #[must_use]
     pub fn admits(self, value: &Value) -> bool {
         let number_of = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
@@ -95,7 +95,7 @@ impl OptionShape {
         }
     }
 
-    /// The same for a value whose texts are yet to be read by the option's type.
+    /// Returns whether a value has this shape, except for texts that the option's type has yet to read.
     pub(super) fn admits_unread(self, value: &Value) -> bool {
         match self {
             OptionShape::Written(_) => value.is_string(),
@@ -104,7 +104,7 @@ impl OptionShape {
         }
     }
 
-    /// The same as a JSON Schema.
+    /// Returns this shape as a JSON Schema.
     #[must_use]
     pub fn schema(self) -> Value {
         match self {
@@ -129,7 +129,7 @@ impl OptionShape {
         }
     }
 
-    /// Reads the value of a word of a command line. A flag has no word.
+    /// Reads the value from a word of a command line. A flag has no word.
     ///
     /// # Errors
     /// The expected form, if the word does not have this shape.
@@ -151,11 +151,11 @@ impl OptionShape {
             OptionShape::Numbers(least, most) => numbers(word, least..=most)?.into(),
             OptionShape::Flag | OptionShape::Policies => Value::Null,
         };
-        if self.admits(&value) { Ok(value) } else { Err(format!("{self} is expected")) }
+        if self.admits(&value) { Ok(value) } else { Err(format!("expected {self}")) }
     }
 }
 
-/// The expected form, to follow "it is".
+/// Writes the expected form, to follow "expected".
 impl fmt::Display for OptionShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -172,12 +172,12 @@ impl fmt::Display for OptionShape {
             OptionShape::OwnersMode => f.write_str("octal permission bits such as 0660, with w (2) for the owner"),
             OptionShape::Texts => f.write_str("a list of texts"),
             OptionShape::Numbers(least, most) => write!(f, "a list of at most {MOST} numbers from {least} to {most}"),
-            OptionShape::Policies => f.write_str("tables of policies by the names of switches"),
+            OptionShape::Policies => f.write_str("tables of policies, keyed by the names of switches"),
         }
     }
 }
 
-/// The permission bits of a text of three octal digits, perhaps behind a 0.
+/// Returns the permission bits of a text of three octal digits, optionally after a 0.
 ///
 /// ```
 /// use netvale_control::options::mode;
@@ -192,7 +192,7 @@ pub fn mode(text: &str) -> Option<u32> {
     is_octal.then(|| u32::from_str_radix(digits, 8).ok())?
 }
 
-/// The same for a socket. Connecting takes w, so its owner must have it.
+/// Returns the permission bits of a socket, if they let its owner connect, which needs w.
 ///
 /// ```
 /// use netvale_control::options::owners_mode;
@@ -205,10 +205,11 @@ pub fn owners_mode(text: &str) -> Option<u32> {
     mode(text).filter(|bits| bits & 0o200 != 0)
 }
 
-/// Numbers in the form of `taskset -c`: `0`, `0,2`, `0-3,8`. Sorted, without repetition, never empty.
+/// Reads numbers in the form of `taskset -c`: `0`, `0,2`, `0-3,8`. The result is sorted, without duplicates, and never
+/// empty.
 ///
 /// # Errors
-/// The expected form, and the text found.
+/// The expected form and the text found.
 ///
 /// ```
 /// use netvale_control::options::numbers;
@@ -222,7 +223,7 @@ pub fn owners_mode(text: &str) -> Option<u32> {
 pub fn numbers(text: &str, range: RangeInclusive<u32>) -> Result<Vec<u32>, String> {
     let number = |text: &str| match text.parse::<u32>() {
         Ok(number) if range.contains(&number) => Ok(number),
-        _ => Err(format!("{text:?} is no number from {} to {}; write a list like 0,2-3", range.start(), range.end())),
+        _ => Err(format!("invalid number {text:?}: expected {} to {} as in 0,2-3", range.start(), range.end())),
     };
     let mut all = BTreeSet::new();
     for part in text.split(',') {
@@ -230,7 +231,7 @@ pub fn numbers(text: &str, range: RangeInclusive<u32>) -> Result<Vec<u32>, Strin
         let first = number(first)?;
         let last = number(last)?;
         if first > last {
-            return Err(format!("the range {part} runs backwards; write it {last}-{first}"));
+            return Err(format!("the range {part} is reversed; write it {last}-{first}"));
         }
         all.extend(first..=last);
     }

@@ -1,4 +1,4 @@
-//! Syntaxes of the texts of options.
+//! Syntaxes of options' texts.
 
 use netvale_policy::guard::{AllowedAddresses, Checks};
 use netvale_policy::impair::Spec;
@@ -10,12 +10,12 @@ use super::rule::ConfiguredRule;
 use super::shape::Syntax;
 use super::written::{InfoText, Notation};
 
-/// Whether a text is a `T`.
+/// Returns whether a text is a `T`.
 fn is<T: Notation>(text: &str) -> bool {
     T::read(text).is_some()
 }
 
-/// A description of a port, for people.
+/// A port's description for people.
 pub static INFO: Syntax = Syntax {
     what: "up to 128 bytes of text, without control characters",
     example: "shop/web-1",
@@ -25,7 +25,7 @@ pub static INFO: Syntax = Syntax {
 /// VLANs of a trunk.
 pub static VLANS: Syntax = Syntax { what: "VLANs such as 10,20-30, or all", example: "10,20-30", check: is::<VlanSet> };
 
-/// The protocol of tags.
+/// The protocol of VLAN tags.
 pub static VLAN_PROTOCOL: Syntax = Syntax { what: "802.1q or 802.1ad", example: "802.1ad", check: is::<TagProtocol> };
 
 /// Addresses of a port.
@@ -35,9 +35,9 @@ pub static ADDRESSES: Syntax = Syntax {
     check: is::<AllowedAddresses>,
 };
 
-/// Checks of a port's frames.
+/// Checks on a port's frames.
 pub static CHECKS: Syntax = Syntax {
-    what: "some of mac, ip, arp, nd, dhcp, ra, with commas between them, or all",
+    what: "mac, ip, arp, nd, dhcp and ra, any of them separated by commas, or all",
     example: "dhcp,ra",
     check: is::<Checks>,
 };
@@ -48,20 +48,20 @@ pub static RULE: Syntax =
 
 /// Impairments of a link.
 pub static LINK: Syntax = Syntax {
-    what: "words of netem such as 'delay 70ms 5ms loss 1%'",
+    what: "netem parameters such as 'delay 70ms 5ms loss 1%'",
     example: "delay 70ms 5ms loss 1%",
     check: is::<Spec>,
 };
 
-/// A group, and its rate.
+/// A rate group's name and rate.
 pub static GROUP: Syntax = Syntax {
     what: "a name and a rate such as 'tenant1 100mbit' or 'tenant1 100mbit burst 1mb'",
     example: "tenant1 100mbit",
     check: is::<RateGroup>,
 };
 
-/// A rate, not 0.
+/// A rate above 0.
 pub static RATE: Syntax = Syntax { what: "a rate above 0 such as 100mbit", example: "100mbit", check: is::<Rate> };
 
-/// A size, not 0.
+/// A size above 0.
 pub static SIZE: Syntax = Syntax { what: "a size above 0 such as 64kb", example: "64kb", check: is::<Size> };

@@ -11,8 +11,8 @@ use super::written::{InfoText, WrittenValue};
 use super::{AttachOption, Heading, KindType, OptionAccess, OptionHolder, OptionShape, OptionsOf, RateGroup, syntax};
 use crate::mac::Mac;
 
-/// Makes [`PortOptions`], [`Policies`], [`OPTIONS`] and the typed views of one kind's options from the same rows. A
-/// row's documentation is that of the field, the help, the manual page and the reference.
+/// Defines [`PortOptions`], [`Policies`], [`OPTIONS`] and the typed views of one kind's options from the same rows. A
+/// row's documentation appears at the field, in the help, the manual page and the reference.
 macro_rules! options {
     (
         $(
@@ -25,17 +25,16 @@ macro_rules! options {
             $policy:ident: $policy_type:ty = $policy_key:literal { $($policy_row:tt)+ }
         )+
     ) => {
-        /// The options of an attached port, of all kinds together. A number of 0, a switch that is false, and `None`
-        /// count as omitted.
+        /// The options of an attached port of any kind. A number of 0, a false switch, and `None` count as omitted.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct PortOptions {
             $( $(#[doc = $doc])+ pub $field: $type, )+
-            /// Its policies.
+            /// The port's policies.
             pub policies: Policies,
         }
 
-        /// The policies of a port, as given. Their text is read once, and they stay unchanged on the way from a request
-        /// or a file to the switch. `None` is the default.
+        /// The policies of a port, as given. Their texts are read once; the values stay unchanged from the request or
+        /// file to the switch. `None` is the default.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Policies {
             $( $(#[doc = $policy_doc])+ pub $policy: $policy_type, )+
@@ -100,9 +99,9 @@ options! {
         for: every,
         value: "NAME" OptionShape::Text,
         under: General,
-        default: "made from PORT",
+        default: "derived from PORT",
     }
-    /// Hold senders back when this port is full, instead of dropping.
+    /// Hold senders back while this port is full, instead of dropping frames.
     lossless: bool = "lossless" {
         for: every,
         value: "" OptionShape::Flag,
@@ -121,7 +120,7 @@ options! {
         under: Rings,
         default: "512; virtio drivers 256, e1000-pci 1024",
     }
-    /// Bytes of a buffer.
+    /// Buffer size in bytes.
     buf_size: u32 = "buf_size" {
         value: "BYTES" ANY,
         under: Memory,
@@ -139,15 +138,15 @@ options! {
         under: Memory,
         default: "",
     }
-    /// Bytes of virtio-net header before each frame. A TAP port always has one. A ptnet device offers it to the driver:
-    /// 0 or 12. The peer at a socket has to expect it.
+    /// Bytes of virtio-net header before each frame. TAP ports always have the header. A ptnet device offers it to the
+    /// driver (0 or 12). On a socket, the peer must expect it.
     vnet_hdr: u32 = "vnet_hdr" {
         value: "0|10|12" OptionShape::OneOf(&[0, 10, 12]),
         under: Memory,
         default: "0",
     }
-    /// Large segments are cut for the program, although its frames have a header: for QEMU's e1000e and igb, whose
-    /// header is for checksums only.
+    /// Cut large segments for the program although its frames have a header: for QEMU's e1000e and igb, whose header is
+    /// for checksums only.
     no_segments: bool = "no_segments" {
         value: "" OptionShape::Flag,
         under: Memory,
@@ -157,157 +156,156 @@ options! {
     mtu: Option<u32> = "mtu" {
         value: "BYTES" OptionShape::Number(68, 65_535),
         under: Devices,
-        default: "1500; that of the interface with a backend; of a tunnel, what the path to its remotes takes",
+        default: "1500; with a backend, the interface's; for a tunnel, what the path to its remotes allows",
     }
-    /// Make the TAP in this network namespace: a path such as /run/netns/web, or the number of a process in it. The
-    /// command makes it, with its user's rights, and hands it to the daemon; the port goes away with its interface.
+    /// Create the TAP in this network namespace: a path such as /run/netns/web, or the ID of a process in it. The
+    /// command creates the TAP with its user's rights and passes it to the daemon. The port is removed with its
+    /// interface.
     netns: Option<String> = "netns" {
         value: "PATH|PID" OptionShape::Text,
         under: Devices,
         default: "the daemon's own",
     }
-    /// Begin again at the end of the file.
+    /// Start again at the end of the file.
     repeat: bool = "loop" {
         value: "" OptionShape::Flag,
         under: Replay,
         default: "",
     }
-    /// Times the recorded speed; 0: as fast as the switch takes it.
+    /// Replay speed as a multiple of the recorded speed; 0: as fast as the switch takes the frames.
     speed: Option<f64> = "speed" {
         value: "FACTOR" OptionShape::Factor,
         under: Replay,
         default: "1",
     }
-    /// End the capture when its file would become larger than this many MiB. The port stays; what comes later is
-    /// dropped.
+    /// End the capture before its file exceeds this many MiB. The port remains and drops later frames.
     capture_limit: Option<u32> = "capture_limit" {
         value: "MIB" OptionShape::Number(1, 1 << 24),
         under: Replay,
-        default: "none; of users who are neither root nor the daemon's own, their quota",
+        default: "none for root and the daemon's own user; otherwise the user's quota",
     }
-    /// The packed ring layout.
+    /// Use the packed ring layout.
     packed: bool = "packed" {
         value: "" OptionShape::Flag,
         under: BackEnds,
         default: "",
     }
-    /// A frame takes one buffer, however long it is (non-mergeable).
+    /// Use one buffer per frame, however long (no mergeable buffers).
     no_mergeable: bool = "no_mergeable" {
         value: "" OptionShape::Flag,
         under: BackEnds,
         default: "",
     }
-    /// Buffers may come back in any order, even if the back end offers to keep it.
+    /// Accept returned buffers in any order, even if the back end offers to keep it.
     no_in_order: bool = "no_in_order" {
         value: "" OptionShape::Flag,
         under: BackEnds,
         default: "",
-        excludes: &["vector"], because "the vector path needs buffers that come back in order",
+        excludes: &["vector"], because "the vector path needs buffers that are returned in order",
     }
-    /// Look at several ring entries together (AVX-512, AVX2, NEON): fastest for short frames. Buffers come back in
-    /// order, a frame takes one, checksums and segments are the switch's work.
+    /// Process several ring entries per instruction (AVX-512, AVX2, NEON): fastest for short frames. The back end must
+    /// return buffers in order and put each frame into one buffer; the switch computes checksums and cuts segments.
     vector: bool = "vector" {
         value: "" OptionShape::Flag,
         under: BackEnds,
         default: "",
     }
-    /// Merge TCP segments that follow one another into large ones, for a stack behind the port that gets them without
-    /// segmentation offload at their source (GRO): from NICs, capture files, netmap programs.
+    /// Merge consecutive TCP segments into large ones (GRO), for a stack behind the port and sources without
+    /// segmentation offload: NICs, capture files, netmap programs.
     gro: bool = "gro" {
         value: "" OptionShape::Flag,
         under: Stacks,
         default: "",
     }
-    /// Attach the host's stack behind the interface too, as the port NAME^ ('vale-ctl -h').
+    /// Also attach the interface's host stack, as the port NAME^ ('vale-ctl -h').
     host: bool = "host" {
         value: "" OptionShape::Flag,
         under: Interfaces,
         default: "",
     }
-    /// By vfio-user (QEMU from 10.1 on), as the PCI devices that netmap published, instead of ivshmem. The memory
-    /// device listens beside the socket, at SOCKET.mem.
+    /// Serve the PCI devices that netmap published over vfio-user (QEMU 10.1 or newer), instead of ivshmem. The memory
+    /// device has its own socket, SOCKET.mem.
     vfio_user: bool = "vfio_user" {
         value: "" OptionShape::Flag,
         under: Machines,
         default: "",
     }
-    /// The rings of a pipe or of a network interface are passed through, without a switch: netmap:p{1, netmap:eth0. The
-    /// port has that name then, and is detached as port p{1 of switch netmap.
+    /// Pass through the rings of a pipe or of a network interface, without a switch: netmap:p{1, netmap:eth0. The port
+    /// then has this name; detach it as port p{1 of switch netmap.
     backend: Option<String> = "backend" {
         value: "NETMAP PORT" OptionShape::Text,
         under: Machines,
         default: "",
         excludes: &["name", "lossless", "gro", "vnet_hdr"],
-        because "without a switch nobody holds senders back, merges segments or does the work of a virtio-net header, \
-                 and the name is given",
+        because "these options need a switch, and the backend provides the name",
     }
-    /// The interrupt throttling register (256 ns a count; 0: none), whatever the driver writes.
+    /// Value of the interrupt throttling register, in units of 256 ns (0: no throttling), whatever the driver writes.
     itr: Option<u16> = "itr" {
         value: "COUNTS" OptionShape::Number(0, 65_535),
         under: Machines,
-        default: "what the driver writes",
+        default: "the driver's value",
     }
-    /// Connect to a front end or another peer that listens, instead of listening.
+    /// Connect to a listening front end or peer, instead of listening.
     client: bool = "client" {
         value: "" OptionShape::Flag,
         under: Machines,
         default: "",
     }
-    /// Permission bits of the socket that hypervisors and other peers connect to; w lets them. The user who attaches
-    /// the port may always connect.
+    /// Permission bits of the socket to which hypervisors and other peers connect; a connection needs w. The user who
+    /// attaches the port may always connect.
     socket_mode: Option<String> = "socket_mode" {
         value: "MODE" OptionShape::Mode,
         under: Machines,
         default: "0600",
-        excludes: &["client"], because "it makes no socket",
+        excludes: &["client"], because "a client creates no socket",
     }
-    /// A user who may connect, too, by name or number: the one that the hypervisor runs as.
+    /// Another user who may connect, by name or ID: the user of the hypervisor.
     socket_user: Option<String> = "socket_user" {
         value: "USER" OptionShape::Text,
         under: Machines,
         default: "",
-        excludes: &["client"], because "it makes no socket",
+        excludes: &["client"], because "a client creates no socket",
     }
-    /// A group whose members may connect, too, by name or number.
+    /// A group whose members may also connect, by name or ID.
     socket_group: Option<String> = "socket_group" {
         value: "GROUP" OptionShape::Text,
         under: Machines,
         default: "",
-        excludes: &["client"], because "it makes no socket",
+        excludes: &["client"], because "a client creates no socket",
     }
-    /// Seconds between two attempts to reach a peer that is not there.
+    /// Seconds between attempts to reach an absent peer.
     reconnect: Option<u32> = "reconnect" {
         value: "SECONDS" OptionShape::Number(1, 3600),
         under: Sockets,
         default: "1",
     }
-    /// Ports that peers of a listening socket may have, one each, with those that peers have left.
+    /// Maximum number of ports for peers of a listening socket, one per peer, including the ports that peers have left.
     peers: Option<u32> = "peers" {
         value: "N" OptionShape::Number(1, 250),
         under: Sockets,
         default: "64",
-        excludes: &["client"], because "it has one peer",
+        excludes: &["client"], because "a client has one peer",
     }
-    /// Ethernet address offered to the driver; of a TAP, its interface's.
+    /// Ethernet address offered to the driver; for a TAP, the address of its interface.
     mac: Option<Mac> = "mac" {
         value: "MAC" OptionShape::Address,
         under: Devices,
-        default: "made from the port's name; of a TAP, the kernel's choice",
+        default: "derived from the port's name; for a TAP, the kernel's choice",
     }
-    /// Learn no addresses from the tunnel's frames: a control plane says where they are ('netvale evpn', 'vxlan.set').
+    /// Learn no addresses from the tunnel's frames: a control plane provides them ('netvale evpn', 'vxlan.set').
     evpn: bool = "evpn" {
         value: "" OptionShape::Flag,
         under: Tunnels,
         default: "",
-        excludes: &["ageing"], because "addresses that were given do not expire",
+        excludes: &["ageing"], because "provided addresses do not expire",
     }
-    /// Take frames from all tunnel endpoints, not only from those that are named or given.
+    /// Accept frames from all tunnel endpoints, not only from those that are named or provided.
     any_remote: bool = "any_remote" {
         value: "" OptionShape::Flag,
         under: Tunnels,
         default: "",
     }
-    /// Seconds after which an address that is not seen any more behind a remote is forgotten.
+    /// Seconds without a frame after which an address behind a remote is forgotten.
     ageing: Option<u32> = "ageing" {
         value: "SECONDS" OptionShape::Number(1, 1_000_000),
         under: Tunnels,
@@ -325,13 +323,14 @@ options! {
         under: Tunnels,
         default: "0",
     }
-    /// Send frames that are too long for the path in fragments ('df unset'), instead of telling their senders (ICMP).
+    /// Send frames that are too long for the path in fragments ('df unset'), instead of reporting the path MTU to their
+    /// senders (ICMP).
     fragment: bool = "fragment" {
         value: "" OptionShape::Flag,
         under: Tunnels,
         default: "",
     }
-    /// Send without UDP checksums ('noudpcsum'); IPv6 has them always.
+    /// Send packets without UDP checksums ('noudpcsum'); IPv6 packets always have them.
     no_udp_checksum: bool = "no_udp_checksum" {
         value: "" OptionShape::Flag,
         under: Tunnels,
@@ -340,73 +339,73 @@ options! {
 
     policies:
 
-    /// What the port is, for people: shown beside its name. 'netvale-cni' says the container's name.
+    /// A description for people, shown beside the port's name. 'netvale-cni' sets the container's name.
     info: Option<WrittenValue<InfoText>> = "info" {
         value: "TEXT" OptionShape::Written(&syntax::INFO),
         under: About,
         default: "",
     }
-    /// The VLAN of the port, which takes and gets its frames without tags.
+    /// The VLAN of an access port, which sends and receives untagged frames.
     access: Option<u16> = "access" {
         value: "VLAN" VLAN,
         under: Vlans,
         default: "VLAN 1, once a port of the switch has VLANs",
-        excludes: &["trunk", "native"], because "a port has one VLAN, or is a trunk of several",
+        excludes: &["trunk", "native"], because "a port has one VLAN or is a trunk",
     }
-    /// The VLANs of which the port takes and gets tagged frames.
+    /// The VLANs whose tagged frames the port sends and receives.
     trunk: Option<WrittenValue<VlanSet>> = "trunk" {
         value: "VLANS" OptionShape::Written(&syntax::VLANS),
         under: Vlans,
         default: "",
-        excludes: &["access"], because "a port has one VLAN, or is a trunk of several",
+        excludes: &["access"], because "a port has one VLAN or is a trunk",
     }
-    /// The VLAN of a trunk's frames without a tag ('pvid untagged').
+    /// The VLAN of a trunk's untagged frames ('pvid untagged').
     native: Option<u16> = "native" {
         value: "VLAN" VLAN,
         under: Vlans,
         default: "a trunk takes tagged frames only",
-        excludes: &["access"], because "the frames of an access port have no tags anyway",
+        excludes: &["access"], because "an access port has untagged frames only",
     }
-    /// The protocol of its tags. With 802.1ad, tags that its peer's frames have are payload (QinQ).
+    /// The protocol of the port's VLAN tags. With 802.1ad, tags already in its peer's frames are payload (QinQ).
     vlan_protocol: Option<WrittenValue<TagProtocol>> = "vlan_protocol" {
         value: "802.1q|802.1ad" OptionShape::Written(&syntax::VLAN_PROTOCOL),
         under: Vlans,
         default: "802.1q",
     }
-    /// Addresses that are the port's. Ethernet addresses are behind it and behind no other port of the switch; both
-    /// these and IP addresses are what 'guard' compares with.
+    /// The port's own addresses. The switch never moves these Ethernet addresses to another port. 'guard' compares
+    /// frames with the Ethernet and IP addresses.
     addresses: Option<WrittenValue<AllowedAddresses>> = "addresses" {
         value: "ADDRESSES" OptionShape::Written(&syntax::ADDRESSES),
         under: Security,
         default: "",
     }
-    /// What is checked of frames that the port sends: their Ethernet source (mac), their IP source (ip), what they say
-    /// of addresses in ARP and neighbour discovery (arp, nd), by 'addresses'; that they are no DHCP server's (dhcp) and
-    /// no router's (ra).
+    /// Checks on the frames that the port sends. Compared with 'addresses': Ethernet source (mac), IP source (ip),
+    /// address claims in ARP and neighbour discovery (arp, nd). Refused: messages of DHCP servers (dhcp) and of routers
+    /// (ra).
     guard: Option<WrittenValue<Checks>> = "guard" {
         value: "CHECKS" OptionShape::Written(&syntax::CHECKS),
         under: Security,
         default: "nothing",
     }
-    /// Number of addresses that may be learned behind the port; frames from further ones are dropped.
+    /// Maximum number of addresses learned on the port; frames from further addresses are dropped.
     max_addresses: Option<u32> = "max_addresses" {
         value: "N" ANY,
         under: Security,
-        default: "as many as its user may have",
+        default: "the limit of the port's user",
     }
-    /// Whether addresses are learned.
+    /// Whether the switch learns addresses on the port.
     learning: Option<bool> = "learning" {
         value: "on|off" OptionShape::Switch,
         under: Security,
         default: "on",
     }
-    /// Whether addresses that were learned here stay: they neither expire nor move to another port.
+    /// Whether learned addresses stay on the port: they neither expire nor move to another port.
     sticky: Option<bool> = "sticky" {
         value: "on|off" OptionShape::Switch,
         under: Security,
         default: "off",
     }
-    /// Whether frames are taken only from addresses that are known to be behind the port.
+    /// Whether frames are accepted only from addresses known to be behind the port.
     locked: Option<bool> = "locked" {
         value: "on|off" OptionShape::Switch,
         under: Security,
@@ -418,147 +417,148 @@ options! {
         under: Security,
         default: "off",
     }
-    /// Whether the port gets frames for addresses that nobody knows.
+    /// Whether the port receives frames for unknown addresses.
     flood: Option<bool> = "flood" {
         value: "on|off" OptionShape::Switch,
         under: Security,
         default: "on",
     }
-    /// Whether it gets frames for groups.
+    /// Whether the port receives multicast frames.
     mcast_flood: Option<bool> = "mcast_flood" {
         value: "on|off" OptionShape::Switch,
         under: Security,
         default: "on",
     }
-    /// Whether it gets frames for all.
+    /// Whether the port receives broadcast frames.
     bcast_flood: Option<bool> = "bcast_flood" {
         value: "on|off" OptionShape::Switch,
         under: Security,
         default: "on",
     }
-    /// Frames for addresses that nobody knows that the port may send in a second.
+    /// Maximum number of frames for unknown addresses that the port may send per second.
     storm_unknown: Option<u32> = "storm_unknown" {
         value: "FRAMES" LEAST_ONE,
         under: Security,
-        default: "as many as it likes",
+        default: "unlimited",
     }
-    /// Frames for groups that it may send in a second.
+    /// Maximum number of multicast frames that the port may send per second.
     storm_mcast: Option<u32> = "storm_mcast" {
         value: "FRAMES" LEAST_ONE,
         under: Security,
-        default: "as many as it likes",
+        default: "unlimited",
     }
-    /// Frames for all that it may send in a second.
+    /// Maximum number of broadcast frames that the port may send per second.
     storm_bcast: Option<u32> = "storm_bcast" {
         value: "FRAMES" LEAST_ONE,
         under: Security,
-        default: "as many as it likes",
+        default: "unlimited",
     }
-    /// Whether the port is blocked for 10 s when addresses move to it again and again: there is a loop.
+    /// Whether the port is blocked for 10 s when addresses keep moving to it, the sign of a loop.
     loop_guard: Option<bool> = "loop_guard" {
         value: "on|off" OptionShape::Switch,
         under: Security,
         default: "off",
     }
-    /// Whether the port gets only the multicast groups that somebody behind it wants, once a querier is known.
+    /// Whether the port receives only those multicast groups that have members behind it, once there is a querier.
     mcast_snooping: Option<bool> = "mcast_snooping" {
         value: "on|off" OptionShape::Switch,
         under: Multicast,
         default: "off",
     }
-    /// Whether the switch asks who wants which groups while nobody else does. It is enough that one of its ports says
-    /// so.
+    /// Whether the switch sends membership queries while no other querier does. One port of the switch with this policy
+    /// is enough.
     mcast_querier: Option<bool> = "mcast_querier" {
         value: "on|off" OptionShape::Switch,
         under: Multicast,
         default: "off",
     }
-    /// Whether a multicast router is behind the port: 0: never, queries from there are dropped; 1: if one is heard
-    /// there; 2: always.
+    /// Whether a multicast router is behind the port. 0: never, and queries from there are dropped; 1: once one is
+    /// detected; 2: always.
     mcast_router: Option<u32> = "mcast_router" {
         value: "0|1|2" OptionShape::Number(0, 2),
         under: Multicast,
         default: "1",
     }
-    /// Whether a leave is believed without asking who else is behind the port.
+    /// Whether a leave takes effect without a query for other members behind the port.
     mcast_fast_leave: Option<bool> = "mcast_fast_leave" {
         value: "on|off" OptionShape::Switch,
         under: Multicast,
         default: "off",
     }
-    /// Bits a second that the port may send. Its peer waits where it can; what a network interface brings is dropped.
+    /// Bits per second that the port may send. Its peer waits if it can; excess frames from a network interface are
+    /// dropped.
     rate_in: Option<WrittenValue<Rate>> = "rate_in" {
         value: "RATE" OptionShape::Written(&syntax::RATE),
         under: Rates,
-        default: "as many as it likes",
+        default: "unlimited",
     }
-    /// Bytes that it may send together.
+    /// Bytes that the port may send in one burst.
     burst_in: Option<WrittenValue<Size>> = "burst_in" {
         value: "SIZE" OptionShape::Written(&syntax::SIZE),
         under: Rates,
         default: "what the rate allows in 10 ms, at least 128kb",
     }
-    /// Frames a second that it may send.
+    /// Frames per second that the port may send.
     pps_in: Option<u32> = "pps_in" {
         value: "FRAMES" LEAST_ONE,
         under: Rates,
-        default: "as many as it likes",
+        default: "unlimited",
     }
-    /// A group of ports that share a rate: what they may send together, each an equal part if all want more. Setting
-    /// another rate changes it for all.
+    /// A group of ports that share a send rate, in equal parts if all of them need more. A new rate applies to the
+    /// whole group.
     rate_group: Option<WrittenValue<RateGroup>> = "rate_group" {
         value: "NAME RATE" OptionShape::Written(&syntax::GROUP),
         under: Rates,
         default: "none",
     }
-    /// Bits a second that the port may get. Further frames wait, and are dropped when 'queue_out' is full; those for a
-    /// lossless port hold their senders back then.
+    /// Bits per second that the port may receive. Excess frames wait in 'queue_out' and are dropped when it is full;
+    /// frames for a lossless port then hold their senders back.
     rate_out: Option<WrittenValue<Rate>> = "rate_out" {
         value: "RATE" OptionShape::Written(&syntax::RATE),
         under: Rates,
-        default: "as many as it takes",
+        default: "unlimited",
     }
-    /// Bytes that it may get together.
+    /// Bytes that the port may receive in one burst.
     burst_out: Option<WrittenValue<Size>> = "burst_out" {
         value: "SIZE" OptionShape::Written(&syntax::SIZE),
         under: Rates,
         default: "what the rate allows in 10 ms, at least 128kb",
     }
-    /// Frames a second that it may get.
+    /// Frames per second that the port may receive.
     pps_out: Option<u32> = "pps_out" {
         value: "FRAMES" LEAST_ONE,
         under: Rates,
-        default: "as many as it takes",
+        default: "unlimited",
     }
-    /// Bytes of frames that wait for these rates, with 48 beside each.
+    /// Bytes of frames that may wait for these rates, plus 48 for each frame.
     queue_out: Option<WrittenValue<Size>> = "queue_out" {
         value: "SIZE" OptionShape::Written(&syntax::SIZE),
         under: Rates,
-        default: "what the rate allows in 50 ms, 256kb to 64mb",
+        default: "what the rate allows in 50 ms, at least 256kb and at most 64mb",
     }
-    /// Rules for what the port sends, in order; the first that a frame fits decides: 'drop' or 'pass', and what fits in
-    /// the language of pcap-filter(7).
+    /// Rules for frames that the port sends; the first matching rule decides. A rule is 'drop' or 'pass' and an
+    /// expression of pcap-filter(7).
     filter_in: ConfiguredRules = "filter_in" {
         value: "RULE" OptionShape::List(&syntax::RULE),
         under: Filters,
         default: "everything passes",
     }
-    /// Rules for what the port gets.
+    /// Rules for frames that the port receives.
     filter_out: ConfiguredRules = "filter_out" {
         value: "RULE" OptionShape::List(&syntax::RULE),
         under: Filters,
         default: "everything passes",
     }
-    /// The link on which the port's peer sends, in the words of netem: 'delay 70ms 5ms loss 1%'.
+    /// Emulated link for frames that the port sends, in the syntax of netem: 'delay 70ms 5ms loss 1%'.
     link_in: Option<WrittenValue<Spec>> = "link_in" {
         value: "WORDS" OptionShape::Written(&syntax::LINK),
         under: Links,
-        default: "frames come as they are sent",
+        default: "no emulation",
     }
-    /// The link on which it gets frames.
+    /// Emulated link for frames that the port receives.
     link_out: Option<WrittenValue<Spec>> = "link_out" {
         value: "WORDS" OptionShape::Written(&syntax::LINK),
         under: Links,
-        default: "frames come as they are sent",
+        default: "no emulation",
     }
 }

@@ -1,4 +1,4 @@
-//! Values in text form: read once, and kept with the text, which is shown, stored and compared.
+//! Values in text form: read once, and kept with their text for display, storage and comparison.
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,11 +14,11 @@ use super::group::RateGroup;
 
 /// A value with a text form.
 pub trait Notation: Sized {
-    /// Reads it. `None` if the text does not have its form.
+    /// Reads a text; `None` if it does not have the form of this type.
     fn read(text: &str) -> Option<Self>;
 }
 
-/// A value, and its original text.
+/// A value with its original text.
 ///
 /// ```
 /// use netvale_control::options::WrittenValue;
@@ -35,7 +35,7 @@ pub struct WrittenValue<T> {
 }
 
 impl<T: Notation> WrittenValue<T> {
-    /// Reads a text. `None` if it does not have the form of `T`.
+    /// Reads a text; `None` if it does not have the form of `T`.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         T::read(text).map(|value| WrittenValue { text: text.to_owned(), value })
@@ -47,7 +47,7 @@ impl<T> WrittenValue<T> {
         WrittenValue { text, value }
     }
 
-    /// The text.
+    /// Returns the original text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -62,7 +62,7 @@ impl<T> Deref for WrittenValue<T> {
     }
 }
 
-/// Uses the usual text of the value.
+/// The text is the value's `Display` form.
 impl<T: fmt::Display> From<T> for WrittenValue<T> {
     fn from(value: T) -> Self {
         WrittenValue { text: value.to_string(), value }
@@ -84,11 +84,11 @@ impl<T> Serialize for WrittenValue<T> {
 impl<'de, T: Notation> Deserialize<'de> for WrittenValue<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        WrittenValue::read(&text).ok_or_else(|| Error::custom(format_args!("{text:?} is written otherwise")))
+        WrittenValue::read(&text).ok_or_else(|| Error::custom(format_args!("{text:?} does not have the expected form")))
     }
 }
 
-/// Up to 128 bytes for people, without control characters: a text without further meaning.
+/// Up to 128 bytes of text for people, without control characters.
 #[derive(Clone, Copy, Debug)]
 pub struct InfoText;
 

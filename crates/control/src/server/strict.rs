@@ -1,4 +1,4 @@
-//! Reads JSON without duplicate members in objects. Most readers silently take the last of two.
+//! Reads JSON and refuses duplicate members of objects, of which most readers silently take the last.
 
 use std::fmt;
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Objective: a duplicate member is refused by name, with its place, at any depth.
+    /// Objective: a duplicate member is refused by name, with its position, at any depth.
     #[test]
     fn a_duplicate_member_is_refused_by_name() {
         for text in [r#"{"a":1,"b":2,"a":1}"#, r#"[{"x":{"a":1,"a":null}}]"#] {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: everything else is accepted or refused as by serde_json itself.
+        /// Objective: all other input is accepted or refused as by serde_json itself.
         #[test]
         fn all_else_is_judged_as_by_serde_json(
             text in concat!(

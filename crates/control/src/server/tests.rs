@@ -5,7 +5,7 @@ use crate::types::{Confirmation, ListParams, PortInfo, Version};
 use proptest::prelude::*;
 use serde_json::json;
 
-/// Handles two methods and records its requests.
+/// Answers two methods and records its requests.
 #[derive(Default)]
 struct Fake(Vec<Request>);
 
@@ -24,7 +24,7 @@ fn feed(text: &str) -> ControlOutput {
     ControlConnection::default().feed(text.as_bytes(), &mut Fake::default())
 }
 
-/// The answers to a line, parsed.
+/// Returns the answers to a line, parsed.
 fn answers(line: &str) -> Vec<Value> {
     let out = feed(&format!("{line}\n"));
     assert!(!out.close);
@@ -108,8 +108,8 @@ fn a_notification_is_executed_and_never_answered() {
     assert_eq!(fake.0.first(), Some(&Request::PortList(ListParams::default())));
 }
 
-/// Objective: a batch is answered by an array in one line without its notifications, each member on its own (section
-/// 6).
+/// Objective: a batch is answered by an array in one line, which omits the notifications; each request succeeds or
+/// fails on its own (section 6).
 #[test]
 fn a_batch_is_answered_by_one_array() {
     let version = json!({"jsonrpc": "2.0", "id": 1, "method": "version"});
@@ -138,7 +138,7 @@ fn a_line_too_long_ends_the_connection() {
     assert_eq!(again, ControlOutput { bytes: Vec::new(), close: true });
 }
 
-/// Answers with one mebibyte.
+/// Answers with 1 MiB.
 struct Big;
 
 impl RequestHandler for Big {
@@ -148,7 +148,7 @@ impl RequestHandler for Big {
     }
 }
 
-/// Objective: requests that arrive together cannot make the daemon hold unbounded answers.
+/// Objective: requests that arrive together cannot make the daemon hold an unbounded amount of answers.
 #[test]
 fn many_requests_leave_the_output_bounded() {
     let line = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"stats.all\"}\n";
@@ -159,7 +159,7 @@ fn many_requests_leave_the_output_bounded() {
     assert!(!ControlConnection::default().feed(line.repeat(4).as_bytes(), &mut Big).close);
 }
 
-/// Bytes that resemble requests often enough to pass the first checks.
+/// Returns bytes that often enough resemble requests to pass the first checks.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(br#"{"jsonrpc":"2.0","id":1,"method":"version"}"#.to_vec()),
@@ -172,7 +172,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Objective: no bytes cause a panic, every answer is a line of JSON, and the pieces of the bytes do not matter.
+    /// Objective: no bytes cause a panic, every answer is a line of JSON, and the answers do not depend on the pieces.
     #[test]
     fn no_bytes_make_the_server_panic(bytes in bytes(), size in 1..50usize) {
         let mut whole = ControlConnection::default();

@@ -1,4 +1,4 @@
-//! Checks of a port's parameters that depend on nothing else.
+//! Checks of a port's parameters that need no other state.
 
 use netvale_portspec::{AttachSpec, Base, Ident, PortSpec, SwitchName};
 
@@ -7,7 +7,7 @@ use crate::options::kind::SpecKind;
 use crate::options::{AttachOption, Misfit, MisfitReason, OPTIONS};
 
 impl AttachParams {
-    /// Checks the grammar of all parameters, and that ports of this kind take each option.
+    /// Checks the grammar of all parameters, and that this kind of port takes each option.
     ///
     /// # Errors
     /// The first fault, in the order port, options, name, switch.
@@ -45,7 +45,7 @@ impl AttachParams {
             let port = self.port.chars().take(120).collect();
             return misfit(MisfitReason::Kind { takers: option.takers(), port });
         }
-        // A backend that is a switch's port is attached as if to that switch.
+        // A backend that is a switch's port is checked as if attached to that switch.
         let named = self.options.backend.as_deref().map(PortSpec::parse);
         let on_switch = named.is_some_and(|spec| spec.is_ok_and(|spec| matches!(spec.name.base(), Base::Vale { .. })));
         if option.key == "backend" && on_switch {

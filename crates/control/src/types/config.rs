@@ -15,10 +15,10 @@ pub struct ApplyParams {
     /// Whether to only list the changes.
     #[serde(default)]
     pub dry_run: bool,
-    /// Whether to also remove ports that were attached by hand.
+    /// Whether to also remove ports that were attached by command.
     #[serde(default)]
     pub prune: bool,
-    /// Rules of filters in the file, and their compiled forms.
+    /// Compiled forms of the filter rules in the file, by rule.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, String>,
     /// The file's name, for messages.
@@ -31,9 +31,9 @@ pub struct ApplyParams {
 pub struct ApplyResult {
     /// Whether the changes were only listed.
     pub dry_run: bool,
-    /// The changes: settings, then removed ports, then changed and new ones.
+    /// The changes: first settings, then removed ports, then changed and new ports.
     pub changes: Vec<ConfigChange>,
-    /// Number of ports of the file that stay unchanged.
+    /// Number of unchanged ports of the file.
     pub unchanged: u32,
 }
 
@@ -42,7 +42,7 @@ pub struct ApplyResult {
 pub struct ConfigChange {
     /// The action.
     pub action: ConfigAction,
-    /// Full name of the port, or the setting: its table, a dot, its key.
+    /// Full name of the port, or the setting as `TABLE.KEY`.
     pub name: String,
     /// The previous value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,7 +61,7 @@ pub struct ConfigChange {
 pub enum ConfigAction {
     /// The setting has the new value.
     Set,
-    /// The setting changes only with the daemon's next start.
+    /// The setting changes only at the daemon's next start.
     Restart,
     /// The port is new.
     Attach,
@@ -69,23 +69,23 @@ pub enum ConfigAction {
     Detach,
     /// The port is detached, and attached again with other options.
     Reattach,
-    /// An option changes while frames pass.
+    /// An option of the port changes while frames pass.
     Adjust,
 }
 
 /// The answer to `config.export`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportReply {
-    /// Settings and ports as an object, in the schema of the configuration file.
+    /// Settings and ports as an object that follows the schema of the configuration file.
     pub config: Value,
-    /// The same as the text of such a file, with comments.
+    /// Text of a configuration file with these settings and ports, with comments.
     pub text: String,
-    /// Parts of the state that are not in it, a sentence each.
+    /// Parts of the state that the file omits, one sentence each.
     pub left_out: Vec<String>,
 }
 
 impl ConfigAction {
-    /// The sign in front of such a change in a list.
+    /// Returns the sign before such a change in a list.
     #[must_use]
     pub fn sign(self) -> char {
         match self {
@@ -107,7 +107,7 @@ impl ConfigAction {
     }
 }
 
-/// One line: `~ vale0:nv0: mtu 1500 → mtu 9000 (in place)`.
+/// Writes one line: `~ vale0:nv0: mtu 1500 → mtu 9000 (in place)`.
 impl fmt::Display for ConfigChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.action.sign(), self.name)?;

@@ -1,4 +1,4 @@
-//! Events in the daemon, as reported by `subscribe`.
+//! Events in the daemon, which `subscribe` reports.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,21 +17,21 @@ macro_rules! events {
             /// All of them.
             pub const ALL: &'static [EventName] = &[$(EventName::$variant),+];
 
-            /// The name on the wire, which never changes: a group, a dot, a word.
+            /// Returns the name on the wire, which never changes: a group, a dot, a word.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(EventName::$variant => $name),+
                 }
             }
 
-            /// Its meaning, in words.
+            /// Returns the event's meaning, in words.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(EventName::$variant => $meaning),+
                 }
             }
 
-            /// The fields that it has, or may have, besides those of every event.
+            /// Returns the fields that the event may have besides those of every event.
             pub const fn details(self) -> &'static [&'static str] {
                 match self {
                     $(EventName::$variant => &[$($detail),*]),+
@@ -42,46 +42,46 @@ macro_rules! events {
 }
 
 events! {
-    SwitchMade = "switch.made", [], "a switch was made, for its first port";
-    SwitchGone = "switch.gone", [], "a switch is gone, with its last port";
-    PortAttached = "port.attached", ["by" "kind"], "a port is there: it was attached, or a program has made it";
-    PortDetached = "port.detached", ["why"], "a port is gone";
-    PortEvicted = "port.evicted", ["why"], "a port was taken from its peer, which had misbehaved or lost its memory";
-    PortOpen = "port.open", ["by"], "a program has opened a port that no program had open";
-    PortIdle = "port.idle", [], "no program has a port open any more";
-    PortPolicies = "port.policies", ["by" "set"], "policies of a port were changed";
+    SwitchMade = "switch.made", [], "a switch was created for its first port";
+    SwitchGone = "switch.gone", [], "a switch was removed with its last port";
+    PortAttached = "port.attached", ["by" "kind"], "a port was attached, or created by a program";
+    PortDetached = "port.detached", ["why"], "a port was removed";
+    PortEvicted = "port.evicted", ["why"], "a peer lost its port because it misbehaved or its memory vanished";
+    PortOpen = "port.open", ["by"], "a first program has opened a port";
+    PortIdle = "port.idle", [], "the last program has closed a port";
+    PortPolicies = "port.policies", ["by" "set"], "the policies of a port changed";
     GuestConnected = "guest.connected", ["connections"],
         "a peer has connected: a virtual machine, a front end, a back end or a card";
-    GuestLeft = "guest.left", ["why"], "a port's peer is gone; `why`, if it did not just leave";
-    LinkUp = "link.up", [], "a guest's driver runs with its link up; an interface has its carrier";
+    GuestLeft = "guest.left", ["why"], "a port's peer has left; `why`, if for another reason than its own";
+    LinkUp = "link.up", [], "a guest's driver runs with its link up, or an interface has a carrier";
     LinkDown = "link.down", [],
-        "a guest's driver has stopped, or its link is down; an interface has no carrier, or is gone";
+        "a guest's driver has stopped or its link is down, or an interface has lost its carrier or vanished";
     LoopBlocked = "loop.blocked", ["loops"],
-        "the loop guard has blocked a port, to which addresses moved again and again";
-    LoopUnblocked = "loop.unblocked", [], "the loop guard has let a port go on";
+        "the loop guard has blocked a port to which addresses kept moving";
+    LoopUnblocked = "loop.unblocked", [], "the loop guard has unblocked a port";
     AddressRefused = "address.refused", ["frames"],
-        "a switch has not learned sources of frames: they are another user's, stay with another port, or are too many";
-    TunnelVtepAdded = "tunnel.vtep-added", ["vtep"], "a tunnel sends to one more endpoint what goes to all";
-    TunnelVtepRemoved = "tunnel.vtep-removed", ["vtep"], "a tunnel does so no more";
+        "a switch has not learned the sources of frames: addresses of another user or port, or beyond a limit";
+    TunnelVtepAdded = "tunnel.vtep-added", ["vtep"], "a tunnel starts to flood frames to another endpoint";
+    TunnelVtepRemoved = "tunnel.vtep-removed", ["vtep"], "a tunnel stops flooding frames to an endpoint";
     RequestRefused = "request.refused", ["by" "why"], "a request or connection was refused";
-    DaemonConfigured = "daemon.configured", ["by" "changes"], "a configuration was applied, or the file was read again";
+    DaemonConfigured = "daemon.configured", ["by" "changes"], "a configuration was applied, or the file was reloaded";
     DaemonStalled = "daemon.stalled", ["thread" "stalls"],
-        "a thread was held up for more than 100 ms: it, or its processor, was busy with something else";
-    DaemonHandover = "daemon.handover", ["pid"], "a successor is about to go on in the daemon's place";
-    DaemonHandoverFailed = "daemon.handover-failed", ["why"], "the successor could not: this daemon goes on";
+        "a thread was delayed for more than 100 ms: it or its processor was busy";
+    DaemonHandover = "daemon.handover", ["pid"], "a successor is about to take over from the daemon";
+    DaemonHandoverFailed = "daemon.handover-failed", ["why"], "the successor has failed; this daemon continues";
     DaemonContinued = "daemon.continued", ["pid" "version"],
-        "the successor goes on, with this connection and its subscription";
+        "the successor has taken over, with this connection and its subscription";
     DaemonEnding = "daemon.ending", ["why"], "the daemon ends";
-    EventsLost = "events.lost", ["lost"], "that many events were dropped, as this subscriber did not read";
+    EventsLost = "events.lost", ["lost"], "this number of events was dropped, because the subscriber did not read";
 }
 
 impl EventName {
-    /// The group: the part before the dot.
+    /// Returns the group: the part before the dot.
     pub fn group(self) -> &'static str {
         self.as_str().split('.').next().unwrap_or_default()
     }
 
-    /// Whether `name` is the name of this event or of its group.
+    /// Returns whether `name` is the name of this event or of its group.
     pub fn is_meant(self, name: &str) -> bool {
         name == self.as_str() || name == self.group()
     }
@@ -94,13 +94,13 @@ pub const NOTIFICATION: &str = "event";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubscribeParams {
-    /// Only events of these switches (`vale0`) and ports (`vale0:a`); empty: of all.
+    /// Limits events to those of these switches (`vale0`) and ports (`vale0:a`); empty: no limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
-    /// Only events of these names (`port.attached`) and groups (`port`); empty: all.
+    /// Limits events to these names (`port.attached`) and groups (`port`); empty: no limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Whether to return the present state.
+    /// Whether to return a snapshot of all switches and ports.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub snapshot: bool,
 }
@@ -108,7 +108,7 @@ pub struct SubscribeParams {
 /// The reply of `subscribe`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscribeReply {
-    /// Number of the last event of this subscription: the next event has the next number.
+    /// Number of this subscription's last event; the next event has the next number.
     pub sequence: u64,
     /// Nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
@@ -123,27 +123,27 @@ pub struct SubscribeReply {
 /// An event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Number in its subscription. A missing number is a dropped event.
+    /// Number of the event in its subscription. A gap means dropped events.
     pub sequence: u64,
-    /// When it happened, or was detected: RFC 3339, UTC.
+    /// Time at which it happened or was detected: RFC 3339, UTC.
     pub time: String,
-    /// The same in nanoseconds of the daemon's monotonic clock.
+    /// The same time in nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
-    /// Its name: [`EventName::as_str`]. Later releases may have more.
+    /// Name of the event ([`EventName::as_str`]). Later releases may add names.
     pub name: String,
-    /// Its switch.
+    /// Name of the switch concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
-    /// Full name of its port.
+    /// Full name of the port concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
     /// The user and process that caused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Owner>,
-    /// Its reason.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Fields of this kind of event.
+    /// Further fields of this kind of event.
     #[serde(flatten)]
     pub details: Map<String, Value>,
 }
@@ -169,8 +169,8 @@ mod tests {
         }
     }
 
-    /// Objective: an event's specific fields lie beside the usual ones on the wire, and are read back from there;
-    /// unknown ones are kept.
+    /// Objective: on the wire, an event's specific fields are members beside the common ones, and are read back from
+    /// there; unknown ones are kept.
     #[test]
     fn specific_fields_lie_beside_the_usual_ones() {
         let wire = json!({

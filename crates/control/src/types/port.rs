@@ -1,4 +1,4 @@
-//! Ports: attaching, detaching, showing.
+//! Parameters and results for ports: attaching, detaching, showing.
 
 pub use netvale_portspec::PortKind;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub struct DetachParams {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListParams {
-    /// Only this switch's ports.
+    /// Limits the list to this switch's ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
 }
@@ -54,48 +54,48 @@ pub struct ShowParams {
 pub struct SetParams {
     /// Full name, e.g. `vale0:a`.
     pub port: String,
-    /// Policies, and `mtu`, and their new values; null restores the default. All change, or none.
+    /// New values of policies and of `mtu`, by key; null restores the default. Either all change or none.
     pub set: Map<String, Value>,
 }
 
-/// A port. `port.show` returns all of it; `port.list` and `port.attach` leave [`PortInfo::rings`] empty.
+/// A port. Only `port.show` returns [`PortInfo::rings`]; `port.list` and `port.attach` omit them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortInfo {
     /// Full name, e.g. `vale0:a` or `netmap:p{1`.
     pub name: String,
-    /// Its switch; `None` for a pipe.
+    /// Name of the port's switch; `None` for a pipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
     /// The kind of port.
     pub kind: PortKind,
-    /// Whether it is open.
+    /// Whether the port is open.
     pub state: PortState,
-    /// User and process that made it; `None` for ports of the configuration file.
+    /// User and process that created the port; `None` for ports of the configuration file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// Its memory; `None` for ports without a region, such as a TAP.
+    /// The port's region; `None` for ports without one, such as a TAP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<RegionInfo>,
     /// Bytes of virtio-net header before each frame: 0, 10 or 12.
     pub vnet_hdr: u32,
-    /// Whether it holds senders back when full.
+    /// Whether the port holds senders back when full.
     pub lossless: bool,
-    /// Frames dropped, by reason, over all its rings.
+    /// Dropped frames of all the port's rings, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub drops: Drops,
-    /// Its policies, as given.
+    /// The port's policies, as given.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub policies: Map<String, Value>,
-    /// The rules of its filters, in order, those for sent frames first.
+    /// Rules of the port's filters, in order, those for sent frames first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleInfo>,
-    /// Its rings, `in` rings first.
+    /// The port's rings, `in` rings first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<RingInfo>,
-    /// Details that only ports of its kind have, under the kind's name.
+    /// Details specific to the kind of port, under the kind's name.
     #[serde(flatten)]
     pub detail: Option<PortDetail>,
-    /// Notes for its user, e.g. `buffer used twice`.
+    /// Notes for the port's user, e.g. `buffer used twice`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -103,24 +103,24 @@ pub struct PortInfo {
 /// A rule of a filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleInfo {
-    /// `in`: for frames that the port sends.
+    /// `in` for frames that the port sends, `out` for frames that it receives.
     pub dir: Direction,
     /// Whether matching frames are dropped.
     pub drops: bool,
-    /// The expression, in the language of pcap-filter(7); the program if only that is known.
+    /// The expression, in the language of pcap-filter(7); the program if the expression is unknown.
     pub expression: String,
-    /// Number of frames that it decided.
+    /// Number of frames that this rule decided.
     pub frames: u64,
 }
 
-/// A program that lost its port: waking it blocked another program, or its memory is gone.
+/// A program that lost its port, because waking the program blocked another one or because its memory vanished.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionInfo {
-    /// Full name of the port, e.g. `vale0:a`. A new port may have that name by now.
+    /// Full name of the port, e.g. `vale0:a`. A new port may have taken the name.
     pub port: String,
-    /// User and process that had made the port.
+    /// User and process that created the port.
     pub owner: Owner,
-    /// The reason.
+    /// The reason of the eviction.
     pub reason: String,
     /// Seconds since then.
     pub age_seconds: u64,
@@ -130,7 +130,7 @@ pub struct EvictionInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PortState {
-    /// It waits for a program to open it; the switch delivers to it until its rings are full.
+    /// The port waits for a program to open it; the switch delivers to it until its rings are full.
     #[default]
     Idle,
     /// A program holds at least one of its rings, or an end of the pipe. A device is always open.
@@ -138,7 +138,7 @@ pub enum PortState {
 }
 
 impl PortState {
-    /// The protocol's word for it.
+    /// Returns the protocol's word for this state.
     pub const fn as_str(self) -> &'static str {
         match self {
             PortState::Idle => "idle",
@@ -153,7 +153,7 @@ impl std::fmt::Display for PortState {
     }
 }
 
-/// User and process that made a port, as attested by the kernel at that time.
+/// User and process that created a port, as attested by the kernel at that time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// User ID.
@@ -165,7 +165,7 @@ pub struct Owner {
 /// A region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionInfo {
-    /// Number; ports with the same number share memory.
+    /// Number of the region; ports with the same number share memory.
     pub id: u32,
     /// Total size in bytes.
     pub bytes: u64,
@@ -173,7 +173,7 @@ pub struct RegionInfo {
     pub buf_size: u32,
     /// Number of buffers.
     pub bufs: u32,
-    /// Whether it lies on huge pages.
+    /// Whether the region is on huge pages.
     pub huge: bool,
 }
 
@@ -181,15 +181,15 @@ pub struct RegionInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// The port sends into the switch: netmap's tx ring.
+    /// The port sends into the switch: a tx ring in netmap's terms.
     #[default]
     In,
-    /// The switch delivers to the port: netmap's rx ring.
+    /// The switch delivers to the port: an rx ring in netmap's terms.
     Out,
 }
 
 impl Direction {
-    /// The protocol's word for it.
+    /// Returns the protocol's word for this direction.
     pub const fn as_str(self) -> &'static str {
         match self {
             Direction::In => "in",
@@ -204,7 +204,7 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// A ring, or a queue in its place. Indices are 0 without a netmap ring.
+/// A ring, or a queue that takes its place. Indices are 0 if there is no netmap ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingInfo {
     /// Direction.
@@ -217,16 +217,16 @@ pub struct RingInfo {
     pub head: u32,
     /// The application's wake-up index, as it last published it.
     pub cur: u32,
-    /// First slot the application does not own, as its last sync left it in the ring's header; behind
-    /// [`hwtail`](Self::hwtail) until it syncs again.
+    /// First slot the application does not own, as its last sync left it in the ring's header. It stays behind
+    /// [`hwtail`](Self::hwtail) until the next sync.
     pub tail: u32,
     /// First slot the daemon has not taken yet.
     pub hwcur: u32,
-    /// The first slot that the daemon owns behind those it has passed to the application.
+    /// First slot of the daemon after those that it has passed to the application.
     pub hwtail: u32,
-    /// Number of frames passed.
+    /// Number of frames that have passed the ring.
     pub frames: u64,
-    /// Number of their bytes, without any virtio-net header.
+    /// Bytes of these frames, without virtio-net headers.
     pub bytes: u64,
     /// Frames dropped, by reason; reasons without a drop are omitted.
     #[serde(default)]
@@ -235,19 +235,19 @@ pub struct RingInfo {
     /// down. Not counted among drops.
     #[serde(default)]
     pub idle: u64,
-    /// Kicks the daemon sent to the application.
+    /// Kicks that the daemon sent to the application.
     pub kicks_sent: u64,
-    /// Kicks the daemon saved because the application did not ask for them.
+    /// Kicks that the daemon saved because the application had not armed `need_kick`.
     pub kicks_suppressed: u64,
-    /// Kicks the daemon got from the application.
+    /// Kicks that the daemon received from the application.
     pub kicks_received: u64,
-    /// Worker that takes frames from it; `None` for `out` rings, to which every worker delivers.
+    /// The worker that takes frames from this ring; `None` for `out` rings, to which every worker delivers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
 }
 
 impl PortInfo {
-    /// The details of one kind of port, if it is of that kind.
+    /// Returns the details specific to one kind of port, if the port is of that kind.
     #[must_use]
     pub fn detail<D: Detail<PortDetail>>(&self) -> Option<&D> {
         self.detail.as_ref().and_then(D::of)

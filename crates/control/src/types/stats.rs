@@ -1,4 +1,4 @@
-//! All counters at one moment: the source of `netvale top` and of the metrics.
+//! All counters at one moment, for `netvale top` and the metrics.
 
 use std::iter::Sum;
 
@@ -11,7 +11,7 @@ use crate::kinds::{Detail, KindStats};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AllStatsParams {
-    /// Only ports with names after this one, and nothing else: [`AllStats::next`] of the previous answer.
+    /// Limits the answer to ports with names after this one: [`AllStats::next`] of the previous answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
@@ -19,7 +19,7 @@ pub struct AllStatsParams {
 /// Reply of `stats.all`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllStats {
-    /// Time of reading the counters: nanoseconds of the daemon's monotonic clock.
+    /// Time at which the counters were read, in nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
     /// The daemon's release.
     pub version: String,
@@ -28,7 +28,7 @@ pub struct AllStats {
     pub switches: Vec<SwitchStats>,
     /// Ports, by name.
     pub ports: Vec<PortDetails>,
-    /// The last of these ports, if there are more: `after` of the next request.
+    /// Name of the last of these ports if there are more: `after` of the next request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// Workers, by number.
@@ -51,127 +51,126 @@ pub struct AllStats {
 /// A switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchStats {
-    /// Its entry in `switch.list`.
+    /// The switch's entry in `switch.list`.
     #[serde(flatten)]
     pub info: SwitchInfo,
-    /// Multicast counters, if it snoops.
+    /// Multicast counters, if the switch snoops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multicast: Option<MulticastStats>,
 }
 
-/// Messages about multicast groups.
+/// Counters of multicast group messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MulticastStats {
-    /// Member ports, counted for each group.
+    /// Memberships: pairs of a group and a member port.
     pub memberships: u64,
     /// Messages that join or leave groups.
     pub reports: u64,
-    /// Queries from others.
+    /// Queries from others than this switch.
     pub queries: u64,
-    /// Joins beyond the limits.
+    /// Joins refused beyond the limits.
     pub refused_joins: u64,
     /// Unreadable messages.
     pub malformed: u64,
-    /// Messages dropped because too many waited.
+    /// Messages dropped because too many were waiting.
     pub lost: u64,
 }
 
-/// A port's counters, since it was attached.
+/// A port's counters since it was attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortDetails {
     /// Full name, e.g. `vale0:a`.
     pub name: String,
-    /// Its switch.
+    /// Name of the port's switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
     /// The kind of port.
     pub kind: PortKind,
-    /// Whether it is open.
+    /// Whether the port is open.
     pub state: PortState,
-    /// Number of its rings' region.
+    /// Number of the region with the port's rings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<u32>,
-    /// Its rings into the switch.
+    /// The port's rings into the switch.
     #[serde(rename = "in")]
     pub ingress: Vec<RingStats>,
-    /// Its rings out of the switch.
+    /// The port's rings out of the switch.
     #[serde(rename = "out")]
     pub egress: Vec<RingStats>,
-    /// Frames sent by it and dropped, by reason.
+    /// Dropped frames that the port sent, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub in_drops: Drops,
-    /// Frames for it and dropped, by reason.
+    /// Dropped frames for the port, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub out_drops: Drops,
-    /// Frames for it without a receiver, not counted among drops.
+    /// Frames for the port without a receiver, not counted among drops.
     #[serde(default)]
     pub idle: u64,
-    /// Kicks the daemon sent to the application.
+    /// Kicks that the daemon sent to the application.
     pub kicks_sent: u64,
-    /// Kicks the daemon saved because the application did not ask for them.
+    /// Kicks that the daemon saved because the application had not armed `need_kick`.
     pub kicks_suppressed: u64,
-    /// Kicks the daemon got from the application.
+    /// Kicks that the daemon received from the application.
     pub kicks_received: u64,
-    /// Counters of its policies, besides drops; `None` without policies.
+    /// Counters of the port's policies, besides drops; `None` without policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyStats>,
-    /// Counters that only ports of its kind have.
+    /// Counters specific to the kind of port.
     #[serde(flatten)]
     pub of_kind: Option<KindStats>,
-    /// Latencies of its frames, if any were timed.
+    /// Latencies of the port's frames, if any were timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
 }
 
 impl PortDetails {
-    /// The sum over its rings into the switch.
+    /// Returns the sum over the port's rings into the switch.
     #[must_use]
     pub fn sent(&self) -> RingStats {
         self.ingress.iter().sum()
     }
 
-    /// The sum over its rings out of the switch.
+    /// Returns the sum over the port's rings out of the switch.
     #[must_use]
     pub fn got(&self) -> RingStats {
         self.egress.iter().sum()
     }
 
-    /// Frames dropped, for any reason, in both directions.
+    /// Returns the number of dropped frames, for any reason, in both directions.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.in_drops.values().chain(self.out_drops.values()).sum()
     }
 
-    /// The counters of one kind of port, if it is of that kind.
+    /// Returns the counters specific to one kind of port, if the port is of that kind.
     #[must_use]
     pub fn of_kind<S: Detail<KindStats>>(&self) -> Option<&S> {
         self.of_kind.as_ref().and_then(S::of)
     }
 }
 
-/// Latencies of frames in timed batches, from before they are taken out of their ring until they are delivered or
-/// dropped.
+/// Latencies of frames in timed batches, from before they leave their ring until they are delivered or dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     /// Sum of these latencies, in nanoseconds.
     pub sum_ns: u64,
-    /// Number of frames by latency, the fastest first. Empty parts are left out.
+    /// Number of frames in each range of latencies, the fastest first. Empty ranges are omitted.
     pub parts: Vec<LatencyPart>,
 }
 
-/// Frames of similar latency.
+/// A range of latencies and its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyPart {
-    /// One of [`Latency::BOUNDS_NS`]: the frames took at most this long, and longer than the previous bound. `None`:
-    /// longer than the last bound.
+    /// Upper bound of the range, one of [`Latency::BOUNDS_NS`]; the previous bound is the lower one. `None`: above the
+    /// last bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_ns: Option<u64>,
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
 }
 
 impl Latency {
-    /// The bounds of parts, in nanoseconds: 1, 2 and 5 of each power of ten from 500 ns to 1 s.
+    /// Upper bounds of the ranges, in nanoseconds: 1, 2 and 5 times each power of ten, from 500 ns to 1 s.
     pub const BOUNDS_NS: [u64; 20] = {
         let mut bounds = [500; 20];
         let mut i = 1;
@@ -186,7 +185,7 @@ impl Latency {
         bounds
     };
 
-    /// Number of timed frames.
+    /// Returns the number of timed frames.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.parts.iter().map(|part| part.frames).sum()
@@ -196,9 +195,9 @@ impl Latency {
 /// Totals of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingStats {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Their bytes, without any virtio-net header.
+    /// Bytes of these frames, without virtio-net headers.
     pub bytes: u64,
     /// Number of batches.
     pub batches: u64,
@@ -217,20 +216,20 @@ impl<'a> Sum<&'a RingStats> for RingStats {
 /// Counters of a port's policies, besides drops.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyStats {
-    /// Whether the loop guard is blocking it now.
+    /// Whether the loop guard currently blocks the port.
     pub blocked: bool,
-    /// Number of blocks.
+    /// Number of times that the loop guard blocked the port.
     pub loops: u64,
-    /// Rules for frames that it sends, in order.
+    /// Rules for frames that the port sends, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_rules: Vec<RuleStats>,
-    /// Rules for frames that it gets, in order.
+    /// Rules for frames that the port receives, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub out_rules: Vec<RuleStats>,
-    /// Frames in flight on the link for its sent frames, if any.
+    /// Frames in flight on the link for sent frames, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_link: Option<u64>,
-    /// Frames in flight on the link for its received frames, if any.
+    /// Frames in flight on the link for received frames, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_link: Option<u64>,
 }
@@ -240,16 +239,16 @@ pub struct PolicyStats {
 pub struct RuleStats {
     /// Whether matching frames are dropped.
     pub drops: bool,
-    /// Number of frames that it decided.
+    /// Number of frames that this rule decided.
     pub frames: u64,
 }
 
-/// A worker's use of time since it started.
+/// How a worker has spent its time since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStats {
     /// Number, from 0.
     pub index: u32,
-    /// CPU it is pinned to, if any.
+    /// CPU to which the worker is pinned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
     /// Nanoseconds spent forwarding.
@@ -258,13 +257,13 @@ pub struct WorkerStats {
     pub polled_ns: u64,
     /// Nanoseconds asleep.
     pub slept_ns: u64,
-    /// Part of the time asleep during which frames waited for room at a receiver.
+    /// Part of the sleep during which frames waited for room at a receiver.
     #[serde(default)]
     pub waited_ns: u64,
-    /// Part of the time forwarding and polling during which other threads had its CPU.
+    /// Part of the forwarding and polling during which other threads had the worker's CPU.
     #[serde(default)]
     pub preempted_ns: u64,
-    /// Number of ingresses it owns.
+    /// Number of ingresses that the worker owns.
     pub ingresses: u64,
     /// Number of stalls: parts of its work that took longer than 100 ms.
     #[serde(default)]
@@ -274,9 +273,9 @@ pub struct WorkerStats {
 /// A region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionStats {
-    /// Number; each user has a region of number 1.
+    /// Number of the region; each user has a region of number 1.
     pub id: u32,
-    /// Its user.
+    /// User ID of the region's owner.
     pub uid: u32,
     /// Total size in bytes.
     pub bytes: u64,

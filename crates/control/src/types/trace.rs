@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Direction;
 
-/// The selection of a trace. A connection has one trace; another one replaces it.
+/// The selection of frames to trace. A connection has one trace; a new one replaces it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceBeginParams {
@@ -13,13 +13,13 @@ pub struct TraceBeginParams {
     /// A classic BPF program that selects frames, as `tcpdump -ddd` prints it, lines separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// Only frames with a drop.
+    /// Whether to trace only frames with a drop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drops: bool,
-    /// Examines one frame of this many, of each ring; those that match are traced.
+    /// Examines one of this many frames of each ring; a matching frame is traced.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub one_of: u32,
-    /// Also traces later ports; waits for names without a port or switch.
+    /// Whether to also trace ports that are attached later; names without a port or switch are then accepted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub later: bool,
 }
@@ -36,44 +36,44 @@ fn is_one(n: &u32) -> bool {
 /// The start of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceBeginReply {
-    /// Full names of the ports.
+    /// Full names of the traced ports.
     pub ports: Vec<String>,
 }
 
 /// The frames traced since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceRead {
-    /// Number of ports still traced: those that leave their switch are not.
+    /// Number of ports still traced; those that left their switch are not.
     pub ports: usize,
-    /// Frames lost since then, because the caller read too late.
+    /// Frames lost since the last call because the caller read too late.
     pub lost: u64,
-    /// The frames, in the order of each worker.
+    /// The frames, in order for each worker.
     pub frames: Vec<TracedFrame>,
 }
 
 /// A traced frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedFrame {
-    /// Its age in nanoseconds.
+    /// Age of the frame in nanoseconds.
     pub age_ns: u64,
-    /// Full name of its port.
+    /// Full name of the sending port.
     pub port: String,
-    /// Its ring.
+    /// Number of the ring.
     pub ring: u16,
-    /// Its length in bytes; 0 in a record that is not of one frame, but of frames that were refused before they
-    /// existed, or that had waited.
+    /// Length of the frame in bytes; 0 if the record stands for frames that were refused before they existed, or that
+    /// had waited.
     pub len: u32,
-    /// Bytes of payload of each segment, if its sender left the segmentation pending.
+    /// Payload bytes of each segment, if the sender left segmentation pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment: Option<u16>,
-    /// Whether its sender left the checksum pending.
+    /// Whether the sender left the checksum pending.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_checksum: bool,
-    /// Its first bytes, two hexadecimal digits each.
+    /// First bytes of the frame, two hexadecimal digits each.
     pub head: String,
-    /// Its steps, in order.
+    /// Steps on the frame's path, in order.
     pub steps: Vec<TraceStep>,
-    /// Number of further steps.
+    /// Number of further steps, not listed.
     #[serde(default, skip_serializing_if = "is_none")]
     pub more_steps: u32,
 }
@@ -88,48 +88,48 @@ fn is_none(n: &u32) -> bool {
 pub struct TracedRule {
     /// Full name of the port.
     pub port: String,
-    /// `in`: for frames that the port sends; `out`: for frames that it gets.
+    /// `in` for frames that the port sends, `out` for frames that it receives.
     pub dir: Direction,
-    /// Its number in that direction, from 1.
+    /// Number of the rule in that direction, from 1.
     pub number: u16,
-    /// Whether it drops the frame.
+    /// Whether the rule drops the frame.
     pub drops: bool,
 }
 
-/// An event in a frame's path.
+/// An event on a frame's path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceStep {
-    /// It belongs to this VLAN.
+    /// The frame belongs to this VLAN.
     Vlan(u16),
-    /// Its source address was unknown, and is now learned.
+    /// The source address was unknown and has been learned.
     Learned,
-    /// Its source address was known behind this port.
+    /// The source address was known behind this port and has moved.
     MovedFrom(String),
-    /// Its source address stays with this port.
+    /// The source address stays with this port.
     Kept(String),
-    /// Its source address is not learned: the port, or its owner, is at its limit of addresses.
+    /// The source address was not learned: the port, or its owner, is at its limit of addresses.
     NotLearned,
-    /// A filter's rule matches.
+    /// A filter rule matched.
     Rule(TracedRule),
-    /// Its destination is unknown.
+    /// The destination address is unknown.
     Unknown,
-    /// It is flooded, or goes to the members of a group.
+    /// The frame is flooded, or goes to the members of a group.
     Floods,
-    /// The steps that follow are decided by this destination port.
+    /// The destination port that decides the following steps.
     For(String),
-    /// It goes to this ring of a port, written `PORT/RING`. It is delivered unless another step follows.
+    /// The frame goes to this ring, written `PORT/RING`. It is delivered unless another step follows.
     To(String),
-    /// It enters the link of its port, or of its destination, and leaves it later.
+    /// The frame enters the link of its sender or of its destination, and leaves it later.
     Link,
-    /// It waits there for room.
+    /// The frame waits for room.
     Waits,
-    /// It found room after waiting.
+    /// The frame found room after waiting.
     Taken,
-    /// It was cut into this many segments.
+    /// The frame was cut into this number of segments.
     Cut(u32),
-    /// Its checksum was filled in.
+    /// The frame's checksum was filled in.
     Summed,
-    /// It was dropped, for this reason and this many times.
+    /// The frame was dropped: the reason and the number of drops.
     Dropped(String, u32),
 }

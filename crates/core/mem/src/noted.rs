@@ -17,8 +17,9 @@ use crate::words::Words;
 pub const NUMBERS: usize = 12;
 /// Size of the memory, bytes.
 const BYTES: usize = 4096;
-/// Indices, in words of 32 bits, of the number of the valid record and of the first record.
+/// Index of the 32-bit word that holds the number of the valid record.
 const NEWEST: usize = 0;
+/// Index of the 32-bit word at which the first record begins.
 const FIRST: usize = 16;
 
 /// The recorded numbers. One thread writes them.

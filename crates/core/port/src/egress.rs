@@ -30,7 +30,7 @@ pub trait Egress: Send + Sync {
         true
     }
 
-    /// The receiver's [`Room`], on which senders wait; `None` if the receiver cannot announce room.
+    /// The receiver's [`Room`], on which senders wait; `None` if the receiver cannot signal room.
     fn room(&self) -> Option<&dyn Room> {
         None
     }
@@ -39,7 +39,7 @@ pub trait Egress: Send + Sync {
     fn counters(&self) -> &Arc<RingCounters>;
 }
 
-/// A receiver that announces room, so that senders can wait while its queue is full.
+/// A receiver that signals room, so that senders can wait while its queue is full.
 ///
 /// Several senders may wait, but only one is certain to be notified; the others check again after a while.
 pub trait Room: Send + Sync {
@@ -49,7 +49,7 @@ pub trait Room: Send + Sync {
     /// A value that changes when the receiver makes room.
     fn progress(&self) -> u32;
 
-    /// Requests an announcement of room from the receiver. Returns the descriptor that becomes readable when there is
+    /// Asks the receiver to signal room. Returns the descriptor that becomes readable when there is
     /// room. Check for room once more before sleeping.
     fn ask(&self) -> Option<BorrowedFd<'_>>;
 

@@ -33,7 +33,7 @@ pub trait Task<W>: Any + Send {
         true
     }
 
-    /// Requests an announcement of room from the receiver of held frames. Returns the descriptor that becomes readable
+    /// Asks the receiver of held frames to signal room. Returns the descriptor that becomes readable
     /// when there is room, if the receiver can announce it. The worker must call [`Task::pass`] once more before it
     /// sleeps.
     fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {

@@ -32,7 +32,7 @@ pub enum AttachError {
     #[error("switch {0} has the maximum of {MAX_PORTS} ports: detach one, or use another switch")]
     Full(String),
     /// The switch has a port of this name.
-    #[error("switch {switch} has a port {port} already: choose another name, or detach it first")]
+    #[error("switch {switch} already has a port {port}; choose another name, or detach that port first")]
     Exists {
         /// Name of the switch.
         switch: String,

@@ -1,4 +1,4 @@
-//! Attaches ports: those of requests, and those of the configuration.
+//! Attachment of ports: those of requests, and those of the configuration.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -22,19 +22,19 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::{DeclaredPort, SwitchPort};
 use crate::system::closing::Strangers;
 
-/// Pause between two attempts to attach a port.
+/// Pause between two attempts to attach a port whose resources are in use.
 const PAUSE: Duration = Duration::from_millis(2);
 
 fn bad(e: impl Display) -> Refusal {
     Refusal::new(Errno::INVAL, format!("{e:#}"))
 }
 
-/// Attaches the ports of the configuration, except restored ones. A port that cannot be attached is skipped and logged:
-/// its needs may be met later, and the other ports are needed now.
+/// Attaches the ports of the configuration, except restored ones. Skips and logs a port that cannot be attached: its
+/// needs may be met later, and the other ports are needed now.
 ///
 /// # Errors
-/// Name and refusal of the first port that can never be attached, because the configuration is wrong; or that cannot be
-/// attached now, if the configuration requires all ports.
+/// Name and refusal of the first port that can never be attached, because the configuration is wrong, or of the first
+/// one that cannot be attached now, if the configuration requires all ports.
 pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     let as_attached = |record: &DaemonPort| record.declared.as_ref().map(|declared| canonical(&declared.params));
     let continued: BTreeMap<_, _> =
@@ -48,7 +48,7 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
         if continued.contains_key(&full) {
             tracing::warn!(
                 port = full,
-                "it goes on as it was, not as the configuration has it: `netvale apply` changes it"
+                "the port keeps its former options, which differ from the configuration; `netvale apply` changes them"
             );
             continue;
         }
@@ -66,13 +66,13 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     Ok(())
 }
 
-/// Whether the port can never be attached. A refusal about files may be temporary.
+/// Whether the port can never be attached. A refusal about files may be temporary, and does not count.
 fn is_mistake(params: &AttachParams, refusal: &Refusal) -> bool {
     let has_files = AttachSpec::parse(&params.port).is_ok_and(|spec| !spec.files().is_empty());
     !has_files && [Errno::INVAL, Errno::OPNOTSUPP].iter().any(|errno| errno.raw_os_error() == refusal.errno)
 }
 
-/// Attaches a port that stays until detached. Returns its full name.
+/// Attaches a port, which remains until it is detached. Returns its full name.
 ///
 /// # Errors
 /// [`Refusal`] if the caller lacks the right, or the port cannot be created.
@@ -92,8 +92,8 @@ pub fn attach_declared(d: &mut Daemon, declared: DeclaredPort, caller: Caller) -
     Ok(full)
 }
 
-/// Retries until a port's resources are free, or until `until`: another port's resources stay in use until the kernel,
-/// a thread and the service manager have released them.
+/// Repeats `attempt` until a port's resources are free, or until `until`. The resources of another port stay in use
+/// until the kernel, a thread and the service manager have released them.
 ///
 /// # Errors
 /// The error of the last attempt.
@@ -126,15 +126,15 @@ fn make(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refu
     attach_to_switch(d, place(d, p, &spec)?, &spec, &p.options, caller)
 }
 
-/// The switch of a request, and the port's name on it.
+/// Returns the switch of a request, and the port's name on it.
 fn place(d: &Daemon, p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, Refusal> {
     let switch = SwitchName::parse(naming::switch_meant(d, &p.switch)).map_err(bad)?;
     let port = p.options.name.clone().unwrap_or_else(|| spec.port_name().to_string());
     Ok(SwitchPort::new(switch, port))
 }
 
-/// Attaches a port whose device came with the request. It stays until it is detached or its device is gone. Returns its
-/// full name.
+/// Attaches a port whose device came with the request. The port remains until it is detached or its device is gone.
+/// Returns its full name.
 ///
 /// # Errors
 /// [`Refusal`] if the caller lacks the right, or the descriptors are not such a device.
@@ -147,7 +147,7 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
     let asked = usize::from(request.queues);
     let came = queues.all().len();
     if asked != came {
-        return Err(bad(format!("{asked} queues are announced, and {came} descriptors came")));
+        return Err(bad(format!("expected {asked} queues, as announced, and got {came} descriptors")));
     }
     let at = place(d, p, &spec)?;
     let full = at.full();
@@ -158,7 +158,8 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
     Ok(full)
 }
 
-/// The only way of a port onto a switch: kind and options are known; the port is not created yet.
+/// Attaches a port to a switch. Every attachment to a switch passes through here. Kind and options are known; the port
+/// is not created yet.
 fn attach_to_switch(
     d: &mut Daemon,
     at: SwitchPort,
@@ -174,7 +175,7 @@ fn attach_to_switch(
     Ok(full)
 }
 
-/// Attaches a ptnet device to a backend: a switch's port, or, without a switch, a pipe's end or an interface.
+/// Attaches a ptnet device to a backend: a port of a switch, or, without a switch, a pipe's end or an interface.
 fn attach_backend(
     d: &mut Daemon,
     backend: &str,

@@ -1,4 +1,4 @@
-//! Methods of the control protocol.
+//! The methods of the control protocol.
 
 use netvale_control::server::RequestHandler;
 use netvale_control::types::{ApplyParams, ApplyResult, AttachParams, Confirmation, EventName, PortInfo, Version};
@@ -51,7 +51,7 @@ impl Rpc<'_> {
         }
         let full;
         let what = match &request {
-            // Admitted once its kind of port is known.
+            // The request is admitted once the port's kind is known.
             Request::PortAttach(_) => return self.carry_out(request),
             Request::PortDetach(p) => {
                 full = format!("{}:{}", p.switch, p.port);
@@ -120,8 +120,8 @@ fn no_switch(name: &str) -> RpcError {
 }
 
 fn is_switch(name: &str) -> RpcError {
-    let hint = format!("name a port of it; 'netvale list {name}' shows them");
-    RpcError::new(ErrorCode::InvalidParams, format!("{name} is a switch, and a port is expected"), hint)
+    let hint = format!("name one of its ports; 'netvale list {name}' shows them");
+    RpcError::new(ErrorCode::InvalidParams, format!("{name} is a switch; expected a port"), hint)
 }
 
 impl Rpc<'_> {
@@ -134,7 +134,7 @@ impl Rpc<'_> {
         let Caller { uid, pid, .. } = self.caller;
         let applied = configuration::apply(self.daemon, p)?;
         if !p.dry_run {
-            tracing::info!(uid, pid, "a configuration was applied: {} changes", applied.changes.len());
+            tracing::info!(uid, pid, "applied a configuration: {} changes", applied.changes.len());
             let configured = NewEvent::to(EventName::DaemonConfigured, 0).by(self.caller);
             self.daemon.events.tell(configured.with("changes", applied.changes.len()));
         }

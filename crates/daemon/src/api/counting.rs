@@ -1,5 +1,5 @@
-//! Counters for `top` and for metrics: read from the workers' memory without a lock, and without memory that programs
-//! can write.
+//! Counters for `top` and for metrics. They are read from the workers' memory without a lock; memory that programs can
+//! write is not read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,11 +20,11 @@ use crate::permission::{controls, is_trusted, may_join};
 use crate::registry::events::now_ns;
 use crate::worker::Worker;
 
-/// Approximate maximum of counters in an answer; the remaining ports follow in the next one. This keeps an answer below
-/// the limit of unread bytes, and gives the main thread time for other work in between.
+/// Approximate maximum number of counters in an answer; the next answer has the remaining ports. This keeps an answer
+/// below the limit of unread bytes, and gives the main thread time for other work in between.
 const MOST_COUNTERS: usize = 30_000;
 
-/// Reads all counters; those of ports only if the caller sees the port.
+/// Returns all counters; those of a port only if the caller may see it.
 pub fn all_stats(d: &Daemon, params: &AllStatsParams, caller: Caller) -> AllStats {
     let mut ports = Vec::new();
     let mut next = None;
@@ -152,7 +152,7 @@ fn drops(rings: &[Arc<RingCounters>]) -> Drops {
     sum
 }
 
-/// Latency of timed frames over all rings; `None` if no frame was timed.
+/// Returns the latency of timed frames of all rings; `None` if no frame was timed.
 fn latency(rings: &[Arc<RingCounters>]) -> Option<Latency> {
     let mut sum_ns = 0;
     let mut all = [0; PARTS];
@@ -165,7 +165,7 @@ fn latency(rings: &[Arc<RingCounters>]) -> Option<Latency> {
     (!parts.is_empty()).then_some(Latency { sum_ns, parts })
 }
 
-/// Kicks of all rings together.
+/// Returns the kick counts of all rings together.
 fn kicks(record: &DaemonPort) -> Kicks {
     let rings = record.rings();
     let behind = &record.behind;

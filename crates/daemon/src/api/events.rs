@@ -1,4 +1,4 @@
-//! `subscribe` and `unsubscribe`.
+//! The methods `subscribe` and `unsubscribe`.
 
 use netvale_control::types::{EventName, SubscribeParams, SubscribeReply};
 use netvale_control::{ErrorCode, RpcError};
@@ -10,7 +10,8 @@ use crate::permission;
 use crate::ports::looking;
 use crate::registry::events::now_ns;
 
-/// Maximum number of switches and ports, and of event names, in a subscription: each event is compared with them.
+/// Maximum number of switches and ports, and of event names, in a subscription. Each event is compared with all of
+/// them.
 const MOST: usize = 64;
 
 /// Subscribes a connection to events, or replaces its filters.
@@ -33,12 +34,12 @@ pub fn subscribe(d: &mut Daemon, p: SubscribeParams, caller: Caller) -> Result<S
 fn check(p: &SubscribeParams) -> Result<(), RpcError> {
     if let Some(name) = p.names.iter().find(|name| !EventName::ALL.iter().any(|event| event.is_meant(name))) {
         let names: Vec<_> = EventName::ALL.iter().map(|event| event.as_str()).collect();
-        let text = format!("there is no event {name:?}, and no group of that name");
+        let text = format!("there is no event or group of events {name:?}");
         return Err(RpcError::new(ErrorCode::InvalidParams, text, format!("the events are {}", names.join(", "))));
     }
     if p.only.len() > MOST || p.names.len() > MOST {
-        let text = format!("more than {MOST} switches and ports, or names of events");
-        return Err(RpcError::new(ErrorCode::InvalidParams, text, "name fewer; without any, all events are told"));
+        let text = format!("expected at most {MOST} switches and ports, and at most {MOST} names of events");
+        return Err(RpcError::new(ErrorCode::InvalidParams, text, "name fewer; without filters, all events are sent"));
     }
     Ok(())
 }

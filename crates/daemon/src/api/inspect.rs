@@ -1,4 +1,4 @@
-//! Snapshots of the daemon's ports for `list`, `show`, `top`. Callers see their own ports; root and the daemon's own
+//! Snapshots of the daemon's ports for `list`, `show` and `top`. Callers see their own ports; root and the daemon's own
 //! user see all.
 
 use std::collections::BTreeMap;
@@ -37,7 +37,8 @@ pub fn switch_info(s: &Switch) -> SwitchInfo {
     }
 }
 
-/// A switch's forwarding table, restricted to ports that the caller sees; `None` if the switch does not exist.
+/// Returns a switch's forwarding table, restricted to ports that the caller may see; `None` if the switch does not
+/// exist.
 pub fn list_table(d: &Daemon, switch: &str, caller: Caller) -> Option<Vec<TableEntry>> {
     let s = d.switches.get(switch)?;
     let full = |port: &str| format!("{switch}:{port}");
@@ -61,8 +62,8 @@ pub fn list_table(d: &Daemon, switch: &str, caller: Caller) -> Option<Vec<TableE
     Some(entries)
 }
 
-/// A switch's multicast group membership, restricted to ports that the caller sees; `None` if the switch does not
-/// exist.
+/// Returns a switch's multicast group membership, restricted to ports that the caller may see; `None` if the switch
+/// does not exist.
 pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInfo> {
     let ports: BTreeMap<_, _> = d.switches.get(switch)?.ports().into_iter().collect();
     let is_seen = |full: &String| d.ports.get(full).is_some_and(|record| controls(caller, record.owner.uid));
@@ -70,7 +71,7 @@ pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInf
     Some(multicast::groups(d, switch, name))
 }
 
-/// Lists the ports that the caller sees, or those on one switch, without rings; pipes are on no switch.
+/// Lists the ports that the caller may see, or those of them on one switch, without rings. Pipes are on no switch.
 pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortInfo> {
     let on = |r: &DaemonPort| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
     let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();
@@ -105,15 +106,15 @@ pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
     sees(caller, info.owner).then_some(info)
 }
 
-/// Lists the evictions of the caller's programs, latest first.
+/// Lists the evictions of the caller's programs, newest first.
 pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<EvictionInfo> {
     d.evictions.iter().filter(|one| sees(caller, Some(one.owner))).collect()
 }
 
-/// The reason of the last eviction from the port of that name, if the caller may see it.
+/// Returns the reason of the last eviction from the port of that name, if the caller may see it.
 pub fn last_eviction(d: &Daemon, port: &str, caller: Caller) -> Option<String> {
     let last = list_evicted(d, caller).into_iter().find(|one| one.port == port)?;
-    Some(format!("the last program that had it was evicted: {}", last.reason))
+    Some(format!("the last program there was evicted: {}", last.reason))
 }
 
 /// Describes a port without its rings.
@@ -161,7 +162,7 @@ fn ring_in(d: &Daemon, record: &DaemonPort, i: usize, counters: &RingCounters) -
     }
 }
 
-/// Adds the indices of a guest's netmap ring, unless its memory holds up the reader.
+/// Adds the indices of a guest's netmap ring, unless the guest's memory makes the read block.
 fn with_any_indices(d: &Daemon, base: RingInfo, record: &DaemonPort, i: usize) -> RingInfo {
     let Some(side) = record.behind.ring_side(base.dir, i) else { return base };
     let known = base.clone();
@@ -179,7 +180,7 @@ fn ring_out(d: &Daemon, record: &DaemonPort, i: usize, counters: &RingCounters) 
     RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side, region) }
 }
 
-/// Number of slots that refer to each buffer; empty if the memory holds up the reader.
+/// Returns the number of slots that refer to each buffer; empty if the memory makes the read block.
 fn uses_of_buffers(rings: &PortRings) -> BTreeMap<u32, u32> {
     let mem = Arc::clone(&rings.mem);
     let count = move || {
@@ -192,7 +193,7 @@ fn uses_of_buffers(rings: &PortRings) -> BTreeMap<u32, u32> {
     rings.mem.region().touch(count).unwrap_or_default()
 }
 
-/// Warnings about mistakes of a program in its rings that will cost it frames.
+/// Returns warnings about a program's errors in its rings that will lose it frames.
 fn notes(record: &DaemonPort) -> Vec<String> {
     let uses = record.rings().map_or_else(BTreeMap::new, uses_of_buffers);
     let bufs = record.rings().map_or(u32::MAX, |r| r.mem.region().layout().sizes.bufs.num);
@@ -200,10 +201,10 @@ fn notes(record: &DaemonPort) -> Vec<String> {
     let outside = uses.keys().filter(|&&b| b < netvale_mem::layout::RESERVED_BUFS || b >= bufs).count();
     let mut notes = Vec::new();
     if twice > 0 {
-        notes.push(format!("{twice} buffers are named by more than one slot: their frames overwrite each other"));
+        notes.push(format!("more than one slot refers to each of {twice} buffers; their frames overwrite each other"));
     }
     if outside > 0 {
-        notes.push(format!("slots name {outside} buffers outside the pool: frames for them are dropped"));
+        notes.push(format!("slots refer to {outside} buffers outside the pool; frames for them are dropped"));
     }
     notes.extend(record.behind.notes());
     notes.extend(policies::notes(record));

@@ -1,4 +1,5 @@
-//! Messages on attach connections: opening a port, describing the connection's hold, netmap's other requests.
+//! Messages on attach connections: requests to open a port, to describe the connection's hold, and netmap's other
+//! requests.
 
 use std::os::fd::OwnedFd;
 
@@ -27,7 +28,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
 use crate::system::peer;
 
-/// An attach connection's hold, with the note that the client left.
+/// An attach connection's hold on a port, with the client's note.
 pub(crate) struct AttachHold {
     attachment: Box<dyn Attachment>,
     note: [u8; NOTE_LEN],
@@ -49,7 +50,7 @@ impl AttachHold {
         Ok(AttachHold { attachment: ports::continue_hold(d, item, caller)?, note: own })
     }
 
-    /// Saves the hold for another process; `None` if it ends with this one.
+    /// Saves the hold for another process. Returns `None` if the hold ends with this process.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -65,8 +66,8 @@ impl AttachHold {
 
 /// Handles one message of a client. Returns whether to keep the connection.
 ///
-/// A malformed message costs no port: a program may have written to the wrong descriptor. The message is refused, in
-/// case the answer is read, and the connection stays.
+/// A malformed message does not end the port, because a program may have written to the wrong descriptor. The message
+/// is refused, in case the program reads the answer, and the connection remains.
 pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<AttachHold>, caller: Caller) -> bool {
     let mut bytes = [0u8; LONGEST + 1];
     let (got, answer_to, brought) = match receive(fd, &mut bytes, caller) {
@@ -74,7 +75,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<AttachHold>
         Err(Errno::AGAIN | Errno::INTR) => return true,
         Err(_) => return false,
     };
-    // An empty message looks like a hang-up.
+    // An empty message looks like a closed connection.
     let has_ended = got == 0 && has_hung_up(fd);
     let to = answer_to.as_ref().unwrap_or(fd);
     d.changes.clients.extend((!has_ended).then_some(caller.client));
@@ -115,7 +116,7 @@ fn answer(
         }
         Ok(AttachMessage::Succession(which)) => succession(d, to, which, caller),
         Err(bad) => {
-            d.note_refusal(caller, &format!("{bad}; the connection stays as it was"));
+            d.note_refusal(caller, &format!("{bad}; the connection is unchanged"));
             send_reply(to, &AttachReply::refusal(Errno::PROTO.raw_os_error(), bad.to_string()), &[]);
             true
         }
@@ -152,14 +153,14 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
     !matches!(poll(&mut fds, Some(&nothing)), Ok(0))
 }
 
-/// Receives a message with its descriptors: the socket for its answer, unless the daemon may not answer there, and a
-/// file or the queues of a device. Further descriptors end the connection.
+/// Receives a message with its descriptors. Returns the socket for the answer, unless the daemon may not answer there,
+/// and a file or the queues of a device. Further descriptors end the connection.
 fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result<(usize, Option<OwnedFd>, Strangers)> {
     let (got, mut fds) = closing::receive(fd, bytes)?;
     let is_device = MessageKind::of(bytes.get(..got).unwrap_or(&[])) == MessageKind::Bring;
     if fds.len() > 1 + if is_device { MAX_BROUGHT } else { 1 } {
         let Caller { uid, pid, .. } = caller;
-        tracing::warn!(uid, pid, "{} descriptors came with a message: the connection is closed", fds.len());
+        tracing::warn!(uid, pid, "closed a connection: {} descriptors came with one message", fds.len());
         fds.into_iter().for_each(|stranger| closing::close(stranger, uid));
         return Err(Errno::PROTO);
     }
@@ -174,8 +175,8 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result
     Ok((got, answer_to, brought))
 }
 
-/// Whether the daemon may answer on that socket: any other reader there would take the answer for a message of the
-/// daemon.
+/// Whether the daemon may answer on that socket. It must be the caller's own, because any other reader would take the
+/// answer for a message of the daemon.
 fn may_answer(fd: &OwnedFd, caller: Caller) -> bool {
     let is_unix = sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
     let is_connected = matches!(sockopt::socket_type(fd), Ok(SocketType::SEQPACKET | SocketType::STREAM));
@@ -192,7 +193,7 @@ fn open(
     caller: Caller,
 ) -> bool {
     let opened = match holds {
-        Some(_) => Err(Refusal::new(Errno::BUSY, "this connection holds a port already: open another connection")),
+        Some(_) => Err(Refusal::new(Errno::BUSY, "this connection already holds a port; open another connection")),
         None => open_in(d, request, file, caller).map(|opened| (opened, request.note)),
     };
     match opened {
@@ -224,7 +225,7 @@ fn open_in(
     let (opened, held) = match request.file {
         None => (open_port(d, request, caller)?, Ok(())),
         Some(asked) => {
-            // Keeps the region alive until the port does.
+            // The variable keeps the region alive until the port does.
             let (region, mem_id) = brought::region(d, request, file, asked, caller)?;
             let opened = open_port(d, &AttachRequest { mem_id, file: None, ..request.clone() }, caller)?;
             (opened, brought::has_held(&region))
@@ -272,13 +273,13 @@ fn holding(d: &mut Daemon, to: &OwnedFd, which: HoldRequest, holds: &mut Option<
     }
 }
 
-/// Answers a successor's inquiry; one that begins the hand-over is served after this message.
+/// Answers a successor's message. A request to begin the hand-over is served after this message.
 fn succession(d: &mut Daemon, to: &OwnedFd, which: Succession, caller: Caller) -> bool {
     let admitted = permission::admit(d, caller, PermissionRequest::HandOver).and_then(|()| match which {
         Succession::Hello(VERSION) => Ok(()),
         Succession::Hello(other) => {
             let text = format!(
-                "this daemon hands over version {VERSION} of its state, and the successor takes {other}: restart it"
+                "this daemon hands over version {VERSION} of its state, and the successor expects {other}; restart it"
             );
             refuse(Errno::PROTO, text)
         }

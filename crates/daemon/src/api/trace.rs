@@ -1,4 +1,4 @@
-//! Traces: the path of single frames, for the owners of their ports.
+//! Traces of the paths of single frames, for the owners of the ports.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -40,7 +40,7 @@ pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<Tra
     ports.dedup_by(|(_, one, _), (_, other, _)| one == other);
     let switch = ports.first().map(|(switch, ..)| Arc::clone(switch));
     if switch.is_none() && (p.of.is_empty() || !p.later) {
-        return Err(wrong("no port is named, or none on the switch is yours".to_owned()));
+        return Err(wrong("expected a port of yours, or a switch with such a port".to_owned()));
     }
     let is_elsewhere = |of: &String| switch_of(of) != p.of.first().map_or("", |first| switch_of(first));
     if p.of.iter().any(is_elsewhere) {
@@ -62,13 +62,13 @@ fn switch_of(place: &str) -> &str {
     place.split(':').next().unwrap_or_default()
 }
 
-/// Whether a switch or a port on one can have that name.
+/// Checks that a switch, or a port on one, can have that name.
 fn place(of: &str) -> Result<(), ()> {
     SwitchName::parse(switch_of(of)).map_err(drop)?;
     if of.contains(':') { PortName::parse(of).map(drop).map_err(drop) } else { Ok(()) }
 }
 
-/// Notes the names of all ports that may appear in a trace.
+/// Records the names of all ports that may appear in a trace.
 fn name_ports(d: &Daemon, session: &mut TraceSession) {
     let Some(switch) = session.switch.clone() else { return };
     for (id, port) in switch.ports() {
@@ -80,10 +80,10 @@ fn name_ports(d: &Daemon, session: &mut TraceSession) {
     }
 }
 
-/// A port's switch, its full name, and its name there.
+/// A port's switch, full name, and name on the switch.
 type TracedPort = (Arc<Switch>, String, String);
 
-/// The port of that name, or the caller's ports on the switch of that name.
+/// Returns the port of that name, or the caller's ports on the switch of that name.
 fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<TracedPort>, RpcError> {
     if let Some(switch) = d.switches.get(of) {
         permission::admit(d, caller, permission::PermissionRequest::InspectSwitch(of))?;
@@ -108,10 +108,10 @@ pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
     let none =
         || RpcError::new(ErrorCode::NotFound, "this connection traces nothing".to_owned(), "call trace.begin first");
     let session = d.traces.of(caller.client).ok_or_else(none)?;
-    // Before the records: those of a removed port are complete then.
+    // This precedes the records, so that the records of a removed port are complete.
     let ports = session.switch.as_ref().map_or(0, |switch| switch.traced(&session.trace));
     let records: Vec<_> = std::iter::from_fn(|| session.trace.next()).take(AT_ONCE).collect();
-    // One time for all records, so later ones never appear earlier.
+    // The times of all records are computed from the same `at`, so that later ones never appear earlier.
     let at = now();
     let frames = records.iter().map(|record| RecordNames { session, record }.frame(at)).collect();
     Ok(TraceRead { ports, lost: session.trace.lost(), frames })
@@ -145,7 +145,8 @@ impl RecordNames<'_> {
         }
     }
 
-    /// The steps of the frame. A rule is the sender's, until a step names a receiver that decides the next ones.
+    /// Returns the steps of the frame. A rule belongs to the sender until a step names a receiver, which decides the
+    /// following ones.
     fn steps(&self) -> Vec<TraceStep> {
         let record = self.record;
         let mut port = record.from;

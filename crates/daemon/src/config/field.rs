@@ -1,4 +1,5 @@
-//! Field types of the configuration: each has a **value**, in the file's form, and parses command-line words.
+//! Field types of the configuration. Each type converts to and from a **value** in the file's form, and parses the
+//! words of a command-line flag.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,19 +11,19 @@ use serde_json::Value;
 
 use super::{SocketMode, SwitchPolicies};
 
-/// A field of the configuration, convertible to JSON.
+/// A field type of the configuration, convertible to JSON.
 pub trait FieldValue: Default + Serialize + DeserializeOwned {
     /// Returns the value in the file's form; null if the file would omit it.
     fn value(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Sets a value of checked shape. False if it does not fit the field all the same.
+    /// Sets a value whose shape has been checked. Returns false if the value does not fit the field nevertheless.
     fn put(&mut self, value: Value) -> bool {
         serde_json::from_value(value).map(|value| *self = value).is_ok()
     }
 
-    /// Parses command-line words; a list appends them. False if they do not have the shape.
+    /// Sets the field to a flag's words; a list appends them. Returns false if the words do not have the shape.
     fn take_words(&mut self, shape: OptionShape, words: &[OsString]) -> bool {
         let value = words.last().and_then(|word| shape.parse(word.to_str()?).ok());
         value.is_some_and(|value| self.put(value))
@@ -39,7 +40,7 @@ impl FieldValue for Option<String> {}
 impl FieldValue for Option<SocketMode> {}
 impl FieldValue for Option<Vec<usize>> {}
 
-/// Without duplicates.
+/// A list without duplicates.
 impl FieldValue for Vec<String> {
     fn put(&mut self, value: Value) -> bool {
         serde_json::from_value::<Self>(value).map(|texts| *self = unique(texts)).is_ok()
@@ -52,14 +53,14 @@ impl FieldValue for Vec<String> {
     }
 }
 
-/// Words need not be UTF-8.
+/// The words of the flag need not be UTF-8.
 impl FieldValue for PathBuf {
     fn take_words(&mut self, _: OptionShape, words: &[OsString]) -> bool {
         words.last().map(|word| *self = word.into()).is_some()
     }
 }
 
-/// Words need not be UTF-8; the value contains those that are.
+/// The words of the flag need not be UTF-8. The value contains only the paths that are.
 impl FieldValue for Vec<PathBuf> {
     fn value(&self) -> Value {
         self.iter().filter_map(|path| path.to_str()).collect()
@@ -71,7 +72,7 @@ impl FieldValue for Vec<PathBuf> {
     }
 }
 
-/// A field's default: that value, or the type's default if the value is described in words.
+/// Returns a field's default: `default`, or the type's own default if `default` is a description in words.
 pub fn usual<T: FieldValue>(default: &Value) -> T {
     let mut field = T::default();
     if !default.is_string() {

@@ -1,4 +1,4 @@
-//! The configuration file: each key of its tables is a setting; those of a `[[port]]` are the parameters of
+//! The configuration file. Each key of its tables is a setting; the keys of a `[[port]]` are the parameters of
 //! `port.attach`.
 
 use std::collections::HashSet;
@@ -38,7 +38,7 @@ impl ConfigFile {
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// The mistake with its line: invalid TOML, unknown keys, values out of range, impossible ports.
+    /// The error with its line: invalid TOML, unknown keys, values out of range, impossible ports.
     pub fn parse(text: &str) -> Result<ConfigFile, Error> {
         let mut file = ConfigFile::default();
         let read = DeTable::parse(text).and_then(|table| read_table(&mut file.0, "", table.get_ref()));
@@ -49,7 +49,7 @@ impl ConfigFile {
     }
 }
 
-/// Reads the settings of a table; at the top level, also the other tables and the ports.
+/// Reads the settings of a table, and at the top level also the other tables and the ports.
 fn read_table(config: &mut Config, name: &str, table: &DeTable<'_>) -> Result<(), Error> {
     let is_top = name.is_empty();
     for (key, value) in table {
@@ -81,7 +81,7 @@ fn read_setting(config: &mut Config, setting: &Setting, place: &PlacedValue<'_>)
     if setting.shape != OptionShape::Policies {
         return setting.put(config, Value::deserialize(reader)?).map_err(|why| error_at(place, why));
     }
-    // The table's own reader knows the positions in it.
+    // Only the table's own reader has the positions in it.
     let policies = SwitchPolicies::deserialize(reader)?;
     if let Some(misfit) = policies.wrong() {
         let table = place.get_ref().get(misfit.switch.as_str()).unwrap_or(place);
@@ -95,7 +95,7 @@ fn table_at<'a, 'b>(place: &'a PlacedValue<'b>) -> Result<&'a DeTable<'b>, Error
     found.as_table().ok_or_else(|| error_at(place, format!("expected a table, found {}", found.type_str())))
 }
 
-/// Reads the ports and checks each, and that its name is unique.
+/// Reads the ports, and checks each one and that its name is unique.
 fn read_ports(places: &PlacedValue<'_>) -> Result<Vec<AttachParams>, Error> {
     let list = places.get_ref().as_array();
     let list = list.ok_or_else(|| error_at(places, "expected a list of tables: write [[port]] above each"))?;
@@ -126,7 +126,7 @@ fn read_port(place: &PlacedValue<'_>) -> Result<AttachParams, Error> {
     Ok(AttachParams { switch, port, options })
 }
 
-/// The full name that a port gets when attached.
+/// Returns the full name that a port will have once it is attached.
 pub fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
     match &params.options {
         PortOptions { backend: Some(backend), .. } => {
@@ -161,7 +161,8 @@ pub fn canonical(params: &AttachParams) -> AttachParams {
     AttachParams { switch: params.switch.clone(), port: spec, options }
 }
 
-/// Creates an error with the position of a value. The crate adds positions only to errors of a value's own reader.
+/// Creates an error with the position of a value. The `toml` crate adds positions only to errors from a value's own
+/// deserializer.
 fn error_at(place: &PlacedValue<'_>, why: impl fmt::Display) -> Error {
     struct ErrorVisitor<T>(T);
     impl<'de, T: fmt::Display> Visitor<'de> for ErrorVisitor<T> {

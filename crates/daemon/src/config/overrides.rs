@@ -1,4 +1,4 @@
-//! The daemon's command line. It takes precedence over the file, at start and whenever a file is applied.
+//! The daemon's command line. It overrides the file, both at start and whenever the daemon applies a file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,11 +13,12 @@ use super::{Config, ConfigError, ConfigFile, Setting};
 /// Settings on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// The base of relative folders: a running daemon has no current folder.
+    /// Base of relative folders: the current folder of the command, because a running daemon has none.
     pub here: PathBuf,
     /// The settings with a flag, each with the flag's words.
     pub words: Vec<(&'static Setting, Vec<OsString>)>,
-    /// Filter rules with their compiled programs, from the program that reads the file, which is not the daemon.
+    /// Compiled filter programs, by the text of the rule. The program that reads the file compiles them, not the
+    /// daemon.
     pub programs: BTreeMap<String, String>,
 }
 
@@ -40,7 +41,7 @@ impl Overrides {
         Ok(Config { overrides: self.clone(), ..config })
     }
 
-    /// Like [`Overrides::over`], for a file to be reloaded.
+    /// Like [`Overrides::over`], for a file that is read from `path`.
     ///
     /// # Errors
     /// [`ConfigError`] if the file cannot be read or is malformed, or a flag's words are invalid.

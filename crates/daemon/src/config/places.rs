@@ -1,4 +1,4 @@
-//! Positions of mistakes in a file: line and column.
+//! Positions of errors in a file: line and column.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ pub struct TextPlace {
     pub column: usize,
 }
 
-/// A mistake in a file, with its position.
+/// An error in a file, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// Name of the file.
     pub file: String,
-    /// The position, if it has one.
+    /// The position of the error, if known.
     pub place: Option<TextPlace>,
     /// Description in one line.
     pub what: String,
@@ -44,7 +44,8 @@ impl TextPlace {
         TextPlace { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1 }
     }
 
-    /// Position of a key's value in the `[[port]]` with that index, from 0; without such a key, that of `port`.
+    /// Returns the position of a key's value in the `[[port]]` with that index, from 0. If the table lacks the key,
+    /// returns the position of its `port`.
     #[must_use]
     pub fn of_port(text: &str, index: usize, key: &str) -> Option<TextPlace> {
         let table = DeTable::parse(text).ok()?;
@@ -55,10 +56,10 @@ impl TextPlace {
     }
 }
 
-/// Parses the text of a file under that command line.
+/// Parses the text of a file and applies a command line over it.
 ///
 /// # Errors
-/// The first mistake, with its position.
+/// The first error, with its position.
 pub fn parse(text: &str, file: &str, overrides: &Overrides) -> Result<Config, Mistake> {
     let mistake = |place, what: String| Mistake { file: file.to_owned(), place, what: what.trim().replace('\n', "; ") };
     let parsed = ConfigFile::parse(text).map_err(|error| {

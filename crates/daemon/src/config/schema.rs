@@ -1,4 +1,5 @@
-//! The file's JSON Schema, `docs/reference/config.schema.json`, generated from the tables of settings and options.
+//! The JSON Schema of the configuration file, `docs/reference/config.schema.json`, generated from the tables of
+//! settings and options.
 
 use netvale_control::options::{AttachOption, OPTIONS, OptionShape};
 use serde_json::{Map, Value, json};
@@ -47,16 +48,17 @@ fn options(which: impl Fn(&AttachOption) -> bool) -> Map<String, Value> {
 
 fn port() -> Value {
     let mut properties = options(|_| true);
-    properties.insert("port".into(), property(OptionShape::Text, "What to attach, as for `netvale attach`.", ""));
     properties
-        .insert("switch".into(), property(OptionShape::Text, "The switch, such as vale0; none with `backend`.", ""));
+        .insert("port".into(), property(OptionShape::Text, "The port to attach, in the form of `netvale attach`.", ""));
+    properties
+        .insert("switch".into(), property(OptionShape::Text, "The switch, e.g. vale0; omit it with `backend`.", ""));
     let mut port = table(properties, "A port.");
     port["required"] = json!(["port"]);
     port["dependentSchemas"] = OPTIONS.iter().filter_map(|option| Some((option.key, condition(option)?))).collect();
     port
 }
 
-/// The condition for a port to have this option.
+/// Returns the condition under which a port may have this option.
 fn condition(option: &AttachOption) -> Option<Value> {
     let mut condition = json!({});
     if let Some(kinds) = option.kinds() {

@@ -1,4 +1,5 @@
-//! A setting: a key of the configuration file outside `[[port]]`, and its **effect** when changed at run time.
+//! A setting: a key of the configuration file outside `[[port]]`, and its **effect**: when a change of it applies to a
+//! running daemon.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -8,13 +9,13 @@ use serde_json::Value;
 
 use super::{Config, SETTINGS};
 
-/// A setting.
+/// A setting of the configuration file.
 pub struct Setting {
-    /// Its table; empty for the keys before the first table.
+    /// Table of the key; empty for keys before the first table header.
     pub table: &'static str,
-    /// Its key.
+    /// Key within the table.
     pub name: &'static str,
-    /// Type and range.
+    /// Type and range of the value.
     pub shape: OptionShape,
     /// When a change takes effect in a running daemon.
     pub effect: Effect,
@@ -35,11 +36,11 @@ pub enum Effect {
     Immediate,
     /// For ports attached later.
     NewPorts,
-    /// Immediately, for folders in the sandbox's reach.
+    /// Immediately, for folders that the sandboxed daemon can access.
     WithinReach,
-    /// Immediately, if the daemon may give its sockets to others.
+    /// Immediately, if the daemon has the right to change the owner of its sockets.
     WithChown,
-    /// Immediately, if the sockets are the daemon's own.
+    /// Immediately, if the daemon created its sockets itself.
     OwnSockets,
     /// After a restart.
     Restart,
@@ -52,33 +53,33 @@ impl Setting {
         SETTINGS.iter().find(|setting| (setting.table, setting.name) == (table, name))
     }
 
-    /// Its name in messages: `switch.ageing_s`.
+    /// Returns the setting's name in messages, e.g. `switch.ageing_s`.
     #[must_use]
     pub fn path(&self) -> String {
         if self.table.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.table, self.name) }
     }
 
-    /// Its meaning, in sentences.
+    /// Returns the description, in sentences.
     #[must_use]
     pub fn doc(&self) -> &'static str {
         self.doc.trim()
     }
 
-    /// Its default, in words.
+    /// Returns the default, as text.
     #[must_use]
     pub fn default(&self) -> String {
         let usual = (self.usual)();
         usual.as_str().map_or_else(|| usual.to_string(), str::to_owned)
     }
 
-    /// The name of its flag without dashes, and the value's placeholder in the help. The placeholder is empty for
-    /// [`OptionShape::Flag`], whose flag sets the opposite of the default.
+    /// Returns the name of the flag without dashes, and the value's placeholder in the help. The placeholder is empty
+    /// for [`OptionShape::Flag`], whose flag sets the opposite of the default.
     #[must_use]
     pub fn flag(&self) -> Option<(&'static str, &'static str)> {
         (!self.flag.is_empty()).then(|| self.flag.split_once(' ').unwrap_or((self.flag, "")))
     }
 
-    /// The help text of its flag.
+    /// Returns the help text of the flag.
     #[must_use]
     pub fn help(&self) -> String {
         let mut text = self.help.trim().trim_end_matches('.').to_owned();
@@ -91,18 +92,18 @@ impl Setting {
         }
     }
 
-    /// Its value in that configuration, in the file's form; null if the file would omit it.
+    /// Returns the setting's value in that configuration, in the file's form; null if the file would omit it.
     #[must_use]
     pub fn value(&self, config: &Config) -> Value {
         (self.value)(config)
     }
 
-    /// Copies it from another configuration.
+    /// Copies the setting's value from one configuration to another.
     pub fn copy(&self, to: &mut Config, from: &Config) {
         (self.copy)(to, from);
     }
 
-    /// Sets it to a value.
+    /// Sets the setting to a value.
     ///
     /// # Errors
     /// A message with the value found, the expected shape and the remedy.
@@ -112,10 +113,10 @@ impl Setting {
         if is_put { Ok(()) } else { Err(self.misfit(self.name, &found)) }
     }
 
-    /// Sets it to the words of its flag.
+    /// Sets the setting to the words of its flag.
     ///
     /// # Errors
-    /// As for a value, if the words do not have the setting's shape.
+    /// As for [`Setting::put`], if the words do not have the setting's shape.
     pub fn take(&self, config: &mut Config, words: &[OsString]) -> Result<(), String> {
         let is_taken = match (self.shape, (self.usual)()) {
             (OptionShape::Flag, usual) => (self.put)(config, (usual != true).into()),

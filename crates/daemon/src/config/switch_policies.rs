@@ -1,4 +1,4 @@
-//! Policies of switches for new ports.
+//! Policies that switches give to new ports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +11,12 @@ use super::Config;
 /// Matches all switches.
 const ALL: &str = "*";
 
-/// Policies by switch name; a switch's own table goes over that of `*`.
+/// Policies by switch name. A switch's own table overrides that of `*`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct SwitchPolicies(BTreeMap<String, Policies>);
 
-/// A mistake in a switch's table.
+/// An error in a switch's table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WrongDefault {
     /// The switch.
@@ -33,14 +33,14 @@ impl fmt::Display for WrongDefault {
 }
 
 impl SwitchPolicies {
-    /// The policies of new ports on that switch.
+    /// Returns the policies of new ports on that switch.
     #[must_use]
     pub fn of(&self, switch: &str) -> Policies {
         let all = self.0.get(ALL).cloned().unwrap_or_default();
         self.0.get(switch).map_or_else(|| all.clone(), |own| own.over(&all))
     }
 
-    /// Whether these policies join the rate group of some switch's policies with another rate.
+    /// Whether `policies` join a rate group that some switch's policies use with another rate.
     #[must_use]
     pub fn has_other_rate(&self, policies: &Policies) -> bool {
         let Some(own) = policies.rate_group.as_deref() else { return false };
@@ -48,7 +48,7 @@ impl SwitchPolicies {
         usual.into_iter().any(|usual| usual.name == own.name && usual != own)
     }
 
-    /// Adds the policies of its switch to a port. A port on no switch has no policies.
+    /// Adds to a port the policies of its switch. A port on no switch gets none.
     #[must_use]
     pub fn under(&self, mut port: AttachParams) -> AttachParams {
         if !port.switch.is_empty() {
@@ -57,7 +57,7 @@ impl SwitchPolicies {
         port
     }
 
-    /// Returns the first mistake.
+    /// Returns the first error.
     pub(super) fn wrong(&self) -> Option<WrongDefault> {
         self.0.iter().find_map(|(switch, policies)| {
             let misfit = policies.check().and_then(|()| self.of(switch).check()).err()?;

@@ -1,4 +1,4 @@
-//! Number of workers, and their CPUs.
+//! The number of workers, and their CPUs.
 
 use std::num::NonZero;
 
@@ -9,7 +9,8 @@ fn usual_workers() -> usize {
     workers_for(std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// At most a quarter of the CPUs: the others are for programs and virtual machines.
+/// Returns the number of workers for that many CPUs: at most a quarter, because programs and virtual machines need the
+/// others.
 fn workers_for(cpus: usize) -> usize {
     (cpus / 4).clamp(1, 8)
 }
@@ -23,7 +24,7 @@ impl Config {
         self.cpus = self.cpus.take().map(|cpus| cpus.into_iter().cycle().take(self.workers).collect());
     }
 
-    /// The CPU of each worker; `None`: not pinned.
+    /// Returns the CPU of each worker; `None` for a worker that is not pinned.
     #[must_use]
     pub fn cpu_of_each(&self) -> Vec<Option<usize>> {
         let pinned = |cpus: &Vec<usize>| cpus.iter().copied().map(Some).collect();

@@ -1,4 +1,4 @@
-//! Writes a configuration as an object of the file's schema, and as the text of such a file.
+//! Writing of a configuration: as an object of the file's schema, and as the text of such a file.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ fn port(params: &AttachParams) -> Value {
     Value::Object(port)
 }
 
-/// The text of a filter's rule as configured, if known; `netvale apply` and `netvale up` compile it again.
+/// Returns the text of a filter rule as configured, if known; `netvale apply` and `netvale up` compile it again.
 fn in_words(rule: &WrittenValue<ConfiguredRule>) -> String {
     match &**rule {
         ConfiguredRule::Compiled(CompiledRule { drops, expression: Some(expression), .. }) => {
@@ -56,7 +56,7 @@ fn in_words(rule: &WrittenValue<ConfiguredRule>) -> String {
     }
 }
 
-/// Compiled rules of ports by their text, in the form of [`text`].
+/// Returns the compiled rules of ports, by their text in the form of [`text`].
 pub fn programs<'a>(policies: impl Iterator<Item = &'a Policies>) -> BTreeMap<String, String> {
     let rules = policies.flat_map(Policies::rules).flatten().flatten();
     rules.map(|rule| (in_words(rule), rule.text().to_owned())).collect()
@@ -66,15 +66,15 @@ fn is_rules(key: &str) -> bool {
     matches!(key, "filter_in" | "filter_out")
 }
 
-/// The rules of a port as text.
+/// Returns the rules of a port as text.
 fn rules(value: &Value) -> Value {
     let list = value.as_array().into_iter().flatten();
     let words = |rule: &Value| Some(in_words(&WrittenValue::read(rule.as_str()?)?).into());
     list.map(|rule| words(rule).unwrap_or_else(|| rule.clone())).collect()
 }
 
-/// Returns the configuration as text, with textual rules. `above` are lines of comments; `of_port` returns a remark on
-/// a port by its index.
+/// Returns the configuration as text, with textual rules. `above` has comment lines for the start of the file;
+/// `of_port` returns a comment on a port by its index.
 #[must_use]
 pub fn text(file: &Value, above: &[String], of_port: impl Fn(usize) -> Option<String>) -> String {
     let mut text: String = above.iter().map(|line| comment(line)).collect();
@@ -93,7 +93,7 @@ pub fn text(file: &Value, above: &[String], of_port: impl Fn(usize) -> Option<St
     text
 }
 
-/// A line of comment, for any text.
+/// Returns a comment line with this text.
 fn comment(said: &str) -> String {
     let said: String = said.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
     format!("# {said}").trim_end().to_owned() + "\n"
@@ -101,7 +101,7 @@ fn comment(said: &str) -> String {
 
 fn lines<'a>(entries: impl Iterator<Item = (&'a String, &'a Value)>) -> String {
     let mut entries: Vec<_> = entries.collect();
-    // Place and kind of a port precede its options.
+    // The switch and the port itself precede the port's options.
     entries.sort_by_key(|(key, _)| match key.as_str() {
         "switch" => 0,
         "port" => 1,
@@ -111,7 +111,7 @@ fn lines<'a>(entries: impl Iterator<Item = (&'a String, &'a Value)>) -> String {
     entries.into_iter().map(|(key, is)| format!("{key} = {}\n", value(key, is))).collect()
 }
 
-/// A value in TOML, whose strings, numbers and lists are those of JSON, except for one character.
+/// Returns a value in TOML. TOML's strings, numbers and lists are those of JSON, except for one character.
 fn toml(value: &Value) -> String {
     let Some(table) = value.as_object() else { return value.to_string().replace('\u{7f}', "\\u007f") };
     let value = |key: &str, is: &Value| if is_rules(key) { toml(&rules(is)) } else { toml(is) };
@@ -119,7 +119,7 @@ fn toml(value: &Value) -> String {
     format!("{{{}}}", entries.join(", "))
 }
 
-/// A port's attach parameters in words: `tap:nv0, mtu 9000`.
+/// Returns a port's attach parameters in words, e.g. `tap:nv0, mtu 9000`, without the options named in `but`.
 #[must_use]
 pub fn words(params: &AttachParams, but: &[&str]) -> String {
     let mut words = vec![params.port.clone()];

@@ -1,4 +1,4 @@
-//! The items: the saved state of each thing, with its descriptors in place.
+//! The items of a hand-over: the saved state of each object, with the descriptors that belong to it.
 
 use std::any::Any;
 use std::ops::Range;
@@ -14,17 +14,17 @@ use super::kinds::{InterfaceItem, OpenInterfaceItem, UserCaptures};
 pub use super::parts::{CallerItem, RingCounts};
 use crate::caller::Caller;
 
-/// An item of the hand-over.
+/// An item: the state of one object, or a message of the hand-over itself.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
     /// The process itself.
     Process(ProcessItem),
-    /// A region.
+    /// A memory region.
     Region(RegionItem),
     /// A switch.
     Switch(SwitchItem),
-    /// A user's captures.
+    /// The captures of a user.
     Captures(UserCaptures),
     /// A network interface.
     Interface(Box<InterfaceItem>),
@@ -36,50 +36,50 @@ pub enum Item {
     OpenInterface(Box<OpenInterfaceItem>),
     /// A client's connection.
     Client(ClientItem),
-    /// Counters and addresses, which change with every frame: the last snapshot before the process was killed.
+    /// Counters and learned addresses, which change with every frame: the last snapshot before the process was killed.
     Counters(CountersItem),
-    /// All items have been sent.
+    /// The end of the hand-over: all items have been sent.
     End,
     /// The hand-over was refused, for this reason.
     Failed(String),
 }
 
-/// Position of the VLAN above the address's bits.
+/// Number of address bits, above which a table entry contains the VLAN.
 pub const VLAN_SHIFT: u32 = 48;
 
 /// Prefix of the keys of users' captures.
 pub const CAPTURES: &str = "captures ";
-/// Prefix of the keys of interfaces, before their names.
+/// Prefix of the keys of interfaces, which precedes the interface's name.
 pub const INTERFACE: &str = "interface ";
-/// Prefix of the keys of open interfaces, before the connection numbers.
+/// Prefix of the keys of open interfaces, which precedes the connection's number.
 pub const OPEN_INTERFACE: &str = "rings ";
 
-/// The key of a user's region.
+/// Returns the key of a user's region.
 pub fn region_key(id: u32, uid: u32) -> String {
     format!("{}{uid}", regions_key(id))
 }
 
-/// Prefix of the keys of regions with that number, before their users.
+/// Returns the prefix of the keys of all regions with that number, which precedes the user.
 pub fn regions_key(id: u32) -> String {
     format!("region {id} ")
 }
 
-/// The key of a switch.
+/// Returns the key of a switch.
 pub fn switch_key(name: &str) -> String {
     format!("switch {name}")
 }
 
-/// The key of a port.
+/// Returns the key of a port.
 pub fn port_key(full: &str) -> String {
     format!("port {full}")
 }
 
-/// The key of a pipe.
+/// Returns the key of a pipe.
 pub fn pipe_key(name: &str) -> String {
     format!("pipe {name}")
 }
 
-/// The key of a connection.
+/// Returns the key of a connection.
 pub fn client_key(client: u64) -> String {
     format!("client {client}")
 }
@@ -87,20 +87,20 @@ pub fn client_key(client: u64) -> String {
 /// The key of [`Item::Counters`].
 pub const COUNTERS: &str = "counters";
 
-/// Counters of ports, and addresses of switches.
+/// Counters of ports, and learned addresses of switches.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountersItem {
-    /// Names of ports, with the counters of their ingresses and egresses.
+    /// By port name: counters of the port's ingresses and egresses.
     pub ports: Vec<(String, [Vec<RingCounts>; 2])>,
-    /// Connections with open host rings, and the counters of those rings, tx first.
+    /// By connection with open host rings: the counters of those rings, tx first.
     #[serde(default)]
     pub host_rings: Vec<(u64, Vec<RingCounts>)>,
-    /// Names of switches, with their addresses and ports.
+    /// By switch name: the learned addresses, with the names of their ports.
     pub switches: Vec<(String, Vec<(u64, String)>)>,
 }
 
 impl Item {
-    /// The item's key; a thing has exactly one item.
+    /// Returns the item's key. Each object has exactly one item.
     pub fn key(&self) -> String {
         match self {
             Item::Process(_) | Item::End | Item::Failed(_) => String::new(),
@@ -116,7 +116,7 @@ impl Item {
         }
     }
 
-    /// The user whose memory the item holds.
+    /// Returns the user whose memory the item contains.
     pub fn user(&self) -> Option<u32> {
         match self {
             Item::Region(region) => Some(region.uid),
@@ -129,7 +129,7 @@ impl Item {
         }
     }
 
-    /// Position in the order of restoration: dependencies come first.
+    /// Returns the position in the order of restoration, which puts dependencies first.
     pub fn rank(&self) -> u8 {
         match self {
             Item::Process(_) => 0,
@@ -149,39 +149,39 @@ impl Item {
 pub struct ProcessItem {
     /// Lock of the run directory.
     pub lock: Fd,
-    /// The listening socket of attach connections.
+    /// The listening socket for attach connections.
     pub attach: Fd,
-    /// The listening socket of control connections.
+    /// The listening socket for control connections.
     pub control: Fd,
     /// Standard output and error.
     pub output: [Fd; 2],
-    /// Names under which the service manager keeps its state.
+    /// Names of the process's items in the service manager's store.
     pub kept: Vec<String>,
-    /// Socket files that it bound itself.
+    /// Socket files that the daemon bound itself.
     pub own: Vec<PathBuf>,
 }
 
 /// State of a region.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RegionItem {
-    /// Its number.
+    /// Number of the region.
     pub id: u32,
     /// The user that owns it.
     pub uid: u32,
-    /// Count and size of `netmap_if`s, rings and buffers.
+    /// Number and size of `netmap_if`s, of rings and of buffers.
     pub sizes: [(u32, u32); 3],
-    /// Whether it uses huge pages.
+    /// Whether the region uses huge pages.
     pub huge: bool,
     /// Device and inode of the user's file, then offset and length in it.
     pub file: Option<[u64; 4]>,
     /// Ranges of buffers in use.
     pub used_bufs: Option<Vec<Range<u32>>>,
-    /// Its memory: one file, or the user's file and a second one for the rest.
+    /// The memory: one file, or the user's file and a second one for the rest.
     pub memory: Vec<Fd>,
 }
 
 impl RegionItem {
-    /// The state of the region.
+    /// Returns the state of the region.
     pub fn state(self) -> RegionState {
         let [ifs, rings, bufs] = self.sizes.map(|(num, size)| PoolSize { num, size });
         RegionState {
@@ -197,13 +197,13 @@ impl RegionItem {
 /// State of a switch.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SwitchItem {
-    /// Its name.
+    /// Name of the switch.
     pub name: String,
     /// The user that owns it.
     pub owner: u32,
-    /// Its addresses (in wire order, first byte lowest, VLAN above), with the names of their ports.
+    /// Learned addresses (in wire order, first byte lowest, VLAN above), with the names of their ports.
     pub addresses: Vec<(u64, String)>,
-    /// Key of its flow hash: each flow stays on its queue, and in order.
+    /// Key of the flow hash. It is kept so that each flow stays on its queue and in order.
     #[serde(default)]
     pub flows: Option<[u64; 2]>,
 }
@@ -211,53 +211,53 @@ pub struct SwitchItem {
 /// State of a port.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PortItem {
-    /// Its full name.
+    /// Full name of the port.
     pub name: String,
-    /// Its switch and its name there, if attached to one.
+    /// The switch and the port's name there, if the port is on a switch.
     pub on: Option<(String, String)>,
-    /// Its kind.
+    /// Kind of the port.
     pub kind: PortKind,
     /// The owner, and the process that created it.
     pub owner: CallerItem,
     /// Attach parameters, and whether they came from the configuration.
     pub declared: Option<(AttachParams, bool)>,
-    /// Whether it stays when no program holds its rings.
+    /// Whether the port remains when no program holds its rings.
     pub persistent: bool,
-    /// Bare name of a netmap persistent port; also set for the port that joins it to a second switch.
+    /// Name of a netmap persistent port without its switch; also set for the port that joins it to a second switch.
     pub lasting: Option<String>,
-    /// Whether it holds senders back.
+    /// Whether the port is lossless: it holds senders back.
     pub lossless: bool,
-    /// Its policies.
+    /// Policies of the port.
     #[serde(default)]
     pub policies: Policies,
-    /// Frames decided by each rule of its filters.
+    /// Number of frames that each filter rule has decided.
     #[serde(default)]
     pub rules: Vec<u64>,
-    /// Whether root or the daemon's own user set some of them.
+    /// Whether root or the daemon's own user has set policies.
     #[serde(default)]
     pub policies_are_set: bool,
-    /// Whether its workers are kept awake.
+    /// Whether the port keeps its workers awake.
     pub polled: bool,
-    /// Counters of its ingresses and egresses.
+    /// Counters of the ingresses and of the egresses.
     pub counters: [Vec<RingCounts>; 2],
-    /// State of its kind; without one, the port is attached anew.
+    /// State specific to the kind. Without it, the port is attached anew.
     pub state: Option<State>,
     /// For each ingress, the receivers (port name and ring) of waiting frames, and their number.
     pub waiting: Vec<Vec<(String, usize, usize)>>,
-    /// File with the waiting frames, if there are any.
+    /// File with the waiting frames, if any.
     pub frames: Option<Fd>,
 }
 
 /// State of a pipe between programs.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PipeItem {
-    /// Its name, without the end.
+    /// Name of the pipe, without the end.
     pub name: String,
     /// The user that owns it.
     pub uid: u32,
-    /// Its region.
+    /// Number of the region.
     pub region: u32,
-    /// Slots of each ring.
+    /// Number of slots in each ring.
     pub slots: u32,
     /// The first ring of each end.
     pub first: [u32; 2],
@@ -265,20 +265,20 @@ pub struct PipeItem {
     pub held: [Vec<(u64, bool)>; 2],
     /// Offset rules of the rings of each end, tx first.
     pub offsets: [Vec<Option<[u32; 3]>>; 2],
-    /// The virtual machine's end; its port's item holds the rest.
+    /// Index of the end that belongs to a virtual machine; the item of its port has the rest of the state.
     pub guest: Option<usize>,
-    /// Doorbells in each direction: frames have arrived, room is free. Empty for a virtual machine's pipe.
+    /// Doorbells of each direction: frames have arrived, room is free. Empty for a pipe of a virtual machine.
     pub bells: Vec<[Fd; 2]>,
 }
 
 /// State of a connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ClientItem {
-    /// Its number and its peer.
+    /// The connection's number, and its peer.
     pub caller: CallerItem,
-    /// Its socket.
+    /// The connection's socket.
     pub socket: Fd,
-    /// State of its protocol.
+    /// State of the connection's protocol.
     pub connection: ConnectionItem,
 }
 
@@ -300,7 +300,7 @@ pub enum ConnectionItem {
     },
     /// The attach protocol: a connection that holds a port, or may open one.
     Attach {
-        /// The hold with its note.
+        /// The hold, with the client's note.
         holds: Option<(HoldItem, Vec<u8>)>,
     },
 }
@@ -334,7 +334,7 @@ pub enum HoldItem {
         /// The `netmap_if`.
         binding: BindingItem,
     },
-    /// Rings with no backend; no other item describes them.
+    /// Rings that are connected to nothing; no other item describes them.
     Bare {
         /// The rings.
         rings: State,
@@ -355,7 +355,7 @@ pub enum HoldItem {
 /// A program's `netmap_if`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct BindingItem {
-    /// Its number.
+    /// Number of the `netmap_if`.
     pub index: u32,
     /// Initial number of extra buffers.
     pub extra_bufs: u32,
@@ -367,16 +367,16 @@ impl From<&Binding> for BindingItem {
     }
 }
 
-/// Exact state of a parked port, for another process.
+/// Exact state of a port while workers are parked, for another process.
 pub struct ParkedPort {
-    /// The state of its kind.
+    /// State specific to the port's kind.
     pub state: State,
-    /// Pauses its threads until dropped, which happens only if no successor takes over.
+    /// Guards that keep the port's threads paused until dropped, which happens only if no successor takes over.
     pub paused: Vec<Box<dyn Any>>,
 }
 
 impl ParkedPort {
-    /// Creates it from a state and the pauses of its threads.
+    /// Creates the value from a state and the guards of paused threads.
     ///
     /// # Errors
     /// Fails if the state cannot be serialised.
@@ -386,7 +386,7 @@ impl ParkedPort {
     }
 }
 
-/// For a port without threads of its own.
+/// The state of a port without threads of its own.
 impl From<State> for ParkedPort {
     fn from(state: State) -> ParkedPort {
         ParkedPort { state, paused: Vec::new() }

@@ -1,5 +1,5 @@
-//! Items of single kinds besides their ports: capture files and network interfaces. A file's *progress* is its
-//! position.
+//! Items of single kinds of ports besides the ports themselves: capture files and network interfaces. A file's
+//! *progress* is the position in it.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use super::parts::{CallerItem, RingCounts};
 
-/// A user's captures.
+/// The captures of a user.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct UserCaptures {
     /// The user.
     pub user: u32,
-    /// Used portions of the user's allowance.
+    /// Number of portions taken from the user's allowance.
     pub used: u64,
     /// Files of finished captures.
     pub files: Vec<KeptCapture>,
@@ -28,11 +28,11 @@ pub struct UserCaptures {
 /// The file of a finished capture.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct KeptCapture {
-    /// Its path.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its device and inode number.
+    /// Device and inode number.
     pub file: (u64, u64),
-    /// Its size in portions when last checked.
+    /// Size in portions at the last check.
     pub portions: u64,
 }
 
@@ -41,58 +41,58 @@ pub struct KeptCapture {
 pub struct FilesState {
     /// The replayed file.
     pub replay: Option<FileState<ReplayState>>,
-    /// The file being written, and whether it counts against its user's allowance.
+    /// The file being written, and whether it counts towards its user's allowance.
     pub capture: Option<(FileState<CaptureState>, bool)>,
 }
 
-/// State of a file.
+/// State of an open capture file.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FileState<T> {
-    /// Its descriptor.
+    /// Descriptor of the file.
     pub file: Fd,
-    /// Its progress.
+    /// Progress in the file.
     pub progress: FileProgress<T>,
 }
 
-/// Progress of a file.
+/// Where the progress in a file is recorded.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileProgress<T> {
-    /// Reported by a paused thread.
+    /// In this value, reported by a paused thread.
     Said(T),
-    /// Read from this memory, at any time.
+    /// In this memory, which can be read at any time.
     Noted(Fd),
 }
 
 /// State of a network interface.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct InterfaceItem {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
     index: u32,
     mtu: u32,
     queues: u32,
     up: bool,
     mac: [u8; 6],
-    /// Whether its program runs in the driver.
+    /// Whether the XDP program runs in the driver.
     native: bool,
-    /// Whether its driver was set to leave VLAN tags in frames.
+    /// Whether the driver was set to leave VLAN tags in frames.
     #[serde(default)]
     pub has_told: bool,
-    /// State that keeps it open.
+    /// State that keeps the interface open.
     pub nic: NicState,
-    /// The stand-in for its stack.
+    /// The stand-in for the interface's host stack.
     pub stack: Option<StackItem>,
 }
 
-/// The stand-in for an interface's stack.
+/// The stand-in for an interface's host stack: a TAP.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StackItem {
     /// The name of the TAP.
     pub tap: String,
-    /// Its queues.
+    /// Queues of the TAP.
     pub queues: Vec<Fd>,
-    /// The map and the three links of its hooks.
+    /// The map, and the three links of the hooks.
     pub hooks: [Fd; 4],
 }
 
@@ -108,7 +108,7 @@ impl InterfaceItem {
         Ok(InterfaceItem { name, index, mtu, queues, up, mac, native, has_told, nic: nic.save()?, stack })
     }
 
-    /// The interface with the mode of its program.
+    /// Returns the interface, and the mode of its XDP program.
     pub fn interface(&self) -> (Interface, XdpMode) {
         let &InterfaceItem { index, mtu, queues, up, mac, native, .. } = self;
         let name = self.name.clone();
@@ -127,13 +127,14 @@ pub struct OpenInterfaceItem {
     pub interface: String,
     /// The user that owns the rings.
     pub owner: CallerItem,
-    /// Whether its program binds the sockets itself.
+    /// Whether the program binds the sockets itself.
     pub trusted: bool,
-    /// If not: whether the driver writes to the buffers directly, and whether frames may take several.
+    /// If the daemon bound them: whether the driver writes to the buffers directly, and whether a frame may take
+    /// several.
     pub bound: Option<(bool, bool)>,
-    /// Its region's number.
+    /// Number of the region.
     pub region: u32,
-    /// Number of tx and rx rings, and of slots in each.
+    /// Number of tx rings and rx rings, and of slots in each.
     pub shape: [u32; 4],
     /// Number of host rings at the end of the tx and rx rings.
     pub host: (u32, u32),
@@ -143,7 +144,7 @@ pub struct OpenInterfaceItem {
     pub rings: [Range<u32>; 2],
     /// For each queue with a socket: its number, the entries of the socket's rings, and the socket.
     pub sockets: Vec<(u32, u32, Fd)>,
-    /// Two bells of each host ring, tx rings first.
+    /// The two doorbells of each host ring, tx rings first.
     pub bells: Vec<[Fd; 2]>,
     /// Counters of the open host rings, tx rings first.
     pub counters: Vec<RingCounts>,

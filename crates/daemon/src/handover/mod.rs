@@ -1,11 +1,11 @@
-//! The hand-over of a daemon to its successor, which restores the ports where they stopped: items, with their
+//! The hand-over of a daemon to its successor, which restores the ports exactly as they were: items, with their
 //! descriptors, over a socket.
 //!
 //! The sender is not trusted: a successor checks descriptors and numbers like those of a peer. Incompatible versions
-//! ([`netvale_control::succession::VERSION`]) are refused before anything stops.
+//! ([`netvale_control::succession::VERSION`]) are refused before the predecessor stops anything.
 //!
-//! State kept by the service manager has no version of its own: it is read like a configuration, and unreadable items
-//! are attached anew.
+//! State in the service manager's store has no version. It is read like a configuration file; a port whose state cannot
+//! be read is attached anew.
 
 pub mod items;
 pub mod kinds;

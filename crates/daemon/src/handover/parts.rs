@@ -1,5 +1,5 @@
-//! Parts of several items: a caller, the counters of a ring, and waiting frames, which take a file of their own as they
-//! may need megabytes.
+//! Parts of several items: a caller, the counters of a ring, and waiting frames. The frames may take megabytes, so they
+//! are in a file of their own.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -52,7 +52,7 @@ pub struct RingCounts {
 struct LatencyCounts {
     /// Sum in nanoseconds.
     sum: u64,
-    /// Histogram: the upper bound of each part in nanoseconds, and its frames.
+    /// Histogram: the upper bound of each class in nanoseconds, and the number of frames in it.
     parts: Vec<(Option<u64>, u64)>,
 }
 
@@ -80,7 +80,7 @@ impl RingCounts {
         }
     }
 
-    /// Adds these counts to a ring's counters. Reasons unknown to this version are skipped.
+    /// Adds these counts to a ring's counters. Skips drop reasons that this version does not have.
     pub fn add_to(&self, counters: &RingCounters) {
         counters.passed_in(self.batches, self.frames, self.bytes);
         for (name, n) in &self.drops {
@@ -96,7 +96,7 @@ impl RingCounts {
 /// Writes frames to a file, each after its length in four bytes.
 ///
 /// # Errors
-/// Fails if memory or descriptors are short.
+/// Fails if the daemon is out of memory or descriptors.
 pub fn pack_frames<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> std::io::Result<OwnedFd> {
     let mut file = File::from(rustix::fs::memfd_create("netvale-frames", MemfdFlags::CLOEXEC)?);
     for frame in frames {
@@ -106,7 +106,7 @@ pub fn pack_frames<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> std::io::Re
     Ok(file.into())
 }
 
-/// Reads the frames of such a file; stops at an incomplete one.
+/// Reads the frames of a file from [`pack_frames`]. Stops at an incomplete frame.
 ///
 /// # Errors
 /// Fails if the file cannot be read.

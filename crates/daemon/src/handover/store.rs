@@ -1,10 +1,10 @@
-//! Items kept by the service manager, for a daemon that starts after this one was killed.
+//! The store: items kept by the service manager, for a daemon that starts after this one was killed.
 //!
-//! Each is a descriptor in the service manager's store (sd_notify(3), `FDSTORE=1`): a socket whose queue holds a
-//! message with the item and its descriptors. An item thus changes together with its descriptors, or not at all: the
-//! old message is forgotten only after the new one is kept. Reading leaves the message in place.
+//! Each item is a descriptor in the service manager's store (sd_notify(3), `FDSTORE=1`): a socket whose queue contains
+//! a message with the item and its descriptors. An item therefore changes together with its descriptors, or not at all:
+//! the old message is removed only after the new one is stored. Reading leaves the message in the queue.
 //!
-//! Names are `nv.ID.GENERATION.PART.PARTS`, as a message has a limited size.
+//! Names are `nv.ID.GENERATION.PART.PARTS`; an item has several parts because the size of a message is limited.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use super::touched::TouchedItems;
 use super::wire::{self, MOST_FDS, PART};
 use crate::system::keep::{self, StoredDescriptors};
 
-/// A kept item.
+/// An item in the store.
 struct SavedItem {
     id: u64,
     generation: u64,
@@ -37,28 +37,28 @@ impl SavedItem {
     }
 }
 
-/// The kept items, by key.
+/// The items in the store, by key.
 #[derive(Default)]
 pub struct Store {
     saved: BTreeMap<String, SavedItem>,
-    /// Names of an earlier daemon's items, forgotten at the first save.
+    /// Names of an earlier daemon's items, which the first save removes.
     earlier: Vec<String>,
-    /// Keys of these items.
+    /// Keys of the earlier daemon's items.
     found: BTreeMap<String, u64>,
     next: u64,
 }
 
 impl Store {
-    /// Saves new and changed items; forgets touched items that are missing from `items`.
+    /// Saves new and changed items, and removes touched items that are missing from `items`.
     ///
     /// # Errors
-    /// Fails if the daemon is out of descriptors; items kept before stay kept.
+    /// Fails if the daemon is out of descriptors; items saved earlier remain.
     pub fn save(&mut self, touched: &TouchedItems, items: Vec<Item>) -> std::io::Result<()> {
         let keys = touched.keys(&self.saved);
         let mut before: BTreeMap<_, _> = keys.iter().filter_map(|key| self.saved.remove_entry(key)).collect();
         let done = items.iter().try_for_each(|item| self.save_one(&mut before, item));
         if let Err(e) = done {
-            // All kept items stay known, to be forgotten later.
+            // All saved items stay in the list, to be removed later.
             self.saved.append(&mut before);
             return Err(e);
         }
@@ -82,30 +82,30 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the item is kept unchanged.
+    /// Whether the store contains the item unchanged.
     pub fn has(&self, item: &Item) -> bool {
         let kept = self.saved.get(&item.key());
         kept.is_some_and(|kept| to_bytes(item).is_ok_and(|(text, _)| kept.item == text))
     }
 
-    /// The keys of all items.
+    /// Returns the keys of all items.
     pub fn keys(&self) -> impl Iterator<Item = &String> {
         self.saved.keys()
     }
 
-    /// Forgets the item of that key.
+    /// Removes the item of that key.
     pub fn forget(&mut self, key: &str) {
         self.saved.remove(key).iter().for_each(SavedItem::forget);
     }
 
-    /// Forgets the items of vanished things of a kind, by the rest of their keys after `prefix`.
+    /// Removes the items of objects that are gone, by the part of their keys after `prefix`.
     pub fn forget_gone(&mut self, prefix: &str, is_gone: impl Fn(&str) -> bool) {
         let kept = self.saved.range(prefix.to_owned()..).map_while(|(key, _)| Some((key, key.strip_prefix(prefix)?)));
         let gone: Vec<String> = kept.filter(|(_, rest)| is_gone(rest)).map(|(key, _)| key.clone()).collect();
         gone.iter().for_each(|key| self.forget(key));
     }
 
-    /// Saves counters; `None` forgets them.
+    /// Saves counters; `None` removes them.
     ///
     /// # Errors
     /// As [`Store::save`].
@@ -120,13 +120,13 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets everything.
+    /// Removes all items.
     pub fn clear(&mut self) {
         self.names().iter().for_each(|name| keep::forget(name));
         *self = Store { next: self.next, ..Store::default() };
     }
 
-    /// Keeps a new message; the old one is still there.
+    /// Stores a new message. The old one remains for now.
     fn replace(&mut self, before: Option<&SavedItem>, item: Vec<u8>, fds: &[Fd]) -> std::io::Result<SavedItem> {
         let parts = item.len().div_ceil(PART).max(fds.len().div_ceil(MOST_FDS)).max(1);
         let (id, generation) = before.map_or_else(|| (self.new_id(), 0), |b| (b.id, b.generation + 1));
@@ -146,18 +146,18 @@ impl Store {
         Ok(saved)
     }
 
-    /// Creates an empty store after another process's, whose items it forgets at the first save.
+    /// Creates an empty store. The first save removes the items of another process with these names.
     pub fn after(names: Vec<String>) -> Store {
         let next = names.iter().filter_map(|name| Some(numbers(name)?[0])).max().unwrap_or(0);
         Store { next, earlier: names, ..Store::default() }
     }
 
-    /// Names of all kept items.
+    /// Returns the names of all items in the store.
     pub fn names(&self) -> Vec<String> {
         self.saved.values().flat_map(SavedItem::names).chain(self.earlier.iter().cloned()).collect()
     }
 
-    /// Forgets an earlier daemon's item of that key.
+    /// Removes an earlier daemon's item of that key.
     pub fn forget_found(&mut self, key: &str) {
         if let Some(id) = self.found.remove(key) {
             self.forget_earlier(|name| name[0] == id);
@@ -174,7 +174,8 @@ impl Store {
         self.next
     }
 
-    /// Takes an earlier daemon's items from the kept descriptors. They stay kept until the first save.
+    /// Reads an earlier daemon's items from the service manager's descriptors. They stay in the store until the first
+    /// save.
     pub fn found(kept: &mut StoredDescriptors) -> (Store, Vec<Item>) {
         let mut store = Store::default();
         let mut complete = BTreeMap::new();
@@ -187,7 +188,7 @@ impl Store {
             }
             let (item, is_whole) = read(parts.into_iter().map(|(_, _, fd)| fd));
             if !is_whole {
-                // A port attached anew may need its resources.
+                // The port is attached anew, and may need the resources in its unreadable item.
                 store.forget_earlier(|name| name[..2] == [id, generation]);
             }
             // The last item of each key counts.
@@ -201,7 +202,7 @@ impl Store {
     }
 }
 
-/// The parts of each item: number, number of parts, descriptor.
+/// Parts by item (ID and generation): number of the part, number of parts, descriptor.
 type ItemParts = BTreeMap<(u64, u64), Vec<(usize, usize, OwnedFd)>>;
 
 fn parts_of(kept: &mut StoredDescriptors, names: &mut Vec<String>) -> ItemParts {
@@ -218,14 +219,14 @@ fn parts_of(kept: &mut StoredDescriptors, names: &mut Vec<String>) -> ItemParts 
     parts
 }
 
-/// ID, generation, part and number of parts in a name.
+/// Returns ID, generation, part and number of parts from a name.
 fn numbers(name: &str) -> Option<[u64; 4]> {
     let numbers: Option<Vec<u64>> = name.strip_prefix("nv.")?.split('.').map(|n| n.parse().ok()).collect();
     numbers?.try_into().ok()
 }
 
-/// Reads an item from its parts, which stay in place, and returns whether it is complete. For a port that cannot be
-/// restored, only its attach parameters are left.
+/// Reads an item from its parts, which stay in place, and returns whether it is complete. A port that cannot be
+/// restored is reduced to its attach parameters.
 fn read(parts: impl Iterator<Item = OwnedFd>) -> (Option<Item>, bool) {
     let mut bytes = Vec::new();
     let mut fds = Vec::new();
@@ -237,11 +238,11 @@ fn read(parts: impl Iterator<Item = OwnedFd>) -> (Option<Item>, bool) {
         Ok(item) => return (Some(item), true),
         Err(bad) => bad,
     };
-    tracing::error!("what the service manager kept of a port cannot be read: {bad}");
+    tracing::error!("cannot read a port's state in the service manager's store: {bad}");
     (attached_with(&bytes), false)
 }
 
-/// The item of a port reduced to its attach parameters.
+/// Returns the item of a port, reduced to its attach parameters.
 fn attached_with(bytes: &[u8]) -> Option<Item> {
     let mut item: serde_json::Value = serde_json::from_slice(bytes).ok()?;
     let port = item.get_mut("port")?.as_object_mut()?;
@@ -281,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Creates a kept descriptor with this message in its queue.
+    /// Creates a descriptor as in the store, with this message in its queue.
     fn kept(bytes: &[u8]) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (to, from) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
@@ -289,7 +290,8 @@ mod tests {
         from
     }
 
-    /// Objective: unchanged items keep their names, vanished ones are forgotten, and a failed save forgets nothing.
+    /// Objective: unchanged items keep their names, items of vanished objects are removed, and a failed save removes
+    /// nothing.
     #[test]
     fn unchanged_items_keep_their_names() {
         let mut store = Store::default();
@@ -313,8 +315,8 @@ mod tests {
     }
 
     /// Objective: the store yields whole items, the last one of each key, at every reading. Fragments, garbage and
-    /// foreign descriptors do no harm; unreadable items are forgotten immediately, and all names of the daemon at the
-    /// next save.
+    /// foreign descriptors do no harm; unreadable items are removed immediately, and all names of the earlier daemon at
+    /// the next save.
     #[test]
     fn the_store_yields_the_last_item_of_each_key() {
         let text = |owner| serde_json::to_vec(&switch("vale0", owner)).unwrap();
@@ -347,8 +349,8 @@ mod tests {
         }
     }
 
-    /// Objective: a port whose item lost a descriptor or has an invalid state is reduced to its attach parameters and
-    /// can be attached anew; its name is forgotten immediately.
+    /// Objective: a port whose item has lost a descriptor or has an invalid state is reduced to its attach parameters
+    /// and can be attached anew; its item is removed immediately.
     #[test]
     fn ports_that_cannot_be_continued() {
         let port = json!({"port": {

@@ -1,4 +1,4 @@
-//! Items of the store that may have changed.
+//! The objects whose items in the store may be out of date.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use super::items::{
     CAPTURES, COUNTERS, INTERFACE, OPEN_INTERFACE, client_key, pipe_key, port_key, region_key, switch_key,
 };
 
-/// The touched things.
+/// The touched objects: those changed since the last save.
 #[derive(Debug, Default)]
 pub struct TouchedItems {
-    /// Whether everything was touched, besides the lists.
+    /// Whether everything was touched, not only the lists.
     pub everything: bool,
     /// Connections.
     pub clients: BTreeSet<u64>,
@@ -54,7 +54,8 @@ impl TouchedItems {
         self.everything || self.clients.contains(&client)
     }
 
-    /// Keys in `known` of touched items. Interfaces and captures, of which there are few, always count.
+    /// Returns the keys in `known` of touched objects. Interfaces and captures always count as touched, because they
+    /// are few.
     pub fn keys<V>(&self, known: &std::collections::BTreeMap<String, V>) -> Vec<String> {
         if self.everything {
             return known.keys().filter(|key| *key != COUNTERS).cloned().collect();

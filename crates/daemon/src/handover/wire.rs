@@ -1,4 +1,4 @@
-//! Transport of items: a sequence of messages each, since a message has limited bytes and descriptors.
+//! Transport of items. Each item is a sequence of messages, because the bytes and descriptors of a message are limited.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,11 +13,11 @@ use rustix::net::SendFlags;
 use super::items::Item;
 use crate::system::closing;
 
-/// Maximum size of a message without its first byte, a flag for further messages of the item.
+/// Maximum size of a message in bytes, without its first byte, which tells whether further messages of the item follow.
 pub const PART: usize = 64 << 10;
 /// Maximum number of descriptors in a message.
 pub const MOST_FDS: usize = 250;
-/// Maximum number of bytes and descriptors of an item.
+/// Maximum number of bytes, and of descriptors, of an item.
 const LARGEST: (usize, usize) = (64 << 20, 1 << 16);
 
 /// Longest wait for the peer.
@@ -26,7 +26,7 @@ pub const LIMIT: Duration = Duration::from_secs(5);
 const MORE: u8 = b'+';
 const LAST: u8 = b'.';
 
-/// Sends an item with its descriptors; waits a limited time for room.
+/// Sends an item with its descriptors. Waits for space in the socket for a limited time.
 ///
 /// # Errors
 /// Errors of sendmsg(2).
@@ -83,10 +83,10 @@ impl<'a> HandoverInbox<'a> {
         HandoverInbox { from, message: vec![0; 1 + PART], item: Vec::new() }
     }
 
-    /// Receives an item with its descriptors.
+    /// Receives an item, with its descriptors.
     ///
     /// # Errors
-    /// Errors of recvmsg(2); [`std::io::ErrorKind::UnexpectedEof`] if the peer hung up,
+    /// Errors of recvmsg(2); [`std::io::ErrorKind::UnexpectedEof`] if the peer closed the connection,
     /// [`std::io::ErrorKind::InvalidData`] if it sent anything else.
     pub fn receive(&mut self) -> std::io::Result<Item> {
         let mut fds = Vec::new();
@@ -122,7 +122,7 @@ pub fn peek(from: &OwnedFd) -> std::io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((bytes, fds))
 }
 
-/// Waits a limited time for a message.
+/// Receives one part of an item. Waits for a limited time.
 fn receive_part(from: &OwnedFd, message: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
     if !nap(from.as_fd(), LIMIT) {
         return Err(Errno::TIMEDOUT);

@@ -1,5 +1,5 @@
-//! Files and sockets. The daemon opens them with its own rights, so other users may name only paths in `allow_dirs`.
-//! The text of a path decides whether it is looked up; the look-up decides the rest.
+//! Permissions on files and sockets. The daemon opens them with its own rights, so other users may name only paths in
+//! `allow_dirs`. The text of a path decides whether the daemon looks it up; the look-up checks the rest.
 
 use std::path::{Path, PathBuf};
 
@@ -13,25 +13,25 @@ use crate::config::Config;
 use crate::refusal::{Refusal, refuse};
 use crate::system::keep;
 
-/// Returns the place of a caller's path, without any look-up.
+/// Returns the place that a caller's path names, without any look-up.
 ///
 /// # Errors
 /// [`Refusal`]: `EINVAL` if the path is not absolute, `EACCES` if the caller may not name it.
 pub fn place(config: &Config, caller: Caller, path: &Path) -> Result<UserPath, Refusal> {
     if !path.is_absolute() {
-        return refuse(Errno::INVAL, format!("{}: give an absolute path", path.display()));
+        return refuse(Errno::INVAL, format!("{}: expected an absolute path", path.display()));
     }
     if is_trusted(caller) {
         return Ok(path.into());
     }
     let folders = config.allow_dirs.iter().map(PathBuf::as_path);
     UserPath::of_user(path, folders, caller.uid).ok_or_else(|| {
-        let text = "lies in none of the daemon's allow-dirs: use one, or 'netvale replay' and 'netvale dump'";
+        let text = "is in none of the daemon's allow-dirs; use one, or 'netvale replay' and 'netvale dump'";
         Refusal::new(Errno::ACCESS, format!("{} {text}", path.display()))
     })
 }
 
-/// Whether a caller may name these paths.
+/// Checks that a caller may name these paths.
 pub(super) fn may_name<'a>(
     config: &Config,
     caller: Caller,
@@ -40,8 +40,8 @@ pub(super) fn may_name<'a>(
     paths.into_iter().try_for_each(|path| place(config, caller, path).map(drop))
 }
 
-/// Folders of the configured ports' files and sockets: they stay reachable in the sandbox without an entry in
-/// `allow_dirs`.
+/// Returns the folders of the configured ports' files and sockets. The sandboxed daemon can access them without an
+/// entry in `allow_dirs`.
 pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
     // A malformed specification is refused at its attachment.
     let specs = config.ports.iter().filter_map(|port| AttachSpec::parse(&port.port).ok());
@@ -51,16 +51,17 @@ pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
     specs.flat_map(folders).collect()
 }
 
-/// Refuses an unusable path, perhaps because of the sandbox.
+/// Returns a refusal for a path that cannot be used, with advice if the sandbox or the unit's restrictions are the
+/// cause.
 pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
     let advice = match errno {
-        // The read-only file system of systemd's ProtectSystem=, ProtectHome= and PrivateTmp=.
+        // systemd's ProtectSystem=, ProtectHome= and PrivateTmp= make folders read-only.
         Errno::ROFS if keep::is_there() => {
-            "the daemon's unit has the folder read-only: add it to ReadWritePaths= (systemctl edit netvale) and to \
+            "the folder is read-only for the daemon's unit: add it to ReadWritePaths= (systemctl edit netvale) and to \
              allow_dirs"
         }
         Errno::ACCESS if config.sandbox => {
-            "the daemon's sandbox only reaches its run directory and its allow-dirs: add the folder there"
+            "the daemon's sandbox allows only its run directory and its allow-dirs: add the folder to those"
         }
         _ => return Refusal::new(errno, text),
     };

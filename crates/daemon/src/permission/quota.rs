@@ -1,4 +1,4 @@
-//! Quotas of users, at any one time. Root and the daemon's own user have no quota.
+//! Quotas: what one user may have at any one time. Root and the daemon's own user have no quota.
 
 use std::sync::Arc;
 
@@ -15,12 +15,14 @@ fn within(caller: Caller, has: usize, most: usize, what: &str, key: &str) -> Res
     if is_trusted(caller) || has < most {
         return Ok(());
     }
-    let text =
-        format!("user {} has {has} {what}, and may have {most}: close some, or raise '{key}' in [quota]", caller.uid);
+    let text = format!(
+        "user {} has {has} {what}, and the limit is {most}; close some, or raise '{key}' in [quota]",
+        caller.uid
+    );
     refuse(Errno::NOSPC, text)
 }
 
-/// Checks that a user with that many connections may open another.
+/// Checks that a user who has `connections` connections may open another.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -40,16 +42,15 @@ pub fn may_subscribe(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     let (most, reserved) = SUBSCRIPTIONS;
     let room = if is_trusted(caller) { most } else { most - reserved };
     if all >= room {
-        return refuse(Errno::NOSPC, format!("{all} connections are told of events, the most there can be"));
+        return refuse(Errno::NOSPC, format!("the limit of {all} subscriptions to events is reached; close one"));
     }
     within(caller, theirs, d.config.quota.subscriptions, "subscriptions to events", "subscriptions")
 }
 
-/// Maximum number of traces, how many of them are reserved for root and the daemon's own user, and the maximum of
-/// another user.
+/// Maximum number of traces, the number reserved for root and the daemon's own user, and the maximum of any other user.
 const TRACES: (usize, usize, usize) = (64, 8, 4);
 
-/// Checks that the caller may have another trace, in place of the connection's current one.
+/// Checks that the caller may have another trace, which replaces the connection's current one.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -60,13 +61,10 @@ pub fn may_trace(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
         return Ok(());
     }
     if all + reserved >= most {
-        return refuse(Errno::NOSPC, format!("{all} connections trace frames, the most there can be"));
+        return refuse(Errno::NOSPC, format!("the limit of traces is reached ({all} connections have one); end one"));
     }
     if theirs >= of_user {
-        return refuse(
-            Errno::NOSPC,
-            format!("user {} has {theirs} traces, the most there can be: end one", caller.uid),
-        );
+        return refuse(Errno::NOSPC, format!("user {} has reached the limit of {theirs} traces; end one", caller.uid));
     }
     Ok(())
 }
@@ -81,8 +79,8 @@ pub fn may_leave_unread(d: &Daemon, caller: Caller, bytes: usize) -> Result<(), 
         return Ok(());
     }
     let text = format!(
-        "the connections of user {} leave {} KiB of answers unread, and may leave {}: read them, or raise 'unread_kib' \
-         in [quota]",
+        "the connections of user {} have {} KiB of unread answers, and the limit is {}; read them, or raise \
+         'unread_kib' in [quota]",
         caller.uid,
         bytes >> 10,
         most >> 10
@@ -90,12 +88,12 @@ pub fn may_leave_unread(d: &Daemon, caller: Caller, bytes: usize) -> Result<(), 
     refuse(Errno::NOSPC, text)
 }
 
-/// Descriptors of a port, without its rings.
+/// Number of descriptors of a port, without its rings.
 const PER_PORT: usize = 4;
 /// Maximum number of descriptors of a ring.
 const PER_RING: usize = 4;
 
-/// Checks that the caller's ports may take the descriptors of another port with that many rings.
+/// Checks that the caller may have another port with that many rings, by the number of descriptors.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -110,14 +108,14 @@ pub fn may_have_rings(d: &Daemon, caller: Caller, rings: usize) -> Result<(), Re
         return Ok(());
     }
     let text = format!(
-        "the ports of user {} take about {has} descriptors, and may take {most}: {more} more are too many; ask for \
+        "the ports of user {} have about {has} descriptors; {more} more would exceed the limit of {most}; request \
          fewer rings, or raise 'descriptors' in [quota]",
         caller.uid
     );
     refuse(Errno::NOSPC, text)
 }
 
-/// Upper estimate of the descriptors of a user's ports.
+/// Returns an upper estimate of the number of descriptors of a user's ports.
 fn descriptors_of(d: &Daemon, uid: u32) -> usize {
     let ports = d.ports.iter().filter(|(_, record)| record.owner.uid == uid);
     let of_ports = ports.map(|(_, record)| PER_PORT + PER_RING * (record.ingress.len() + record.egress.len()));
@@ -127,15 +125,12 @@ fn descriptors_of(d: &Daemon, uid: u32) -> usize {
     of_ports.chain(pipes).chain(of_interfaces).sum()
 }
 
-/// Checks that the caller may have another port.
+/// Checks that the caller may have another port: no eviction pauses that user, and the quota has room.
 pub(super) fn may_have_port(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     if let Some(pause) = d.evictions.pause(caller.uid) {
         let uid = caller.uid;
         let seconds = pause.as_secs() + 1;
-        return refuse(
-            Errno::AGAIN,
-            format!("a doorbell of user {uid}, or memory, held up a thread: wait {seconds} s"),
-        );
+        return refuse(Errno::AGAIN, format!("a doorbell or memory of user {uid} blocked a thread; wait {seconds} s"));
     }
     let is_theirs = |uid: u32| uid == caller.uid;
     let has = d.ports.iter().filter(|(_, record)| is_theirs(record.owner.uid)).count()
@@ -145,12 +140,12 @@ pub(super) fn may_have_port(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     may_have_rings(d, caller, 0)
 }
 
-/// Maximum number of the caller's addresses that a switch learns.
+/// Returns the maximum number of the caller's addresses that a switch learns; `None`: no limit.
 pub fn most_addresses(d: &Daemon, caller: Caller) -> Option<u32> {
     (!is_trusted(caller)).then_some(d.config.quota.addresses)
 }
 
-/// Maximum number of extra buffers in one request: linking touches each of them.
+/// Maximum number of extra buffers in one request. Linking them touches each one.
 const MOST_EXTRA: u32 = 32_768;
 
 /// Checks the number of extra buffers in one request.
@@ -158,8 +153,8 @@ pub(super) fn may_have_extra(caller: Caller, buffers: u32) -> Result<(), Refusal
     if is_trusted(caller) || buffers <= MOST_EXTRA {
         return Ok(());
     }
-    let text = format!("{buffers} extra buffers are asked for, and one request may take {MOST_EXTRA}");
-    refuse(Errno::NOSPC, format!("{text}; take the rest with further ports in the same memory"))
+    let text = format!("{buffers} extra buffers requested, and the limit per request is {MOST_EXTRA}");
+    refuse(Errno::NOSPC, format!("{text}; request the rest with further ports in the same memory"))
 }
 
 /// Checks that the caller may create another switch.
@@ -167,7 +162,7 @@ pub(super) fn may_have_switch(d: &Daemon, caller: Caller) -> Result<(), Refusal>
     within(caller, d.switches.count_of(caller.uid), d.config.quota.switches, "switches", "switches")
 }
 
-/// Checks that the caller may have another region of that size.
+/// Checks that the caller may have another region of those sizes.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`; `EINVAL` for impossible sizes.
@@ -175,7 +170,7 @@ pub fn may_have_memory(d: &Daemon, caller: Caller, sizes: RegionSizes) -> Result
     may_have_bytes(d, caller, Layout::new(sizes).map_err(RegionError::from)?.total)
 }
 
-/// Checks that the caller may have that many more bytes of memory.
+/// Checks that the caller may have `more` additional bytes of memory.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -191,8 +186,8 @@ pub fn may_have_bytes(d: &Daemon, caller: Caller, more: u64) -> Result<(), Refus
         return Ok(());
     }
     let text = format!(
-        "user {} has {} MiB of memory, and may have {}: {} more are too many; ask for fewer or smaller buffers, or \
-         raise 'memory_mib' in [quota]",
+        "user {} has {} MiB of memory, and the limit is {}; {} MiB more are too many; request fewer or smaller \
+         buffers, or raise 'memory_mib' in [quota]",
         caller.uid,
         has >> 20,
         most >> 20,
@@ -201,8 +196,8 @@ pub fn may_have_bytes(d: &Daemon, caller: Caller, more: u64) -> Result<(), Refus
     refuse(Errno::NOSPC, text)
 }
 
-/// Returns the allowance shared by a caller's captures, if that user has a quota, after taking a first portion for a
-/// new one.
+/// Returns the allowance that all captures of the caller share, after taking a first portion of it for a new capture.
+/// Returns `None` if the user has no quota.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -215,7 +210,7 @@ pub fn allowance(d: &mut Daemon, caller: Caller) -> Result<Option<Arc<Allowance>
         return Ok(Some(Arc::clone(shared)));
     }
     let text = format!(
-        "user {} has {} MiB of captures, and may have {}: empty or remove some, or raise 'captures_mib' in [quota]",
+        "user {} has {} MiB of captures, and the limit is {}; empty or remove some, or raise 'captures_mib' in [quota]",
         caller.uid,
         shared.used(),
         shared.most()

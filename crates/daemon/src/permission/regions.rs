@@ -1,4 +1,4 @@
-//! Permissions on memory: regions, and the files of programs that contain regions.
+//! Permissions on memory: regions, and files of programs that contain regions.
 
 use rustix::io::Errno;
 
@@ -8,13 +8,13 @@ use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::{FilePlace, RegionEntry};
 
-/// Maximum number of regions in files of programs: each takes address space of the daemon.
+/// Maximum number of regions in files of programs. Each takes address space of the daemon.
 const MAX_FILES: usize = 256;
-/// Maximum number of such regions of one user other than root and the daemon's own.
+/// Maximum number of these regions for one user other than root and the daemon's own.
 const MAX_FILES_OF_ONE: usize = 64;
 
-/// Checks that a caller may have ports in a region: its user may, and so may root, except in another user's file, whose
-/// memory that user controls.
+/// Checks that a caller may have ports in a region. The region's user may. Root and the daemon's own user may, too,
+/// except in another user's file, because that user controls its memory.
 ///
 /// # Errors
 /// [`Refusal`] with `EACCES` if it may not.
@@ -25,7 +25,7 @@ pub fn may_use_region(region: &RegionEntry, caller: Caller) -> Result<(), Refusa
     Ok(())
 }
 
-/// Checks that a caller may get a port in a file: only a user who can truncate the file may.
+/// Checks that a caller may open a port whose memory is in a file: only a user who can truncate the file may.
 ///
 /// # Errors
 /// [`Refusal`] with `EACCES` if it may not.
@@ -33,21 +33,21 @@ pub fn may_map_file(d: &Daemon, region: u32, caller: Caller) -> Result<(), Refus
     if d.regions.is_owner(region, caller.uid) {
         return Ok(());
     }
-    refuse(Errno::ACCESS, "the port lies in a file of another user's: open a port of your own")
+    refuse(Errno::ACCESS, "the port's memory is in another user's file; open a port of your own")
 }
 
-/// Checks that a caller's region may lie at a place in a file, where no other user's region may be.
+/// Checks that a caller's region may be placed in a file: another user's region must not overlap it.
 ///
 /// # Errors
 /// [`Refusal`] with `EACCES`, attributed to the file.
 pub fn may_lie_in_file(d: &Daemon, place: &FilePlace, caller: Caller) -> Result<(), Refusal> {
     if d.regions.in_files().any(|(region, at)| at.overlaps(place) && region.uid != caller.uid) {
-        return Err(Refusal::of_file(Errno::ACCESS, "another user's region lies there"));
+        return Err(Refusal::of_file(Errno::ACCESS, "it overlaps another user's region"));
     }
     Ok(())
 }
 
-/// Checks that another region may lie in a file.
+/// Checks that another region may be placed in a file, by the number of such regions.
 ///
 /// # Errors
 /// [`Refusal`] with `ENOSPC`, attributed to the file.
@@ -56,7 +56,7 @@ pub fn has_room_for_file(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     if d.regions.in_files().count() >= MAX_FILES - reserved(caller, 32)
         || own >= MAX_FILES_OF_ONE && !is_trusted(caller)
     {
-        return Err(Refusal::of_file(Errno::NOSPC, "there are too many such regions"));
+        return Err(Refusal::of_file(Errno::NOSPC, "the limit of such regions is reached"));
     }
     Ok(())
 }
@@ -69,6 +69,7 @@ pub fn may_move_to(caller: Caller, owner: u32) -> Result<(), Refusal> {
     if caller.uid == owner {
         return Ok(());
     }
-    let text = format!("the port belongs to user {owner}, who may not have your memory: open it where it is");
+    let text =
+        format!("the port belongs to user {owner}, who may not use your memory; open the port in its own memory");
     refuse(Errno::ACCESS, text)
 }

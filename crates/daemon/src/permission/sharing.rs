@@ -1,5 +1,5 @@
-//! Consent to shared memory: no program's rings lie in another user's memory unless the request says so, because that
-//! user can read and change all frames there.
+//! Consent to shared memory. A program gets rings in another user's memory only if its request names that memory,
+//! because that user can read and change all frames there.
 
 use netvale_portspec::{Base, Memory};
 use rustix::io::Errno;
@@ -11,23 +11,23 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::regions::COMMON_REGION;
 use crate::rings::pipe::PipeRecord;
 
-/// The memory of an openable thing.
+/// The memory of a port, pipe or device that a program asks to open.
 pub(super) struct OwnedMemory {
-    /// The name of that thing.
+    /// The name of the port, pipe or device.
     what: String,
     /// The user who owns the memory.
     owner: u32,
-    /// The region's number, if it is unique.
+    /// The region's number, if only one region has it.
     id: Option<u32>,
 }
 
 impl OwnedMemory {
-    /// The memory of a pipe.
+    /// Returns the memory of a pipe.
     pub(super) fn of_pipe(name: &str, pipe: &PipeRecord) -> OwnedMemory {
         OwnedMemory { what: format!("pipe {name}"), owner: pipe.uid, id: Some(pipe.mem_id) }
     }
 
-    /// The memory of a port, or of an interface's open rings, and of pipes named after it.
+    /// Returns the memory of a port or of an interface's open rings, which pipes named after it share.
     pub(super) fn of_base(d: &Daemon, base: &Base) -> Option<OwnedMemory> {
         let full = base.to_string();
         if let Some(record) = d.ports.get(d.persistent.place_of(&full)) {
@@ -42,12 +42,12 @@ impl OwnedMemory {
         Some(OwnedMemory { what: full, owner: port.owner.uid, id: Some(port.mem_id) })
     }
 
-    /// The memory of an open ptnet device.
+    /// Returns the memory of an open ptnet device.
     pub(super) fn of_guest(d: &Daemon, ifname: &str) -> Option<OwnedMemory> {
         d.guests.get(ifname).map(|port| OwnedMemory { what: ifname.to_owned(), owner: port.owner().uid, id: None })
     }
 
-    /// Checks that the caller's rings may lie there; `named` is the memory in the request.
+    /// Checks that the caller may have rings in this memory; `named` is the memory in the request.
     ///
     /// # Errors
     /// [`Refusal`]: `EACCES` for another user's memory, unless root or the daemon's own user explicitly names it.
@@ -65,15 +65,14 @@ impl OwnedMemory {
             Some(id) if is_trusted(caller) && *id != COMMON_REGION => refuse(
                 Errno::ACCESS,
                 format!(
-                    "{what} lies in the memory of user {owner}, who can change its frames: name the memory (@{id}) to \
-                     open it there"
+                    "{what} is in the memory of user {owner}, who can change its frames; name the memory (@{id}) to \
+                     accept that"
                 ),
             ),
             _ => refuse(
                 Errno::ACCESS,
                 format!(
-                    "{what} lies in the memory of user {owner}, which is shared with no other user: open a port of \
-                     your own"
+                    "{what} is in the memory of user {owner}, which no other user may share; open a port of your own"
                 ),
             ),
         }

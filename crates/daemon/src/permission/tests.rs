@@ -1,4 +1,4 @@
-//! Refusals for each user, for root, and for the daemon's own user.
+//! Refusals of requests by users, by root, and by the daemon's own user.
 
 use netvale_control::attach::FilePlacement;
 use netvale_control::types::PortKind;

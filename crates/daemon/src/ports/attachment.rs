@@ -1,5 +1,5 @@
-//! A connection's hold on a port of any kind: described again to each process that gets the connection, and released
-//! when the connection closes.
+//! A connection's hold on a port of any kind. It is described again to each process that gets the connection, and
+//! released when the connection closes.
 
 use std::os::fd::OwnedFd;
 
@@ -17,13 +17,13 @@ pub type OpenedPort = (AttachReply, Vec<OwnedFd>, Box<dyn Attachment>);
 
 /// A connection's hold on a port.
 pub trait Attachment {
-    /// Repeats the description that its holder got on opening the port.
+    /// Repeats the description that the client got when it opened the port.
     ///
     /// # Errors
     /// [`Refusal`] if the port is gone or the daemon is out of descriptors.
     fn describe(&self, d: &Daemon) -> Result<Description, Refusal>;
 
-    /// Saves the hold for another process. `None`: the connection ends with this process.
+    /// Saves the hold for another process. Returns `None` if the connection ends with this process.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -31,11 +31,11 @@ pub trait Attachment {
         Ok(None)
     }
 
-    /// Releases the port: frees its rings and the resources of this attachment.
+    /// Releases the port: frees the rings and the other resources of this attachment.
     fn close(self: Box<Self>, d: &mut Daemon, client: u64);
 }
 
-/// The refusal to describe a vanished port.
+/// Returns the refusal to describe a port that is gone.
 pub fn gone() -> Refusal {
     Refusal::new(rustix::io::Errno::NXIO, "the port no longer exists")
 }

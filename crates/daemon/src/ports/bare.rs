@@ -1,4 +1,4 @@
-//! Rings with no backend (netmap's `NR_REG_NULL`), on no switch and without a name.
+//! Rings that are connected to nothing (netmap's `NR_REG_NULL`), on no switch and without a name.
 
 use netvale_control::attach::{AttachRequest, PoolSizes};
 use netvale_fdio::state::State;
@@ -18,7 +18,7 @@ use crate::rings::offsets;
 use crate::rings::sizes::Sizes;
 use crate::rings::switched::PortRings;
 
-/// The rings, known only to their connection.
+/// The rings of one connection; no registry has them.
 struct BareRings {
     local: LocalRings,
     binding: Binding,
@@ -42,11 +42,11 @@ impl Attachment for BareRings {
     }
 }
 
-/// Opens such rings for a program.
+/// Opens rings that are connected to nothing for a program.
 pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<OpenedPort, Refusal> {
     let sizes = Sizes::new(request, &Conf::default())?;
     if request.mem_id == 0 && request.pools == PoolSizes::default() {
-        return refuse(Errno::INVAL, "rings with nothing behind them lie in memory that is there: name a region");
+        return refuse(Errno::INVAL, "rings that are connected to nothing need an existing region; name one");
     }
     let (region, mem_id) = memory::region_or_new(d, request.mem_id, &sizes, caller)?;
     let (rings, _no_ingress) = PortRings::new(&region, mem_id, sizes.shape, 0, d.evictions.new_fault(caller))?;
@@ -67,7 +67,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
 /// Restores a connection's hold.
 ///
 /// # Errors
-/// [`Refusal`] if its memory is gone, or a bell is not a doorbell.
+/// [`Refusal`] if the memory is gone, or a descriptor is not a doorbell.
 pub fn continue_hold(
     d: &mut Daemon,
     rings: State,

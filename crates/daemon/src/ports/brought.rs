@@ -1,7 +1,8 @@
-//! Regions brought by a client, in a file of its own (netmap's extmem).
+//! Regions in a file that a client provides (netmap's extmem).
 //!
-//! The file stays the client's: it may write, punch or truncate it at any time, and the file system may make reads
-//! arbitrarily slow. So only memory files are accepted, and their mapping is watched ([`netvale_mem::watch`]).
+//! The file stays the client's. The client may write to it, punch holes in it or truncate it at any time, and a file
+//! system may make reads arbitrarily slow. Therefore only memory files are accepted, and their mapping is watched
+//! ([`netvale_mem::watch`]).
 
 use std::os::fd::OwnedFd;
 
@@ -19,10 +20,10 @@ use crate::registry::regions::FilePlace;
 use crate::rings::sizes::own_pools;
 use crate::system::closing;
 
-/// A descriptor passed with a request. It may refer to anything.
+/// A descriptor passed with a request. It may refer to a file of any type.
 pub struct BroughtFile {
     fd: Option<OwnedFd>,
-    /// The user who passed it.
+    /// The user who passed the descriptor.
     uid: u32,
 }
 
@@ -32,15 +33,15 @@ impl BroughtFile {
         BroughtFile { fd: Some(fd), uid }
     }
 
-    /// Returns the file if it can hold a region at that place.
+    /// Returns the file if it can hold a region at the requested place.
     ///
     /// # Errors
     /// [`Refusal`], attributed to the file, if it cannot.
     fn checked(mut self, asked: FilePlacement) -> Result<(OwnedFd, FilePlace), Refusal> {
         let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "no descriptor") };
-        // The one query that file systems do not handle themselves.
+        // The only query that no file system handles itself.
         if rustix::fs::fcntl_get_seals(file).is_err() {
-            return unfit(Errno::INVAL, "it does not lie in memory (memfd, tmpfs, hugetlbfs)");
+            return unfit(Errno::INVAL, "it is not in memory (expected memfd, tmpfs or hugetlbfs)");
         }
         let mode = rustix::fs::fcntl_getfl(file).map_err(failed)?;
         if mode.contains(OFlags::PATH) || mode & OFlags::RWMODE != OFlags::RDWR {
@@ -48,7 +49,7 @@ impl BroughtFile {
         }
         let stat = rustix::fs::fstat(file).map_err(failed)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return unfit(Errno::INVAL, "it is no regular file");
+            return unfit(Errno::INVAL, "it is not a regular file");
         }
         if !asked.offset.is_multiple_of(4096) || !asked.len.is_multiple_of(4096) || asked.len == 0 {
             return unfit(Errno::INVAL, "offset and length are not whole pages");
@@ -64,7 +65,7 @@ impl BroughtFile {
 }
 
 impl Drop for BroughtFile {
-    /// Closes the file on a separate thread: a file system in user space takes part, and may be slow.
+    /// Closes the file on a separate thread, because a file system in user space may be involved, and slow.
     fn drop(&mut self) {
         if let Some(fd) = self.fd.take() {
             if rustix::fs::fcntl_get_seals(&fd).is_ok() {
@@ -109,9 +110,10 @@ pub fn region(
     new_region(d, sizes, file, place, caller)
 }
 
-/// A late worker still uses the memory of a port closed a moment ago, and would write to another region there.
+/// Returns the refusal while a late worker still uses the memory of a port just closed; it would write to another
+/// region there.
 fn still_there<T>() -> Result<T, Refusal> {
-    unfit(Errno::AGAIN, "the memory of a port that was closed is not free yet; try again")
+    unfit(Errno::AGAIN, "the memory of a closed port is still in use; try again")
 }
 
 fn new_region(
@@ -124,11 +126,11 @@ fn new_region(
     let id = new_number(d)?;
     let FilePlacement { offset, len } = place.asked;
     let region = Region::in_file(&format!("netvale-{id}"), sizes, file, offset, len).map_err(|e| {
-        // Impossible sizes are impossible in any memory.
+        // Sizes that are impossible in this file are impossible in any memory.
         let file_at_fault = matches!(e, RegionError::Memory { .. });
         Refusal { file_at_fault, ..Refusal::from(e) }
     })?;
-    tracing::info!(region = id, uid = caller.uid, pid = caller.pid, "lies in the program's file");
+    tracing::info!(region = id, uid = caller.uid, pid = caller.pid, "created a region in the program's file");
     d.regions.add(id, caller.uid, &region, Some(place))?;
     Ok((region, id))
 }
@@ -139,7 +141,7 @@ fn new_region(
 /// [`Refusal`], attributed to the file.
 pub fn has_held(region: &Region) -> Result<(), Refusal> {
     if region.mapping().is_damaged() {
-        return unfit(Errno::NOSPC, "it was cut short, or its file system is full");
+        return unfit(Errno::NOSPC, "it was truncated, or its file system is full");
     }
     Ok(())
 }

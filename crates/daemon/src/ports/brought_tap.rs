@@ -1,8 +1,8 @@
-//! `tap:NAME` that a client created in a network namespace of its choice and passes to the daemon.
+//! `tap:NAME`: a TAP that a client created in a network namespace of its choice, and passed to the daemon.
 //!
-//! The client may keep copies of its descriptors. It can then take frames of its own interface, change how they look,
-//! and make the descriptors blocking. No other port is affected; an operation that would block a worker costs this port
-//! ([`TapLink`]). The port ends with its interface or namespace.
+//! The client may keep copies of its descriptors. It can then read the frames of its own interface, change the format
+//! of frames, and make the descriptors blocking. No other port is affected; an operation that would block a worker ends
+//! this port ([`TapLink`]). The port ends with its interface or namespace.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,21 +26,21 @@ use crate::handover::items::PortItem;
 use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
 
-/// Maximum length of the text that names its namespace.
+/// Maximum length of the client's text that names the namespace.
 const MOST_PLACE: usize = 128;
 
-/// Backend of such a port.
+/// Backend of a port with a client's TAP.
 struct BroughtTap {
     link: TapLink,
     notes: Vec<String>,
     uso: bool,
-    /// Whether TCP segments are merged for it.
+    /// Whether TCP segments to the interface are merged (GRO).
     gro: bool,
     queues: HeldQueues,
 }
 
 /// Queues of a user's TAP. Closing the last one removes the interface, which takes the kernel milliseconds, so a
-/// separate thread does it.
+/// separate thread closes them.
 struct HeldQueues {
     queues: Vec<Arc<OwnedFd>>,
     uid: u32,
@@ -48,7 +48,7 @@ struct HeldQueues {
 
 impl Drop for HeldQueues {
     fn drop(&mut self) {
-        // A queue whose task is still being dropped is closed by that thread.
+        // If another thread is still dropping a queue's task, that thread closes the queue.
         self.queues.drain(..).filter_map(Arc::into_inner).for_each(|queue| closing::close(queue, self.uid));
     }
 }
@@ -73,7 +73,7 @@ impl PortBackend for BroughtTap {
     }
 
     fn save(&self) -> std::io::Result<Option<State>> {
-        // The interface may be renamed or gone.
+        // The interface may have been renamed, or be gone.
         let queues = &self.queues.queues;
         let Some(Ok(name)) = queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
         let BroughtTap { uso, gro, .. } = *self;
@@ -82,7 +82,7 @@ impl PortBackend for BroughtTap {
     }
 
     fn set_mtu(&self, _mtu: Option<u32>) -> Result<(), Refusal> {
-        let text = "the interface is in another network namespace: 'ip link set NAME mtu BYTES' there sets its MTU";
+        let text = "the interface is in another network namespace; set the MTU there with 'ip link set NAME mtu BYTES'";
         refuse(Errno::OPNOTSUPP, text)
     }
 
@@ -102,18 +102,18 @@ impl PortBackend for BroughtTap {
 /// Attaches a TAP whose queues came with the request.
 ///
 /// # Errors
-/// [`Refusal`] if the descriptors are no TAP queues, or the port cannot be created.
+/// [`Refusal`] if the descriptors are not TAP queues, or the port cannot be created.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>, queues: Strangers) -> Result<(), Refusal> {
     let o = asked.options::<kind::Tap>()?;
     let count = u32::try_from(queues.all().len()).unwrap_or(u32::MAX);
     if o.rings().max(1) != count {
-        return refuse(Errno::INVAL, format!("rings is {}, and {count} queues came", o.rings().max(1)));
+        return refuse(Errno::INVAL, format!("expected {} queues (rings), and got {count}", o.rings().max(1)));
     }
     let adopted = adopt(queues.all())?;
     let link = new_link(d, asked.caller);
     let queues = shared(queues.into_known());
     let held = || HeldQueues { queues: queues.clone(), uid: asked.caller.uid };
-    // Dropped last if the port cannot be created.
+    // This copy is dropped last if the port cannot be created.
     let last = held();
     let uso = adopted.has_uso;
     let gro = o.gro();
@@ -125,7 +125,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>, queues: Strangers) ->
     done
 }
 
-/// Restores TAPs of clients.
+/// Restores ports with clients' TAPs.
 pub const CONTINUATION: Continuation = Continuation {
     is_for: |item| item.kind == PortKind::Tap && item.declared.is_none(),
     go_on: continue_port,
@@ -133,10 +133,10 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: false,
 };
 
-/// Restores a TAP of another process.
+/// Restores a TAP from another process.
 ///
 /// # Errors
-/// [`Refusal`] if the descriptors are no TAP queues.
+/// [`Refusal`] if the descriptors are not TAP queues.
 fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let BroughtState { name, uso, gro, notes, queues } = state.read()?;
@@ -151,7 +151,7 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     plug(d, &at, of, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
-/// Creates the link that reports when the interface goes down or away.
+/// Creates the link that reports that the interface is down or gone.
 fn new_link(d: &mut Daemon, owner: Caller) -> TapLink {
     let link = TapLink::held_by(d.evictions.new_fault(owner));
     link.on_change(d.on_news());
@@ -172,7 +172,7 @@ fn of(queues: &[Arc<OwnedFd>], link: &TapLink) -> PortQueues {
     (egress, ingresses)
 }
 
-/// Notes for `netvale show`. The inode comes from the kernel, the place from its client.
+/// Returns notes for `netvale show`. The namespace's inode comes from the kernel, its name from the client.
 fn notes(adopted: &AdoptedInterface, place: Option<&str>) -> Vec<String> {
     let uso = if adopted.has_uso { "TSO, USO" } else { "TSO" };
     let inode = adopted.netns.map_or_else(|| "unknown".to_owned(), |inode| inode.to_string());
@@ -180,6 +180,6 @@ fn notes(adopted: &AdoptedInterface, place: Option<&str>) -> Vec<String> {
     let place = if place.is_empty() { place } else { format!(" ({place})") };
     vec![
         format!("interface {}, offloads: checksum, {uso}", adopted.name),
-        format!("network namespace {inode}{place}; the interface was made by the client that attached it"),
+        format!("network namespace {inode}{place}; the client that attached the interface created it"),
     ]
 }

@@ -1,5 +1,5 @@
-//! Restores ports of another process. Most are attached again with their former parameters and find the state that the
-//! other process left; kinds restored otherwise have a row in [`WAYS`].
+//! Restoration of ports from another process. Most ports are attached again with their former parameters, and get the
+//! state that the other process saved. Kinds that are restored in another way have a row in [`WAYS`].
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::daemon::Daemon;
 use crate::handover::items::{Item, PortItem};
 use crate::refusal::{Refusal, refuse};
 
-/// The other ways; the first that applies to a port is used.
+/// The other ways of restoration. The first that applies to a port is used.
 const WAYS: &[&Continuation] = &[
     &monitor::CONTINUATION,
     &persistent::CONTINUATION,
@@ -31,7 +31,7 @@ fn way_of(item: &PortItem) -> Option<&'static Continuation> {
 /// Restores a port from another process's state.
 ///
 /// # Errors
-/// [`Refusal`] if the state is not as its kind requires.
+/// [`Refusal`] if the state is not valid for the port's kind.
 pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     if let Some(way) = way_of(item) {
         return (way.go_on)(d, item, state);
@@ -43,7 +43,7 @@ pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<()
     attach(d, &AdmittedRequest::new(at, &spec, &params.options, item.owner.into()).continuing(state))
 }
 
-/// Whether an item is restored after all other ports, while frames pass: no frame waits for a connection.
+/// Whether an item is restored after all other ports, while frames pass. No frame waits for a connection.
 pub fn is_last(item: &Item) -> bool {
     match item {
         Item::Port(port) => way_of(port).is_some_and(|way| way.is_last),
@@ -52,12 +52,13 @@ pub fn is_last(item: &Item) -> bool {
     }
 }
 
-/// Whether only requests change a port's saved state.
+/// Whether nothing but requests changes a port's saved state.
 pub fn is_still(item: &PortItem) -> bool {
     way_of(item).is_some_and(|way| way.is_still)
 }
 
-/// Removes remains of a port that starts anew. Returns how long they may stay in use, if its kind knows.
+/// Removes what remains of a port that is to start anew. Returns for how long its resources may stay in use, if the
+/// kind has such a time.
 pub fn begin_anew(d: &mut Daemon, item: &PortItem) -> Option<Duration> {
     let (params, _) = item.declared.as_ref()?;
     let kind = kind_of(&AttachSpec::parse(&params.port).ok()?)?;

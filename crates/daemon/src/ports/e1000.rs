@@ -66,7 +66,7 @@ impl PortBackend for CardPort {
         ParkedPort::of(&state, [paused]).map(Some)
     }
 
-    /// Each register access counts as a kick received, each interrupt as a kick sent.
+    /// Counts each register access as a kick received, and each interrupt as a kick sent.
     fn kicks(&self) -> Option<(u64, u64)> {
         let i = info(&self.0);
         Some((i.interrupts, i.register_reads + i.register_writes))
@@ -99,7 +99,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     )
 }
 
-/// Details for `netvale vm`.
+/// Returns details for `netvale vm`.
 fn info(port: &E1000Port) -> E1000Info {
     let o = port.options();
     let crossings = port.crossings();

@@ -38,7 +38,7 @@ impl PortBackend for E1000DriverPort {
         } else {
             "no card".to_owned()
         };
-        let last = state.last_error.map(|why| format!("the last one was given up: {why}"));
+        let last = state.last_error.map(|why| format!("the last card failed: {why}"));
         std::iter::once(now).chain(last).collect()
     }
 }

@@ -1,4 +1,5 @@
-//! `echo:[NAME]`: returns every frame with source and destination address swapped, for tests and round trips.
+//! `echo:[NAME]`: a port that returns every frame with source and destination address swapped, for tests and round
+//! trips.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::handover::items::ParkedPort;
 use crate::refusal::Refusal;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
-/// Backend of an echo port: a ring that leads back to the switch.
+/// Backend of an echo port: a ring whose frames return to the switch.
 struct EchoPort {
     slots: u32,
     region: Arc<Region>,
@@ -26,7 +27,7 @@ struct EchoPort {
 #[derive(Serialize, Deserialize)]
 struct EchoState {
     slots: u32,
-    /// Memory of its ring.
+    /// Memory of the ring.
     memory: Vec<Fd>,
 }
 

@@ -1,5 +1,5 @@
-//! Evicts programs whose doorbell blocked a worker, or whose memory or interface is gone, ports of such interfaces, and
-//! ports that made a worker panic.
+//! Evictions after a fault: of programs whose doorbell blocked a worker, or whose memory or interface is gone, of ports
+//! on such interfaces, and of ports that made a worker panic.
 
 use netvale_control::types::EventName;
 use netvale_mem::Region;
@@ -12,13 +12,15 @@ use crate::daemon::{Daemon, DaemonPort};
 use crate::registry::events::{NewEvent, Subscriptions};
 use crate::registry::evictions::Evictions;
 
-/// Reason for a port whose task panicked.
-const BROKEN: &str = "an internal error: a worker panicked with it; please report it, with the daemon's log";
+/// Reason of eviction of a port whose task panicked.
+const BROKEN: &str =
+    "internal error: a worker panicked in a task of this port; please report it, with the daemon's log";
 
-/// Reason for a port on a held-up user's worker.
-const HELD_UP: &str = "the worker of its user is held up, by memory or a descriptor of that user's";
+/// Reason of eviction of a port whose user's worker is blocked.
+const HELD_UP: &str = "the user's worker is blocked by that user's memory or descriptor";
 
-/// Evicts each reported program. Its port is removed, even a persistent one, because the program keeps its doorbells.
+/// Evicts each reported program. Its port is removed, even a persistent one, because the program keeps the port's
+/// doorbells.
 pub fn evict(d: &mut Daemon) {
     d.regions.take_late().into_iter().for_each(|uid| d.evictions.block(uid));
     d.evictions.clear();
@@ -44,7 +46,7 @@ pub fn evict(d: &mut Daemon) {
     }
 }
 
-/// Removes a port of a wanted name if its backend turns out to be gone.
+/// Removes the port of a name that a new port wants, if its device turns out to be gone.
 pub fn make_way(d: &mut Daemon, full: &str) {
     let Some(record) = d.ports.get(full) else { return };
     if let Some(why) = reason(d, full, record).or_else(|| record.behind.look()) {
@@ -65,7 +67,7 @@ fn take_away(d: &mut Daemon, full: &str, why: &str) {
     let _ = unplug(d, full, why);
 }
 
-/// Remembers the reason of an eviction, and reports it as an event.
+/// Records the reason of an eviction, and reports it as an event.
 fn note(evictions: &mut Evictions, events: &mut Subscriptions, port: &str, owner: Caller, why: String) {
     events.tell(NewEvent::to(EventName::PortEvicted, owner.uid).at(port).why(&why));
     evictions.note(port, owner, why);

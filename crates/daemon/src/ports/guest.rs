@@ -24,7 +24,7 @@ impl Attachment for HeldRings {
     fn close(self: Box<Self>, _d: &mut Daemon, _client: u64) {}
 }
 
-/// Kernel requirements of a ptnet device inside a virtual machine, including those to find its interface and rings.
+/// Kernel needs of a ptnet device inside a virtual machine, including those to find its interface and rings.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     values: &[(libc::SYS_ioctl, 1, &netvale_guest::passthrough::IOCTLS)],
     devices: netvale_guest::passthrough::devices,
@@ -32,7 +32,7 @@ pub const KERNEL: KernelNeeds = KernelNeeds {
     ..KernelNeeds::NOTHING
 };
 
-/// Opens a ptnet device of the virtual machine that this daemon runs in.
+/// Opens a ptnet device of the virtual machine in which this daemon runs.
 pub fn open(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -50,10 +50,7 @@ pub fn open(
     let described = port.described();
     let rings = wanted_both(spec, (described.tx_rings, 0), (described.rx_rings, 0))?;
     let Some(held) = port.hold(rings, caller.client, request.flags & FLAG_SHARED != 0, alone) else {
-        return refuse(
-            Errno::BUSY,
-            format!("rings of {ifname} are open already, and not to be shared: close them first"),
-        );
+        return refuse(Errno::BUSY, format!("rings of {ifname} are already open for exclusive use; close them first"));
     };
     let (reply, fds) = held.reply()?;
     tracing::info!(interface = ifname, uid = caller.uid, pid = caller.pid, "opened");

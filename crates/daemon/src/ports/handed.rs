@@ -1,5 +1,5 @@
-//! Queues of users who may not take others' time ([`netvale_port::domain`]), and the tasks of these users' workers that
-//! deliver frames queued by other workers.
+//! Handed queues: queues of users who may not take others' time ([`netvale_port::domain`]), to which other workers only
+//! hand frames, and the tasks of these users' workers that deliver them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,25 +24,25 @@ use crate::worker::TaskId;
 
 /// Matches all users in `trusted_hypervisors`.
 const ALL: &str = "*";
-/// Permission bits that let others than the owner connect.
+/// Permission bits with which users other than the owner can connect.
 const OTHERS: u32 = 0o022;
-/// Maximum number of folders on a file's path, links resolved: about the kernel's limit.
+/// Maximum number of folders on a file's path after links are resolved; about the kernel's limit.
 const MOST_STEPS: usize = 256;
 
-/// The domain of a user's ports.
+/// Returns the domain of a user's ports.
 pub fn domain_of(owner: Caller) -> TimeDomain {
     if permission::is_trusted(owner) { TimeDomain::TRUSTED } else { TimeDomain::of_user(owner.uid) }
 }
 
-/// The domain of a device that others than its owner may connect to: that of its users. Members of a group, and all
-/// users, are unknown peers and share one domain, as do users for whom no worker is left.
+/// Returns the domain of a device to which users other than its owner may connect: the domain of those users. Members
+/// of a group, and all users, are unknown peers and share one domain, as do users for whom no worker is left.
 pub fn domain_of_site(d: &Daemon, owner: Caller, site: &ListenAddress) -> TimeDomain {
     let Access { mode, users, groups } = &site.access;
     domain_of_peers(d, owner, users, groups.is_empty() && mode & OTHERS == 0)
 }
 
-/// The domain of a port that connects to a socket: that of the owner of the socket, or of a folder or link on its path.
-/// If others can replace one of these, the listener is unknown.
+/// Returns the domain of a port that connects to a socket: the domain of the owner of the socket, or of a folder or
+/// link on its path. If others can replace one of these, the listener is unknown.
 pub fn domain_of_listener(d: &Daemon, owner: Caller, path: &Path) -> TimeDomain {
     let way = std::path::absolute(path).map(|path| way_to(&path)).unwrap_or_default();
     let users: Vec<u32> = way.iter().flat_map(|(_, found)| found).map(|found| found.st_uid).collect();
@@ -54,7 +54,7 @@ pub fn domain_of_listener(d: &Daemon, owner: Caller, path: &Path) -> TimeDomain 
     domain_of_peers(d, owner, &users, !way.is_empty() && way.iter().all(is_fixed))
 }
 
-/// Each folder that the kernel visits on a file's path, and the entry there. Empty for an endless path.
+/// Returns each folder that the kernel visits on a file's path, and the entry in it. Empty for an endless path.
 fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
     let mut way = Vec::new();
     let mut folder = PathBuf::new();
@@ -74,7 +74,7 @@ fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
     way
 }
 
-/// The domain of a port whose peers include these users; `is_all`: and no others.
+/// Returns the domain of a port whose peers include these users, and if `is_all`, no others.
 fn domain_of_peers(d: &Daemon, owner: Caller, users: &[u32], is_all: bool) -> TimeDomain {
     if !permission::is_trusted(owner) {
         return domain_of(owner);
@@ -92,31 +92,32 @@ fn domain_of_peers(d: &Daemon, owner: Caller, users: &[u32], is_all: bool) -> Ti
     }
 }
 
-/// The domain of a region's owner.
+/// Returns the domain of a region's owner.
 pub fn domain_of_region(d: &Daemon, region: &Arc<Region>) -> TimeDomain {
     let entry = d.regions.iter().find(|(_, known)| Arc::ptr_eq(known, region));
     entry.map_or(TimeDomain::TRUSTED, |(entry, _)| domain_of(Caller { uid: entry.uid, ..Caller::daemon() }))
 }
 
-/// Starts a worker for an owner's port in that domain, if needed. Root's ports use as many workers as there are trusted
-/// ones.
+/// Starts a worker of the domain for a port of `owner`, if needed. For ports of a trusted owner, a domain may have as
+/// many workers as the trusted one; for others, one.
 ///
 /// # Errors
 /// [`Refusal`] if no thread can be started.
 pub fn begin(d: &mut Daemon, owner: Caller, domain: TimeDomain) -> Result<(), Refusal> {
     let most = if permission::is_trusted(owner) { d.workers.all().len() } else { 1 };
-    let no_worker = |e| Refusal::new(Errno::AGAIN, format!("no worker for the ports of user {}: {e}", owner.uid));
+    let no_worker =
+        |e| Refusal::new(Errno::AGAIN, format!("cannot start a worker for the ports of user {}: {e}", owner.uid));
     d.workers.begin(domain, most).map_err(no_worker)
 }
 
-/// Queues of one port, with their far ends.
+/// Handed queues of one port, with the tasks that deliver from them.
 pub struct HandedQueues {
     domain: TimeDomain,
     ends: Vec<(LinkEnd, Arc<dyn Egress>)>,
 }
 
 impl HandedQueues {
-    /// Prepares a port with that many queues.
+    /// Prepares handed queues for a port with that many queues.
     ///
     /// # Errors
     /// [`Refusal`] if no thread can be started, or the queues exceed the owner's memory quota.
@@ -128,15 +129,15 @@ impl HandedQueues {
         Ok(HandedQueues { domain, ends: Vec::new() })
     }
 
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> TimeDomain {
         self.domain
     }
 
-    /// Returns a queue that all workers may deliver to.
+    /// Returns the queue to which all workers may deliver, in place of `own`.
     ///
     /// # Errors
-    /// [`Refusal`] if memory or descriptors are short.
+    /// [`Refusal`] if the daemon is out of memory or descriptors.
     pub fn queue(&mut self, own: Arc<dyn Egress>) -> Result<Arc<dyn Egress>, Refusal> {
         if self.domain == TimeDomain::TRUSTED {
             return Ok(own);
@@ -147,7 +148,7 @@ impl HandedQueues {
         Ok(Arc::new(handed))
     }
 
-    /// Like [`HandedQueues::queue`], for several.
+    /// Like [`HandedQueues::queue`], for several queues.
     ///
     /// # Errors
     /// As [`HandedQueues::queue`].
@@ -155,7 +156,7 @@ impl HandedQueues {
         own.into_iter().map(|one| self.queue(one)).collect()
     }
 
-    /// Places the far ends on the user's worker. `id` is the port on `switch`.
+    /// Places the delivering tasks on the user's worker. `id` is the port on `switch`.
     pub fn place(self, d: &mut Daemon, switch: &Arc<Switch>, id: PortId) -> Vec<TaskId> {
         let domain = self.domain;
         let task = |(ring, (end, to))| Box::new(LinkTask::new(end, to, Arc::clone(switch), id, ring));

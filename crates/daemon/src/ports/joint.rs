@@ -1,9 +1,9 @@
-//! A persistent port on a second switch: it joins the two switches.
+//! A persistent port on a second switch, which joins the two switches.
 //!
-//! netmap puts a bridge wrapper around the port. Frames that the first switch sends to the port enter the second switch
-//! there, and vice versa; no program can open it meanwhile. Here the daemon plays the program: it forwards the frames
-//! in the port's rx rings to the second switch. Frames from the second switch wait in rings of private memory until the
-//! first switch takes them.
+//! netmap puts a bridge wrapper around the port. Frames that the first switch sends to the port enter the second
+//! switch, and vice versa; no program can open the port meanwhile. Here the daemon takes the part of the program: it
+//! forwards the frames in the port's rx rings to the second switch. Frames from the second switch wait in rings of
+//! private memory until the first switch takes them.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::rings::switched::{PortRings, RingDoorbells};
 
-/// The port of a persistent port on its second switch.
+/// Backend of a persistent port's port on its second switch.
 pub struct JointPort {
     /// The persistent port.
     pub port: String,
-    /// Length of its header, set where its rings are.
+    /// Length of the virtio-net header, which is set at the persistent port.
     pub hdr_len: HdrLen,
     queues: u32,
     detail: String,
@@ -55,12 +55,12 @@ impl PortBackend for JointPort {
     }
 }
 
-/// Returns the joint of a record, if its backend is one.
+/// Returns the backend of a record if it is a joint.
 pub fn of(record: &DaemonPort) -> Option<&JointPort> {
     record.behind.get()
 }
 
-/// Creates the ingress of one of `mem`'s rings that an egress delivers to.
+/// Creates the ingress that takes frames from a ring of `mem` to which an egress delivers.
 fn far_end(
     mem: &Arc<PortMem>,
     ring: &Arc<RingEgress>,
@@ -78,7 +78,7 @@ fn far_ends(rings: &PortRings) -> Result<Vec<Box<dyn Ingress>>, Refusal> {
     rings.rx.iter().zip(bells).map(|(ring, bells)| far_end(&rings.mem, ring, bells, &rings.hdr_len)).collect()
 }
 
-/// The shape of a port as seen by its peer: tx and rx are swapped.
+/// Returns the shape of a port as its peer has it: tx and rx are swapped.
 pub(crate) fn turned(s: PortShape) -> PortShape {
     PortShape { tx_rings: s.rx_rings, rx_rings: s.tx_rings, tx_slots: s.rx_slots, rx_slots: s.tx_slots }
 }
@@ -98,11 +98,14 @@ fn rings_between(d: &Daemon, rings: &PortRings, caller: Caller) -> Result<PortRi
 pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     if rings.mode != NR_REG_ALL_NIC || rings.ring != 0 {
-        return refuse(Errno::INVAL, format!("{port} joins two switches with all its rings, and has no host rings"));
+        return refuse(
+            Errno::INVAL,
+            format!("{port} joins a second switch only with all its rings, and without host rings"),
+        );
     }
     let place = d.persistent.own_place(port).unwrap_or_default();
     let Some((first, id, rings)) = d.ports.get(&place).and_then(on_switch) else {
-        return refuse(Errno::INVAL, format!("{port} is on no switch"));
+        return refuse(Errno::INVAL, format!("{port} is not on a switch"));
     };
     let between = rings_between(d, rings, caller)?;
     let over = far_ends(rings)?;
@@ -121,7 +124,7 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     Ok(())
 }
 
-/// Forwards frames from the second switch to the first, or to wherever the port moves.
+/// Places tasks that forward frames from the second switch to the first, or to the switch to which the port moves.
 fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, switch: &Arc<Switch>, id: PortId) {
     for (ring, ingress) in ingresses.into_iter().enumerate() {
         let counters = Arc::clone(ingress.counters());
@@ -138,7 +141,7 @@ pub fn part(d: &mut Daemon, full: &str, why: &str) -> bool {
     let joint = d.ports.get(full).and_then(of);
     let Some(port) = joint.map(|joint| joint.port.clone()) else { return false };
     let place = d.persistent.own_place(&port).unwrap_or_default();
-    // Frames in flight arrive first.
+    // Frames in flight arrive before the port goes.
     drain(d, full);
     if unplug(d, full, why).is_err() {
         return false;

@@ -1,5 +1,5 @@
-//! Kinds of ports, and requests to attach one. A kind's *methods* are requests of its own; a port starts *anew* if
-//! nothing of its former state is restored. A *continuation* restores ports of another process.
+//! Kinds of ports, and requests to attach one. The *methods* of a kind are control requests that only it answers. A
+//! port starts *anew* if nothing of its former state is restored. A *continuation* restores ports from another process.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
 use crate::system::sandbox::KernelNeeds;
 
-/// A request to attach a port, already admitted; its switch's name is valid.
+/// An admitted request to attach a port. The name of its switch is valid.
 pub struct AdmittedRequest<'a> {
     /// Name of the port and its switch.
     pub at: SwitchPort,
@@ -29,7 +29,7 @@ pub struct AdmittedRequest<'a> {
     pub caller: Caller,
     /// The options; read them with [`AdmittedRequest::options`], which checks the kind.
     options: &'a PortOptions,
-    /// State of another process's port, to restore.
+    /// State from another process's port, if the port is to be restored.
     continued: Cell<Option<State>>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> AdmittedRequest<'a> {
         AdmittedRequest { at, spec, caller, options, continued: Cell::default() }
     }
 
-    /// Sets the state of another process's port, to restore.
+    /// Sets the state from another process's port that is to be restored.
     #[must_use]
     pub fn continuing(self, state: State) -> AdmittedRequest<'a> {
         AdmittedRequest { continued: Cell::new(Some(state)), ..self }
@@ -59,49 +59,49 @@ impl<'a> AdmittedRequest<'a> {
         own.ok_or_else(|| self.mistaken())
     }
 
-    /// Whether the port holds senders back; every kind has this option.
+    /// Whether the port is lossless, an option of every kind.
     pub fn lossless(&self) -> bool {
         self.options.lossless
     }
 
-    /// The port's policies; every kind has these options.
+    /// Returns the port's policies, which are options of every kind.
     pub fn policies(&self) -> &'a Policies {
         &self.options.policies
     }
 
-    /// The refusal of another kind's specification.
+    /// Returns the refusal of another kind's specification.
     pub fn mistaken(&self) -> Refusal {
         Refusal::internal("a port of another kind")
     }
 }
 
-/// How ports of some kind are restored.
+/// How some ports are restored from another process.
 pub struct Continuation {
-    /// Whether it applies to a port.
+    /// Returns whether this way applies to a port.
     pub is_for: fn(&PortItem) -> bool,
     /// Restores a port from another process's state.
     pub go_on: fn(&mut Daemon, &PortItem, State) -> Result<(), Refusal>,
-    /// Whether it depends on other ports, and follows them.
+    /// Whether the ports depend on other ports, and are restored after them.
     pub is_last: bool,
-    /// Whether only requests change its saved state; frames and threads do not.
+    /// Whether only requests change the saved state; frames and threads do not.
     pub is_still: bool,
 }
 
-/// The refusal of a port on no switch.
+/// Returns the refusal of a port on no switch.
 pub fn nowhere(item: &PortItem) -> Refusal {
-    Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} on no switch", item.kind))
+    Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} need a switch", item.kind))
 }
 
-/// The port's switch and its name there.
+/// Returns the port's switch and its name there.
 ///
 /// # Errors
-/// [`Refusal`] if it is on no switch.
+/// [`Refusal`] if the port is on no switch.
 pub fn place_of(item: &PortItem) -> Result<SwitchPort, Refusal> {
     let (switch, port) = item.on.as_ref().ok_or_else(|| nowhere(item))?;
     Ok(SwitchPort::new(switch, port))
 }
 
-/// The rings named by netmap's `VALE_ATTACH`, as in `struct nmreq_register` (netmap.h).
+/// The rings that a `VALE_ATTACH` request of netmap names, as in `struct nmreq_register` (netmap.h).
 #[derive(Clone, Copy, Debug)]
 pub struct NamedRings {
     /// `nr_mode`.
@@ -110,15 +110,16 @@ pub struct NamedRings {
     pub ring: u16,
 }
 
-/// Creates the requested port and attaches it to its switch.
+/// A function that creates the requested port and attaches it to its switch.
 pub type AttachMethod = fn(&mut Daemon, &AdmittedRequest<'_>) -> Result<(), Refusal>;
 
-/// Removes remains of a former port of that name, before it starts anew. Returns how long they may stay in use.
+/// A function that removes what remains of a former port of that name, before the port starts anew. Returns for how
+/// long its resources may stay in use.
 pub type BeginAnewMethod = fn(&mut Daemon, &str) -> Duration;
 
-/// Requests specific to one kind.
+/// Control requests that only one kind answers.
 pub struct Methods {
-    /// Answers a request, if it is of that kind.
+    /// Answers a request, if it belongs to the kind.
     pub answer: fn(&mut Daemon, &KindRequest, Caller) -> Option<Result<Reply, RpcError>>,
     /// Returns pending notifications: connection and text.
     pub due: fn(&mut Daemon) -> Vec<(u64, String)>,
@@ -126,20 +127,20 @@ pub struct Methods {
 
 /// An attachable kind of port.
 pub struct AttachKind {
-    /// The text before the colon in its name; empty for a local port.
+    /// Text before the colon in the name; empty for a local port.
     pub prefix: &'static str,
     /// Creates a port.
     pub attach: AttachMethod,
     /// Prepares a port to start anew, if needed.
     pub begin_anew: Option<BeginAnewMethod>,
-    /// Kernel requirements of its ports, attached or opened.
+    /// Kernel needs of the kind's ports, attached or opened.
     pub kernel: &'static [&'static KernelNeeds],
-    /// Its own requests, if any.
+    /// The kind's own requests, if any.
     pub methods: Option<&'static Methods>,
 }
 
 impl AttachKind {
-    /// Creates a kind without further needs.
+    /// Creates a kind without preparation, kernel needs or requests.
     pub const fn new(prefix: &'static str, attach: AttachMethod) -> AttachKind {
         AttachKind { prefix, attach, begin_anew: None, kernel: &[], methods: None }
     }
@@ -149,7 +150,7 @@ impl AttachKind {
         AttachKind { begin_anew: Some(begin_anew), ..self }
     }
 
-    /// Sets the kernel requirements.
+    /// Sets the kernel needs.
     pub const fn with_kernel(self, kernel: &'static [&'static KernelNeeds]) -> AttachKind {
         AttachKind { kernel, ..self }
     }

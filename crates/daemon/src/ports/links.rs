@@ -1,4 +1,4 @@
-//! Links of ports: they delay or lose frames, or queue them for a rate.
+//! Links of ports, which delay or lose frames, or queue them for a rate.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -22,17 +22,17 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::PortLink;
 use crate::worker::WorkerTask;
 
-/// How often a worker is asked to deliver the frames in flight on a link that ends.
+/// Number of times that a worker is asked to deliver the frames in flight on a link that ends.
 const ROUNDS: u32 = 64;
 
-/// Limits in bits and in frames; the frame limit has a burst of a hundredth of a second.
+/// Returns limits in bits and in frames. The frame limit has a burst of a hundredth of a second.
 pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<RateLimit> {
     let bits = bits.map(|(rate, burst)| RateLimit::bits(rate.bits(), burst.bytes()));
     let frames = frames.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(100).into()));
     bits.into_iter().chain(frames).collect()
 }
 
-/// Settings of a port's links: the one on which it sends, and the one on which it receives.
+/// Returns the settings of a port's links: the one on which it sends, and the one on which it receives.
 pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     let seed = RandomState::new().hash_one(1);
     let rates = limits(policies.rates()[1], policies.pps_out);
@@ -49,7 +49,7 @@ pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     [of(policies.link_in.as_deref(), Vec::new()), of(policies.link_out.as_deref(), rates)]
 }
 
-/// New links, whose far ends no worker has yet.
+/// New links of a port, whose delivering tasks are not placed yet.
 #[derive(Default)]
 pub struct NewLinks([Option<NewLink>; 2]);
 
@@ -58,14 +58,14 @@ struct NewLink {
     end: LinkEnd,
 }
 
-/// Number of threads that deliver to each link of a port: to the sending one the forwarders of its rings, twice as many
-/// once it joins two switches; to the receiving one all workers.
+/// Returns the number of threads that put frames on each link of a port: on the sending link, the forwarders of its
+/// rings, twice as many once it joins two switches; on the receiving link, all workers.
 fn threads(d: &Daemon, rings: usize) -> [usize; 2] {
     let workers = d.workers.all().len();
     [workers.min((2 * rings).saturating_sub(1)), workers]
 }
 
-/// Creates a link. Frames without delay go to `to`.
+/// Creates a link. Frames without delay go directly to `to`.
 fn make(
     settings: LinkSettings,
     threads: usize,
@@ -81,7 +81,7 @@ impl NewLinks {
     /// Creates the links of a new port.
     ///
     /// # Errors
-    /// [`Refusal`] if memory or descriptors are short.
+    /// [`Refusal`] if the daemon is out of memory or descriptors.
     pub fn make(
         d: &Daemon,
         owner: Caller,
@@ -109,12 +109,12 @@ impl NewLinks {
         Ok(NewLinks([sends.transpose()?, gets.transpose()?]))
     }
 
-    /// The link on which the port sends.
+    /// Returns the link on which the port sends.
     pub fn sends(&self) -> Option<Arc<Link>> {
         self.0[0].as_ref().map(|made| Arc::clone(&made.link))
     }
 
-    /// The egresses for its switch: its queues, or the one link to them.
+    /// Returns the egresses for the port's switch: the port's queues, or the link to them.
     pub fn gets(&self, egresses: &[Arc<dyn Egress>]) -> Vec<Arc<dyn Egress>> {
         match &self.0[1] {
             Some(made) => vec![Arc::clone(&made.link) as Arc<dyn Egress>],
@@ -122,7 +122,7 @@ impl NewLinks {
         }
     }
 
-    /// Places the far ends on workers.
+    /// Places the delivering tasks on workers.
     pub fn place(
         &mut self,
         d: &mut Daemon,
@@ -145,10 +145,10 @@ impl NewLinks {
     }
 }
 
-/// Changes the links of a port during operation. Returns those that are out of use once the switch knows the new ones.
+/// Changes the links of an attached port. Returns links that are out of use once the switch has the new ones.
 ///
 /// # Errors
-/// [`Refusal`] if memory or descriptors are short; then nothing changes.
+/// [`Refusal`] if the daemon is out of memory or descriptors; in this case, nothing changes.
 pub fn change(d: &mut Daemon, full: &str, policies: &Policies) -> Result<Vec<PortLink>, Refusal> {
     let Some(record) = d.ports.get(full) else { return Ok(Vec::new()) };
     let (Some(switch), Some(id)) = (record.switch.clone(), record.id) else { return Ok(Vec::new()) };
@@ -176,7 +176,7 @@ pub fn change(d: &mut Daemon, full: &str, policies: &Policies) -> Result<Vec<Por
     Ok(old)
 }
 
-/// The egresses of a port, as its switch sees them.
+/// Returns the egresses of a port that its switch uses.
 pub fn egresses(record: &DaemonPort) -> Vec<Arc<dyn Egress>> {
     match &record.links[1] {
         Some(known) => vec![Arc::clone(&known.link) as Arc<dyn Egress>],
@@ -184,7 +184,7 @@ pub fn egresses(record: &DaemonPort) -> Vec<Arc<dyn Egress>> {
     }
 }
 
-/// Ends links without senders: frames in flight arrive immediately.
+/// Ends links that no thread sends on any more. Frames in flight arrive immediately.
 pub fn end(d: &mut Daemon, links: Vec<PortLink>) {
     for PortLink { link, task, .. } in links {
         link.flush();

@@ -59,7 +59,7 @@ impl PortBackend for LocalRings {
 
 /// Open rings of a port on a switch, or of a monitor.
 pub struct OpenRings {
-    /// Full name of the port; a persistent port's own name.
+    /// Full name of the port; for a persistent port, its own name.
     pub port: String,
     /// The held rings.
     pub rings: RingRanges,
@@ -94,7 +94,7 @@ impl Attachment for OpenRings {
     }
 }
 
-/// Ends the offsets of a port whose last program has closed it.
+/// Removes the offsets of a port whose last program has closed it.
 fn end_offsets(d: &Daemon, full: &str) {
     let Some(local) = d.ports.get(full).and_then(|record| record.behind.get::<LocalRings>()) else { return };
     if offsets::are_left(local) {
@@ -103,7 +103,7 @@ fn end_offsets(d: &Daemon, full: &str) {
     }
 }
 
-/// Removes a port that programs created, when the last of them closes it.
+/// Removes a port that programs created, if no program has it open any more.
 pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
     if let Some(record) = d.ports.get(full).filter(|record| !record.persistent && record.is_idle()) {
         d.workers.finish(&record.placed);
@@ -111,23 +111,30 @@ pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
     }
 }
 
-/// Attaches a port that stays, not yet opened by a program.
+/// Attaches a port, which remains until it is detached. No program has it open yet.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Local(local) = asked.spec else { return Err(asked.mistaken()) };
     let at = &asked.at;
     if local.switch.as_ref().is_some_and(|named| naming::switch_meant(d, named.as_str()) != at.switch) {
-        let text = format!("{local} is neither a port of {} nor of a kind: see 'netvale attach --help'", at.switch);
+        let text = format!(
+            "{local} is neither a port of {} nor has the prefix of a kind; see 'netvale attach --help'",
+            at.switch
+        );
         return refuse(Errno::INVAL, text);
     }
     if naming::is_interface(&at.port) {
-        tracing::warn!(at = at.full(), "a local port: the interface of that name is attached as netmap:{}", at.port);
+        tracing::warn!(
+            at = at.full(),
+            "attached a local port with the name of an interface; the interface itself is netmap:{}",
+            at.port
+        );
     }
     let name = PortName::parse(&at.full()).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
     make(d, at, &PortSpec::from(name), &request(asked.options()?), asked.caller, Some(asked.policies().clone()))
         .map(|_| ())
 }
 
-/// The open request that would create the same port.
+/// Returns the request with which a program would create the same port.
 fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     let flags = [(o.lossless(), FLAG_LOSSLESS), (o.huge(), FLAG_HUGE), (o.no_segments(), FLAG_CUT)];
     AttachRequest {
@@ -143,8 +150,8 @@ fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     }
 }
 
-/// Creates a port; an attached one has options, an opened one has none. Returns the largest agreed offset, if its first
-/// program asked for offsets.
+/// Creates a port. An attached port has options, an opened one has none. Returns the largest agreed offset, if the
+/// first program requested offsets.
 fn make(
     d: &mut Daemon,
     at: &SwitchPort,
@@ -161,7 +168,7 @@ fn make(
     let egress = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
     let local = LocalRings::unheld(rings);
-    // Must precede the first frames.
+    // The offsets are set before the first frames.
     let max_offset = match &request.offsets {
         Some(asked) if !persistent => {
             let rings = local.wanted(spec)?;
@@ -180,7 +187,7 @@ fn make(
 pub const CONTINUATION: Continuation =
     Continuation { is_for: |item| item.kind == PortKind::Local, go_on: continue_port, is_last: false, is_still: true };
 
-/// Restores a port of another process.
+/// Restores a port from another process.
 ///
 /// # Errors
 /// [`Refusal`] if its memory or descriptors are inconsistent.
@@ -223,7 +230,7 @@ pub fn continue_hold(
     Ok(OpenRings { port, rings: RingRanges { tx, rx }, binding })
 }
 
-/// Opens a port for a program; creates it if it does not exist.
+/// Opens a port for a program, and creates it if it does not exist.
 pub fn open(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -240,7 +247,7 @@ pub fn open(
     opened
 }
 
-/// Gives a program rings of an existing port. `max_offset`: the agreed maximum, if the port was created for this
+/// Gives a program rings of an existing port. `max_offset` is the agreed maximum, if the port was created for this
 /// program.
 pub fn bind(
     d: &mut Daemon,
@@ -254,7 +261,10 @@ pub fn bind(
     let lasting = d.persistent.lasting_name(full);
     let local = programs(d.ports.get_mut(full), full)?;
     if request.flags & FLAG_NO_HEADER != 0 && local.rings.hdr_len.get() != 0 {
-        return refuse(Errno::IO, format!("{full} has virtio-net headers, which this program does not say it takes"));
+        return refuse(
+            Errno::IO,
+            format!("{full} has virtio-net headers, and this program has not declared that it accepts them"),
+        );
     }
     let rings = local.wanted(spec)?;
     let was_idle = local.is_unheld();
@@ -279,12 +289,12 @@ pub fn bind(
     }
 }
 
-/// The rings of a port that programs can open, other than a monitor.
+/// Returns the rings of a port that programs can open, other than a monitor.
 fn programs<'a>(record: Option<&'a mut DaemonPort>, full: &str) -> Result<&'a mut LocalRings, Refusal> {
     let behind = &mut record.ok_or_else(|| Refusal::internal("a port vanished"))?.behind;
     let is_local = behind.get::<LocalRings>().is_some();
     behind.programs_mut().filter(|_| is_local).ok_or_else(|| {
-        let text = format!("{full} is not a port for local processes; its traffic can be watched as {full}/z");
+        let text = format!("programs cannot open {full}; open {full}/z to monitor it");
         Refusal::new(Errno::BUSY, text)
     })
 }
@@ -301,10 +311,10 @@ fn live_offsets(
     offsets::begin_live(mem.region(), workers, asked, &offsets::rings(mem, rings, alone))
 }
 
-/// Refuses a port that joins two switches: it is in exclusive use.
+/// Refuses a port that joins two switches, because no program can open it.
 pub fn is_not_joined(d: &Daemon, place: &str) -> Result<(), Refusal> {
     match d.persistent.joint_of(place) {
-        Some(joint) => refuse(Errno::BUSY, format!("{place} is joined to another switch, as {joint}: detach it there")),
+        Some(joint) => refuse(Errno::BUSY, format!("{place} is joined to another switch, as {joint}; detach it there")),
         None => Ok(()),
     }
 }

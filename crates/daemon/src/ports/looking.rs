@@ -1,5 +1,6 @@
-//! Polled events: workers and port threads note some changes only in their own memory. The main thread polls it while
-//! there are subscriptions, and compares it with the last state, so neither workers nor frames pay for it.
+//! Polled events. Workers and port threads record some changes only in their own memory. The main thread polls that
+//! memory while there are subscriptions, and compares it with the last state, so neither workers nor frames pay for
+//! events.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use crate::daemon::{Daemon, DaemonPort, PortPeers};
 use crate::registry::events::NewEvent;
 use crate::registry::looks::{Looks, PortLook};
 
-/// Starts polling; the initial state is no event.
+/// Starts polling. The initial state causes no event.
 pub fn begin(d: &mut Daemon) {
     if d.looks.are_off() {
         look(d);
@@ -66,7 +67,7 @@ fn ports(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
     }
 }
 
-/// Events of peers that connected and left between two polls; of several, the last one.
+/// Returns the events of peers that connected and left between two polls; of several peers, those of the last one.
 fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(EventName) -> NewEvent) -> Vec<NewEvent> {
     let is_another = now.connections > before.connections || now.connected && !before.connected;
     let connected = || event(EventName::GuestConnected).with("connections", now.connections);
@@ -88,7 +89,8 @@ fn state(record: &DaemonPort, before: PortLook) -> (PortLook, Option<String>) {
     (PortLook { connected, connections, linked, loops, blocked }, last_error)
 }
 
-/// Only the number is known: an unlearned address costs a worker no more than counting it.
+/// Adds the events of switches that have not learned addresses. Only the number of frames is known, because an
+/// unlearned address costs a worker no more than a count.
 fn switches(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
     for switch in d.switches.iter() {
         let name = switch.name();
@@ -131,7 +133,7 @@ mod tests {
             (at(true, 1), at(true, 2), &[went, came]),
             (at(false, 1), at(false, 2), &[came, went]),
             (at(true, 1), at(false, 4), &[went, came, went]),
-            // A successor's counts.
+            // The counts start at those of a predecessor.
             (at(false, 3), at(true, 3), &[came]),
         ] {
             let event = |name: EventName| NewEvent::to_all(name);

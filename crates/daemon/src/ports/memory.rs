@@ -1,4 +1,4 @@
-//! Regions for ports.
+//! Creation and look-up of regions for ports.
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub type NumberedRegion = (Arc<Region>, u32);
 /// Creates a region for the caller.
 ///
 /// # Errors
-/// [`Refusal`]: impossible sizes, the caller's quota, or no memory.
+/// [`Refusal`]: impossible sizes, the caller's quota, or out of memory.
 pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: PageKind, caller: Caller) -> Result<NumberedRegion, Refusal> {
     permission::may_have_memory(d, caller, sizes)?;
     let id = new_number(d)?;
@@ -34,11 +34,11 @@ pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: PageKind, caller: Caller)
 /// # Errors
 /// [`Refusal`]: `ENOSPC` if all are in use.
 pub fn new_number(d: &mut Daemon) -> Result<u32, Refusal> {
-    let none = || Refusal::new(Errno::NOSPC, "there are no region numbers left: close some ports");
+    let none = || Refusal::new(Errno::NOSPC, "no region numbers are left; close some ports");
     d.regions.new_id(|id| d.pipes.uses(id)).ok_or_else(none)
 }
 
-/// Returns the region shared by the caller's interfaces; creates it with `sizes` at its first use.
+/// Returns the region that the caller's interfaces share, and creates it with `sizes` at its first use.
 ///
 /// # Errors
 /// As [`make`].
@@ -68,7 +68,7 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
 /// Returns region number `id`, or a new one.
 ///
 /// # Errors
-/// Like [`region`]; also if memory is short.
+/// Like [`region`]; also if the daemon is out of memory.
 pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> Result<NumberedRegion, Refusal> {
     match id {
         0 => make(d, sizes.region(), PageKind::Ordinary, caller),
@@ -79,7 +79,7 @@ pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> 
 /// Returns the region for a new port: the one in its specification, or a new one of that size.
 ///
 /// # Errors
-/// Like [`region`]; also if memory is short.
+/// Like [`region`]; also if the daemon is out of memory.
 pub fn region_for(
     d: &mut Daemon,
     memory: &Memory,
@@ -96,13 +96,13 @@ pub fn region_for(
     }
 }
 
-/// Returns the region in a specification.
+/// Returns the region that a specification names.
 ///
 /// # Errors
 /// Like [`region`]; also if the port to share it with does not exist.
 pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<NumberedRegion, Refusal> {
     match memory {
-        Memory::Auto => refuse(Errno::INVAL, "no memory named"),
+        Memory::Auto => refuse(Errno::INVAL, "missing memory region"),
         Memory::Id(id) => Ok((region(d, u32::from(id.get()), caller)?, u32::from(id.get()))),
         Memory::SharedWith(name) => {
             let id = region_of(d, &name.to_string())
@@ -110,12 +110,12 @@ pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<N
             Ok((region(d, id, caller)?, id))
         }
         Memory::External(_) => {
-            refuse(Errno::OPNOTSUPP, "memory of the client's own (@extmem) is not supported: omit the option")
+            refuse(Errno::OPNOTSUPP, "memory provided by the client (@extmem) is not supported here; omit the option")
         }
     }
 }
 
-/// Whether anything in region number `id` can be opened. Even if not, a worker may keep the memory for a moment.
+/// Whether anything in region number `id` can be opened. Even if not, a worker may use the memory for another moment.
 pub fn is_used(d: &Daemon, id: u32) -> bool {
     let of_ports = d.ports.iter().any(|(_, record)| record.rings().is_some_and(|rings| rings.mem_id == id));
     of_ports || d.pipes.uses(id) || d.interfaces.ports().any(|(_, port)| port.mem_id == id) || d.regions.has_bare(id)
@@ -130,12 +130,12 @@ pub fn continued(d: &Daemon, id: u32, owner: Caller) -> Result<Arc<Region>, Refu
     d.regions.find(id, owner.uid).ok_or_else(none)
 }
 
-/// The region of a request: by number, if it has one.
+/// Returns the memory of a request: by number, if it has one.
 pub fn by_number(mem_id: u32, otherwise: Memory) -> Memory {
     u16::try_from(mem_id).ok().and_then(NonZeroU16::new).map_or(otherwise, Memory::Id)
 }
 
-/// Number of a port's or pipe's region.
+/// Returns the number of a port's or pipe's region.
 pub fn region_of(d: &Daemon, name: &str) -> Option<u32> {
     match d.ports.get(d.persistent.place_of(name)).and_then(DaemonPort::rings) {
         Some(rings) => Some(rings.mem_id),
@@ -143,7 +143,7 @@ pub fn region_of(d: &Daemon, name: &str) -> Option<u32> {
     }
 }
 
-/// Number of the region of an interface and its pipes, open or not.
+/// Returns the number of the region of an interface and its pipes, open or not.
 fn region_of_interface(d: &Daemon, name: &str) -> Option<u32> {
     let ifname = name.strip_prefix("netmap:").filter(|ifname| !d.persistent.contains(ifname))?;
     match d.interfaces.port_on(ifname) {

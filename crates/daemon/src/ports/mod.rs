@@ -7,7 +7,7 @@
 //! | [`persistent`], [`joint`] | a persistent port, on a switch or not; its port on a second switch |
 //! | [`monitor`] | copies of another port's frames |
 //! | [`pipe`] | two programs, without a switch |
-//! | [`bare`] | rings with no backend |
+//! | [`bare`] | rings that are connected to nothing |
 //! | [`tap`], [`brought_tap`] | an interface of the host's stack; one created by a client |
 //! | [`pcap`] | capture files |
 //! | [`nic`] | a network interface |
@@ -21,10 +21,10 @@
 //! | [`null`], [`echo`] | discards every frame, or returns it, for measurements and tests |
 //!
 //! Shared parts: [`plug`] attaches a port to its switch and detaches it, [`policies`] applies its policies, [`links`]
-//! delays and limits its frames, [`multicast`] snoops for a switch, [`memory`] and [`brought`] find its region, `site`
-//! places a device's socket, [`attachment`] is a connection's hold on it, [`faults`] evicts misbehaving programs,
-//! [`looking`] polls for events, `notes` has texts shared by several kinds, [`kind`] defines a kind and its requests,
-//! [`continuation`] restores ports of another process.
+//! delays and limits its frames, [`multicast`] snoops for a switch, [`memory`] and [`brought`] provide its region,
+//! `site` determines the place and access of a device's socket, [`attachment`] is a connection's hold on it, [`faults`]
+//! evicts misbehaving programs, [`looking`] polls for events, `notes` has texts that several kinds share, [`kind`]
+//! defines a kind and its requests, [`continuation`] restores ports from another process.
 
 pub mod attachment;
 pub mod bare;
@@ -111,12 +111,12 @@ pub const KINDS: &[AttachKind] = &[
     AttachKind::new("echo", echo::attach),
 ];
 
-/// Kernel requirements of all kinds.
+/// Returns the kernel needs of all kinds.
 pub fn kernel_needs() -> Vec<&'static KernelNeeds> {
     KINDS.iter().flat_map(|kind| kind.kernel).copied().collect()
 }
 
-/// The kind of a specification, by its prefix.
+/// Returns the kind of a specification, by its prefix.
 fn kind_of(spec: &AttachSpec) -> Option<&'static AttachKind> {
     KINDS.iter().find(|kind| kind.prefix == spec.prefix())
 }
@@ -124,28 +124,30 @@ fn kind_of(spec: &AttachSpec) -> Option<&'static AttachKind> {
 /// Answers a request specific to one kind.
 ///
 /// # Errors
-/// The kind's error; an internal one if no kind answers.
+/// The kind's error, or an internal one if no kind answers.
 pub fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Result<Reply, RpcError> {
     let methods = KINDS.iter().filter_map(|kind| kind.methods);
     let mut answers = methods.filter_map(|methods| (methods.answer)(d, request, caller));
     answers.next().unwrap_or_else(|| Err(Refusal::internal("a request that no kind of port answers").into()))
 }
 
-/// Pending notifications of all kinds: connection and text.
+/// Returns the pending notifications of all kinds: connection and text.
 pub fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     KINDS.iter().filter_map(|kind| kind.methods).flat_map(|methods| (methods.due)(d)).collect()
 }
 
-/// Attaches a port that stays until it is detached.
+/// Attaches a port, which remains until it is detached.
 ///
 /// # Errors
 /// [`Refusal`] if the port cannot be created, or its switch is full.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
-    let kind = kind_of(asked.spec).ok_or_else(|| Refusal::new(Errno::OPNOTSUPP, "this daemon has no such ports"))?;
+    let kind = kind_of(asked.spec)
+        .ok_or_else(|| Refusal::new(Errno::OPNOTSUPP, "this daemon does not support this kind of port"))?;
     (kind.attach)(d, asked)
 }
 
-/// The bare name of the persistent port of this record, or of the one that it joins to a second switch.
+/// Returns the name, without a switch, of the persistent port with this record, or of the persistent port that this
+/// port joins to a second switch.
 pub fn lasting_name(d: &Daemon, full: &str, record: &DaemonPort) -> Option<String> {
     let joined = joint::of(record).map(|joint| joint.port.as_str());
     joined.or_else(|| d.persistent.at(full)).map(str::to_owned)
@@ -181,7 +183,8 @@ pub fn continue_hold(d: &mut Daemon, item: HoldItem, caller: Caller) -> Result<B
     }
 }
 
-/// Releases the holds of closed connections, and removes non-persistent ports that no connection holds any more.
+/// Releases the holds of connections other than `clients`, and removes non-persistent ports that no connection holds
+/// any more.
 pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     let gone = |local: &LocalRings| local.clients().filter(|client| !clients.contains(client)).collect::<Vec<_>>();
     let of = |(name, record): (&str, &DaemonPort)| Some((name.to_owned(), gone(record.behind.programs()?)));
@@ -196,7 +199,7 @@ pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     nic::open::release_all_but(d, clients);
 }
 
-/// Detaches a port from its switch. A persistent port stays, on no switch.
+/// Detaches a port from its switch. A persistent port remains, on no switch.
 ///
 /// # Errors
 /// [`Refusal`] if the port does not exist.

@@ -1,4 +1,4 @@
-//! Multicast snooping: starts with a switch's first port that asks for it, and ends with the last.
+//! Multicast snooping of switches. It starts with the first port of a switch that requests it, and ends with the last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use netvale_switch::{PortId, QueryTask, Switch};
 
 use crate::daemon::Daemon;
 
-/// Updates the set of snooping switches, and lets them work. Returns the time until the next call.
+/// Updates the set of snooping switches, and processes their messages. Returns the time until the next call.
 pub fn tick(d: &mut Daemon) -> Duration {
     let over = d.snoops.end();
     d.workers.retire(&over);
     let new: Vec<_> = d.switches.iter().filter(|switch| is_new(d, switch)).cloned().collect();
     for switch in new {
         if let Err(e) = begin(d, &switch) {
-            tracing::warn!("{} does not snoop: {e}", switch.name());
+            tracing::warn!("{} cannot snoop: {e}", switch.name());
         }
     }
     d.snoops.tick()
@@ -36,7 +36,7 @@ fn begin(d: &mut Daemon, switch: &Arc<Switch>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A switch's group membership; `name` names the visible ports.
+/// Returns a switch's group membership. `name` returns the names of ports that the caller may see.
 pub fn groups(d: &Daemon, switch: &str, name: impl Fn(PortId) -> Option<String>) -> GroupsInfo {
     let Some(known) = d.snoops.get(switch) else { return GroupsInfo::default() };
     let now = d.snoops.now();

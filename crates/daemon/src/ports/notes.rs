@@ -1,19 +1,19 @@
-//! Notes for `netvale show` shared by several kinds of ports.
+//! Notes for `netvale show` that several kinds of ports share.
 
 use netvale_virtio::features as bits;
 
-/// Status of a VM-facing port: the connected peer, if any (`now`), the number of connections so far, and why the last
-/// peer was disconnected.
+/// Returns the status of a port that serves virtual machines: the connected peer, if any (`now`), the number of
+/// connections so far, and the reason why the last peer was disconnected.
 pub(crate) fn machine_notes(now: Option<String>, connections: u64, last_error: Option<String>) -> Vec<String> {
     let first = match now {
         Some(now) => format!("virtual machine connected, {now}"),
-        None => format!("waits for a virtual machine; there were {connections}"),
+        None => format!("waits for a virtual machine; connections: {connections}"),
     };
     let last = last_error.map(|why| format!("the last one was disconnected: {why}"));
     std::iter::once(first).chain(last).collect()
 }
 
-/// Text with the negotiated features of a virtio device and its driver.
+/// Returns a text with the features that a virtio device and its driver have negotiated.
 pub(crate) fn negotiated(features: u64) -> String {
     let has = |bit: u64| features & bit != 0;
     let layout = if has(bits::RING_PACKED) { "packed ring" } else { "split ring" };

@@ -1,4 +1,4 @@
-//! `pcap:FILE`: capture files: a replay into the switch, a capture, or both.
+//! `pcap:FILE`: capture files. A port replays one into the switch, captures to one, or both.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ use crate::refusal::{Refusal, refuse};
 mod continued;
 mod files;
 
-/// Capture files of a port, with their progress.
+/// Capture files of a port, with the progress in them.
 #[derive(Default)]
 struct PortFiles {
     replay: Option<ReplayFile>,
@@ -43,7 +43,7 @@ struct ReplayFile {
     path: PathBuf,
     file: File,
     status: Arc<ReplayStatus>,
-    /// Memory with its progress.
+    /// Memory with the progress.
     noted: OwnedFd,
 }
 
@@ -52,11 +52,11 @@ struct CaptureFile {
     path: PathBuf,
     file: File,
     egress: Arc<PcapEgress>,
-    /// Whether it counts against its user's allowance.
+    /// Whether the file counts towards its user's allowance.
     shares: bool,
 }
 
-/// Longest wait for a capture to reach its file before another process takes over.
+/// Longest wait until a capture has reached its file, before another process takes over.
 const SETTLING: Duration = Duration::from_secs(1);
 
 impl PortBackend for PortFiles {
@@ -79,7 +79,7 @@ impl PortBackend for PortFiles {
             std::io::Result::Ok(FileState { file: Fd::copy_of(&replay.file)?, progress })
         });
         let capture = self.capture.as_ref().map(|one| {
-            let slow = || std::io::Error::other(format!("{} is written too slowly: try again", one.path.display()));
+            let slow = || std::io::Error::other(format!("writing {} takes too long; try again", one.path.display()));
             let progress = FileProgress::Said(one.egress.settle(SETTLING).ok_or_else(slow)?);
             std::io::Result::Ok((FileState { file: Fd::copy_of(&one.file)?, progress }, one.shares))
         });
@@ -87,7 +87,7 @@ impl PortBackend for PortFiles {
         Ok(Some(State::of(&state)?.into()))
     }
 
-    /// Only regular files have a position to restore.
+    /// Saves the state of regular files; only they have a position to restore.
     fn save(&self) -> std::io::Result<Option<State>> {
         if let Some(CaptureFile { file, .. }) = &self.capture
             && !file.metadata()?.is_file()
@@ -181,7 +181,7 @@ pub fn restore(d: &mut Daemon, item: UserCaptures) {
     d.captures.restore(item, most, |path| permission::place(config, caller, path).ok());
 }
 
-/// Maximum size of the capture's file in bytes.
+/// Returns the maximum size of the capture's file in bytes.
 fn limit(asked: &AdmittedRequest<'_>) -> Result<Option<u64>, Refusal> {
     let of_replay = asked.options::<kind::Replay>().map(|o| o.capture_limit());
     let mib = of_replay.or_else(|_| asked.options::<kind::Capture>().map(|o| o.capture_limit()))?;

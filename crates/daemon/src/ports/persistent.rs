@@ -1,9 +1,9 @@
-//! netmap's persistent VALE ports (`NETMAP_REQ_VALE_NEWIF`): ports with an interface's name, which stay, on a switch or
-//! not.
+//! netmap's persistent VALE ports (`NETMAP_REQ_VALE_NEWIF`): ports with an interface's name, which remain until they
+//! are removed, on a switch or not.
 //!
-//! Such a port has one set of rings from its creation on. All programs that open it share them, by the port's own name
-//! or by its name on a switch. While it is on no switch, its forwarders belong to a port-less switch, which drops sent
-//! frames.
+//! A persistent port has the same rings from its creation on. All programs that open it share them, by the port's own
+//! name or by its name on a switch. While the port is on no switch, its forwarders belong to a switch without other
+//! ports, which drops sent frames.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ use crate::rings::local::LocalRings;
 use crate::rings::sizes::Sizes;
 use crate::rings::switched::PortRings;
 
-/// Maximum length of an interface's name in bytes, the NUL included.
+/// Maximum length of an interface's name in bytes, including the NUL.
 const IFNAMSIZ: usize = 16;
 
 /// Whether a name is a plain interface name, without prefix or quotes.
@@ -47,17 +47,20 @@ fn is_plain(parsed: &PortName, name: &str) -> bool {
     matches!(parsed.base(), Base::Netmap { ifname } if ifname.as_str() == name)
 }
 
-/// Creates a persistent port on no switch, with the shape and region of the request. Returns the actual ones.
+/// Creates a persistent port on no switch, with the shape and region in the request. Returns the actual ones.
 ///
 /// # Errors
 /// [`Refusal`] if the name is invalid, or the sizes are impossible.
 pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<(PortShape, u32), Refusal> {
     match PortName::parse(name) {
         Ok(parsed) if parsed.pipe().is_none() && is_plain(&parsed, name) => {}
-        _ => return refuse(Errno::INVAL, format!("{name}: a persistent port has an interface's name")),
+        _ => return refuse(Errno::INVAL, format!("invalid name {name}: expected an interface name")),
     }
     if name.len() >= IFNAMSIZ || name.contains(':') {
-        return refuse(Errno::INVAL, format!("{name}: an interface's name has at most {} letters", IFNAMSIZ - 1));
+        return refuse(
+            Errno::INVAL,
+            format!("invalid name {name}: expected at most {} bytes, and no colon", IFNAMSIZ - 1),
+        );
     }
     let sizes = Sizes::new(request, &Conf::default())?;
     let (region, mem_id) = memory::region_or_new(d, request.mem_id, &sizes, caller)?;
@@ -69,7 +72,7 @@ pub fn make(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller)
     Ok((sizes.shape, mem_id))
 }
 
-/// Creates a port-less switch.
+/// Creates a switch without other ports.
 fn nowhere() -> Arc<Switch> {
     Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() })
 }
@@ -82,7 +85,7 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: true,
 };
 
-/// Restores a port of another process, on a switch or not.
+/// Restores a port from another process, on a switch or not.
 ///
 /// # Errors
 /// [`Refusal`] if its memory or descriptors are inconsistent, or the switch is full.
@@ -100,7 +103,7 @@ fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> R
     }
 }
 
-/// Creates rings, with forwarders on a port-less switch.
+/// Creates rings, with forwarders on a switch without other ports.
 fn unattached(
     d: &mut Daemon,
     (region, mem_id): &NumberedRegion,
@@ -136,13 +139,13 @@ fn record(
 
 fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
     d.persistent.get(name).ok_or_else(|| {
-        // This request removes only ports that it created.
+        // The request removes only ports that `NETMAP_REQ_VALE_NEWIF` created.
         let errno = if Interface::find(name).is_ok() { Errno::INVAL } else { Errno::NXIO };
         Refusal::new(errno, format!("there is no persistent port {name}"))
     })
 }
 
-/// Whether a program has it open.
+/// Whether a program has the port open.
 fn is_held(d: &Daemon, place: &str) -> bool {
     let local = d.ports.get(place).and_then(|record| record.behind.get::<LocalRings>());
     local.is_some_and(|local| !local.is_unheld())
@@ -156,7 +159,7 @@ pub fn remove(d: &mut Daemon, name: &str) -> Result<(), Refusal> {
     let place = find(d, name)?.place().to_owned();
     is_not_joined(d, &place)?;
     if place != own_name(name) {
-        return refuse(Errno::BUSY, format!("{name} is on a switch as {place}: detach it first"));
+        return refuse(Errno::BUSY, format!("{name} is on a switch, as {place}; detach it first"));
     }
     if is_held(d, &place) {
         return refuse(Errno::BUSY, format!("{name} is open"));
@@ -165,8 +168,8 @@ pub fn remove(d: &mut Daemon, name: &str) -> Result<(), Refusal> {
     unplug(d, &place, "asked for by a netmap program")
 }
 
-/// Attaches a persistent port to a switch: to its first with its existing rings, or to a second. As in netmap, this
-/// fails while the port is open, and once it joins two switches.
+/// Attaches a persistent port to a switch: to its first one with its existing rings, or to a second one. As in netmap,
+/// this fails while the port is open, and once it joins two switches.
 ///
 /// # Errors
 /// [`Refusal`] if it is open, joins two switches, or the switch has no room.
@@ -175,7 +178,7 @@ pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, c
     let place = find(d, port)?.place().to_owned();
     is_not_joined(d, &place)?;
     if is_held(d, &place) {
-        return refuse(Errno::BUSY, format!("{port} is open: attach it when its programs have closed it"));
+        return refuse(Errno::BUSY, format!("{port} is open; attach it after its programs have closed it"));
     }
     if place == own_name(port) {
         return hook(d, at, mem_id, caller);
@@ -219,7 +222,7 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Detaches a persistent port; programs keep it open. Returns whether `full` is such a port.
+/// Detaches a persistent port, which programs may keep open. Returns whether `full` is a persistent port.
 pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     if part(d, full, why) {
         return true;
@@ -231,7 +234,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
         return false;
     };
     let Some(nowhere) = d.persistent.get(&port).map(|known| Arc::clone(known.nowhere())) else { return false };
-    // Forward earlier frames first. Then stop its forwarders, before its number is free for another port.
+    // Earlier frames are forwarded first. Then the forwarders leave the switch, before another port can get its number.
     drain(d, full);
     rehome(d, full, &nowhere, None);
     drain(d, full);
@@ -249,7 +252,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     true
 }
 
-/// Makes its forwarders send from port `id` of `switch`.
+/// Makes a port's forwarders send from port `id` of `switch`.
 fn rehome(d: &mut Daemon, place: &str, switch: &Arc<Switch>, id: Option<PortId>) {
     let Some(record) = d.ports.get_mut(place) else { return };
     record.switch = id.is_some().then(|| Arc::clone(switch));
@@ -282,7 +285,7 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
     let owner = record.owner;
     let policies = record.policies.clone();
     let policies_are_set = record.policies_are_set;
-    // The port's user will open it again, and get all of the region.
+    // The port's user will open it again, and then gets access to the whole region.
     permission::may_move_to(caller, owner.uid)?;
     let new = unattached(d, &(region, mem_id), shape, hdr_len, &nowhere, owner)?;
     let new = PortRecord { policies, policies_are_set, ..new };

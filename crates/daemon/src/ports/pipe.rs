@@ -24,7 +24,7 @@ use crate::rings::status::{region_info, with_indices};
 
 /// One end of a pipe.
 struct OpenEnd {
-    /// Name of the pipe without its end.
+    /// Name of the pipe, without the end.
     pipe: String,
     end: usize,
     /// The `netmap_if` of the end.
@@ -57,13 +57,13 @@ impl Attachment for OpenEnd {
     }
 }
 
-/// Restores a pipe of another process.
+/// Restores a pipe from another process.
 ///
 /// # Errors
 /// [`Refusal`] if its memory or descriptors are inconsistent.
 pub fn continue_pipe(d: &mut Daemon, item: PipeItem) -> Result<(), Refusal> {
     if item.guest.is_some() {
-        // Without the pipe, its port starts anew, and so does the pipe.
+        // If the pipe is missing, the port starts anew, and so does the pipe.
         let pipe = d.pipes.get_mut(&item.name).filter(|pipe| pipe.guest_end() == item.guest);
         if let Some(pipe) = pipe {
             pipe.go_on(item);
@@ -92,7 +92,7 @@ pub fn continue_hold(
     Ok(Box::new(OpenEnd { pipe, end: end & 1, binding }))
 }
 
-/// Releases ends held by closed connections.
+/// Releases ends held by connections other than `clients`.
 pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     let names: Vec<_> = d.pipes.iter().map(|(name, _)| name.to_owned()).collect();
     for name in names {
@@ -105,7 +105,7 @@ pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     }
 }
 
-/// Removes a pipe between programs when the last of them closes it.
+/// Removes a pipe between programs if none of them has it open any more.
 fn drop_if_unused(d: &mut Daemon, name: &str) {
     if d.pipes.get(name).is_some_and(|pipe| pipe.guest_end().is_none() && pipe.is_unheld())
         && let Some(pipe) = d.pipes.remove(name)
@@ -117,21 +117,21 @@ fn drop_if_unused(d: &mut Daemon, name: &str) {
     }
 }
 
-/// Opens an end for a program; creates the pipe if it does not exist.
+/// Opens an end for a program, and creates the pipe if it does not exist.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<OpenedPort, Refusal> {
     let (name, end) = pipe_and_end(&spec.name).ok_or_else(|| Refusal::internal("no pipe"))?;
     if matches!(spec.rings, Rings::NicAndHost | Rings::AllHost | Rings::OneHost(_)) {
         return refuse(Errno::INVAL, "a pipe has no host rings");
     }
     if matches!(spec.rings, Rings::OneNic(i) if i.get() > 0) {
-        return refuse(Errno::INVAL, "a pipe has one ring each way, number 0");
+        return refuse(Errno::INVAL, "a pipe has one ring in each direction, number 0");
     }
     if d.pipes.get(&name).is_none() {
         make(d, request, spec, &name, caller)?;
     }
     let opened = open_end(d, request, &name, end, caller);
     if opened.is_err() {
-        // It may have been created for this end.
+        // The pipe may have been created for this end.
         drop_if_unused(d, &name);
     }
     opened
@@ -161,12 +161,12 @@ fn open_end(
     Ok((reply, fds, Box::new(OpenEnd { pipe: name.to_owned(), end, binding })))
 }
 
-/// The name of an end of a pipe.
+/// Returns the name of an end of a pipe.
 fn end_name(name: &str, end: usize) -> String {
     if end & 1 == 0 { name.to_owned() } else { name.replace('{', "}") }
 }
 
-/// Creates a pipe in the region of the port or interface in its name, or in a new one.
+/// Creates a pipe in the region of the port or interface that its name contains, or in a new region.
 fn make(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, name: &str, caller: Caller) -> Result<(), Refusal> {
     let sizes = Sizes::new(request, &spec.conf)?;
     let (region, mem_id) = match memory::region_of(d, &spec.name.base().to_string()) {
@@ -181,12 +181,15 @@ fn make(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, name: &str, ca
 
 fn is_free(pipe: &PipeRecord, name: &str, end: usize, shares: bool) -> Result<(), Refusal> {
     if pipe.guest_end() == Some(end & 1) {
-        return refuse(Errno::BUSY, format!("this end of pipe {name} is a virtual machine's: open the other end"));
+        return refuse(
+            Errno::BUSY,
+            format!("this end of pipe {name} belongs to a virtual machine; open the other end"),
+        );
     }
     if !pipe.held_by[end & 1].admits(shares) {
         return refuse(
             Errno::BUSY,
-            format!("this end of pipe {name} is open already: open the other end, or another pipe"),
+            format!("this end of pipe {name} is already open; open the other end, or another pipe"),
         );
     }
     Ok(())
@@ -221,7 +224,7 @@ pub fn show(name: &str, pipe: &PipeRecord) -> PortInfo {
         rings: rings.collect(),
         notes: vec![
             format!("end {{ is {}, end }} is {}", open(0), open(1)),
-            "the daemon is not on a pipe's data path: frames are counted by its ends".to_owned(),
+            "the daemon is not on a pipe's data path; the programs at its ends count frames".to_owned(),
         ],
         ..PortInfo::default()
     }
@@ -235,7 +238,7 @@ mod tests {
     use crate::config::ConfigFile;
 
     /// Objective: if a pipe's first end cannot be opened, because the requested region has no `netmap_if` that is large
-    /// enough, neither the pipe with its name nor its memory stays.
+    /// enough, neither the pipe nor its memory remains.
     #[test]
     fn what_was_made_for_nothing() {
         let mut d = Daemon::new(ConfigFile::default().into_config()).unwrap();

@@ -1,4 +1,4 @@
-//! Attaching ports to their switch, and detaching them, for all kinds.
+//! Attachment of ports to their switch, and detachment, for all kinds.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,53 +24,54 @@ use crate::registry::ports::{PortRecord, SwitchPort};
 use crate::registry::traces::NewOnSwitch;
 use crate::registry::watches::MonitoredPort;
 
-/// A port's egresses and ingresses, as seen from its switch.
+/// A port's egresses and ingresses, from the point of view of its switch.
 pub type PortQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 /// A new port, without its queues.
 pub struct NewPort {
-    /// Its backend.
+    /// The backend.
     pub behind: Box<dyn PortBackend>,
     /// The owner.
     pub owner: Caller,
-    /// The domain whose time it takes.
+    /// The domain whose time the port takes.
     pub domain: TimeDomain,
-    /// Whether it stays when no program holds its rings.
+    /// Whether the port remains when no program holds its rings.
     pub persistent: bool,
-    /// Whether it holds senders back.
+    /// Whether the port is lossless: it holds senders back.
     pub lossless: bool,
-    /// Whether successive TCP segments are merged for it.
+    /// Whether successive TCP segments to the port are merged (GRO).
     pub gro: bool,
-    /// Its policies; the switch's policies for new ports apply beneath them.
+    /// The port's policies. The switch's policies for new ports apply where they set nothing.
     pub policies: Policies,
 }
 
 impl NewPort {
-    /// Creates a port with the request's owner, policies and `lossless`.
+    /// Creates a port with the owner, the policies and `lossless` of the request.
     pub fn new(behind: impl PortBackend, asked: &AdmittedRequest<'_>) -> NewPort {
         let new = NewPort::of(Box::new(behind), asked.caller);
         NewPort { lossless: asked.lossless(), policies: asked.policies().clone(), ..new }
     }
 
-    /// Creates a port without options for an owner.
+    /// Creates a port of that owner, without options.
     pub fn of(behind: Box<dyn PortBackend>, owner: Caller) -> NewPort {
         let domain = domain_of(owner);
         let policies = Policies::default();
         NewPort { behind, owner, domain, persistent: true, lossless: false, gro: false, policies }
     }
 
-    /// Sets the domain whose time it takes.
+    /// Sets the domain whose time the port takes.
     pub fn in_domain(self, domain: TimeDomain) -> NewPort {
         NewPort { domain, ..self }
     }
 
-    /// Sets whether TCP segments are merged for it.
+    /// Sets whether TCP segments to the port are merged (GRO).
     pub fn with_gro(self, gro: bool) -> NewPort {
         NewPort { gro, ..self }
     }
 }
 
-/// Describes a port to its switch. The owner decides about the quota of addresses, and who waits for whom.
+/// Returns the description of a port for its switch. The owner determines the quota of addresses, and which ports'
+/// senders wait for it.
 pub fn on_switch(
     d: &Daemon,
     name: &str,
@@ -92,7 +93,7 @@ pub fn on_switch(
 /// Prepares a port's policies: creates its links, and compiles the policies for the switch.
 ///
 /// # Errors
-/// [`Refusal`] if the policies contradict each other, or if its links or its group lack room.
+/// [`Refusal`] if the policies contradict each other, or if there is no room for its links or in its group.
 pub fn prepare(
     d: &mut Daemon,
     owner: Caller,
@@ -140,7 +141,7 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): PortQueues, ne
     Ok(())
 }
 
-/// Returns the switch of that name; creates it for that user if it does not exist.
+/// Returns the switch of that name, or creates it for that user.
 pub fn make_switch(d: &mut Daemon, name: &str, uid: u32) -> Arc<Switch> {
     let is_new = d.switches.get(name).is_none();
     let switch = d.switches.get_or_make(name, uid);
@@ -159,7 +160,7 @@ pub fn drop_switch(d: &mut Daemon, switch: &Switch) {
     }
 }
 
-/// Reports that a port is attached.
+/// Reports the event that a port is attached.
 pub fn tell_attached(d: &mut Daemon, full: &str) {
     d.looks.forget(full);
     let Some(record) = d.ports.get(full) else { return };
@@ -173,23 +174,23 @@ pub fn tell_attached(d: &mut Daemon, full: &str) {
     tell_made(d, full, owner, kind);
 }
 
-/// Reports that a port was created, with its creator.
+/// Reports the event that a program has created a port.
 pub fn tell_made(d: &mut Daemon, full: &str, owner: Caller, kind: PortKind) {
     d.events.tell(NewEvent::to(EventName::PortAttached, owner.uid).at(full).by(owner).with("kind", kind));
 }
 
-/// Reports that a port is detached.
+/// Reports the event that a port is detached.
 pub fn tell_detached(d: &mut Daemon, full: &str, uid: u32, why: &str) {
     d.looks.forget(full);
     d.events.tell(NewEvent::to(EventName::PortDetached, uid).at(full).why(why));
 }
 
-/// Reports the first open of an idle port.
+/// Reports the event that a program has opened an idle port.
 pub fn tell_open(d: &mut Daemon, full: &str, uid: u32, caller: Caller) {
     d.events.tell(NewEvent::to(EventName::PortOpen, uid).at(full).by(caller));
 }
 
-/// Reports that no program has a port open any more.
+/// Reports the event that no program has a port open any more.
 pub fn tell_idle(d: &mut Daemon, full: &str, uid: u32) {
     d.events.tell(NewEvent::to(EventName::PortIdle, uid).at(full));
 }
@@ -223,7 +224,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     if let Some(switch) = &record.switch {
         drop_switch(d, switch);
     }
-    // A capture writes its last frames once its last egress is dropped.
+    // A capture writes its last frames when its last egress is dropped.
     record.egresses.clear();
     record.links = Default::default();
     record.behind.stop(d, full);
@@ -245,7 +246,7 @@ pub fn end_monitors(d: &mut Daemon, gone: &MonitoredPort) {
     d.evictions.evict(d.watches.clients_of(gone));
 }
 
-/// Waits until the frames left in a port's tx rings have been forwarded: they count as sent even if the client exits
+/// Waits until the frames left in a port's tx rings have been forwarded. They count as sent, even if the client exits
 /// immediately.
 pub fn drain(d: &Daemon, full: &str) {
     if let Some(record) = d.ports.get(full) {

@@ -1,4 +1,4 @@
-//! Compiles the policies of ports for their switch, and changes them during operation.
+//! Policies of ports: how they are compiled for the switch, and changed while the port is attached.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::permission::is_trusted;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::events::NewEvent;
 
-/// A port's filter rules as configured; unchanged rules keep their counts.
+/// A port's filter rules as configured, with the compiled ones. Unchanged rules keep their counts.
 #[derive(Default)]
 pub struct PortRules<'a>([Vec<(&'a WrittenValue<ConfiguredRule>, Arc<filters::FilterRule>)>; 2]);
 
@@ -49,7 +49,7 @@ impl<'a> PortRules<'a> {
     }
 }
 
-/// Joins a new port to the group with which it shares a rate.
+/// Joins a new port to its rate group.
 ///
 /// # Errors
 /// [`Refusal`] if the group has another rate or is full.
@@ -57,7 +57,7 @@ pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<
     let Some(wanted) = policies.rate_group.as_deref() else { return Ok(None) };
     if let Some(known) = d.groups.get(uid, &wanted.name).filter(|known| *known != wanted) {
         let text = format!(
-            "rate_group: {} has another rate ({known}): 'netvale port set' changes it for all its ports",
+            "rate_group: {} has another rate ({known}); 'netvale port set' changes it for all its ports",
             wanted.name
         );
         return refuse(Errno::EXIST, text);
@@ -67,11 +67,11 @@ pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<
 
 fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<GroupShare>, Refusal> {
     let full =
-        || Refusal::new(Errno::NOSPC, format!("rate_group: {} has {MEMBERS} ports, the most it can have", wanted.name));
+        || Refusal::new(Errno::NOSPC, format!("rate_group: {} has reached the limit of {MEMBERS} ports", wanted.name));
     d.groups.get_or_make(uid, wanted).join().map(Arc::new).ok_or_else(full)
 }
 
-/// Sets a group's new rate for its other ports.
+/// Sets the new rate of a group for its other ports.
 fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<(), Refusal> {
     let is_other = |record: &DaemonPort| {
         let known = record.policies.rate_group.as_deref();
@@ -85,11 +85,11 @@ fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<()
     Ok(())
 }
 
-/// Compiles a port's policies for its switch, without link and group. `None` if they do not affect frames. Rules in
-/// `known` keep their counts.
+/// Compiles a port's policies for its switch, without link and group. Returns `None` if they do not affect frames.
+/// Rules in `known` keep their counts.
 ///
 /// # Errors
-/// [`Refusal`] names contradictory policies, and rules that do not compile.
+/// [`Refusal`] that names contradictory policies, and rules that do not compile.
 pub fn compile(policies: &Policies, known: PortRules<'_>) -> Result<Option<CompiledPolicies>, Refusal> {
     let compiled = policies.check().and_then(|()| compile_all(policies, known));
     let compiled = compiled.or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
@@ -97,7 +97,7 @@ pub fn compile(policies: &Policies, known: PortRules<'_>) -> Result<Option<Compi
 }
 
 fn compile_all(policies: &Policies, known: PortRules<'_>) -> Result<CompiledPolicies, Misfit> {
-    // The burst of storm control is a tenth of a second.
+    // Storm control has a burst of a tenth of a second.
     let storm =
         policies.storms().map(|limit| limit.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(10).into())));
     let addresses = policies.addresses.iter().flat_map(|addresses| addresses.macs());
@@ -131,10 +131,10 @@ fn compile_filters(policies: &Policies, mut known: PortRules<'_>) -> Result<[Fil
     Ok([filters(0, sent), filters(1, got)])
 }
 
-/// Changes some policies of a port during operation.
+/// Changes some policies of an attached port.
 ///
 /// # Errors
-/// [`Refusal`] if no such port is on a switch, or the policies contradict each other; then nothing changes.
+/// [`Refusal`] if no such port is on a switch, or the policies contradict each other; in this case, nothing changes.
 pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refusal> {
     let missing = || {
         let text = format!("there is no port {} on a switch: 'netvale list' shows the ports", asked.port);
@@ -147,7 +147,7 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     let mut set = asked.set.clone();
     let mtu = set.remove(MTU).map(|value| read_mtu(&value)).transpose()?;
     let policies = record.policies.with(&set).or_else(|what| refuse(Errno::INVAL, what))?;
-    // A removed policy returns to the switch's value for new ports.
+    // A policy that is reset gets the switch's value for new ports.
     let usual = record.switch.as_ref().map(|switch| d.config.switch.policies.of(switch.name())).unwrap_or_default();
     let policies = policies.over(&usual);
     let mtu_before = record.declared.as_ref().and_then(|declared| declared.params.options.mtu);
@@ -156,7 +156,7 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     }
     if !set.is_empty() {
         if let Err(why) = put(d, &asked.port, &policies) {
-            // All or nothing. The old MTU was valid a moment ago, so this is unlikely to fail.
+            // The change is undone as a whole. The old MTU was valid a moment ago, so setting it is unlikely to fail.
             let _ = mtu.map(|_| put_mtu(d, &asked.port, mtu_before));
             return Err(why);
         }
@@ -165,12 +165,12 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
         }
     }
     let shown = JsonValue::from(policies.values());
-    tracing::info!(port = asked.port, uid = caller.uid, policies = %shown, "policies were set");
+    tracing::info!(port = asked.port, uid = caller.uid, policies = %shown, "set policies");
     tell(d, &asked.port, Some(caller), &asked.set);
     Ok(())
 }
 
-/// Parses a requested MTU; null is the default.
+/// Parses a requested MTU; null stands for the default.
 fn read_mtu(value: &JsonValue) -> Result<Option<u32>, Refusal> {
     let mut options = PortOptions::default();
     if let Some(option) = AttachOption::find(MTU).filter(|_| !value.is_null()) {
@@ -179,10 +179,10 @@ fn read_mtu(value: &JsonValue) -> Result<Option<u32>, Refusal> {
     Ok(options.mtu)
 }
 
-/// Sets a port's MTU during operation.
+/// Sets the MTU of an attached port.
 ///
 /// # Errors
-/// [`Refusal`] if its kind does not support it, or the kernel refuses it.
+/// [`Refusal`] if the port's kind does not support it, or the kernel refuses it.
 pub fn put_mtu(d: &mut Daemon, full: &str, mtu: Option<u32>) -> Result<(), Refusal> {
     let Some(record) = d.ports.get_mut(full) else { return Err(Refusal::internal("a port vanished")) };
     record.behind.set_mtu(mtu)?;
@@ -192,17 +192,17 @@ pub fn put_mtu(d: &mut Daemon, full: &str, mtu: Option<u32>) -> Result<(), Refus
     Ok(())
 }
 
-/// Reports a change of a port's policies, by a caller or by the configuration.
+/// Reports the event that a caller or the configuration has changed a port's policies.
 pub fn tell(d: &mut Daemon, full: &str, by: Option<Caller>, set: &Map<String, JsonValue>) {
     let uid = d.ports.get(full).map_or(0, |record| record.owner.uid);
     let changed = NewEvent::to(EventName::PortPolicies, uid).at(full).with("set", set);
     d.events.tell(if let Some(caller) = by { changed.by(caller) } else { changed });
 }
 
-/// Replaces a port's policies during operation.
+/// Replaces the policies of an attached port.
 ///
 /// # Errors
-/// [`Refusal`] if they contradict each other; then nothing changes.
+/// [`Refusal`] if they contradict each other; in this case, nothing changes.
 pub fn put(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusal> {
     let Some(record) = d.ports.get(full) else { return Ok(()) };
     let uid = record.owner.uid;
@@ -225,7 +225,7 @@ pub fn put(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusa
     policies.rate_group.as_deref().map_or(Ok(()), |group| regroup(d, full, uid, group))
 }
 
-/// A port's filter rules, with the number of frames that each decided.
+/// Returns a port's filter rules, with the number of frames that each one has decided.
 pub fn rules(record: &DaemonPort) -> Vec<RuleInfo> {
     let policies = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
     let Some(policies) = policies else { return Vec::new() };
@@ -248,10 +248,13 @@ pub fn count_rules(record: &DaemonPort, frames: &[u64]) {
     rules.zip(frames).for_each(|(rule, &frames)| rule.count(frames));
 }
 
-/// Notes for `netvale show` on effects of policies without a counter.
+/// Returns notes for `netvale show` on effects of policies that have no counter.
 pub fn notes(record: &DaemonPort) -> Vec<String> {
     let state = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policy_state(id));
     let Some(state) = state.filter(|state| state.loops() > 0) else { return Vec::new() };
     let now = if state.is_blocked() { "is blocked" } else { "was blocked" };
-    vec![format!("{now}, as addresses moved to it again and again ({} times so far): there is a loop", state.loops())]
+    vec![format!(
+        "{now} because addresses kept moving to it ({} times so far): there is a loop in the network",
+        state.loops()
+    )]
 }

@@ -1,4 +1,4 @@
-//! `ptnet:/PATH`: a ptnet device: netmap rings mapped by a virtual machine.
+//! `ptnet:/PATH`: a ptnet device, whose netmap rings a virtual machine maps.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl PortBackend for PtnetDevicePort {
         self.0.memory()
     }
 
-    /// Interrupts sent and suppressed, and kicks received.
+    /// Returns the interrupts sent and suppressed, and the kicks received.
     fn ring_kicks(&self, dir: Direction, ring: usize) -> Kicks {
         self.0.ring_kicks(dir == Direction::In, ring)
     }
@@ -92,7 +92,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let AttachSpec::Ptnet(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Ptnet>()?;
     if o.vnet_hdr() == 10 {
-        return refuse(Errno::INVAL, "the virtio-net header of a ptnet device has 12 bytes, not 10");
+        return refuse(Errno::INVAL, "invalid virtio-net header length 10: expected 12 for a ptnet device");
     }
     let config = config(&o, &asked.at.full());
     check(d, &config, asked.caller)?;
@@ -104,7 +104,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     plug(d, &asked.at, queues, NewPort::new(device, asked).in_domain(domain).with_gro(o.gro()))
 }
 
-/// Refuses an impossible configuration, and one over the caller's memory quota.
+/// Refuses an impossible configuration, and one that exceeds the caller's memory quota.
 ///
 /// # Errors
 /// [`Refusal`] with the fault of the configuration.
@@ -115,17 +115,17 @@ pub fn check(d: &Daemon, config: &PtnetDeviceConfig, caller: Caller) -> Result<(
 
 /// Parameters of a device to open.
 pub struct PtnetConfig {
-    /// Its socket.
+    /// The device's socket.
     pub site: ListenAddress,
-    /// Its configuration.
+    /// The device's configuration.
     pub config: PtnetDeviceConfig,
     /// Whether guests connect by vfio-user.
     pub vfio_user: bool,
-    /// The backend of its rings.
+    /// The backend of the device's rings.
     pub backend: Arc<dyn Backend>,
 }
 
-/// Opens a device's socket, or restores a device of another process.
+/// Opens a device's socket, or restores a device from another process.
 ///
 /// # Errors
 /// [`Refusal`] if that fails.
@@ -143,14 +143,14 @@ pub fn open(d: &mut Daemon, device: PtnetConfig, continued: Option<State>) -> Re
     Ok(watched(d, port))
 }
 
-/// Watches the device: its guest's arrival, changes and departure are reported.
+/// Makes the device report its guest's arrival, changes and departure.
 fn watched(d: &Daemon, port: PtnetPort) -> PtnetDevicePort {
     port.on_change(d.on_news());
     port.on_peer(d.on_news());
     PtnetDevicePort(port)
 }
 
-/// The configuration of a device; its MAC address derives from the port's name unless an option sets it.
+/// Returns the configuration of a device. Its MAC address derives from the port's name unless an option sets it.
 pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> PtnetDeviceConfig {
     PtnetDeviceConfig {
         tx_rings: o.rings().max(1),
@@ -163,7 +163,7 @@ pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> PtnetDeviceConfig {
     }
 }
 
-/// Details for `netvale vm`.
+/// Returns details for `netvale vm`.
 fn info(port: &PtnetPort) -> PtnetInfo {
     let o = port.options();
     let c = &o.config;

@@ -1,4 +1,4 @@
-//! Sockets of devices: their places and access rights.
+//! Sockets of devices: their paths and access rights.
 
 use std::path::Path;
 
@@ -15,7 +15,8 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::{group_id, user_id};
 use crate::system::user::UserError;
 
-/// Returns the socket of a caller's device: the caller and the users in the options may connect.
+/// Returns the address and access of the socket of a caller's device. The caller and the users in the options may
+/// connect.
 ///
 /// # Errors
 /// [`Refusal`]: `EINVAL` for an unknown user or group; errors of [`permission::place`].
@@ -38,7 +39,7 @@ pub fn site<K: KindType>(
 fn unknown(error: &UserError) -> String {
     match error {
         UserError::Unknown { what, name, .. } => {
-            format!("the daemon knows no {what} called {name}; give its number, which 'getent' tells")
+            format!("the daemon finds no {what} called {name}; give its number, which 'getent' prints")
         }
         other => other.to_string(),
     }

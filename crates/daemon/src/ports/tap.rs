@@ -26,12 +26,12 @@ const USUAL_MTU: u32 = 1500;
 
 /// Backend of a TAP's port.
 struct TapPort {
-    /// Its interface's name at creation.
+    /// Name of the interface when it was created.
     name: String,
-    /// Text with its interface name and offloads.
+    /// Text with the interface's name and offloads.
     detail: String,
     link: TapLink,
-    /// Whether the kernel leaves UDP segmentation to the receiver.
+    /// Whether the kernel leaves UDP segmentation (USO) to the reader of the TAP.
     uso: bool,
     queues: Vec<Arc<OwnedFd>>,
 }
@@ -54,7 +54,7 @@ impl PortBackend for TapPort {
         std::iter::once(self.detail.clone()).chain(gone).collect()
     }
 
-    /// Finds the interface only in the daemon's own network namespace.
+    /// Sets the MTU of the interface, which must still be in the daemon's network namespace.
     fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Refusal> {
         // The interface may have been renamed.
         let name = self.queues.first().and_then(|queue| name_of(queue).ok());
@@ -118,19 +118,19 @@ fn open(name: String, o: &OptionsOf<'_, kind::Tap>) -> Result<Tap, Refusal> {
     if o.netns().is_some() {
         return refuse(
             Errno::OPNOTSUPP,
-            "netns: the daemon enters no network namespace; 'netvale attach --netns' makes the TAP there and hands it \
-             over",
+            "netns: the daemon does not enter network namespaces; 'netvale attach --netns' creates the TAP there and \
+             hands it over",
         );
     }
     let mac = o.mac().map(|mac| mac.0);
     Ok(Tap::open(&TapOptions { name, queues: o.rings(), mtu: o.mtu(), mac, ..TapOptions::default() })?)
 }
 
-/// Restores a TAP with that many queues. Frames queued there belong to the kernel.
+/// Restores a TAP with that many queues. Frames queued in them are in the kernel.
 fn restore(state: State, rings: u32) -> Result<Tap, Refusal> {
     let TapState { name, uso, queues } = state.read()?;
     if queues.len() != rings as usize {
-        return refuse(Errno::INVAL, format!("rings is {rings}, and {} queues came", queues.len()));
+        return refuse(Errno::INVAL, format!("expected {rings} queues (rings), and got {}", queues.len()));
     }
     Ok(Tap::restore(&name, uso, Fd::take_all(queues)?)?)
 }

@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::ParkedPort;
 
-/// Maximum number of addresses saved in case the daemon is killed; over it, the control plane must send them again.
+/// Maximum number of addresses saved in case the daemon is killed. If there are more, the control plane must send them
+/// again.
 pub const MOST_KEPT: usize = 4096;
 
 /// Backend of a tunnel's port.
@@ -30,29 +31,30 @@ pub struct VxlanPort {
     pub tunnel: Arc<Tunnel>,
     /// Whether a control plane provides addresses.
     pub evpn: bool,
-    /// Unique among daemons: it tells the control plane when to send all addresses again.
+    /// A number unique to this daemon's tunnel. When it changes, the control plane sends all addresses again.
     pub instance: u64,
 }
 
 /// State for another process.
 #[derive(Default, Serialize, Deserialize)]
 pub struct VxlanState {
-    /// VTEPs that get flooded frames.
+    /// VTEPs to which frames are flooded.
     pub flood: Vec<IpAddr>,
-    /// Addresses: VTEP, whether it is fixed, number of moves.
+    /// Configured addresses: MAC address, VTEP, whether the address is fixed, number of moves.
     pub addresses: Vec<(Mac, IpAddr, bool, u32)>,
     /// IP addresses of neighbours.
     pub neighbors: Vec<VxlanNeighbor>,
     /// Learned addresses.
     pub learned: Vec<(Mac, IpAddr)>,
-    /// Key of the source ports of flows: each flow stays on its path, and in order.
+    /// Key from which the source port of each flow derives. It is kept so that each flow stays on its path and in
+    /// order.
     #[serde(default)]
     pub key: Option<[u64; 2]>,
-    /// The endpoint's socket, with waiting datagrams.
+    /// Socket of the endpoint, with waiting datagrams.
     pub socket: Option<Fd>,
 }
 
-/// A tunnel, as queried by its switch.
+/// A tunnel in the form in which its switch queries it.
 struct SwitchTunnel(Arc<Tunnel>);
 
 impl AddressFinder for SwitchTunnel {
@@ -121,9 +123,12 @@ impl PortBackend for VxlanPort {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.tunnel.peers().flood().is_empty() {
-            let who =
-                if self.evpn { "'netvale evpn' gives them" } else { "name them: remote=IP, or 'netvale vtep add'" };
-            notes.push(format!("no remotes: frames for all, and for unknown addresses, are dropped ({who})"));
+            let who = if self.evpn {
+                "'netvale evpn' provides them"
+            } else {
+                "add them with remote=IP or 'netvale vtep add'"
+            };
+            notes.push(format!("no remotes: broadcasts and frames for unknown addresses are dropped ({who})"));
         }
         notes
     }
@@ -141,14 +146,14 @@ impl PortBackend for VxlanPort {
     }
 }
 
-/// Counters of a tunnel's traffic with another endpoint.
+/// Returns the counters of a tunnel's traffic with another endpoint.
 fn remote(peer: &VtepPeer) -> VxlanRemote {
     let [out_frames, out_bytes, in_frames, in_bytes] = peer.counters.all();
     VxlanRemote { vtep: peer.ip, flood: peer.floods, out_frames, out_bytes, in_frames, in_bytes }
 }
 
-/// Lets a switch query its tunnel for unknown addresses, if a control plane provides them. Repeated after a change of
-/// the port's VLANs.
+/// Lets a switch query its tunnel for unknown addresses, if a control plane provides them. Call this again after a
+/// change of the port's VLANs.
 pub fn ask_port(d: &Daemon, full: &str) {
     let Some(record) = d.ports.get(full) else { return };
     if let Some(port) = record.behind.get::<VxlanPort>().filter(|port| port.evpn)
@@ -158,17 +163,17 @@ pub fn ask_port(d: &Daemon, full: &str) {
     }
 }
 
-/// A configured neighbour behind a tunnel.
+/// Returns a configured neighbour behind a tunnel.
 pub fn neighbor_of(one: &VxlanNeighbor) -> TunnelNeighbor {
     TunnelNeighbor { ip: one.ip, mac: word_of(one.mac), router: one.router }
 }
 
-/// An address in wire order, first byte lowest.
+/// Returns an address as a word in wire order, first byte lowest.
 pub fn word_of(Mac(bytes): Mac) -> u64 {
     MacAddr(bytes).to_word()
 }
 
-/// The address of such a word.
+/// Returns the address in a word from [`word_of`].
 pub fn mac_of(word: u64) -> Mac {
     Mac(MacAddr::from_word(word).0)
 }

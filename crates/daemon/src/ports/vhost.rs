@@ -1,4 +1,4 @@
-//! `vhost:/PATH`: a virtio-net device by vhost-user, for a virtual machine's driver.
+//! `vhost:/PATH`: a virtio-net device by vhost-user, for the driver in a virtual machine.
 
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};
@@ -46,10 +46,10 @@ impl PortBackend for VhostDevicePort {
                 state.now.queues
             )
         } else {
-            format!("waits for a front end; there were {}", state.connections)
+            format!("waits for a front end; connections: {}", state.connections)
         }];
         if state.connected && state.connections > 1 {
-            notes.push(format!("front ends before it: {}", state.connections - 1));
+            notes.push(format!("earlier front ends: {}", state.connections - 1));
         }
         if state.now.queues > 0 {
             notes.push(format!("driver: {}", negotiated(state.now.features)));
@@ -58,12 +58,12 @@ impl PortBackend for VhostDevicePort {
         notes
     }
 
-    /// Calls sent, and kicks received.
+    /// Returns the calls sent, and the kicks received.
     fn kicks(&self) -> Option<(u64, u64)> {
         Some(self.0.notifications())
     }
 
-    /// Takes effect when a driver starts and reads it.
+    /// Sets the offered MTU. It takes effect when a driver starts and reads it.
     fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Refusal> {
         self.0.mtu().set(offered(mtu));
         Ok(())
@@ -115,12 +115,12 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     plug(d, &asked.at, queues, NewPort::new(VhostDevicePort(vhost), asked).in_domain(domain).with_gro(o.gro()))
 }
 
-/// The MTU offered to drivers.
+/// Returns the MTU that drivers are offered.
 fn offered(asked: Option<u32>) -> u16 {
     asked.map_or(1500, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
 }
 
-/// Details for `netvale vm`.
+/// Returns details for `netvale vm`.
 fn info(port: &VhostPort) -> VhostInfo {
     let o = port.options();
     VhostInfo {

@@ -68,7 +68,7 @@ impl PortBackend for VirtioDriverPort {
     }
 }
 
-/// Kernel requirements of a driver for a PCI device.
+/// Kernel needs of a driver for a PCI device.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     values: &[(libc::SYS_ioctl, 1, &netvale_virtio_pci::IOCTLS)],
     devices: || vec!["/dev/vfio".into()],
@@ -80,8 +80,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let AttachSpec::Virtio(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Virtio>()?;
     if let Some(other) = back_end_here(d, &asked.at.switch, path.as_str()) {
-        let text =
-            format!("the device of port {other}, on the same switch, is at {path}: frames would go round for ever");
+        let text = format!("the device of port {other}, on the same switch, is at {path}: frames would loop forever");
         return refuse(Errno::LOOP, format!("{text}; use another switch"));
     }
     let place = permission::place(&d.config, asked.caller, Path::new(path.as_str()))?;
@@ -89,7 +88,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     plug_in(d, asked, BackEnd(place), o, domain)
 }
 
-/// The port on that switch whose device listens at `path`.
+/// Returns the port on that switch whose device listens at `path`.
 fn back_end_here(d: &Daemon, switch: &str, path: &str) -> Option<String> {
     let listens = |record: &DaemonPort| {
         let mut info = PortInfo::default();

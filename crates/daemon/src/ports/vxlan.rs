@@ -30,7 +30,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let mut state = asked.continued().map(State::read::<VxlanState>).transpose()?;
     let socket = state.as_mut().and_then(|state| state.socket.take()).map(Fd::take).transpose()?;
     let endpoint = d.tunnels.endpoint(spec.local(), spec.port(), socket).map_err(refusal)?;
-    // The standard library's source of random numbers.
+    // The standard library's hasher is a source of random numbers.
     let random = RandomState::new();
     let drawn = [random.hash_one(1u8), random.hash_one(2u8)];
     let key = state.as_ref().and_then(|state| state.key).unwrap_or(drawn);
@@ -66,7 +66,7 @@ fn options(spec: &VxlanSpec, o: &OptionsOf<'_, kind::Vxlan>, key: [u64; 2]) -> T
     }
 }
 
-/// Restores another process's addresses.
+/// Restores the addresses from another process.
 fn go_on(tunnel: &Tunnel, state: VxlanState) -> Result<(), Refusal> {
     let VxlanState { flood, addresses, neighbors, learned, .. } = state;
     let given = |(mac, vtep, sticky, sequence)| GivenAddress { mac: word_of(mac), vtep, sticky, sequence };
@@ -90,7 +90,7 @@ fn refusal(e: EndpointError) -> Refusal {
     Refusal::new(errno, e.to_string() + forbidden(errno))
 }
 
-/// Advice if the whole address family is at fault: systemd refuses families missing in the unit with this errno.
+/// Returns advice for an error with which systemd refuses address families that the unit does not list.
 fn forbidden(errno: Errno) -> &'static str {
     match errno {
         Errno::AFNOSUPPORT if keep::is_there() => {

@@ -9,9 +9,9 @@ use crate::worker::TaskId;
 pub(super) struct TaskLoad {
     pub(super) task: TaskId,
     pub(super) worker: usize,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub(super) time: u64,
-    /// Whether it must not move.
+    /// Whether the task must stay on its worker.
     pub(super) stays: bool,
 }
 
@@ -22,13 +22,13 @@ pub(super) struct TaskMove {
     pub(super) to: usize,
 }
 
-/// Load in percent of the period from which a worker gives up tasks.
+/// Load, in percent of the period, from which a worker gives tasks away.
 const BUSY: u64 = 60;
-/// Minimum gain of a move in percent of the period.
+/// Minimum gain of a move, in percent of the period.
 const WORTH: u64 = 10;
 
-/// Returns the most profitable move to the least loaded worker. A move's gain is the relief of the busier of the two
-/// workers. `period` is in nanoseconds.
+/// Returns the move to the least loaded worker with the largest gain: the relief of the busier of the two workers.
+/// `period` is in nanoseconds.
 ///
 /// With unchanged loads, no later move undoes an earlier one: it would make the busier worker busier.
 pub(super) fn best(loads: &[TaskLoad], workers: usize, period: u64) -> Option<TaskMove> {

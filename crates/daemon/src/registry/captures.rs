@@ -1,4 +1,4 @@
-//! Capture files being written, even after the end of their ports, and users' finished ones on the disk.
+//! Capture files: those being written, even after their ports have ended, and users' finished ones on the disk.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::handover::kinds::{KeptCapture, UserCaptures};
 
 /// Longest wait at exit for captures to reach their files.
 const CLOSING: Duration = Duration::from_secs(5);
-/// The same limit while the daemon serves, when other clients wait, too.
+/// The same limit while the daemon serves, when other clients wait as well.
 const DETACHING: Duration = Duration::from_millis(500);
 
 /// Captures being written, and the disk use of users.
 #[derive(Default)]
 pub struct Captures {
     writing: Vec<Arc<CaptureStatus>>,
-    /// Captures of removed ports whose disk is slow.
+    /// Captures of removed ports that a slow disk still delays.
     ending: Vec<Arc<CaptureStatus>>,
     users: BTreeMap<u32, CaptureAccount>,
 }
@@ -31,18 +31,18 @@ struct CaptureAccount {
     files: Vec<CaptureRecord>,
 }
 
-/// A capture file, as long as its name leads to it.
+/// A capture file that still exists under its name.
 struct CaptureRecord {
     place: UserPath,
-    /// Its device and inode number.
+    /// Device and inode number.
     file: (u64, u64),
     status: Arc<CaptureStatus>,
-    /// Size in portions when last checked, once closed.
+    /// Size in portions at the last check, once the capture is closed.
     portions: Option<u64>,
 }
 
 impl CaptureRecord {
-    /// Checks the size of the closed file.
+    /// Returns the current size of the closed file, in portions.
     fn now(&self) -> u64 {
         let found = self.place.open().and_then(|folder| folder.find());
         let found = found.ok().filter(|found| found.identity() == self.file);
@@ -51,7 +51,7 @@ impl CaptureRecord {
 }
 
 impl CaptureAccount {
-    /// Checks all closed files: their owner may have removed or emptied some.
+    /// Checks all closed files, because their owner may have removed or emptied some.
     fn look(&mut self) {
         let allowance = &self.allowance;
         self.files.retain_mut(|kept| {
@@ -73,7 +73,7 @@ impl Captures {
         self.writing.push(Arc::clone(capture));
     }
 
-    /// Returns the allowance shared by a user's captures, of `most` portions. Removed files no longer count.
+    /// Returns the allowance that all captures of a user share, of `most` portions. Removed files no longer count.
     pub fn allowance(&mut self, user: u32, most: u64) -> &Arc<Allowance> {
         let new = || CaptureAccount { allowance: Arc::new(Allowance::new(most)), files: Vec::new() };
         let captured = self.users.entry(user).or_insert_with(new);
@@ -86,11 +86,11 @@ impl Captures {
         self.users.values().for_each(|user| user.allowance.set_most(most));
     }
 
-    /// Remembers the file of a user's new capture, for which a portion was taken.
+    /// Records the file of a user's new capture, for which a portion was taken.
     pub fn remember(&mut self, user: u32, place: UserPath, device: u64, inode: u64, status: &Arc<CaptureStatus>) {
         let Some(CaptureAccount { allowance, files }) = self.users.get_mut(&user) else { return };
         let file = (device, inode);
-        // The file is overwritten.
+        // The new capture overwrites the file, so its old record goes.
         files.retain(|kept| {
             let old = kept.portions.filter(|_| kept.file == file);
             allowance.correct(old.unwrap_or(0), 0);
@@ -99,7 +99,7 @@ impl Captures {
         files.push(CaptureRecord { place, file, status: Arc::clone(status), portions: None });
     }
 
-    /// Ends the capture of a removed port: on return the file is complete, unless the disk is very slow.
+    /// Ends the capture of a removed port. On return, the file is complete, unless the disk is very slow.
     pub fn close(&mut self, capture: &CaptureStatus) {
         if !capture.wait_closed(DETACHING) {
             tracing::warn!("a capture is still being written");
@@ -108,13 +108,14 @@ impl Captures {
         self.writing.retain(|one| !one.wait_closed(Duration::ZERO));
     }
 
-    /// Waits until captures of removed ports reach their files. Captures of other ports continue.
+    /// Waits until captures of removed ports have reached their files. Captures of other ports continue.
     pub fn wait_for_ending(&mut self) {
         let end = Instant::now() + CLOSING;
         self.ending.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));
     }
 
-    /// Like [`Captures::kept`], without the portions of ports' captures: ports add them when they are restored.
+    /// Like [`Captures::kept`], without the portions of captures that ports have open: those ports add them when they
+    /// are restored.
     pub fn kept_without_ports(&self) -> Vec<UserCaptures> {
         let mut kept = self.kept();
         for user in &mut kept {
@@ -123,7 +124,7 @@ impl Captures {
         kept
     }
 
-    /// Users' captures, without those of ports.
+    /// Returns the items of users' captures, without the files that ports have open.
     pub fn kept(&self) -> Vec<UserCaptures> {
         let of_port = |kept: &&CaptureRecord| {
             let is_it = |one: &Arc<CaptureStatus>| Arc::ptr_eq(one, &kept.status);
@@ -142,7 +143,7 @@ impl Captures {
         self.users.iter().map(user).collect()
     }
 
-    /// Restores a user's captures: `place` resolves a path that the user may still use.
+    /// Restores a user's captures. `place` returns the place of a path if the user may still use it.
     pub fn restore(&mut self, item: UserCaptures, most: u64, place: impl Fn(&Path) -> Option<UserPath>) {
         let allowance = Arc::new(Allowance::with_used(most, item.used.min(u64::MAX >> 2)));
         let mut files = Vec::new();
@@ -158,12 +159,12 @@ impl Captures {
         self.users.insert(item.user, CaptureAccount { allowance, files });
     }
 
-    /// The allowance shared by a user's captures, if there are any.
+    /// Returns the allowance that a user's captures share, if there are any.
     pub fn known_allowance(&self, user: u32) -> Option<&Arc<Allowance>> {
         self.users.get(&user).map(|captured| &captured.allowance)
     }
 
-    /// Remembers the file of a user's restored capture.
+    /// Records the file of a user's restored capture.
     pub fn remember_again(&mut self, user: u32, place: UserPath, device: u64, inode: u64, status: &Arc<CaptureStatus>) {
         if let Some(captured) = self.users.get_mut(&user) {
             let file = (device, inode);

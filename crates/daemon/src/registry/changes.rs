@@ -1,5 +1,5 @@
-//! Pending changes to the state that the service manager keeps. With many ports a full scan takes long, so requests
-//! that change one or two things note them here, and registries note which.
+//! Changes not yet saved with the service manager. With many ports, a full scan takes long, so requests that change one
+//! or two objects record them here, and registries record which of theirs changed.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 pub struct UnsavedChanges {
     /// Whether anything may have changed.
     pub everything: bool,
-    /// Connections whose requests may have changed their holds, and objects that the registries noted.
+    /// Connections whose requests may have changed their hold, and objects that the registries recorded.
     pub clients: BTreeSet<u64>,
 }
 
 impl UnsavedChanges {
-    /// Whether nothing is pending.
+    /// Whether there are no changes to save.
     pub fn are_none(&self) -> bool {
         !self.everything && self.clients.is_empty()
     }

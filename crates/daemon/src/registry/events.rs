@@ -1,8 +1,8 @@
 //! Events, and the subscriptions to them.
 //!
 //! Each subscription has a bounded queue. If its client does not read, events are dropped and counted, and a
-//! notification reports their number in their place. A stalled client thus costs the others nothing, and the daemon no
-//! more than that queue.
+//! notification reports their number in their place. A stalled client therefore delays no other, and costs the daemon
+//! no more than that queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::caller::{Caller, is_trusted_user};
 
-/// Maximum number of queued events of a subscription, and of their bytes.
+/// Maximum number of queued events of a subscription, and of bytes in them.
 const MOST_WAITING: (usize, usize) = (1024, 256 << 10);
 /// Maximum length of a reason in characters.
 const LONGEST: usize = 300;
 
-/// An event, being built.
+/// An event under construction.
 pub struct NewEvent {
     name: EventName,
-    /// The user that it concerns; `None`: all users.
+    /// The user whom the event concerns; `None`: all users.
     uid: Option<u32>,
     switch: Option<String>,
     port: Option<String>,
@@ -39,12 +39,12 @@ impl NewEvent {
         NewEvent { name, uid: None, switch: None, port: None, by: None, why: None, details: Map::new() }
     }
 
-    /// Creates an event for one user, besides root and the daemon's own user.
+    /// Creates an event for one user, and for root and the daemon's own user.
     pub fn to(name: EventName, uid: u32) -> NewEvent {
         NewEvent { uid: Some(uid), ..NewEvent::to_all(name) }
     }
 
-    /// Sets the port, and its switch.
+    /// Sets the port and its switch.
     #[must_use]
     pub fn at(self, full: &str) -> NewEvent {
         NewEvent { switch: SwitchName::of_port(full).map(str::to_owned), port: Some(full.to_owned()), ..self }
@@ -56,13 +56,13 @@ impl NewEvent {
         NewEvent { switch: Some(switch.to_owned()), ..self }
     }
 
-    /// Sets the caller that caused it.
+    /// Sets the caller who caused the event.
     #[must_use]
     pub fn by(self, caller: Caller) -> NewEvent {
         NewEvent { by: Some(caller), ..self }
     }
 
-    /// Sets the reason, which may quote a caller.
+    /// Sets the reason, which may contain text from a caller.
     #[must_use]
     pub fn why(self, why: &str) -> NewEvent {
         NewEvent { why: Some(printable(why).chars().take(LONGEST).collect()), ..self }
@@ -71,13 +71,13 @@ impl NewEvent {
     /// Adds a field from the list of [`EventName::details`].
     #[must_use]
     pub fn with(mut self, detail: &str, value: impl Serialize) -> NewEvent {
-        debug_assert!(self.name.details().contains(&detail), "{detail} is no field of {:?}", self.name);
+        debug_assert!(self.name.details().contains(&detail), "{detail} is not a field of {:?}", self.name);
         // Serialising numbers, names and maps cannot fail.
         self.details.insert(detail.to_owned(), serde_json::to_value(value).unwrap_or_default());
         self
     }
 
-    /// Its name.
+    /// Returns the event's name.
     #[cfg(test)]
     pub fn name(&self) -> EventName {
         self.name
@@ -92,7 +92,7 @@ impl NewEvent {
             && (params.only.is_empty() || params.only.iter().any(is_there))
     }
 
-    /// Returns the notification after its number, which differs between subscriptions.
+    /// Returns the notification without its number, which differs between subscriptions.
     fn line(self) -> Arc<str> {
         #[derive(Serialize)]
         struct EventBody {
@@ -121,13 +121,13 @@ impl NewEvent {
     }
 }
 
-/// Nanoseconds of the monotonic clock.
+/// Returns the time of the monotonic clock in nanoseconds.
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The time of day in UTC, as in the log.
+/// Returns the time of day in UTC, in the log's format.
 fn wall_clock() -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -139,7 +139,7 @@ fn wall_clock() -> String {
 struct Subscription {
     caller: Caller,
     params: SubscribeParams,
-    /// Number of its last event.
+    /// Number of the last event.
     sequence: u64,
     waiting: VecDeque<(u64, Arc<str>)>,
     bytes: usize,
@@ -172,7 +172,7 @@ impl Subscription {
         self.add(last, NewEvent::to_all(EventName::EventsLost).with("lost", lost).line());
     }
 
-    /// Moves queued notifications to `into`, up to `most` bytes there.
+    /// Moves queued notifications to `into`, until it contains `most` bytes.
     fn fill(&mut self, into: &mut Vec<u8>, most: usize) {
         while into.len() < most {
             let Some((sequence, line)) = self.waiting.pop_front() else { return };
@@ -192,12 +192,12 @@ impl Subscription {
 pub struct Subscriptions(BTreeMap<u64, Subscription>);
 
 impl Subscriptions {
-    /// Whether there is a subscription.
+    /// Whether any subscription exists.
     pub fn are_watched(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Number of subscriptions, in total and of that user.
+    /// Returns the number of subscriptions, in total and of that user.
     pub fn counts(&self, uid: u32) -> (usize, usize) {
         (self.0.len(), self.0.values().filter(|one| one.caller.uid == uid).count())
     }
@@ -207,7 +207,7 @@ impl Subscriptions {
         self.0.contains_key(&client)
     }
 
-    /// Subscribes a connection to events after number `sequence`, or replaces its filters. Returns the number of the
+    /// Subscribes a connection to events, numbered after `sequence`, or replaces its filters. Returns the number of the
     /// last event.
     pub fn subscribe(&mut self, caller: Caller, params: SubscribeParams, sequence: u64) -> u64 {
         let new = || {
@@ -220,7 +220,7 @@ impl Subscriptions {
         one.sequence
     }
 
-    /// A connection's filters and the number of its last event, for a successor.
+    /// Returns a connection's filters and the number of its last event, for a successor.
     pub fn subscription(&self, client: u64) -> Option<(SubscribeParams, u64)> {
         self.0.get(&client).map(|one| (one.params.clone(), one.sequence))
     }
@@ -230,7 +230,7 @@ impl Subscriptions {
         self.0.remove(&client);
     }
 
-    /// Queues an event for each subscription that wants it.
+    /// Queues an event for each subscription whose filters admit it.
     pub fn tell(&mut self, what: NewEvent) {
         let mut wanting = self.0.values_mut().filter(|one| what.is_for(one.caller, &one.params)).peekable();
         if wanting.peek().is_none() {
@@ -241,12 +241,12 @@ impl Subscriptions {
         wanting.into_iter().for_each(|one| one.push(&line));
     }
 
-    /// Connections with queued notifications.
+    /// Returns the connections with queued notifications.
     pub fn waiting(&self) -> Vec<u64> {
         self.0.iter().filter(|(_, one)| !one.waiting.is_empty()).map(|(client, _)| *client).collect()
     }
 
-    /// Moves a connection's queued notifications to `into`, up to `most` bytes there.
+    /// Moves a connection's queued notifications to `into`, until it contains `most` bytes.
     pub fn fill(&mut self, client: u64, into: &mut Vec<u8>, most: usize) {
         if let Some(one) = self.0.get_mut(&client) {
             one.fill(into, most);

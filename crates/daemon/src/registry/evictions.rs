@@ -1,5 +1,5 @@
-//! Evictions: programs lose their port because their doorbell blocked a worker, their memory is gone, or the port was
-//! removed.
+//! Evictions: programs lose their port because their doorbell blocked a worker, their memory is gone, or somebody
+//! removed the port.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,13 +11,13 @@ use netvale_mem::fault::{Fault, FaultGroup, clear, raise};
 
 use crate::caller::{Caller, is_trusted_user};
 
-/// Lockout of a user whose doorbell blocked a worker: no new ports for this long. It doubles each time, up to the
-/// second value.
+/// Lockout after a user's doorbell has blocked a worker: the user gets no new ports for this long. It doubles each
+/// time, up to the second value.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
-/// After this long without a block, the lockout starts small again.
+/// Time without a block after which the lockout starts at its first value again.
 const FORGIVEN: Duration = Duration::from_secs(600);
 
-/// A user's record of blocking doorbells.
+/// A user's record of doorbells that blocked.
 #[derive(Default)]
 struct Conduct {
     group: FaultGroup,
@@ -25,41 +25,41 @@ struct Conduct {
     pause: Option<(Instant, Duration)>,
 }
 
-/// Maximum number of remembered evictions of one user.
+/// Maximum number of recorded evictions of one user.
 const REMEMBERED: usize = 16;
-/// Maximum number of remembered evictions of all users.
+/// Maximum number of recorded evictions of all users.
 const ALL_REMEMBERED: usize = 512;
 
 impl Conduct {
-    /// Whether a port shares it, or a lockout is recent.
+    /// Whether the record is needed: a port shares its fault group, or a lockout is recent.
     fn is_remembered(&self, now: Instant) -> bool {
         let was_late = self.pause.is_some_and(|(until, _)| now < until + FORGIVEN);
         was_late || self.group.is_shared()
     }
 }
 
-/// Connections to close, and the reasons of past evictions, whose ports no longer exist.
+/// Connections to close because their ports no longer exist, and the reasons of past evictions.
 pub struct Evictions {
     faults: Arc<OwnedFd>,
     leaving: Vec<u64>,
     past: VecDeque<(Instant, EvictionInfo)>,
     count: u64,
-    /// Records of users whose ports are evicted together.
+    /// Records of untrusted users, whose ports are evicted together.
     conduct: HashMap<u32, Conduct>,
-    /// Users whose own workers are held up.
+    /// Users whose own workers are blocked.
     held_up: BTreeSet<u32>,
 }
 
 impl Evictions {
-    /// Creates an empty list; `faults` is readable when a fault was reported.
+    /// Creates an empty list. `faults` becomes readable when a fault is reported.
     pub fn new(faults: Arc<OwnedFd>) -> Evictions {
         let (leaving, past, conduct, held_up) = Default::default();
         Evictions { faults, leaving, past, count: 0, conduct, held_up }
     }
 
-    /// Creates the fault of a new port's program, which wakes the main thread when reported. A blocking doorbell costs
-    /// its user all ports, as each could block a worker for as long again. Ports of root and the daemon's own user are
-    /// independent.
+    /// Creates the fault of a new port's program, which wakes the main thread when reported. A doorbell that blocks
+    /// costs its user all ports, because each of them could block a worker for as long again. Ports of root and of the
+    /// daemon's own user are independent of one another.
     pub fn new_fault(&mut self, owner: Caller) -> Fault {
         if is_trusted_user(owner.uid) {
             return Fault::of_trusted(&self.faults);
@@ -69,13 +69,13 @@ impl Evictions {
         Fault::of(&self.faults, self.conduct.entry(owner.uid).or_default().group.clone())
     }
 
-    /// Remaining lockout of that user.
+    /// Returns the remaining lockout of that user.
     pub fn pause(&self, uid: u32) -> Option<Duration> {
         let (until, _) = self.conduct.get(&uid)?.pause?;
         until.checked_duration_since(Instant::now())
     }
 
-    /// Charges a user whose memory holds threads up, as for a blocking doorbell.
+    /// Charges a user whose memory blocks threads, as for a doorbell that blocks.
     pub fn block(&self, uid: u32) {
         if let Some(one) = self.conduct.get(&uid) {
             one.group.block();
@@ -83,19 +83,20 @@ impl Evictions {
         }
     }
 
-    /// Charges a user whose own worker is held up: all of the user's ports, guests included, are evicted.
+    /// Charges a user whose own worker is blocked: all of the user's ports, guests included, are evicted.
     pub fn hold_up(&mut self, uid: u32) {
         self.conduct.entry(uid).or_default();
         self.held_up.insert(uid);
         self.block(uid);
     }
 
-    /// Takes the users whose workers were found held up.
+    /// Takes the users whose workers were found blocked.
     pub fn take_held_up(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.held_up)
     }
 
-    /// Starts the lockouts of users whose doorbells blocked a worker; their next ports may ring again.
+    /// Starts the lockouts of users whose doorbells blocked a worker. The doorbells of their later ports may be rung
+    /// again.
     pub fn begin_pauses(&mut self) {
         for one in self.conduct.values_mut().filter(|one| one.group.is_blocked()) {
             let pause = one.pause.map_or(PAUSE.0, |(_, last)| (2 * last).min(PAUSE.1));
@@ -103,12 +104,12 @@ impl Evictions {
         }
     }
 
-    /// Readable once a fault was reported, until [`Evictions::clear`].
+    /// Returns the descriptor that is readable from a fault's report until [`Evictions::clear`].
     pub fn faults(&self) -> BorrowedFd<'_> {
         self.faults.as_fd()
     }
 
-    /// Clears the report, before the faults are read.
+    /// Clears the descriptor; call this before the faults are read.
     pub fn clear(&self) {
         clear(&self.faults);
     }
@@ -118,14 +119,14 @@ impl Evictions {
         self.leaving.extend(clients);
     }
 
-    /// Returns a connection to close.
+    /// Takes a connection to close.
     pub fn next(&mut self) -> Option<u64> {
         self.leaving.pop()
     }
 
-    /// Remembers the reason of an eviction.
+    /// Records and logs the reason of an eviction.
     pub fn note(&mut self, port: &str, owner: Caller, reason: String) {
-        tracing::warn!(port, why = reason, "its program is evicted");
+        tracing::warn!(port, why = reason, "evicted the port's program");
         self.count += 1;
         let theirs = |(_, one): &&(Instant, EvictionInfo)| one.owner.uid == owner.uid;
         if self.past.iter().filter(theirs).count() >= REMEMBERED
@@ -138,7 +139,7 @@ impl Evictions {
         self.past.push_front((Instant::now(), EvictionInfo { port: port.to_owned(), owner, reason, age_seconds: 0 }));
     }
 
-    /// Total number of evictions.
+    /// Returns the total number of evictions.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -1,5 +1,5 @@
-//! Exchanges: what the peers of socket ports connect through, by the full name of the port that was attached. Further
-//! lines are made from a template.
+//! Exchanges: the listeners or directories through which peers of socket ports connect, by the full name of the
+//! attached port. The exchange makes further *lines*, one for each peer, from a template.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,39 +18,39 @@ use rustix::event::{Timespec, epoll};
 use super::ports::SwitchPort;
 use crate::caller::Caller;
 
-/// Events that are read together.
+/// Maximum number of events read together.
 const EVENTS: usize = 64;
 
-/// What the lines of an exchange have in common: further ones are made with it.
+/// The common properties of an exchange's lines, from which it makes further ones.
 #[derive(Clone)]
 pub struct LineTemplate {
-    /// The port that was attached.
+    /// The attached port.
     pub at: SwitchPort,
-    /// Its kind.
+    /// Kind of the port.
     pub kind: PortKind,
-    /// Its owner.
+    /// Owner of the port.
     pub owner: Caller,
-    /// Whose time it takes.
+    /// Domain whose time the lines take.
     pub domain: TimeDomain,
-    /// Whether it holds senders back.
+    /// Whether the lines hold senders back.
     pub lossless: bool,
-    /// The policies that it was attached with.
+    /// The policies with which the port was attached.
     pub policies: Policies,
-    /// What its frames are.
+    /// The rules for its frames.
     pub rules: Arc<FrameRules>,
-    /// The number of its first line: 0, the port itself, or 1.
+    /// Number of the first line: 0, the port itself, or 1.
     pub first: u16,
-    /// Most lines.
+    /// Maximum number of lines.
     pub most: usize,
-    /// The sockets that another process goes on with, as they are now.
+    /// Copies of the sockets in their present state, for a successor.
     pub sockets: Rc<RefCell<Vec<Fd>>>,
 }
 
-/// An exchange, and what it makes lines with.
+/// An exchange, with the template of its lines.
 pub struct KnownExchange {
     /// The exchange.
     pub exchange: Exchange,
-    /// What its lines have in common.
+    /// Template of further lines.
     pub template: LineTemplate,
 }
 
@@ -65,13 +65,13 @@ impl Exchanges {
     /// Creates an empty registry.
     ///
     /// # Errors
-    /// When there is no descriptor.
+    /// Fails if no descriptor is left.
     pub fn new() -> std::io::Result<Exchanges> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Exchanges { all: BTreeMap::new(), epoll, next: 0 })
     }
 
-    /// Readable when one has something to do.
+    /// Returns the descriptor that is readable when an exchange has work.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -79,7 +79,7 @@ impl Exchanges {
     /// Adds an exchange.
     ///
     /// # Errors
-    /// Whatever epoll_ctl(2) returns.
+    /// Errors of epoll_ctl(2).
     pub fn insert(&mut self, full: &str, known: KnownExchange) -> std::io::Result<()> {
         let id = self.next;
         epoll::add(&self.epoll, &known.exchange, epoll::EventData::new_u64(id), epoll::EventFlags::IN)?;
@@ -98,24 +98,24 @@ impl Exchanges {
         known
     }
 
-    /// Takes an exchange out for a while, to be [put back](Exchanges::put_back).
+    /// Takes an exchange out temporarily, to be [put back](Exchanges::put_back).
     pub fn take(&mut self, full: &str) -> Option<KnownExchange> {
         self.all.get_mut(full)?.1.take()
     }
 
-    /// Puts an exchange back that was taken out.
+    /// Puts back an exchange that was taken out.
     pub fn put_back(&mut self, full: &str, known: KnownExchange) {
         if let Some((_, place)) = self.all.get_mut(full) {
             *place = Some(known);
         }
     }
 
-    /// The exchange of that name, for changing it.
+    /// Returns the exchange of that name, mutable.
     pub fn get_mut(&mut self, full: &str) -> Option<&mut KnownExchange> {
         self.all.get_mut(full)?.1.as_mut()
     }
 
-    /// Those that have something to do.
+    /// Returns the names of exchanges that have work.
     pub fn due(&self, now: Instant) -> Vec<String> {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
         let immediately = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -128,7 +128,7 @@ impl Exchanges {
         due.map(|(full, _)| full.clone()).collect()
     }
 
-    /// How long until one has something to do, whatever happens.
+    /// Returns the time until an exchange has work even without an event.
     pub fn wait(&self, now: Instant) -> Duration {
         let known = self.all.values().filter_map(|(_, known)| known.as_ref());
         known.map(|known| known.exchange.wait(now)).min().unwrap_or(Duration::MAX)

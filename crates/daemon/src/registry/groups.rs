@@ -1,4 +1,4 @@
-//! Groups of ports that share a rate, by user and name. A group exists as long as a port has a share of it.
+//! Rate groups: ports of a user that share a rate, by user and name. A group exists as long as a port is in it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -6,18 +6,18 @@ use std::sync::{Arc, Weak};
 use netvale_control::options::RateGroup;
 use netvale_policy::bucket::{Group, RateLimit};
 
-/// All groups.
+/// All rate groups.
 #[derive(Default)]
 pub struct RateGroups(BTreeMap<(u32, String), (RateGroup, Weak<Group>)>);
 
 impl RateGroups {
-    /// The rate of a user's group of that name, if it exists.
+    /// Returns the rate of a user's group of that name, if it exists.
     pub fn get(&self, uid: u32, name: &str) -> Option<&RateGroup> {
         let (known, group) = self.0.get(&(uid, name.to_owned()))?;
         (group.strong_count() > 0).then_some(known)
     }
 
-    /// Returns the group if it exists with that rate, or replaces it by a new one.
+    /// Returns the group if it exists with that rate; otherwise creates it, in place of one with another rate.
     pub fn get_or_make(&mut self, uid: u32, wanted: &RateGroup) -> Arc<Group> {
         self.0.retain(|_, (_, group)| group.strong_count() > 0);
         let key = (uid, wanted.name.clone());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use crate::rings::guest::GuestPort;
 
-/// All open devices, by interface.
+/// All open ptnet devices, by interface name.
 #[derive(Default)]
 pub struct Guests(BTreeMap<String, Weak<GuestPort>>);
 

@@ -1,4 +1,4 @@
-//! Network interfaces in use: each opened once, with the stand-ins for host stacks and the programs that use it.
+//! Network interfaces in use. Each is opened once, for the stand-ins of host stacks and the programs that use it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -17,7 +17,8 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// Returns the interface of that name; opens it at its first use. A vanished interface of that name does not count.
+    /// Returns the interface of that name, and opens it at its first use. A former interface of that name, which is
+    /// gone, does not count.
     ///
     /// # Errors
     /// [`NicError`] if it does not exist or cannot be opened.
@@ -41,12 +42,12 @@ impl Interfaces {
         self.open.insert(nic.interface().name.clone(), Arc::downgrade(nic));
     }
 
-    /// All interfaces in use.
+    /// Iterates over all interfaces in use.
     pub fn in_use(&self) -> impl Iterator<Item = Arc<Nic>> {
         self.open.values().filter_map(Weak::upgrade)
     }
 
-    /// Marks all as this process's own: the predecessor no longer needs them.
+    /// Marks all interfaces as this process's own, once the predecessor no longer needs them.
     pub fn own(&self) {
         self.in_use().for_each(|nic| nic.own());
         self.stacks.values().filter_map(Weak::upgrade).for_each(|stack| stack.diversion().own());
@@ -82,13 +83,13 @@ impl Interfaces {
         self.ports.iter().map(|(client, port)| (*client, port))
     }
 
-    /// Iterates over the open rings of one interface. A vanished interface of that name does not count.
+    /// Iterates over the open rings of one interface. A former interface of that name, which is gone, does not count.
     pub fn ports_on<'a>(&'a self, ifname: &str) -> impl Iterator<Item = (u64, &'a NicPort)> + use<'a> {
         let known = self.known(ifname);
         self.ports().filter(move |(_, port)| known.as_ref().is_some_and(|nic| Arc::ptr_eq(nic, &port.nic)))
     }
 
-    /// Returns any open rings of the interface: further ones must be opened in the same way.
+    /// Returns open rings of the interface, if there are any; further ones must be opened in the same way.
     pub fn port_on(&self, ifname: &str) -> Option<&NicPort> {
         self.ports_on(ifname).next().map(|(_, port)| port)
     }

@@ -1,11 +1,11 @@
-//! Last polled state of ports, switches and threads; a difference becomes an event.
+//! Last polled state of ports, switches and threads. A difference to the next poll becomes an event.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Polling interval while there are subscriptions.
 const EVERY: Duration = Duration::from_millis(250);
-/// Polling interval after a known change: a bound, as peers may come and go all the time.
+/// Shortest polling interval, after a known change. It bounds the cost of peers that connect and leave repeatedly.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Last polled state of a port.
@@ -15,22 +15,22 @@ pub struct PortLook {
     pub connected: bool,
     /// Number of connections so far.
     pub connections: u64,
-    /// Whether its link is up.
+    /// Whether the port's link is up.
     pub linked: bool,
-    /// How often its loop guard has blocked it.
+    /// Number of times that the loop guard has blocked the port.
     pub loops: u64,
-    /// Whether it is blocked.
+    /// Whether the loop guard now blocks the port.
     pub blocked: bool,
 }
 
-/// Last polled state.
+/// Last polled state of the daemon.
 #[derive(Default)]
 pub struct Looks {
     /// Ports by full name.
     pub ports: BTreeMap<String, PortLook>,
-    /// Number of frames of each switch whose source address was not learned.
+    /// Number of frames whose source address was not learned, by switch.
     pub refused: BTreeMap<String, u64>,
-    /// Number of stalls of each thread: the main one, then the workers.
+    /// Number of stalls of each thread: the main thread, then the workers.
     pub stalls: Vec<u64>,
     last: Option<Instant>,
     /// Whether something may have changed since the last poll.
@@ -38,7 +38,7 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Whether polling is off, as there are no subscriptions.
+    /// Whether polling is off, because there are no subscriptions.
     pub fn are_off(&self) -> bool {
         self.last.is_none()
     }
@@ -48,12 +48,12 @@ impl Looks {
         *self = Looks::default();
     }
 
-    /// Forgets a port's state: the port of that name is new.
+    /// Forgets the state of a former port, whose name a new port has.
     pub fn forget(&mut self, full: &str) {
         self.ports.remove(full);
     }
 
-    /// Time until the next poll.
+    /// Returns the time until the next poll.
     pub fn left(&self, now: Instant) -> Duration {
         let pause = if self.is_due { SHORTEST } else { EVERY };
         self.last.map_or(Duration::MAX, |last| (last + pause).saturating_duration_since(now))
@@ -65,7 +65,7 @@ impl Looks {
         self.is_due = false;
     }
 
-    /// Brings the next poll forward: something may have changed.
+    /// Brings the next poll forward, because something may have changed.
     pub fn hasten(&mut self) {
         self.is_due = true;
     }

@@ -1,4 +1,4 @@
-//! Copies for monitors of frames that bypass the daemon: the rings into which the frames' movers copy them
+//! Copies, for monitors, of frames that bypass the daemon: the rings into which the movers of the frames copy them
 //! ([`netvale_mem::mirror`]), and the tasks that forward the copies.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use super::workers::Workers;
 use crate::refusal::Refusal;
 use crate::worker::TaskId;
 
-/// Destinations of copies, with the names of their monitors.
+/// Destinations of copies, with the names of the monitors.
 type CopyTargets = Vec<(String, Arc<dyn Egress>)>;
 
 /// 0, 1, 2, …: the indices of all frames of a batch.
@@ -36,7 +36,7 @@ const ALL: [u16; BATCH] = {
     a
 };
 
-/// Forwards the copies of one ring's mover. It gets no kicks and polls while a monitor exists.
+/// Forwards the copies that one ring's mover makes. The task gets no kicks; it polls while a monitor exists.
 struct CopyForwarder {
     source: Source<RingIngress>,
     to: Arc<ArcSwap<CopyTargets>>,
@@ -70,18 +70,18 @@ impl Task<ForwardMemory> for CopyForwarder {
     }
 }
 
-/// A ring to copy.
+/// A ring whose frames are copied.
 pub(crate) struct MirroredRing<'a> {
     /// The ring.
     pub of: &'a RingSide,
-    /// The moment at which its frames are copied.
+    /// The moment at which frames are copied.
     pub moment: Moment,
-    /// The header of its frames.
+    /// Length of the virtio-net header of its frames.
     pub hdr_len: HdrLen,
 }
 
-/// A ring for the copies of another ring. It stays as long as the port, even without monitors: a mover may be in the
-/// middle of a copy.
+/// A ring for the copies of another ring's frames. It exists as long as the port, even without monitors, because a
+/// mover may be in the middle of a copy.
 struct CopyRing {
     of: RingSide,
     moment: Moment,
@@ -105,7 +105,7 @@ impl CopyRing {
         })
     }
 
-    /// Creates the task that forwards future copies; older ones are skipped.
+    /// Creates the task that forwards copies made from now on; older ones are skipped.
     fn hand_on(&self) -> Result<CopyForwarder, Refusal> {
         let side = self.mem.tx.first().ok_or_else(|| Refusal::internal("a port without rings"))?.clone();
         let bell = Doorbell::new()?;
@@ -126,7 +126,7 @@ impl CopyRing {
         let name = if on { netvale_mem::mirror::name(self.mem.csb_first()) } else { 0 };
         let of = self.of.clone();
         let moment = self.moment;
-        // On failure the monitor sees nothing; its user has worse faults.
+        // On failure the monitor gets no copies; its user then has a more serious fault.
         let _ = self.mem.region().touch(move || of.csb.mirror(moment).store(name, Ordering::Release));
     }
 }
@@ -184,7 +184,7 @@ impl Mirrors {
         workers.retire(&idle);
     }
 
-    /// Removes the copy rings of those rings of a port, which no program holds any more.
+    /// Removes the copy rings of those rings of a port; no program holds them any more.
     pub(crate) fn end(&mut self, workers: &mut Workers, of: &PortMem, rings: &RingRanges) {
         let region = place_of(of.region());
         let first = of.csb_first();

@@ -11,17 +11,17 @@
 //! | [`guests`] | ptnet devices of the virtual machine that the daemon runs in |
 //! | [`workers`] | worker threads and their tasks; `balance` chooses the task to move |
 //! | `mirrors` | rings for copies of frames that bypass the daemon |
-//! | [`watches`] | watched ports of each monitor |
+//! | [`watches`] | the targets of monitors |
 //! | [`traces`] | traces of frames, by connection |
-//! | `evictions` | programs whose port was taken away |
-//! | [`events`], [`looks`] | subscriptions to events; last polled state, for events |
+//! | `evictions` | programs that lost their port |
+//! | [`events`], [`looks`] | subscriptions to events; last polled state, whose changes become events |
 //! | [`changes`] | pending changes to the state that the service manager keeps |
 //! | `refusals` | refused requests of each user |
 //! | `captures` | capture files being written, and users' finished ones on the disk |
 //! | [`groups`] | groups of ports that share a rate |
 //! | [`snoops`] | multicast group membership |
 //! | [`tunnels`] | UDP sockets that tunnels share |
-//! | [`exchanges`] | what peers of socket ports connect through |
+//! | [`exchanges`] | listeners and directories through which peers reach socket ports |
 
 mod balance;
 pub(crate) mod captures;

@@ -22,12 +22,12 @@ pub struct SwitchPort {
 }
 
 impl SwitchPort {
-    /// Creates it from its two names.
+    /// Creates the name from the names of the switch and the port.
     pub fn new(switch: impl ToString, port: impl ToString) -> SwitchPort {
         SwitchPort { switch: switch.to_string(), port: port.to_string() }
     }
 
-    /// The full name, e.g. `vale0:a`.
+    /// Returns the full name, e.g. `vale0:a`.
     pub fn full(&self) -> String {
         format!("{}:{}", self.switch, self.port)
     }
@@ -36,60 +36,60 @@ impl SwitchPort {
 /// A port's attach parameters, from a request or the configuration file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeclaredPort {
-    /// Its switch, its specification and its options, as requested.
+    /// The switch, specification and options, as requested.
     pub params: AttachParams,
-    /// Whether they come from the configuration file.
+    /// Whether the parameters come from the configuration file.
     pub from_file: bool,
 }
 
-/// A link of a port.
+/// A link of a port, which delays or loses frames.
 pub struct PortLink {
-    /// Its near end.
+    /// The end at the port.
     pub link: Arc<Link>,
-    /// The task at its far end.
+    /// The task at the other end.
     pub task: TaskId,
 }
 
 /// A port; `B` is the type of its backend.
 pub struct PortRecord<B: ?Sized> {
-    /// Its switch; `None` if a virtual machine uses it without one.
+    /// The port's switch; `None` if a virtual machine uses the port without one.
     pub switch: Option<Arc<Switch>>,
-    /// Its number on the switch; `None` for a monitor.
+    /// Number on the switch; `None` for a monitor.
     pub id: Option<PortId>,
-    /// Its backend.
+    /// The backend.
     pub behind: Box<B>,
     /// The owner, and the process that created it.
     pub owner: Caller,
-    /// Its attach parameters; `None` if a program opened it, or it came with another port.
+    /// Attach parameters; `None` if a program opened the port, or it came with another port.
     pub declared: Option<DeclaredPort>,
-    /// Whether it stays when no program holds its rings.
+    /// Whether the port remains when no program holds its rings.
     pub persistent: bool,
-    /// Whether it could receive, when last checked.
+    /// Whether the port could receive at the last check.
     pub is_received: bool,
-    /// Whether it holds senders back.
+    /// Whether the port is lossless: it holds senders back.
     pub lossless: bool,
-    /// Its policies.
+    /// The port's policies.
     pub policies: Policies,
-    /// Whether root or the daemon's own user set some policies of a port that may be another user's.
+    /// Whether root or the daemon's own user has set policies of the port, which may be another user's.
     pub policies_are_set: bool,
-    /// Whether its workers are kept awake.
+    /// Whether the port keeps its workers awake.
     pub polled: bool,
-    /// Links on which it sends, and receives.
+    /// Links on which the port sends, and on which it receives.
     pub links: [Option<PortLink>; 2],
-    /// Its egresses, behind its link.
+    /// Egresses, behind the link.
     pub egresses: Vec<Arc<dyn Egress>>,
-    /// Tasks of its user's worker that deliver frames queued by other workers.
+    /// Tasks of the user's worker that deliver frames queued by other workers.
     pub handed: Vec<TaskId>,
-    /// The tasks of its ingresses.
+    /// Tasks of the ingresses.
     pub placed: Vec<TaskId>,
-    /// Counters of its ingresses.
+    /// Counters of the ingresses.
     pub ingress: Vec<Arc<RingCounters>>,
-    /// Counters of its egresses.
+    /// Counters of the egresses.
     pub egress: Vec<Arc<RingCounters>>,
 }
 
 impl<B: ?Sized> PortRecord<B> {
-    /// Creates the record of a persistent port on no switch, not forwarded yet.
+    /// Creates the record of a persistent port on no switch, whose frames nobody forwards yet.
     pub fn new(behind: Box<B>, owner: Caller) -> PortRecord<B> {
         PortRecord {
             switch: None,
@@ -112,8 +112,8 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
-    /// Records whether the port can receive. When it no longer can, its learned addresses are forgotten: their receiver
-    /// can appear elsewhere without waiting for expiry.
+    /// Records whether the port can receive. When it no longer can, its learned addresses are removed, so that their
+    /// receiver can appear at another port before they expire.
     pub fn note_received(&mut self, is_received: bool) {
         if std::mem::replace(&mut self.is_received, is_received)
             && !is_received
@@ -123,19 +123,19 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
-    /// All its tasks.
+    /// Returns all tasks of the port.
     pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
         let links = self.links.iter().flatten().map(|known| known.task);
         self.placed.iter().chain(&self.handed).copied().chain(links)
     }
 
-    /// Bytes of memory of its links, and of frames queued for it by other workers.
+    /// Returns the memory of the port's links, and of frames queued for it by other workers, in bytes.
     pub fn link_bytes(&self) -> u64 {
         let links: u64 = self.links.iter().flatten().map(|known| known.link.memory()).sum();
         links + self.handed.len() as u64 * HandOverQueue::memory()
     }
 
-    /// Dropped frames over all its rings, by reason.
+    /// Returns the number of dropped frames of all rings, by reason.
     pub fn drops(&self) -> Drops {
         let counters = self.ingress.iter().chain(&self.egress).map(AsRef::as_ref);
         let mut sum = Drops::new();
@@ -198,7 +198,7 @@ impl<B: ?Sized> PortRegistry<B> {
         }
     }
 
-    /// Iterates over all ports, for changes that are not handed over.
+    /// Iterates over all ports, mutable, for changes that a hand-over does not include.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PortRecord<B>> {
         self.all.values_mut()
     }

@@ -19,7 +19,8 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Counts a refused request or connection, and logs it. `why` may quote the caller; its line breaks are escaped.
+    /// Counts and logs a refused request or connection. `why` may contain text from the caller; its line breaks are
+    /// escaped.
     pub fn note(&mut self, caller: Caller, why: &str) {
         let why: String = printable(why).chars().take(LONGEST).collect();
         tracing::info!(uid = caller.uid, pid = caller.pid, "refused: {why}");
@@ -29,12 +30,12 @@ impl Refusals {
         }
     }
 
-    /// Number of refusals of that user's requests.
+    /// Returns the number of refusals of that user's requests.
     pub fn of(&self, uid: u32) -> u64 {
         self.by_user.get(&uid).copied().unwrap_or_default()
     }
 
-    /// Number of all refusals.
+    /// Returns the number of all refusals.
     pub fn all(&self) -> u64 {
         self.all
     }

@@ -1,4 +1,4 @@
-//! Regions by number. A region is freed with its last port.
+//! Memory regions by number. A region is freed with its last port.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,19 +18,19 @@ use rustix::io::Errno;
 
 use crate::caller::is_trusted_user;
 
-/// Number of the region shared by a user's network interfaces, as in netmap.
+/// Number of the region that a user's network interfaces share, as in netmap.
 pub const COMMON_REGION: u32 = 1;
-/// Numbers of all other regions, which a program can name.
+/// Numbers of all other regions, by which programs can name them.
 const NUMBERS: RangeInclusive<u32> = COMMON_REGION + 1..=u16::MAX as u32;
 
-/// A region's place in a file.
+/// The place of a region in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilePlace {
     /// The file's device.
     pub device: u64,
     /// The file's inode number.
     pub inode: u64,
-    /// The part of the file.
+    /// The requested part of the file.
     pub asked: FilePlacement,
 }
 
@@ -46,14 +46,14 @@ impl FilePlace {
 
 /// A region and its owner.
 pub struct RegionEntry {
-    /// Its number.
+    /// Number of the region.
     pub id: u32,
     /// The user that owns it.
     pub uid: u32,
     region: Weak<Region>,
     /// Last reported value of [`Region::changes`].
     told: Cell<Option<u64>>,
-    /// Its place, if it lies in a file of its user.
+    /// Place of the region, if it is in a file of its user.
     pub file: Option<FilePlace>,
 }
 
@@ -71,11 +71,11 @@ pub struct Regions {
     faults: Arc<OwnedFd>,
     /// Regions freed since the last report.
     gone: BTreeSet<(u32, u32)>,
-    /// Number of programs with rings without a backend, by region.
+    /// Number of programs that have rings connected to nothing, by region.
     bare: BTreeMap<u32, u32>,
-    /// Threads that touch the regions of untrusted users, by user.
+    /// Threads that access the regions of untrusted users, by user.
     touchers: BTreeMap<u32, Weak<Toucher>>,
-    /// Thread that touches guest memory behind ports of users without a thread of their own.
+    /// Thread that accesses guest memory of ports whose users have no thread of their own.
     guests: OnceCell<Toucher>,
 }
 
@@ -96,7 +96,7 @@ impl Regions {
     /// Creates a region for user `uid`. Returns it with its number.
     ///
     /// # Errors
-    /// [`RegionError`] if the sizes are impossible or memory is short.
+    /// [`RegionError`] if the sizes are impossible or the daemon is out of memory.
     pub fn make(
         &mut self,
         id: u32,
@@ -127,7 +127,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Returns the thread that touches that user's regions; one for all of them.
+    /// Returns the thread that accesses that user's regions. One thread serves all of them.
     fn toucher_of(&mut self, uid: u32) -> std::io::Result<Arc<Toucher>> {
         self.touchers.retain(|_, toucher| toucher.strong_count() > 0);
         if let Some(toucher) = self.touchers.get(&uid).and_then(Weak::upgrade) {
@@ -138,7 +138,7 @@ impl Regions {
         Ok(toucher)
     }
 
-    /// Returns a waiter for holes in that user's memory, which is being mapped.
+    /// Returns a waiter that bounds waits for holes in that user's memory while it is mapped.
     ///
     /// # Errors
     /// Fails if no thread can be started.
@@ -151,7 +151,8 @@ impl Regions {
         Ok(HoleWaiter::by(&self.faults, toucher))
     }
 
-    /// Touches guest memory behind a port of that user. `None` if the memory holds the thread up.
+    /// Accesses guest memory of a port of that user, in another thread. Returns `None` if the memory blocks that
+    /// thread.
     pub fn touch_guest<R: Send + 'static>(&self, uid: u32, what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
         if let Some(toucher) = self.touchers.get(&uid).and_then(Weak::upgrade) {
             return toucher.touch(what);
@@ -163,7 +164,7 @@ impl Regions {
         self.guests.get()?.touch(what)
     }
 
-    /// Returns the users whose regions held up their thread since the last call.
+    /// Returns the users whose regions have blocked their thread since the last call.
     pub fn take_late(&self) -> Vec<u32> {
         let is_late = |toucher: &Weak<Toucher>| toucher.upgrade().is_some_and(|toucher| toucher.take_late());
         self.touchers.iter().filter(|(_, toucher)| is_late(toucher)).map(|(&uid, _)| uid).collect()
@@ -174,12 +175,12 @@ impl Regions {
         self.gone.extend(unused.map(|r| (r.id, r.uid)));
     }
 
-    /// Counts a program with rings in a region without a port.
+    /// Counts a program that has rings without a port in a region.
     pub fn add_bare(&mut self, id: u32) {
         *self.bare.entry(id).or_default() += 1;
     }
 
-    /// Uncounts such a program.
+    /// Removes a program counted by [`Regions::add_bare`].
     pub fn remove_bare(&mut self, id: u32) {
         if let Some(count) = self.bare.get_mut(&id) {
             *count -= 1;
@@ -187,7 +188,7 @@ impl Regions {
         self.bare.retain(|_, count| *count > 0);
     }
 
-    /// Whether a program has such rings there.
+    /// Whether a program has rings without a port in the region.
     pub fn has_bare(&self, id: u32) -> bool {
         self.bare.contains_key(&id)
     }
@@ -206,8 +207,8 @@ impl Regions {
         touched
     }
 
-    /// Returns an unused region number; `is_used` knows numbers without an entry. Numbers are given in turn to delay
-    /// reuse. `None` if all are in use.
+    /// Returns an unused region number, or `None` if all are in use. `is_used` returns whether a number without an
+    /// entry is in use. Numbers are given in turn, to delay their reuse.
     pub fn new_id(&mut self, is_used: impl Fn(u32) -> bool) -> Option<u32> {
         self.forget_unused();
         for _ in NUMBERS {
@@ -231,7 +232,7 @@ impl Regions {
         self.entries.iter().any(|r| (r.id, r.uid) == (id, uid) && r.region.strong_count() > 0)
     }
 
-    /// Total size of that user's regions in bytes, without those in the user's own files.
+    /// Returns the total size of that user's regions in bytes, without those in the user's own files.
     pub fn bytes_of(&self, uid: u32) -> u64 {
         let own = self.entries.iter().filter(|r| r.uid == uid && r.file.is_none());
         own.filter_map(RegionEntry::region).map(|region| region.layout().total).sum()
@@ -242,7 +243,7 @@ impl Regions {
         self.entries.iter().filter_map(|entry| Some((entry, entry.region()?)))
     }
 
-    /// Returns a region by number; of [`COMMON_REGION`], that user's.
+    /// Returns a region by number; for [`COMMON_REGION`], that user's.
     pub fn find(&self, id: u32, uid: u32) -> Option<Arc<Region>> {
         let is_it = |entry: &&RegionEntry| entry.id == id && (id != COMMON_REGION || entry.uid == uid);
         self.entries.iter().find(is_it)?.region()
@@ -253,10 +254,10 @@ impl Regions {
         self.entries.iter().filter(|r| r.region.strong_count() > 0).filter_map(|r| Some((r, r.file?)))
     }
 
-    /// Returns the region shared by a user's interfaces; creates it with `sizes` at its first use.
+    /// Returns the region that a user's interfaces share, and creates it with `sizes` at its first use.
     ///
     /// # Errors
-    /// [`RegionError`] if memory is short.
+    /// [`RegionError`] if the daemon is out of memory.
     pub fn common(&mut self, uid: u32, sizes: RegionSizes) -> Result<Arc<Region>, RegionError> {
         if let Some(region) = self.known_common(uid) {
             return Ok(region);
@@ -266,7 +267,7 @@ impl Regions {
         Ok(region)
     }
 
-    /// Returns the region shared by a user's interfaces, if it is in use.
+    /// Returns the region that a user's interfaces share, if it is in use.
     pub fn known_common(&self, uid: u32) -> Option<Arc<Region>> {
         self.entries.iter().find_map(|r| if (r.id, r.uid) == (COMMON_REGION, uid) { r.region() } else { None })
     }

@@ -1,4 +1,4 @@
-//! Snoops: the multicast group membership of each snooping switch.
+//! IGMP and MLD snooping: the multicast group membership of each snooping switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,11 +14,11 @@ use netvale_wire::MacAddr;
 
 use crate::worker::TaskId;
 
-/// Maximum number of messages of a switch per pass; the rest waits for the next.
+/// Maximum number of a switch's messages per pass; the rest waits for the next pass.
 const READ: usize = 256;
-/// Time until that next pass.
+/// Time until the next pass if messages are left.
 const SOON: Duration = Duration::from_millis(2);
-/// Kind of a switch's address, see [`Mac::of_name`].
+/// Kind of address for a switch, see [`Mac::of_name`].
 const SWITCH_ADDRESS: u8 = 0x73;
 
 /// All snooping switches.
@@ -32,11 +32,11 @@ pub struct Snoops {
 pub struct SnoopingSwitch {
     /// The switch.
     pub switch: Arc<Switch>,
-    /// Queue of heard messages.
+    /// Queue of received messages.
     pub snooping: Arc<Snooping>,
     /// Group membership.
     pub snoop: Snoop,
-    /// The task that sends its queries, and its doorbell.
+    /// The task that sends the switch's queries, and its doorbell.
     pub task: TaskId,
     bell: Arc<Doorbell>,
     ports: GroupPorts,
@@ -53,7 +53,7 @@ impl Snoops {
         Ok(Snoops { by_switch: BTreeMap::new(), bell, begun: Instant::now() })
     }
 
-    /// Readable when a message has been heard.
+    /// Returns the descriptor that is readable when a message has been received.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
@@ -68,12 +68,12 @@ impl Snoops {
         self.by_switch.get(switch)
     }
 
-    /// Current time, for [`Snoop`].
+    /// Returns the current time for [`Snoop`].
     pub fn now(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64
     }
 
-    /// Starts snooping. `task` sends the queries when `bell` rings.
+    /// Starts snooping on a switch. `task` sends the queries when `bell` rings.
     pub fn begin(&mut self, switch: &Arc<Switch>, snooping: &Arc<Snooping>, task: TaskId, bell: Arc<Doorbell>) {
         let told = Arc::clone(&self.bell);
         snooping.wake_by(move || told.ring());
@@ -90,7 +90,7 @@ impl Snoops {
         self.by_switch.insert(switch.name().to_owned(), known);
     }
 
-    /// Forgets switches that are gone or no longer snoop. Returns their tasks.
+    /// Removes switches that are gone or no longer snoop. Returns their tasks.
     pub fn end(&mut self) -> Vec<TaskId> {
         let is_over = |known: &SnoopingSwitch| known.switch.snooping().is_none();
         let over: Vec<_> = self.by_switch.extract_if(.., |_, known| is_over(known)).map(|(_, known)| known).collect();
@@ -98,14 +98,14 @@ impl Snoops {
         over.iter().map(|known| known.task).collect()
     }
 
-    /// Reads heard messages, and sends due queries. Returns the time until the next call.
+    /// Processes received messages, and sends due queries. Returns the time until the next call.
     pub fn tick(&mut self) -> Duration {
         let now = self.now();
         self.by_switch.values_mut().map(|known| known.tick(now)).min().unwrap_or(Duration::MAX)
     }
 }
 
-/// Timers as in Linux.
+/// Returns the settings of a switch, with the timers of Linux.
 fn settings(switch: &str, querier: bool) -> SnoopSettings {
     let mac = MacAddr(Mac::of_name(SWITCH_ADDRESS, switch).0);
     SnoopSettings { querier, ..SnoopSettings::new(mac) }
@@ -120,7 +120,7 @@ impl SnoopingSwitch {
             && let Some(heard) = self.snooping.read()
         {
             read += 1;
-            // The port may be newer than the last settlement.
+            // The port may be newer than the last update of the set of ports.
             changed |= !self.knows(&heard) && self.settle(now);
             if self.knows(&heard) {
                 changed |= self.snoop.observe(now, heard.vlan, heard.port, heard.frame()).changed;
@@ -142,12 +142,12 @@ impl SnoopingSwitch {
         if read == READ { next.min(SOON) } else { next }
     }
 
-    /// Whether the port of a message still exists, and its number was not reused.
+    /// Whether the port that received a message still exists, and no other port has got its number.
     fn knows(&self, heard: &HeardMessage) -> bool {
         self.ports.ports.iter().any(|port| (port.id, port.since) == (heard.port, heard.since))
     }
 
-    /// Adopts the current set of ports. Returns whether it changed.
+    /// Updates the set of ports. Returns whether it has changed.
     fn settle(&mut self, now: u64) -> bool {
         let ports = self.switch.groups_of();
         if ports == self.ports {
@@ -155,7 +155,7 @@ impl SnoopingSwitch {
         }
         let queries = |ports: &GroupPorts| ports.ports.iter().any(|port| port.multicast.querier);
         if ports.has_vlans != self.ports.has_vlans || queries(&ports) != queries(&self.ports) {
-            // Old membership may be outdated; until it is heard again, frames go to all ports.
+            // The old membership may be outdated. Until ports report it again, frames go to all ports.
             self.snoop = Snoop::new(settings(self.switch.name(), queries(&ports)));
             self.watched.clear();
         }
@@ -172,7 +172,7 @@ impl SnoopingSwitch {
         true
     }
 
-    /// Watches the untagged VLANs of ports before any message arrives in them.
+    /// Starts snooping in the untagged VLANs of ports, before any message arrives in them.
     fn watch(&mut self, now: u64, vlans: BTreeSet<u16>) {
         for gone in self.watched.difference(&vlans) {
             self.snoop.unwatch(*gone);
@@ -197,7 +197,7 @@ mod tests {
         switch.attach(AttachedPort { name: name.to_owned(), policies, ..AttachedPort::default() }).unwrap()
     }
 
-    /// Sends the hello of a multicast router.
+    /// Sends the hello message of a multicast router.
     fn send_hello(switch: &Arc<Switch>, from: PortId) {
         let (to, from_ring) = loopback(1).unwrap();
         let ip = [0x45, 0xc0, 0, 24, 0, 0, 0, 0, 1, 103, 0xce, 0xb1, 10, 0, 0, 1, 224, 0, 0, 13];
@@ -208,8 +208,8 @@ mod tests {
         Forwarder::new(Arc::clone(switch), from, 0, Box::new(from_ring)).pass(&mut work);
     }
 
-    /// Objective: a message of a removed port is not attributed to the next port of its number, even if that one came
-    /// before a look; the new port's own messages count.
+    /// Objective: a message from a removed port is not attributed to the next port with its number, even if that port
+    /// existed before the message was processed; the new port's own messages count.
     #[test]
     fn numbers_are_used_again() {
         let mut snoops = Snoops::new().unwrap();

@@ -39,12 +39,12 @@ impl Switches {
         self.by_name.get(name).map(|known| &known.switch)
     }
 
-    /// The owner of the switch.
+    /// Returns the owner of the switch.
     pub fn owner(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).map(|known| known.owner)
     }
 
-    /// Returns the switch of that name; creates it for that user if it does not exist.
+    /// Returns the switch of that name, or creates it for that user.
     pub fn get_or_make(&mut self, name: &str, owner: u32) -> Arc<Switch> {
         match self.get(name) {
             Some(switch) => Arc::clone(switch),
@@ -52,7 +52,7 @@ impl Switches {
         }
     }
 
-    /// Recreates a switch of another process, with its key of the flow hash.
+    /// Recreates a switch from another process, with the key of its flow hash.
     pub fn continue_one(&mut self, name: &str, owner: u32, flows: Option<[u64; 2]>) {
         match flows.filter(|_| self.get(name).is_none()) {
             Some(flows) => self.add(Switch::with_flows(name, self.settings, flows), owner),
@@ -66,12 +66,12 @@ impl Switches {
         switch
     }
 
-    /// Number of that user's switches.
+    /// Returns the number of that user's switches.
     pub fn count_of(&self, owner: u32) -> usize {
         self.by_name.values().filter(|known| known.owner == owner).count()
     }
 
-    /// Number of switches.
+    /// Returns the number of switches.
     pub fn count(&self) -> usize {
         self.by_name.len()
     }
@@ -95,7 +95,7 @@ impl Switches {
         }
     }
 
-    /// Changes the settings of all switches during operation. Existing forwarding tables keep their size.
+    /// Changes the settings of all existing switches. Their forwarding tables keep their size.
     pub fn treat(&mut self, settings: SwitchSettings, ageing: Duration) {
         self.by_name.values().for_each(|known| known.switch.treat(settings.sticky, settings.holds_others));
         self.settings = settings;
@@ -104,7 +104,7 @@ impl Switches {
         self.tick = tick;
     }
 
-    /// Tick length of the forwarding tables' ageing.
+    /// Returns the interval at which the forwarding tables are aged.
     pub fn tick_length(&self) -> Duration {
         self.tick
     }

@@ -1,4 +1,4 @@
-//! Traces of connections: at most one each, which ends with its connection.
+//! Traces, by connection: at most one each, which ends with the connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,53 +10,54 @@ use crate::caller::Caller;
 
 /// A trace of a switch's ports.
 pub struct TraceSession {
-    /// Its reader.
+    /// The caller who reads the trace.
     pub caller: Caller,
-    /// Its records, written by workers.
+    /// The records, which workers write.
     pub trace: Arc<Trace>,
     /// The switch; `None` until it exists.
     pub switch: Option<Arc<Switch>>,
-    /// Names to trace once such a port appears: of a port, or of the switch for all its ports.
+    /// Names of ports to trace once they appear; the name of the switch stands for all its ports.
     pub later: Vec<String>,
-    /// Names of the switch's ports for the reader, with their end times: numbers are reused.
+    /// Names of the switch's ports as shown to the reader, with the times at which they ended, because port numbers are
+    /// reused.
     pub names: VecDeque<NamedPort>,
 }
 
 /// A port's name.
 pub struct NamedPort {
-    /// Its number on the switch.
+    /// Number on the switch.
     pub id: PortId,
-    /// End of its use of that number, in the clock of records; `None` while in use.
+    /// Time at which the port gave up the number, in the clock of records; `None` while in use.
     pub until: Option<u64>,
-    /// Its full name, or a placeholder for another user's port.
+    /// Full name, or a placeholder for another user's port.
     pub name: String,
 }
 
-/// Maximum number of names: all ports possible, and some former ones.
+/// Maximum number of names: all possible ports, and some former ones.
 const NAMES: usize = 1024;
 
-/// A port new on a switch.
+/// A new port on a switch.
 pub struct NewOnSwitch<'a> {
     /// The switch.
     pub switch: &'a Arc<Switch>,
-    /// Its number there.
+    /// Number of the port on the switch.
     pub id: PortId,
-    /// Its name there.
+    /// Name of the port on the switch.
     pub port: &'a str,
-    /// Whether a caller controls its owner's objects.
+    /// Returns whether a caller controls the objects of the port's owner.
     pub is_controlled_by: &'a dyn Fn(Caller) -> bool,
 }
 
 impl TraceSession {
-    /// The port's name at that time.
+    /// Returns the name of the port that had number `id` at time `at`.
     #[must_use]
     pub fn name(&self, id: PortId, at: u64) -> &str {
-        // A port's first frames may precede the note of its arrival; none follow the note of its departure.
+        // A port's first frames may precede the record of its arrival; no frames follow the record of its departure.
         let had = |known: &&NamedPort| known.id == id && known.until.is_none_or(|until| at <= until);
-        self.names.iter().find(had).map_or("a port that is gone", |known| &known.name)
+        self.names.iter().find(had).map_or("a former port", |known| &known.name)
     }
 
-    /// Notes a port's name for the reader; hides other users' names.
+    /// Records a port's name for the reader, and hides other users' names.
     pub fn note(&mut self, id: PortId, full: String, is_own: bool) {
         let name = if is_own { full } else { "another user's port".to_owned() };
         if self.names.len() >= NAMES {
@@ -69,7 +70,7 @@ impl TraceSession {
         self.switch.as_ref().is_some_and(|known| Arc::ptr_eq(known, switch))
     }
 
-    /// Notes a new port, and traces it if the reader asked for it.
+    /// Records a new port, and traces it if the reader requested that.
     fn meet(&mut self, new: &NewOnSwitch<'_>) {
         let full = format!("{}:{}", new.switch.name(), new.port);
         let is_meant = self.later.iter().any(|name| *name == full || name == new.switch.name());
@@ -78,7 +79,7 @@ impl TraceSession {
         if follows && !self.is_of(new.switch) {
             // The former switch may have had the same name.
             self.leave();
-            // Unread records of its ports keep their names.
+            // Unread records of the former switch's ports keep their names.
             self.end_names(|_| true);
             self.switch = Some(Arc::clone(new.switch));
         }
@@ -86,12 +87,12 @@ impl TraceSession {
             self.note(new.id, full, is_own);
         }
         if follows {
-            // A port that is gone again sends nothing.
+            // A failure means that the port is already gone, and sends nothing.
             let _ = new.switch.trace(new.port, &self.trace);
         }
     }
 
-    /// Notes the departure of a port.
+    /// Records the departure of a port.
     fn part(&mut self, switch: &Arc<Switch>, id: PortId) {
         if self.is_of(switch) {
             self.end_names(|known| known == id);
@@ -123,7 +124,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Number of other traces besides that of the caller's connection, in total and of the same user.
+    /// Returns the number of traces except that of the caller's connection: in total, and of the same user.
     #[must_use]
     pub fn counts_beside(&self, caller: Caller) -> (usize, usize) {
         let others = || self.sessions.values().filter(|one| one.caller.client != caller.client);
@@ -135,17 +136,17 @@ impl Traces {
         self.sessions.insert(session.caller.client, session);
     }
 
-    /// Traces a new port of a switch for those who asked for it and control its owner's objects.
+    /// Traces a new port of a switch for readers who requested it and control its owner's objects.
     pub fn meet(&mut self, new: &NewOnSwitch<'_>) {
         self.sessions.values_mut().for_each(|session| session.meet(new));
     }
 
-    /// Notes a port that is gone, with none of its frames in flight.
+    /// Records that a port is gone; none of its frames are in flight.
     pub fn part(&mut self, switch: &Arc<Switch>, id: PortId) {
         self.sessions.values_mut().for_each(|session| session.part(switch, id));
     }
 
-    /// The trace of a connection.
+    /// Returns the trace of a connection.
     #[must_use]
     pub fn of(&self, client: u64) -> Option<&TraceSession> {
         self.sessions.get(&client)

@@ -1,4 +1,4 @@
-//! UDP sockets shared by tunnels, and connections that wait for changes of a tunnel's local side.
+//! The endpoints (UDP sockets) that tunnels share, and the connections that wait for changes of a tunnel's local side.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,11 +9,12 @@ use std::time::Duration;
 use netvale_mem::notify::Doorbell;
 use netvale_vxlan::{Endpoint, EndpointError};
 
-/// Number of attempts, and their interval, to bind the port of a just closed tunnel socket.
+/// Number of attempts, and their interval, to bind a UDP port whose socket has just been closed.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Endpoints by address and port; watchers by port and connection, each with its last known generation.
+/// Endpoints by address and UDP port; watchers by tunnel port and connection, each with the last generation that it has
+/// seen.
 pub struct Tunnels {
     endpoints: BTreeMap<(IpAddr, u16), Weak<Endpoint>>,
     watchers: BTreeMap<(String, u64), u64>,
@@ -30,8 +31,8 @@ impl Tunnels {
         Ok(Tunnels { endpoints, watchers, news: Arc::new(Doorbell::new()?) })
     }
 
-    /// Returns the endpoint of that address and port; opens it, or restores it from another process's socket, if it
-    /// does not exist.
+    /// Returns the endpoint of that address and port. If it does not exist, opens it or restores it from another
+    /// process's socket.
     ///
     /// # Errors
     /// [`EndpointError`] if it cannot be opened or restored.
@@ -55,17 +56,17 @@ impl Tunnels {
         Ok(endpoint)
     }
 
-    /// Rung when a watched tunnel changes.
+    /// Returns the doorbell that is rung when a watched tunnel changes.
     pub fn news(&self) -> &Arc<Doorbell> {
         &self.news
     }
 
-    /// Readable when a watched tunnel has changed.
+    /// Returns the descriptor that is readable when a watched tunnel has changed.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.news.as_fd()
     }
 
-    /// Notifies a connection once the port's generation differs from this one.
+    /// Requests that a connection be notified once the tunnel's generation differs from `generation`.
     pub fn watch(&mut self, port: &str, client: u64, generation: u64) {
         self.watchers.insert((port.to_owned(), client), generation);
     }
@@ -75,18 +76,18 @@ impl Tunnels {
         self.watchers.retain(|(_, watcher), _| *watcher != client);
     }
 
-    /// Watched ports, with the watching connection and its known generation.
+    /// Returns the watched ports, each with the watching connection and the generation that it has seen.
     pub fn watchers(&self) -> Vec<(String, u64, u64)> {
         self.watchers.iter().map(|((port, client), generation)| (port.clone(), *client, *generation)).collect()
     }
 
-    /// Ends a watch: its connection has been notified.
+    /// Ends a watch, after its connection has been notified.
     pub fn told(&mut self, port: &str, client: u64) {
         self.watchers.remove(&(port.to_owned(), client));
     }
 }
 
-/// Opens an endpoint. If it existed before, a worker may be about to close its socket.
+/// Opens an endpoint. If it existed until just now, a worker may be about to close its socket, so the call retries.
 fn open(local: IpAddr, port: u16, was_here: bool) -> Result<Endpoint, EndpointError> {
     let mut looks = if was_here { LOOKS } else { 0 };
     loop {

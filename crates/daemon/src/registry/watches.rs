@@ -1,4 +1,4 @@
-//! Watches: the ports that each monitor watches.
+//! The targets of monitors.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use netvale_switch::MonitorRings;
 pub enum MonitoredPort {
     /// A port of a switch, by its full name.
     Port(String),
-    /// An interface on a switch, by its port's full name: sent frames of the port are received frames of the interface.
+    /// The wire side of an interface on a switch, by its port's full name. Frames that the port sends are frames that
+    /// the interface has received.
     Wire(String),
     /// An end of a pipe.
     Pipe(String, usize),
@@ -27,9 +28,9 @@ impl MonitoredPort {
 /// A monitor's target, and the destinations of its copies.
 #[derive(Clone)]
 pub struct WatchRecord {
-    /// Its target.
+    /// The monitored port.
     pub what: MonitoredPort,
-    /// Whether it sees received frames when their slots are released.
+    /// Whether the monitor gets received frames when their slots are released, not as they pass.
     pub released: bool,
     /// The rings for copies of sent frames.
     pub sent: MonitorRings,
@@ -61,7 +62,7 @@ impl Watches {
         self.0.iter().filter(move |(_, w)| w.what == *what).map(|(monitor, w)| (monitor.as_str(), w))
     }
 
-    /// Iterates over the connections whose monitors end with `gone`.
+    /// Iterates over the connections whose monitors end when `gone` does.
     pub fn clients_of<'a>(&'a self, gone: &'a MonitoredPort) -> impl Iterator<Item = u64> + 'a {
         self.0.values().filter(move |w| w.what.is(gone)).map(|w| w.client)
     }

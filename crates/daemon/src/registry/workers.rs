@@ -1,4 +1,4 @@
-//! Worker threads and their tasks: a new task goes to the least loaded worker, and moves when the loads change.
+//! Worker threads and their tasks. A new task goes to the least loaded worker, and may move when the loads change.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,28 +15,27 @@ use super::balance::{self, TaskLoad, TaskMove};
 use crate::worker::parking::{self, ParkedWorkers, PauseState};
 use crate::worker::{Polling, TaskId, Worker, WorkerTask};
 
-/// Longest wait for workers to acknowledge the commands for a port. A slower worker is busy with ports, which matter
-/// more.
+/// Longest wait for workers to acknowledge the commands for a port. A worker that takes longer is busy with other
+/// ports, which matter more.
 const TIMEOUT: Duration = Duration::from_millis(50);
-/// Total time that one user's worker may delay the main thread, and the fraction of elapsed time that restores it. An
-/// answer within `PROMPT` is free.
+/// Total time that one user's worker may delay the main thread, and the fraction of elapsed time by which that budget
+/// is restored. An answer within `PROMPT` is free.
 const PATIENCE: Duration = Duration::from_millis(100);
 const COMES_BACK: u32 = 10;
 const PROMPT: Duration = Duration::from_millis(1);
 /// Interval of load comparisons while a worker is busy.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Longest interval while no worker is busy. Other wake-ups of the main thread shorten it.
+/// Longest interval while no worker is busy. Other events that wake the main thread shorten it.
 const IDLE_PERIOD: Duration = Duration::from_secs(10);
-/// How long a moved task stays on its worker.
+/// Time for which a moved task stays on its worker.
 const STAY: Duration = Duration::from_secs(10);
-/// The fraction of a period from which a worker counts as busy; also the unit in which loads are compared for a new
-/// task.
+/// Fraction of a period from which a worker counts as busy; also the unit in which loads are compared for a new task.
 const PART: u64 = 10;
 
-/// Maximum number of users' workers.
+/// Maximum number of workers of untrusted users.
 const MOST_OWN: usize = 256;
 
-/// A counter with its value a period ago.
+/// The increase of a counter per period.
 #[derive(Default)]
 struct PeriodCount {
     before: u64,
@@ -54,10 +53,10 @@ impl PeriodCount {
 /// A task's worker and cost.
 struct TaskPlace {
     worker: usize,
-    /// Nanoseconds used, counted by its worker.
+    /// Nanoseconds that the task has taken, counted by its worker.
     taken: Arc<AtomicU64>,
     count: PeriodCount,
-    /// Whether it was placed less than a period ago.
+    /// Whether the task was placed less than a period ago.
     is_new: bool,
     stays_until: Option<Instant>,
 }
@@ -69,8 +68,8 @@ struct UserWorker {
     patience: WaitBudget,
 }
 
-/// Time budget for waiting on a user's worker. Without it, a user with many ports that come and go, each answer a
-/// little late, would take the main thread's time.
+/// Time budget for waiting on a user's worker. Without it, a user with many ports that come and go, whose answers are
+/// each a little late, could take the main thread's time.
 struct WaitBudget {
     left: Cell<Duration>,
     at: Cell<Instant>,
@@ -81,7 +80,7 @@ impl WaitBudget {
         WaitBudget { left: Cell::new(PATIENCE), at: Cell::new(now) }
     }
 
-    /// Longest wait for the next answer.
+    /// Returns the longest wait for the next answer.
     fn left(&self, now: Instant) -> Duration {
         let back = now.saturating_duration_since(self.at.replace(now)) / COMES_BACK;
         self.left.set((self.left.get() + back).min(PATIENCE));
@@ -100,7 +99,7 @@ pub struct Workers {
     all: Vec<Worker>,
     /// Workers of other users, while they have tasks.
     own: Vec<UserWorker>,
-    /// Workers without tasks, until they have ended.
+    /// Workers without tasks that have not ended yet.
     leaving: Vec<Worker>,
     polling: Polling,
     fault: Fault,
@@ -134,17 +133,17 @@ impl Workers {
         Ok(Workers { all, own, leaving, polling, fault, pausing, busy, tasks, new, next: 1, ended, length: 1 })
     }
 
-    /// Workers of the trusted domain, by number.
+    /// Returns the workers of the trusted domain, by number.
     pub fn all(&self) -> &[Worker] {
         &self.all
     }
 
-    /// All workers with their numbers.
+    /// Iterates over all workers, with their numbers.
     pub fn each(&self) -> impl Iterator<Item = (usize, &Worker)> {
         self.all.iter().enumerate().chain(self.own.iter().map(|own| (own.number, &own.worker)))
     }
 
-    /// All workers.
+    /// Returns all workers.
     pub fn list(&self) -> Vec<&Worker> {
         self.each().map(|(_, worker)| worker).collect()
     }
@@ -153,8 +152,8 @@ impl Workers {
         self.all.get(number).or_else(|| Some(&self.own.iter().find(|own| own.number == number)?.worker))
     }
 
-    /// Starts a worker for the domain if needed: it has no worker, or all of its workers have tasks and are fewer than
-    /// `most`. Tasks of the domain can then be placed.
+    /// Starts a worker for the domain if it has none, or if all of its workers have tasks and are fewer than `most`.
+    /// Tasks of the domain can then be placed.
     ///
     /// # Errors
     /// Fails if the system calls for threads do; `EAGAIN` at the maximum if the domain has no worker.
@@ -189,7 +188,7 @@ impl Workers {
         self.own.len() + self.leaving.len() >= MOST_OWN
     }
 
-    /// The worker for a new task of that domain.
+    /// Returns the worker for a new task of that domain.
     fn number_of(&self, domain: TimeDomain) -> Option<usize> {
         if domain == TimeDomain::TRUSTED {
             return Some(self.least());
@@ -201,7 +200,7 @@ impl Workers {
         self.own.iter().filter(move |own| own.worker.domain() == domain)
     }
 
-    /// Ends users' workers without tasks.
+    /// Ends users' workers that have no tasks.
     fn end_idle(&mut self) {
         let is_idle = |own: &mut UserWorker| own.worker.tasks() == 0;
         for UserWorker { worker, .. } in self.own.extract_if(.., is_idle) {
@@ -210,18 +209,18 @@ impl Workers {
         }
     }
 
-    /// Number of a task's worker.
+    /// Returns the number of a task's worker.
     pub fn worker_of(&self, task: TaskId) -> Option<usize> {
         self.tasks.get(&task).map(|place| place.worker)
     }
 
-    /// Domain of a task's worker.
+    /// Returns the domain of a task's worker.
     pub fn domain_of(&self, task: TaskId) -> TimeDomain {
         let worker = self.worker_of(task).and_then(|number| self.get(number));
         worker.map_or(TimeDomain::TRUSTED, Worker::domain)
     }
 
-    /// User of a task's worker; `None` for the trusted domain.
+    /// Returns the user of a task's worker; `None` for the trusted domain.
     pub fn user_of(&self, task: TaskId) -> Option<u32> {
         self.domain_of(task).user()
     }
@@ -250,8 +249,8 @@ impl Workers {
         id
     }
 
-    /// The worker with the lowest load in the last period; among equals, with the fewest tasks. A new task, of unknown
-    /// cost, counts as one part of the period.
+    /// Returns the worker with the lowest load in the last period; among equals, the one with the fewest tasks. A new
+    /// task, whose cost is unknown, counts as one part of the period.
     fn least(&self) -> usize {
         let load = |&worker: &usize| {
             let parts = self.busy.get(worker).map_or(0, |busy| busy.last * PART / self.length);
@@ -299,8 +298,8 @@ impl Workers {
         self.busy.iter().any(|busy| busy.last > self.length / PART)
     }
 
-    /// Each task's share of its worker's busy time. Only few rounds are timed, so the measured times are scaled to that
-    /// sum.
+    /// Returns each task's share of its worker's busy time. Few rounds are timed, so the measured times are scaled to
+    /// that sum.
     fn loads(&self, now: Instant) -> Vec<TaskLoad> {
         let mut sums = vec![0u64; self.all.len()];
         // Tasks of untrusted users stay on their users' workers.
@@ -319,10 +318,10 @@ impl Workers {
     fn carry_out(&mut self, TaskMove { task, to }: TaskMove, now: Instant) {
         let Some(place) = self.tasks.get_mut(&task) else { return };
         let (Some(here), Some(there)) = (self.all.get(place.worker), self.all.get(to)) else { return };
-        // A task that could not be moved is not retried immediately.
+        // A move that fails is not retried immediately, either.
         place.stays_until = Some(now + STAY);
         if here.move_to(task, there) {
-            tracing::debug!(task, from = place.worker, to, "a task was moved to a worker with less to do");
+            tracing::debug!(task, from = place.worker, to, "moved a task to a worker with less load");
             place.worker = to;
         }
     }
@@ -332,7 +331,7 @@ impl Workers {
         self.each().flat_map(|(_, worker)| worker.take_broken()).collect()
     }
 
-    /// Removes tasks. On return they are dropped with all they own, unless that takes long.
+    /// Removes tasks. On return they are dropped with all that they own, unless that takes long.
     pub fn retire(&mut self, tasks: &[TaskId]) {
         self.ask(tasks, Worker::remove);
         let gone = tasks.iter().filter_map(|task| self.tasks.remove(task)).filter(|place| place.is_new);
@@ -357,7 +356,7 @@ impl Workers {
         for (answer, patience) in answers {
             let now = Instant::now();
             let limit = patience.map_or(TIMEOUT, |patience| patience.left(now));
-            // Without time left, it polls the answer.
+            // Without time left, this only polls for the answer.
             let _ = answer.recv_timeout((begun + limit).saturating_duration_since(now));
             patience.into_iter().for_each(|patience| patience.took(now.elapsed()));
         }
@@ -368,22 +367,22 @@ impl Workers {
         self.of(tasks).for_each(|(w, id)| w.keep_awake(id, on));
     }
 
-    /// Makes these tasks forward from port `from` of `switch`.
+    /// Changes the source of these tasks to port `from` of `switch`.
     pub fn rehome(&self, tasks: &[TaskId], switch: &Arc<Switch>, from: PortId) {
         self.of(tasks).for_each(|(w, id)| w.rehome(id, Arc::clone(switch), from));
     }
 
-    /// Parks all workers, and any started meanwhile.
+    /// Parks all workers, including any started during the pause.
     ///
     /// # Errors
-    /// The domains whose workers a peer holds up; then all resume.
+    /// The domains of workers that a peer blocks. All workers then resume.
     pub fn park(&mut self) -> Result<ParkedWorkers, Vec<TimeDomain>> {
         let parked = parking::park(self.each().map(|(_, worker)| worker))?;
         self.pausing = PauseState::of(&parked);
         Ok(parked)
     }
 
-    /// Starts a task with frames that waited for room in another process.
+    /// Gives a new task the frames that waited for room in another process.
     pub fn wait_with(&self, task: TaskId, waiting: Vec<WaitingFrames>) {
         if let Some(worker) = self.worker_of(task).and_then(|worker| self.get(worker)) {
             worker.wait_with(task, waiting);
@@ -396,7 +395,7 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// All end at the same time.
+    /// Ends all workers, in parallel.
     fn drop(&mut self) {
         self.each().for_each(|(_, worker)| worker.stop());
     }

@@ -1,4 +1,4 @@
-//! Saved state of rings and their holders, for a successor.
+//! Saved state of rings and their holders, from which a successor restores them.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::refusal::{Refusal, refuse};
 pub struct PortRingsState {
     /// Number of the region.
     pub region: u32,
-    /// Number of tx and rx rings, and of slots in each.
+    /// Number of tx rings and rx rings, and of slots in each.
     shape: [u32; 4],
     /// Number of host rings at the end of the tx and rx rings.
     host: (u32, u32),
@@ -30,14 +30,14 @@ pub struct PortRingsState {
     first: u32,
     /// Length of the virtio-net header in bytes.
     hdr_len: u32,
-    /// Whether large segments are cut.
+    /// Whether the daemon cuts large segments for the program.
     #[serde(default)]
     is_cut: bool,
-    /// Bits, maximum and initial value of each ring's offsets, if any, tx rings first.
+    /// Offset rule of each ring (bits, maximum, initial value), if any, tx rings first.
     offsets: Vec<Option<[u32; 3]>>,
     /// Holders of each tx ring and rx ring, and whether they share it.
     held: [Vec<Vec<(u64, bool)>>; 2],
-    /// Two bells of each ring, tx rings first.
+    /// The two doorbells of each ring, tx rings first.
     bells: Vec<[Fd; 2]>,
 }
 
@@ -84,7 +84,7 @@ impl LocalRings {
     /// Restores rings in their region.
     ///
     /// # Errors
-    /// [`Refusal`] if the region has no such rings, or bells are missing.
+    /// [`Refusal`] if the region has no such rings, or doorbells are missing.
     pub(crate) fn continued(
         region: &Arc<Region>,
         state: PortRingsState,
@@ -93,7 +93,10 @@ impl LocalRings {
         let [tx_rings, rx_rings, tx_slots, rx_slots] = state.shape;
         let shape = PortShape { tx_rings, rx_rings, tx_slots, rx_slots };
         if !matches!(state.hdr_len, 0 | 10 | 12) {
-            return refuse(Errno::INVAL, format!("virtio-net header of {} bytes: expected 0, 10 or 12", state.hdr_len));
+            return refuse(
+                Errno::INVAL,
+                format!("invalid virtio-net header length {}: expected 0, 10 or 12", state.hdr_len),
+            );
         }
         let mem = Arc::new(region.continue_port(shape, state.host.0, state.host.1, state.first)?);
         set_offset_rules(all(&mem), &state.offsets);

@@ -1,4 +1,5 @@
-//! Inside a virtual machine: rings of its ptnet device, opened by programs as `netmap:IF`.
+//! The rings of a virtual machine's own ptnet device, for a daemon inside the machine. Programs open them as
+//! `netmap:IF`.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,7 @@ use super::holders::Holders;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 
-/// A device with open rings. Programs share it, as they share a port in netmap.
+/// A ptnet device with open rings. Programs share it as they share a port in netmap.
 pub struct GuestPort {
     name: String,
     device: Passthrough,
@@ -31,13 +32,13 @@ impl GuestPort {
         GuestPort { name, device, hdr_len, owner, held: Mutex::new(held) }
     }
 
-    /// The user and process of the first open.
+    /// Returns the user and process that opened the device first.
     pub fn owner(&self) -> Caller {
         self.owner
     }
 
-    /// Gives rings to a connection; dropping the result releases them. `None` if an exclusive connection holds one of
-    /// them. `alone`: no other connection has the device open.
+    /// Gives rings to a connection; dropping the result releases them. Returns `None` if an exclusive connection holds
+    /// one of them. `alone` returns whether no other connection has the device open.
     pub fn hold(
         self: Arc<Self>,
         RingRanges { tx, rx }: RingRanges,
@@ -75,7 +76,7 @@ pub struct HeldRings {
     tx: Range<u32>,
     rx: Range<u32>,
     client: u64,
-    /// Whether this program was alone when it opened the device.
+    /// Whether no other program had the device open when this one opened it.
     alone: bool,
 }
 
@@ -86,7 +87,7 @@ impl Drop for HeldRings {
 }
 
 impl HeldRings {
-    /// The reply to the client, with its descriptors.
+    /// Returns the reply to the client, with its descriptors.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.
@@ -95,7 +96,7 @@ impl HeldRings {
         let described = AttachReply::of_device(device.header());
         let mut fds = vec![device.memory().try_clone_to_owned()?];
         for ring in self.tx.clone().chain(self.rx.clone().map(|i| described.tx_rings + i)) {
-            let bell = device.bell(ring).ok_or_else(|| Refusal::internal("a ring without a bell"))?;
+            let bell = device.bell(ring).ok_or_else(|| Refusal::internal("a ring without a doorbell"))?;
             fds.extend([bell.try_clone_to_owned()?, bell.try_clone_to_owned()?]);
         }
         let tx_bound = self.tx.clone();
@@ -105,17 +106,17 @@ impl HeldRings {
 }
 
 impl GuestPort {
-    /// The host's description of the device.
+    /// Returns the host's description of the device.
     pub fn described(&self) -> AttachReply {
         AttachReply::of_device(self.device.header())
     }
 
-    /// Length in bytes of the virtio-net header before each frame.
+    /// Returns the length in bytes of the virtio-net header before each frame.
     pub fn hdr_len(&self) -> u32 {
         self.hdr_len
     }
 
-    /// Describes it for `netvale show`.
+    /// Describes the rings for `netvale show`.
     pub fn info(&self) -> PortInfo {
         let described = self.described();
         PortInfo {
@@ -132,7 +133,7 @@ impl GuestPort {
             }),
             vnet_hdr: self.hdr_len,
             notes: vec![
-                "rings of this virtual machine's ptnet device: the host's switch has their counters".to_owned(),
+                "rings of this virtual machine's ptnet device; the host's switch counts their frames".to_owned(),
             ],
             ..PortInfo::default()
         }

@@ -1,6 +1,7 @@
 //! The holders of a ring, or of one end of a pipe.
 
-/// Connections that hold something. Several hold it only if all of them share (netmap: no `NR_EXCLUSIVE`).
+/// Connections that hold the same ring or pipe end. Several hold it only if all of them share (netmap: no
+/// `NR_EXCLUSIVE`).
 #[derive(Clone, Debug, Default)]
 pub struct Holders(Vec<Holder>);
 
@@ -16,7 +17,7 @@ impl Holders {
         self.0.iter().all(|h| shares && h.shares)
     }
 
-    /// Adds a connection; the caller checked [`Holders::admits`].
+    /// Adds a connection. The caller has checked [`Holders::admits`].
     pub fn add(&mut self, client: u64, shares: bool) {
         self.0.push(Holder { client, shares });
     }
@@ -26,12 +27,12 @@ impl Holders {
         self.0.retain(|h| h.client != client);
     }
 
-    /// Whether it has no holder.
+    /// Whether no connection holds it.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The connections, with whether they share.
+    /// Returns the connections, each with whether it shares.
     pub fn list(&self) -> Vec<(u64, bool)> {
         self.0.iter().map(|h| (h.client, h.shares)).collect()
     }

@@ -21,20 +21,20 @@ pub(crate) fn empty(egress: &RingEgress) {
     side.ring.set_indices(tail, tail, tail);
 }
 
-/// Rings with their holders.
+/// The rings of a port that programs open, with their holders.
 pub struct LocalRings {
-    /// The memory, and both ends of each ring.
+    /// The memory and both ends of each ring.
     pub rings: PortRings,
     /// Holders of each tx ring.
     pub tx_held: Vec<Holders>,
     /// Holders of each rx ring.
     pub rx_held: Vec<Holders>,
-    /// Whether a second switch reads them as well.
+    /// Whether a second switch reads the rings, too.
     pub is_joint: bool,
 }
 
 impl LocalRings {
-    /// Creates it from rings without holders.
+    /// Creates the value from rings that no connection holds.
     pub(crate) fn unheld(rings: PortRings) -> LocalRings {
         let shape = rings.mem.shape();
         let nobody = |n: u32| vec![Holders::default(); n as usize];
@@ -45,7 +45,7 @@ impl LocalRings {
         local
     }
 
-    /// Makes rings with a reader accept frames, and idle ones refuse them.
+    /// Updates each ring's egress: rings with a reader accept frames, idle rings refuse them.
     pub(crate) fn look_who_reads(&self) {
         for (egress, held) in self.rings.rx.iter().zip(&self.rx_held) {
             egress.host().side().offsets.set_idle(held.is_empty() && !self.is_joint);
@@ -58,12 +58,12 @@ impl LocalRings {
         self.look_who_reads();
     }
 
-    /// Iterates over the clients that hold any of its rings.
+    /// Iterates over the clients that hold any of the rings.
     pub(crate) fn clients(&self) -> impl Iterator<Item = u64> + '_ {
         self.tx_held.iter().chain(&self.rx_held).flat_map(Holders::clients)
     }
 
-    /// The rings in a specification.
+    /// Returns the rings that a specification denotes.
     pub(crate) fn wanted(&self, spec: &PortSpec) -> Result<RingRanges, Refusal> {
         let shape = self.rings.mem.shape();
         let (tx, rx) = match spec.rings {
@@ -73,13 +73,13 @@ impl LocalRings {
                 if i >= shape.tx_rings.max(shape.rx_rings) {
                     return refuse(
                         Errno::INVAL,
-                        format!("ring {i} asked for; the port has {} and {}", shape.tx_rings, shape.rx_rings),
+                        format!("no ring {i}: the port has {} tx and {} rx rings", shape.tx_rings, shape.rx_rings),
                     );
                 }
                 let one = |n: u32| if i < n { i..i + 1 } else { 0..0 };
                 (one(shape.tx_rings), one(shape.rx_rings))
             }
-            _ => return refuse(Errno::INVAL, "a VALE port has no host rings: attach a TAP for the host stack"),
+            _ => return refuse(Errno::INVAL, "a VALE port has no host rings; attach a TAP for the host stack"),
         };
         Ok(match spec.flags.directions {
             Directions::Both => RingRanges { tx, rx },
@@ -95,7 +95,7 @@ impl LocalRings {
         if taken(&self.tx_held, &rings.tx) || taken(&self.rx_held, &rings.rx) {
             return refuse(
                 Errno::BUSY,
-                format!("{full} is open already: open another port, or one ring each (-0, -1, …)"),
+                format!("{full} is already open; open another port, or one ring per program (-0, -1, …)"),
             );
         }
         self.renew(rings)?;
@@ -108,8 +108,8 @@ impl LocalRings {
         Ok(())
     }
 
-    /// Empties rings without holders, as netmap does when it registers them: the next program sees neither unread nor
-    /// unsent frames of its predecessor.
+    /// Empties rings without holders, as netmap does at registration: the next program sees neither unread nor unsent
+    /// frames of its predecessor.
     fn renew(&self, rings: &RingRanges) -> Result<(), Refusal> {
         let unheld = |held: &[Holders], i: u32| held.get(i as usize).is_some_and(Holders::is_empty);
         let rx = rings.rx.clone().filter(|&i| unheld(&self.rx_held, i));
@@ -141,14 +141,14 @@ impl LocalRings {
         Ok((reply, fds, binding))
     }
 
-    /// The reply to a client bound to these rings, with its descriptors.
+    /// Returns the reply to a client bound to these rings, with its descriptors.
     pub(crate) fn reply(&self, binding: &Binding, rings: &RingRanges) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
         let (reply, fds) =
             self.rings.reply(binding.nifp(), binding.extra_bufs(), rings.tx.clone(), rings.rx.clone())?;
         Ok((AttachReply { port_flags: reply.port_flags | PORT_OF_SWITCH, ..reply }, fds))
     }
 
-    /// Whether the client is the only holder of all its rings.
+    /// Whether the client is the only holder of all rings that it holds.
     pub(crate) fn holds_alone(&self, client: u64) -> bool {
         let shared = |h: &Holders| h.clients().any(|c| c == client) && h.clients().any(|c| c != client);
         !self.tx_held.iter().chain(&self.rx_held).any(shared)
@@ -159,7 +159,7 @@ impl LocalRings {
         self.look_who_reads();
     }
 
-    /// Whether no client holds any of its rings.
+    /// Whether no client holds any of the rings.
     pub(crate) fn is_unheld(&self) -> bool {
         self.tx_held.iter().chain(&self.rx_held).all(Holders::is_empty)
     }

@@ -1,4 +1,4 @@
-//! Rings that programs map: parts, holders, and replies to their holders.
+//! Rings that programs map: their parts, holders, and the replies to holders.
 //!
 //! | module | contents |
 //! |---|---|

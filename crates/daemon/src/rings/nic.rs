@@ -1,4 +1,5 @@
-//! A network interface opened by a program: the reply to its client, and its description for `netvale show`.
+//! Rings of a network interface that a program has opened: the reply to its client, and the description for `netvale
+//! show`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,7 +28,7 @@ use crate::handover::items::RingCounts;
 use crate::refusal::Refusal;
 use crate::worker::TaskId;
 
-/// Text with the binding mode of an interface's queues.
+/// Returns a text with the binding mode of an interface's queues.
 pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
     let place = match nic.mode() {
         XdpMode::Native => "in the driver",
@@ -37,7 +38,7 @@ pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
     format!("AF_XDP {place}, {copy}")
 }
 
-/// A queue opened by programs. Both of its rings have buffers, as the kernel may hold some of either.
+/// A queue that programs have open. Both of its rings have buffers, because the kernel may hold some of either.
 pub(crate) struct OpenQueue {
     pub(crate) opened: OpenNicQueue,
     _rings: FurnishedRings,
@@ -48,7 +49,7 @@ impl OpenQueue {
         OpenQueue { opened, _rings: rings }
     }
 
-    /// Its number.
+    /// Returns the queue's number.
     pub(crate) fn number(&self) -> u32 {
         self.opened.queue.address().queue
     }
@@ -58,30 +59,30 @@ impl OpenQueue {
     }
 }
 
-/// An interface opened by a program.
+/// An interface that a program has opened.
 pub struct NicPort {
     pub(crate) name: String,
     pub(crate) nic: Arc<Nic>,
-    /// The socket of each bound queue; shared with the program, and with programs that hold the queue's other ring.
+    /// The socket of each bound queue, shared with the program and with programs that hold the queue's other ring.
     pub(crate) sockets: Vec<Arc<OpenQueue>>,
-    /// The queues on which it sends.
+    /// The program's claims to send on queues.
     pub(crate) sending: Vec<SendClaim>,
-    /// Whether its client has the daemon's rights. Such a client binds the sockets itself, after mapping their rings,
-    /// as older kernels require, and gets the TAP. Other clients get bound sockets: an unbound one could be bound to
-    /// any interface, and send there.
+    /// Whether the client has the daemon's rights. Such a client binds the sockets itself, after it has mapped their
+    /// rings, as older kernels require, and gets the TAP. Other clients get bound sockets, because an unbound one could
+    /// be bound to any interface, and send there.
     pub(crate) trusted: bool,
-    /// Binding result of the sockets that the daemon has bound.
+    /// Result of binding, for sockets that the daemon has bound.
     pub(crate) got: Option<BindResult>,
     pub(crate) stack: Option<Arc<Stack>>,
     pub(crate) mem: Arc<PortMem>,
     pub(crate) mem_id: u32,
-    /// Bells of the bound host rings, by direction (true: rx) and the ring's number in the port.
+    /// Doorbells of the bound host rings, by direction (true: rx) and the ring's number in the port.
     pub(crate) bells: BTreeMap<(bool, u32), RingDoorbells>,
-    /// The fault of its program.
+    /// The fault of the program.
     pub(crate) fault: Fault,
     pub(crate) tx: Range<u32>,
     pub(crate) rx: Range<u32>,
-    /// Host rings with the stack's frames.
+    /// Host rings, which contain the stack's frames.
     pub(crate) open_rings: Vec<OpenRing>,
     pub(crate) tasks: Vec<TaskId>,
     pub(crate) owner: Caller,
@@ -90,7 +91,7 @@ pub struct NicPort {
 }
 
 impl NicPort {
-    /// Creates the rings' memory, without the tasks that forward their frames.
+    /// Creates the memory of the rings, but not the tasks that forward their frames.
     pub(crate) fn new(
         name: String,
         nic: Arc<Nic>,
@@ -121,7 +122,7 @@ impl NicPort {
         }
     }
 
-    /// The reply to the client, with its descriptors. `resumed`: the client takes over another client's rings.
+    /// Returns the reply to the client, with its descriptors. `resumed`: the client takes over another client's rings.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.
@@ -161,7 +162,7 @@ impl NicPort {
             | flag(self.got.is_some_and(|got| got.multi_buffer), NIC_MULTI_BUFFER)
     }
 
-    /// The two descriptors of a queue's ring: its socket, and the one that its frames are forwarded to.
+    /// Returns the two descriptors of a queue's ring: its socket, and the socket to which its frames are forwarded.
     fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
         let socket = self.queue(queue).ok_or_else(|| Refusal::internal("a queue without a socket"))?.socket();
         let stack = self.stack.as_ref().filter(|_| receives && self.trusted);
@@ -169,7 +170,7 @@ impl NicPort {
         Ok([socket.as_fd(), tap.unwrap_or(socket.as_fd())])
     }
 
-    /// Lets its program send on the queues with bound tx rings.
+    /// Permits the program to send on the queues with bound tx rings.
     ///
     /// # Errors
     /// [`NicError`] if the stack's frames cannot be kept off the wire.
@@ -179,35 +180,35 @@ impl NicPort {
         Ok(())
     }
 
-    /// Returns one of its queues.
+    /// Returns an open queue by its number.
     pub(crate) fn queue(&self, number: u32) -> Option<&Arc<OpenQueue>> {
         self.sockets.iter().find(|queue| queue.number() == number)
     }
 
-    /// The two descriptors of a host ring.
+    /// Returns the two descriptors of a host ring.
     fn host_fds(&self, ring: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
-        let bells = self.bells.get(&(receives, ring)).ok_or_else(|| Refusal::internal("a ring without bells"))?;
+        let bells = self.bells.get(&(receives, ring)).ok_or_else(|| Refusal::internal("a ring without doorbells"))?;
         Ok([bells.doorbell.as_fd(), bells.wake.as_fd()])
     }
 
-    /// Counters of its host rings, tx rings first.
+    /// Returns the counters of the host rings, tx rings first.
     pub fn counted(&self) -> Vec<RingCounts> {
         self.counts.iter().map(|(counters, _)| RingCounts::of(counters)).collect()
     }
 
-    /// Adds the counts of another process.
+    /// Adds the counts from another process.
     pub fn count(&self, counts: &[RingCounts]) {
         self.counts.iter().zip(counts).for_each(|((counters, _), counts)| counts.add_to(counters));
     }
 
-    /// Describes it for `netvale show`.
+    /// Describes the interface for `netvale show`.
     pub fn info(&self) -> PortInfo {
         let sides = (self.tx.clone().filter_map(|i| Some((Direction::In, i, self.mem.tx.get(i as usize)?))))
             .chain(self.rx.clone().filter_map(|i| Some((Direction::Out, i, self.mem.rx.get(i as usize)?))));
         let mut counts = self.counts.iter();
         let queues = self.nic.interface().queues;
         let ring = |(dir, index, side)| {
-            // A program uses an interface's queues without the daemon.
+            // A program uses an interface's queues without the daemon, which has no counts of them.
             let count = if index < queues { None } else { counts.next() };
             let base = count.map_or_else(RingInfo::default, |(counters, kicks)| RingInfo {
                 kicks_sent: kicks.sent(),
@@ -222,12 +223,14 @@ impl NicPort {
         notes.extend(self.nic.lost_tags().map(|why| why.to_string()));
         notes.extend(self.sockets.iter().filter_map(|queue| lost(queue.number(), queue.socket())));
         if !self.sockets.is_empty() {
-            notes.push("frames go between the program and the kernel: 'ip -s link' counts them".to_owned());
+            notes.push("frames pass between the program and the kernel directly; 'ip -s link' counts them".to_owned());
         }
         let name = &self.nic.interface().name;
-        notes.extend((!is_up(name)).then(|| format!("interface {name} is down: 'ip link set {name} up'")));
+        notes.extend((!is_up(name)).then(|| format!("interface {name} is down; 'ip link set {name} up' sets it up")));
         notes.extend(self.nic.kept().filter(|_| !self.sending.is_empty()).map(|frames| {
-            format!("the host's own frames are kept from the wire, unless host rings take them: {frames} so far")
+            format!(
+                "the host's own frames are kept from the wire unless a program has the host rings open; {frames} so far"
+            )
         }));
         PortInfo {
             name: self.name.clone(),
@@ -242,10 +245,10 @@ impl NicPort {
     }
 }
 
-/// Text with the numbers of frames that the kernel could not deliver.
+/// Returns a text with the numbers of frames that the kernel could not deliver.
 fn lost(queue: u32, socket: &XdpSocket) -> Option<String> {
     let s = socket.statistics()?;
     let lost = [(s.rx_dropped, "too long"), (s.rx_fill_ring_empty_descs.unwrap_or(0), "times without an empty buffer")];
     let words: Vec<String> = lost.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}")).collect();
-    (!words.is_empty()).then(|| format!("queue {queue}, received: {}", words.join(", ")))
+    (!words.is_empty()).then(|| format!("queue {queue}, frames not received: {}", words.join(", ")))
 }

@@ -1,4 +1,4 @@
-//! netmap's offsets option: the request of a client, the rules already in force, and their application to rings in use.
+//! netmap's offsets option: the request of a client, the rules in force, and how a rule is applied to rings in use.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ use super::local::{LocalRings, empty};
 use crate::refusal::Refusal;
 use crate::worker::Worker;
 
-/// Longest waits for the answers of trusted workers, and of others, whose users may hold them up.
+/// Longest waits for answers: of trusted workers, and of workers whose users may block them.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const USERS_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A ring about to be bound to a client.
+/// A ring that is about to be bound to a client.
 #[derive(Clone)]
 pub(crate) struct OffsetRing {
     side: RingSide,
     is_rx: bool,
-    /// Whether it has no other holder.
+    /// Whether the ring has no other holder.
     alone: bool,
 }
 
-/// Refuses with the option as the cause.
+/// Returns a refusal caused by the offsets option.
 pub(crate) fn refuse<T>(errno: Errno, text: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal { offsets_at_fault: true, ..Refusal::new(errno, text) })
 }
 
-/// Refuses the option for a kind of port without offsets.
+/// Returns the refusal for a kind of port without offsets.
 pub(crate) fn unsupported<T>(what: &str) -> Result<T, Refusal> {
-    refuse(Errno::OPNOTSUPP, format!("{what} has no offsets: omit the option"))
+    refuse(Errno::OPNOTSUPP, format!("{what} does not support offsets; omit the option"))
 }
 
 /// Checks the request against the buffer size, in netmap's order of checks.
@@ -44,25 +44,28 @@ fn checked(asked: &OffsetsRequest, buf_size: u32) -> Result<OffsetRule, Refusal>
     let bits = if asked.bits == 0 { 64 } else { asked.bits };
     let rule = OffsetRule { bits, max: asked.max, initial: asked.initial };
     if bits > 64 {
-        return refuse(Errno::INVAL, format!("offsets of {bits} bits: a slot has room for 64"));
+        return refuse(Errno::INVAL, format!("invalid offsets of {bits} bits: expected at most 64"));
     }
     if rule.max > buf_size {
-        return refuse(Errno::INVAL, format!("offsets up to {}: a buffer has {buf_size} bytes", rule.max));
+        return refuse(
+            Errno::INVAL,
+            format!("invalid maximum offset {}: expected at most {buf_size}, the size of a buffer", rule.max),
+        );
     }
     if u64::from(rule.max) & rule.mask() != u64::from(rule.max) {
-        return refuse(Errno::INVAL, format!("offsets up to {} take more than {bits} bits", rule.max));
+        return refuse(Errno::INVAL, format!("invalid maximum offset {}: it does not fit {bits} bits", rule.max));
     }
     if rule.initial > rule.max {
         return refuse(
             Errno::INVAL,
-            format!("the initial offset, {}, is larger than the largest, {}", rule.initial, rule.max),
+            format!("invalid initial offset {}: expected at most {}, the maximum", rule.initial, rule.max),
         );
     }
     Ok(rule)
 }
 
-/// The rings of a port in these ranges, rx first, as netmap examines them. `alone` returns whether a ring has no other
-/// holder.
+/// Returns the rings of a port in these ranges, rx first, the order in which netmap examines them. `alone` returns
+/// whether a ring has no other holder.
 pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usize) -> bool) -> Vec<OffsetRing> {
     let of = |sides: &[RingSide], range: &Range<u32>, is_rx: bool| -> Vec<OffsetRing> {
         let all = sides.iter().enumerate().skip(range.start as usize).take(range.len());
@@ -76,7 +79,7 @@ pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usi
 /// Rings with their new rules.
 type OffsetRules = Vec<(OffsetRing, OffsetRule)>;
 
-/// The rules for these rings: the existing ones if they satisfy the request, otherwise the requested ones.
+/// Returns the rules for these rings: the existing ones if they satisfy the request, otherwise the requested ones.
 fn agreed(asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<(u32, OffsetRules), Refusal> {
     let buf_size = rings.first().map_or(u32::MAX, |r| r.side.ring.buf_size());
     let mut rule = checked(asked, buf_size)?;
@@ -86,12 +89,15 @@ fn agreed(asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<(u32, OffsetRu
             if has.mask() & rule.mask() != rule.mask() || has.max < rule.max {
                 return refuse(
                     Errno::BUSY,
-                    format!("the ring is open with {} bits and offsets up to {}: ask for no more", has.bits, has.max),
+                    format!(
+                        "the ring is open with offsets of {} bits up to {}; request no more than that",
+                        has.bits, has.max
+                    ),
                 );
             }
             rule = OffsetRule { bits: has.bits, max: has.max, ..rule };
         }
-        // The first program's rule determines how frames are spread over slots.
+        // The first program's rule determines at which offset frames are placed.
         let initial = if ring.alone { rule.initial } else { ring.side.offsets.initial() };
         rules.push((ring.clone(), OffsetRule { initial, ..rule }));
     }
@@ -105,7 +111,7 @@ pub(crate) fn begin(region: &Region, asked: &OffsetsRequest, rings: &[OffsetRing
     Ok(max)
 }
 
-/// The free slots of a ring: from the first up to (not including) the second; all if the two are equal.
+/// Returns the free slots of a ring, from the first index to before the second; all slots if the two are equal.
 fn free_slots(ring: &OffsetRing) -> (u32, u32) {
     let csb = &ring.side.csb;
     let n = ring.side.ring.num_slots();
@@ -115,9 +121,9 @@ fn free_slots(ring: &OffsetRing) -> (u32, u32) {
 
 /// Applies the option to one end of a pipe. Returns the largest offset.
 ///
-/// The other end's rings get the rule if they have no offsets of their own, since a sender's header tells whether its
-/// frames have offsets. Their slots, and those here that the other end may be filling, stay untouched while the other
-/// end has a holder.
+/// The other end's rings get the rule if they have no offsets of their own, because a sender's ring header tells
+/// whether its frames have offsets. Slots of the other end, and slots here that the other end may be filling, stay
+/// untouched while the other end has a holder.
 pub(crate) fn begin_pipe(
     region: &Region,
     asked: &OffsetsRequest,
@@ -149,7 +155,7 @@ fn begin_at_ends(rules: &OffsetRules, other: &[OffsetRing], held: bool) {
     }
 }
 
-/// Applies the option to rings of a switch's port, with frames possibly in flight. Returns the largest offset.
+/// Applies the option to rings of a port on a switch, while frames may be in flight. Returns the largest offset.
 pub(crate) fn begin_live(
     region: &Region,
     workers: &[&Worker],
@@ -160,12 +166,12 @@ pub(crate) fn begin_live(
     let closed = || rings.iter().filter(|r| r.is_rx && r.alone).map(|r| &r.side);
     if !close_rings(workers, closed()) {
         closed().for_each(|side| side.offsets.set(side.offsets.rule()));
-        return refuse(Errno::BUSY, "the daemon's workers are too busy to be asked: try again");
+        return refuse(Errno::BUSY, "the daemon's workers did not answer in time; try again");
     }
     region.touch(move || {
         for (ring, rule) in &rules {
             if ring.alone && rule.initial != 0 {
-                // Frames already there stay in place.
+                // Frames that are already in the ring stay in place.
                 let (first, end) = free_slots(ring);
                 ring.side.write_offset(rule, rule.initial, first, end);
             }
@@ -176,17 +182,17 @@ pub(crate) fn begin_live(
     Ok(max)
 }
 
-/// Whether a persistent port still has the offsets of programs that have closed it.
+/// Whether a persistent port still has offsets of programs that have closed it.
 pub(crate) fn are_left(local: &LocalRings) -> bool {
     let mem = &local.rings.mem;
     local.is_unheld() && mem.rx.iter().chain(&mem.tx).any(|s| s.offsets.rule().is_some())
 }
 
-/// Resets a persistent port after its last program: removes offsets, and frames at offsets. Sent frames have been
-/// forwarded by then.
+/// Resets a persistent port after its last program has closed it: removes the offsets, and frames at offsets. Sent
+/// frames have been forwarded by then.
 pub(crate) fn end(workers: &[&Worker], local: &LocalRings) {
     let mem = &local.rings.mem;
-    // A missing answer can be reported to no program, and the next program checks its own frames.
+    // There is no program to which a missing answer could be reported, and the next program checks its own frames.
     let _ = close_rings(workers, mem.rx.iter());
     let egresses = local.rings.rx.clone();
     let mem = Arc::clone(mem);
@@ -196,12 +202,12 @@ pub(crate) fn end(workers: &[&Worker], local: &LocalRings) {
     });
 }
 
-/// Stops deliveries to these rings until their rule is set; no delivery is in progress on return. False if workers do
-/// not confirm in time.
+/// Stops deliveries to these rings until their rule is set. On return, no delivery is in progress. Returns false if
+/// workers do not confirm in time.
 fn close_rings<'a>(workers: &[&Worker], sides: impl Iterator<Item = &'a RingSide>) -> bool {
     sides.for_each(|side| side.offsets.close());
-    // Workers execute commands between two batches (this one names a nonexistent task): one that answers has finished
-    // all earlier deliveries.
+    // Workers execute commands between two batches. A worker that answers this command, whose task does not exist, has
+    // finished all earlier deliveries.
     let begun = Instant::now();
     let limit = |worker: &Worker| if worker.domain() == TimeDomain::TRUSTED { TIMEOUT } else { USERS_TIMEOUT };
     let answers: Vec<_> = workers.iter().map(|worker| (worker.drain(0), begun + limit(worker))).collect();
@@ -213,7 +219,7 @@ pub(crate) fn is_alone(held: &[Holders], i: usize) -> bool {
     held.get(i).is_none_or(|h| h.clients().count() <= 1)
 }
 
-/// The rings of one end of a pipe, for its next holder.
+/// Returns the rings of one end of a pipe, for its next holder.
 pub(crate) fn of_pipe(mem: &PortMem, held: &Holders) -> Vec<OffsetRing> {
     let alone = held.is_empty();
     rings(mem, &RingRanges { tx: 0..1, rx: 0..1 }, |_, _| alone)

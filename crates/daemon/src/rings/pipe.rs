@@ -1,4 +1,4 @@
-//! netmap pipes between processes: the daemon connects the two ends, and does not touch their frames.
+//! netmap pipes between processes. The daemon connects the two ends, and does not touch their frames.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::reply::{descriptors, region_reply};
 use crate::handover::items::PipeItem;
 use crate::refusal::Refusal;
 
-/// The eventfds of one direction of a pair of rings.
+/// The doorbells of one direction of a pipe.
 struct PipeLane {
     /// Rung when frames have arrived at the receiver.
     arrived: Doorbell,
@@ -27,32 +27,32 @@ struct PipeLane {
     room: Doorbell,
 }
 
-/// The mover of frames.
+/// Who moves the frames of a pipe.
 enum PipeMover {
-    /// The ends themselves; the index is the sending end of a lane.
+    /// The programs at the ends. The lanes are indexed by their sending end.
     Ends(Box<[PipeLane; 2]>),
-    /// Workers, because the end with that index is a virtual machine's.
+    /// Workers, because the end with this index belongs to a virtual machine.
     Workers(usize, Arc<PipeBackend>),
 }
 
 /// A pipe: two ends in one region.
 pub struct PipeRecord {
-    /// Its owner: both ends are one trust domain.
+    /// User ID of the owner. Both ends are one trust domain.
     pub uid: u32,
-    /// Number of its region.
+    /// Number of the region.
     pub mem_id: u32,
     ends: [Arc<PortMem>; 2],
     moved_by: PipeMover,
-    /// Clients that hold each end.
+    /// Connections that hold each end.
     pub held_by: [Holders; 2],
 }
 
-/// The shape of an end.
+/// Returns the shape of an end.
 fn shape(slots: u32) -> PortShape {
     PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots }
 }
 
-/// Splits the name of a pipe's end into pipe and index of the end. `None` if the name is not a pipe's.
+/// Splits the name of a pipe's end into the pipe and the index of the end. Returns `None` if the name is not a pipe's.
 pub fn pipe_and_end(name: &PortName) -> Option<(String, usize)> {
     let pipe = name.pipe()?;
     let end = match pipe.end {
@@ -72,7 +72,7 @@ impl PipeRecord {
         let lane =
             || -> Result<PipeLane, Refusal> { Ok(PipeLane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
         let ends = [Arc::new(region.port(shape)?), Arc::new(region.port(shape)?)];
-        // The two ends act as each other's host: no kicks wanted yet.
+        // Each end is the host of the other. At first, neither wants kicks.
         let sides: Vec<_> = ends.iter().flat_map(|e| e.tx.iter().chain(&e.rx)).cloned().collect();
         region.touch(move || sides.iter().for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick())))?;
         Ok(PipeRecord {
@@ -84,7 +84,7 @@ impl PipeRecord {
         })
     }
 
-    /// Saves the pipe for another process. A virtual machine's pipe has no descriptors: its port hands them over.
+    /// Saves the pipe for another process. A virtual machine's pipe has no descriptors here: its port saves them.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -105,7 +105,7 @@ impl PipeRecord {
         })
     }
 
-    /// Restores a pipe of another process.
+    /// Restores a pipe from another process.
     ///
     /// # Errors
     /// [`Refusal`] if its region has no such rings, or descriptors are missing.
@@ -129,14 +129,14 @@ impl PipeRecord {
         Ok(PipeRecord { uid, mem_id, ends, moved_by: PipeMover::Ends(lanes), held_by })
     }
 
-    /// Restores holders and number of a virtual machine's pipe, created by its port.
+    /// Restores the holders and the number of a virtual machine's pipe, which its port has created.
     pub fn go_on(&mut self, item: PipeItem) {
         self.uid = item.uid;
         self.mem_id = item.region;
         self.held_by = item.held.map(Holders::from_list);
     }
 
-    /// Creates a pipe whose end `guest` is a virtual machine's.
+    /// Creates a pipe whose end `guest` belongs to a virtual machine.
     pub fn to_guest(backend: Arc<PipeBackend>, guest: usize, mem_id: u32, uid: u32) -> PipeRecord {
         let beside = backend.beside();
         let theirs = Arc::clone(&beside.guest);
@@ -145,7 +145,7 @@ impl PipeRecord {
         PipeRecord { uid, mem_id, ends, moved_by: PipeMover::Workers(guest, backend), held_by: Default::default() }
     }
 
-    /// The index of the virtual machine's end.
+    /// Returns the index of the virtual machine's end.
     pub fn guest_end(&self) -> Option<usize> {
         match &self.moved_by {
             PipeMover::Ends(_) => None,
@@ -153,7 +153,7 @@ impl PipeRecord {
         }
     }
 
-    /// Whether an end is in use by a program, or either end is a virtual machine's.
+    /// Whether a program has that end in use, or either end belongs to a virtual machine.
     pub fn is_in_use(&self, end: usize) -> bool {
         self.guest_end().is_some() || !self.held_by[end & 1].is_empty()
     }
@@ -163,7 +163,7 @@ impl PipeRecord {
         self.held_by.iter().all(Holders::is_empty)
     }
 
-    /// Text on whether a program has the other end of a virtual machine's pipe open; `None` for other pipes.
+    /// Returns a text on whether a program has the other end of a virtual machine's pipe open; `None` for other pipes.
     pub fn far_end(&self) -> Option<String> {
         let far = self.guest_end()? ^ 1;
         let held = !self.held_by.get(far)?.is_empty();
@@ -172,7 +172,7 @@ impl PipeRecord {
         Some(format!("the other end ({name}) is {open}"))
     }
 
-    /// The fault of the program at the far end of a virtual machine's pipe.
+    /// Returns the fault of the program at the other end of a virtual machine's pipe.
     pub fn fault(&self) -> Option<&Fault> {
         match &self.moved_by {
             PipeMover::Ends(_) => None,
@@ -180,12 +180,12 @@ impl PipeRecord {
         }
     }
 
-    /// The memory of an end.
+    /// Returns the memory of an end.
     pub fn end(&self, end: usize) -> &Arc<PortMem> {
         &self.ends[end & 1]
     }
 
-    /// The reply to a client bound to an end, with its descriptors.
+    /// Returns the reply to a client bound to an end, with its descriptors.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.
@@ -205,7 +205,8 @@ impl PipeRecord {
             PipeMover::Ends(lanes) => {
                 let out = &lanes[end & 1];
                 let back = &lanes[(end ^ 1) & 1];
-                // The tx ring rings `arrived` of its own lane and waits for that lane's `room`; the rx ring vice versa.
+                // The tx ring signals `arrived` of its own lane and waits for that lane's `room`; the rx ring vice
+                // versa.
                 let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
                 let fds = descriptors(own.region(), bells.into_iter())?;
                 Ok((AttachReply { role: Role::Pipe, peer_csb_first: peer.csb_first(), ..base }, fds))

@@ -1,4 +1,4 @@
-//! The reply to a port's client about its memory, with the descriptors.
+//! The part of a reply that describes a port's memory, with the descriptors.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,7 +8,7 @@ use netvale_mem::{PortMem, Region};
 
 use crate::refusal::Refusal;
 
-/// Duplicates for a client the region's descriptors, then doorbell and wake-up of each ring.
+/// Duplicates the region's descriptors for a client, followed by doorbell and wake-up of each ring.
 ///
 /// # Errors
 /// [`Refusal`] if the daemon is out of descriptors.
@@ -38,7 +38,7 @@ pub fn region_descriptors(region: &Region) -> Result<Vec<OwnedFd>, Refusal> {
     Ok(fds)
 }
 
-/// The part of a reply that depends on the port's memory.
+/// Returns the part of a reply that depends on the port's memory.
 pub fn region_reply(mem: &PortMem) -> AttachReply {
     let layout = mem.region().layout();
     let shape = mem.shape();

@@ -1,4 +1,4 @@
-//! The size of a port: requests, defaults and limits.
+//! The sizes of a port's rings and region: requests, defaults and limits.
 
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP, FLAG_NULL, PoolSizes};
 use netvale_mem::layout::{DEFAULT_BUF_SIZE, PoolSize, RING_SLOTS_RANGE, RegionSizes};
@@ -8,15 +8,15 @@ use rustix::io::Errno;
 
 use crate::refusal::{Refusal, refuse};
 
-/// Default number of slots in a ring: a busy ring's buffers still fit the CPU's second-level cache.
+/// Default number of slots in a ring. The buffers of a busy ring then still fit the CPU's second-level cache.
 pub const DEFAULT_SLOTS: u32 = 512;
-/// Default for programs with netmap's API: netmap's.
+/// Default number of slots for programs with netmap's API, as in netmap.
 const NETMAP_SLOTS: u32 = 1024;
-/// Maximum for such programs (netmap's limit).
+/// Maximum number of slots for programs with netmap's API (netmap's limit).
 const NETMAP_MAX_SLOTS: u32 = 4096;
-/// Maximum number of extra buffers in a region for such programs (netmap's limit).
+/// Maximum number of extra buffers in a region for programs with netmap's API (netmap's limit).
 const NETMAP_MAX_EXTRA: u32 = 128 * NETMAP_MAX_SLOTS;
-/// Default number of pipes with room in a new region.
+/// Default number of pipes for which a new region has room.
 const DEFAULT_PIPES: u32 = 4;
 /// Maximum number of rings of a VALE port in one direction (netmap's limit).
 const MAX_VALE_RINGS: u32 = 16;
@@ -31,11 +31,11 @@ pub(crate) struct Sizes {
     buf_size: u32,
     pipes: u32,
     extra: u32,
-    /// Sizes of the pools, if the client lays out the region itself.
+    /// Sizes of the pools, if the client determines the region's layout itself.
     pools: Option<RegionSizes>,
 }
 
-/// The client's own sizes of a region's pools, if any; the region's layout checks them.
+/// Returns the client's own sizes of a region's pools, if any. The region's layout checks them.
 pub(crate) fn own_pools(pools: &PoolSizes) -> Option<RegionSizes> {
     let pool = |(num, size): (u32, u32)| PoolSize { num, size };
     let sizes = || RegionSizes { ifs: pool(pools.ifs), rings: pool(pools.rings), bufs: pool(pools.bufs) };
@@ -53,7 +53,7 @@ impl Sizes {
             tx_slots: or(conf.tx_slots, or(request.tx_slots, usual)),
             rx_slots: or(conf.rx_slots, or(request.rx_slots, usual)),
         };
-        // netmap does not limit rings with no backend there.
+        // netmap does not limit rings that are connected to nothing there.
         if netmap && request.flags & FLAG_NULL == 0 {
             shape.tx_rings = shape.tx_rings.min(MAX_VALE_RINGS);
             shape.rx_rings = shape.rx_rings.min(MAX_VALE_RINGS);
@@ -61,11 +61,17 @@ impl Sizes {
             shape.rx_slots = shape.rx_slots.clamp(*RING_SLOTS_RANGE.start(), NETMAP_MAX_SLOTS);
         }
         if shape.tx_rings.max(shape.rx_rings) > MAX_VALE_RINGS {
-            return refuse(Errno::INVAL, format!("a port has at most {MAX_VALE_RINGS} rings each way"));
+            return refuse(
+                Errno::INVAL,
+                format!("too many rings: expected at most {MAX_VALE_RINGS} in each direction"),
+            );
         }
         let extra = if netmap { request.extra_bufs.min(NETMAP_MAX_EXTRA) } else { request.extra_bufs };
         if extra > 1 << 20 || request.pipes > 256 {
-            return refuse(Errno::INVAL, "at most 1048576 extra buffers and 256 pipes are possible in one region");
+            return refuse(
+                Errno::INVAL,
+                "too many extra buffers or pipes: expected at most 1048576 buffers and 256 pipes in one region",
+            );
         }
         let buf_size = or(request.buf_size, DEFAULT_BUF_SIZE);
         let pools = own_pools(&request.pools);
@@ -87,13 +93,13 @@ impl Sizes {
     }
 }
 
-/// Properties of a port, existing or not.
+/// Properties of a port that exists or could be created.
 pub(crate) struct PortFacts {
-    /// Its rings, host rings included.
+    /// Number and length of the rings, including host rings.
     pub(crate) shape: PortShape,
     /// Number of host rings at the end of the tx and rx rings.
     pub(crate) host: (u32, u32),
     pub(crate) layout: Layout,
-    /// Number of its region; 0 for a port that does not exist yet and will get its own.
+    /// Number of the region; 0 for a port that does not exist yet and will get a region of its own.
     pub(crate) mem_id: u32,
 }

@@ -18,14 +18,14 @@ pub(crate) fn counted(c: &RingCounters) -> RingInfo {
     RingInfo { frames: c.frames(), bytes: c.bytes(), drops, idle: c.idle(), ..RingInfo::default() }
 }
 
-/// Adds the ring's indices, unless its memory holds up the reader.
+/// Adds the ring's indices, unless the memory makes the read block.
 pub(crate) fn with_indices(info: RingInfo, side: &RingSide, region: &Region) -> RingInfo {
     let known = info.clone();
     let side = side.clone();
     region.touch(move || read_indices(info, &side)).unwrap_or(known)
 }
 
-/// Adds the ring's indices, for however long the read takes.
+/// Adds the ring's indices, however long the read takes.
 pub(crate) fn read_indices(info: RingInfo, side: &RingSide) -> RingInfo {
     RingInfo {
         slots: side.ring.num_slots(),

@@ -1,4 +1,4 @@
-//! Rings between a program and a switch: memory, doorbells, and the switch's ends.
+//! Rings between a program and a switch: memory, doorbells, and the ingresses and egresses of the switch.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -19,16 +19,16 @@ use rustix::io::Errno;
 use super::reply::{descriptors, region_reply};
 use crate::refusal::Refusal;
 
-/// The two eventfds of a ring, one for each direction.
+/// The two doorbells of a ring, one for each direction.
 pub struct RingDoorbells {
-    /// Rung by the application.
+    /// The application rings this one.
     pub doorbell: Arc<Doorbell>,
-    /// Rung for the application.
+    /// The daemon rings this one for the application.
     pub wake: Doorbell,
 }
 
 impl RingDoorbells {
-    /// Creates two eventfds; a blocked one is reported at `fault`.
+    /// Creates the two eventfds. An eventfd that blocks is reported at `fault`.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.
@@ -36,17 +36,17 @@ impl RingDoorbells {
         Ok(RingDoorbells { doorbell: Arc::new(Doorbell::shared(fault)?), wake: Doorbell::shared(fault)? })
     }
 
-    /// Restores a ring's two eventfds.
+    /// Restores the two eventfds of a ring.
     ///
     /// # Errors
-    /// [`Refusal`] if they are missing, or not eventfds.
+    /// [`Refusal`] if they are missing, or are not eventfds.
     pub fn restore(fds: Option<[Fd; 2]>, fault: &Fault) -> Result<RingDoorbells, Refusal> {
         let [doorbell, wake] = fds.ok_or_else(|| Refusal::new(Errno::INVAL, "a ring's doorbells are missing"))?;
         let given = |fd: Fd| -> Result<_, Refusal> { Ok(Doorbell::given(fd.take()?, fault)?) };
         Ok(RingDoorbells { doorbell: Arc::new(given(doorbell)?), wake: given(wake)? })
     }
 
-    /// Duplicates both for another process.
+    /// Duplicates both eventfds for another process.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -55,7 +55,7 @@ impl RingDoorbells {
     }
 }
 
-/// Parameters of the switch's ends.
+/// Parameters of the switch's ends of a port's rings.
 #[derive(Clone, Copy)]
 struct SwitchEnds {
     tx: fn(RingSide, Doorbell) -> HostTx,
@@ -63,7 +63,7 @@ struct SwitchEnds {
 }
 
 impl SwitchEnds {
-    /// Creates the switch's end of a tx ring: the part kept here, and the part for a worker.
+    /// Creates the switch's end of a tx ring: the part that stays here, and the part for a worker.
     fn sending(
         self,
         side: &RingSide,
@@ -87,12 +87,12 @@ impl SwitchEnds {
     ) -> Result<Arc<RingEgress>, Refusal> {
         let host = (self.rx)(side.clone(), bells.wake.try_clone()?);
         let egress = RingEgress::new(Arc::clone(mem), host, hdr_len.clone(), Arc::default());
-        // netmap's header cannot describe large UDP frames (USO).
+        // netmap's virtio-net header cannot describe large UDP frames (USO).
         Ok(Arc::new(egress.without_uso().with_room_bell(Arc::clone(&bells.doorbell))))
     }
 }
 
-/// The rings of a port in a region, with the daemon's state.
+/// The rings of a port in a region, with the daemon's state of them.
 pub struct PortRings {
     /// The port's part of its region.
     pub mem: Arc<PortMem>,
@@ -100,7 +100,7 @@ pub struct PortRings {
     pub mem_id: u32,
     /// Length of the virtio-net header in bytes.
     pub hdr_len: HdrLen,
-    /// Bells of the tx rings, then of the rx rings.
+    /// Doorbells of the tx rings, then of the rx rings.
     pub bells: Vec<RingDoorbells>,
     /// Kick counts and indices of each tx ring.
     pub tx: Vec<TxStats>,
@@ -110,7 +110,7 @@ pub struct PortRings {
     pub fault: Fault,
 }
 
-/// The part of a tx ring that stays here when its ingress goes to a worker.
+/// The part of a tx ring that stays here when its ingress moves to a worker.
 pub struct TxStats {
     /// Counts of kicks to the application.
     pub kicks: Arc<KickCounts>,
@@ -133,7 +133,7 @@ impl PortRings {
         PortRings::of(Arc::new(region.port(shape)?), mem_id, hdr_len, fault)
     }
 
-    /// Like [`PortRings::new`], for rings with memory.
+    /// Like [`PortRings::new`], for rings whose memory exists.
     ///
     /// # Errors
     /// Like [`PortRings::new`].
@@ -149,7 +149,7 @@ impl PortRings {
         PortRings::with(mem, mem_id, hdr_len.into(), fault, bells, ends)
     }
 
-    /// Duplicates the bells of all rings for another process.
+    /// Duplicates the doorbells of all rings for another process.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -157,10 +157,10 @@ impl PortRings {
         self.bells.iter().map(RingDoorbells::save).collect()
     }
 
-    /// Restores rings of another process, with that process's bells in their order.
+    /// Restores rings from another process, with that process's doorbells in their order.
     ///
     /// # Errors
-    /// [`Refusal`] if bells are missing, or not eventfds.
+    /// [`Refusal`] if doorbells are missing, or are not eventfds.
     pub fn continued(
         mem: Arc<PortMem>,
         mem_id: u32,
@@ -188,7 +188,7 @@ impl PortRings {
         ends: SwitchEnds,
     ) -> Result<(PortRings, Vec<RingIngress>), Refusal> {
         let region = Arc::clone(mem.region());
-        // Creating the ends touches the memory.
+        // Creating the ends accesses the memory, which may block.
         region.touch(move || {
             let (of_tx, of_rx) = bells.split_at(mem.tx.len());
             let tx = mem.tx.iter().zip(of_tx).map(|(side, bells)| ends.sending(side, bells, &mem, &hdr_len));
@@ -199,7 +199,7 @@ impl PortRings {
         })?
     }
 
-    /// The reply to a client bound to these rings, with its descriptors.
+    /// Returns the reply to a client bound to these rings, with its descriptors.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.

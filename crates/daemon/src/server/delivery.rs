@@ -1,5 +1,5 @@
-//! Delivery of events to subscribers. At most [`CHUNK`] bytes of them wait between a connection's queue and its socket:
-//! a client that does not read gets no more until it does.
+//! Delivery of events to subscribers. At most [`CHUNK`] bytes of events are in transit between a connection's queue and
+//! its socket. A client that does not read gets no more until it does.
 
 use std::os::fd::AsFd;
 
@@ -17,14 +17,14 @@ use crate::registry::events::NewEvent;
 const CHUNK: usize = 16 << 10;
 
 impl DaemonServer {
-    /// Sends queued events to clients that read.
+    /// Sends queued events to all clients that read.
     pub(super) fn deliver(&mut self) {
         for id in self.daemon.events.waiting() {
             let Some((ClientConnection::Control { fd, unsent, .. }, _)) = self.clients.get_mut(&id) else {
                 self.daemon.events.forget(id);
                 continue;
             };
-            // Unread bytes first: the socket reports when it has room.
+            // Unread bytes go first. The socket reports when it has room.
             if !unsent.is_empty() {
                 continue;
             }
@@ -51,18 +51,18 @@ impl DaemonServer {
             if let Some((ClientConnection::Control { unsent, .. }, _)) = self.clients.get_mut(&id) {
                 self.daemon.events.fill(id, unsent, usize::MAX);
             }
-            // The hand-over may still fail.
+            // The hand-over may still fail, and this process may then send them.
             self.wait_for_room(id);
         }
     }
 
-    /// Reports the end of the daemon, with its reason.
+    /// Sends subscribers the event that the daemon ends, with the reason.
     pub(super) fn tell_ending(&mut self, why: &str) {
         self.daemon.events.tell(NewEvent::to_all(EventName::DaemonEnding).why(why));
         self.deliver();
     }
 
-    /// Reports to inherited subscriptions that this process has taken over.
+    /// Sends inherited subscriptions the event that this process has taken over.
     pub(crate) fn tell_continued(&mut self) {
         if self.daemon.events.are_watched() {
             looking::begin(&mut self.daemon);
@@ -74,7 +74,7 @@ impl DaemonServer {
     }
 }
 
-/// Sends queued events until the queue is empty or the socket full. Returns whether to keep the connection.
+/// Sends queued events until the queue is empty or the socket is full. Returns whether to keep the connection.
 fn send(d: &mut Daemon, fd: &impl AsFd, id: u64, unsent: &mut Vec<u8>) -> bool {
     loop {
         d.events.fill(id, unsent, CHUNK);

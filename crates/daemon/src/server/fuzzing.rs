@@ -1,5 +1,5 @@
-//! A rig around the main thread for a fuzzer: connections of chosen users, served by the daemon's own code, and the
-//! invariants between two requests. Only in builds for fuzzing (`--cfg fuzzing`).
+//! A rig around the main thread for a fuzzer: connections of chosen users, served by the daemon's own code, and checks
+//! of invariants between two requests. Only in builds for fuzzing (`--cfg fuzzing`).
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ use crate::system::sockets::ListeningSockets;
 
 /// `NETMAP_REQ_VALE_DELIF`.
 const DELIF: u16 = netvale_abi::nmreq::NETMAP_REQ_VALE_DELIF;
-/// Longest wait for the end of removed things.
+/// Longest wait for removed objects to end.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The daemon, with the clients' ends of its connections.
@@ -68,12 +68,12 @@ impl FuzzRig {
         true
     }
 
-    /// Number of connections.
+    /// Returns the number of connections.
     pub fn connections(&self) -> usize {
         self.theirs.len()
     }
 
-    /// Sends a message on a connection and lets the daemon serve it; discards the answers.
+    /// Sends a message on a connection, lets the daemon serve it, and discards the answers.
     pub fn send(&mut self, which: usize, message: &[u8], fds: &[BorrowedFd<'_>]) {
         let Some((id, _, theirs)) = self.theirs.get(which) else { return };
         let id = *id;
@@ -85,7 +85,7 @@ impl FuzzRig {
         assert_eq!(self.tunnels(), before, "a user without rights has changed a tunnel");
     }
 
-    /// Like [`FuzzRig::send`], for a line from root, who owns tunnels. Returns whether the connection still exists.
+    /// Like [`FuzzRig::send`], for a line from root, who owns the tunnels. Returns whether the connection still exists.
     pub fn send_as_root(&mut self, line: &str) -> bool {
         if self.roots.is_none() {
             let caller = Caller { client: self.server.next, uid: 0, pid: 1 };
@@ -108,7 +108,7 @@ impl FuzzRig {
         }
     }
 
-    /// Returns for each tunnel its port's name, and the numbers of VTEPs and of configured addresses.
+    /// Returns each tunnel's port name, number of VTEPs and number of configured addresses.
     fn tunnels(&self) -> Vec<(String, usize, usize)> {
         let tunnel = |record: &DaemonPort| {
             let tunnel = &record.behind.get::<VxlanPort>()?.tunnel;
@@ -218,7 +218,7 @@ impl FuzzRig {
     }
 }
 
-/// Number of this process's descriptors.
+/// Returns the number of this process's descriptors.
 pub fn descriptors() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/fd").ok()?.count())
 }

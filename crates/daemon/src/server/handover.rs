@@ -1,4 +1,4 @@
-//! The hand-over to a successor, with connections and listening sockets, and the take-over from a predecessor.
+//! The hand-over to a successor, including connections and listening sockets, and the take-over from a predecessor.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -29,8 +29,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 const IDLE_PERIOD: Duration = Duration::from_secs(10);
 
 impl DaemonServer {
-    /// Hands everything over to the successor on that connection. Returns whether it takes over; if not, this daemon
-    /// continues.
+    /// Hands everything over to the successor on that connection. Returns whether the successor takes over; otherwise,
+    /// this daemon continues.
     pub(super) fn hand_over(&mut self, successor: u64) -> bool {
         let Some((ClientConnection::Attach { holds: None, .. }, caller)) = self.clients.get(&successor) else {
             return false;
@@ -45,13 +45,13 @@ impl DaemonServer {
         });
         match given {
             Ok((parked, gift)) => {
-                tracing::info!(pid, "a successor goes on");
+                tracing::info!(pid, "handed over to a successor");
                 keep::main_process_is(pid);
                 self.leave(parked, gift);
                 true
             }
             Err(why) => {
-                tracing::error!(pid, why, "a successor could not go on: this daemon does");
+                tracing::error!(pid, why, "a successor cannot take over; this daemon continues");
                 self.daemon.events.tell(NewEvent::to_all(EventName::DaemonHandoverFailed).why(&why));
                 if let Some((ClientConnection::Attach { fd, .. }, _)) = self.clients.get(&successor) {
                     let _ = wire::send(fd.as_fd(), &Item::Failed(why));
@@ -62,8 +62,8 @@ impl DaemonServer {
         }
     }
 
-    /// Leaves everything with the service manager, for the next daemon. Returns whether there is a service manager;
-    /// then nothing may be touched any more.
+    /// Leaves everything with the service manager, for the next daemon. Returns whether there is a service manager; if
+    /// so, nothing may be touched any more.
     pub(super) fn leave_kept(&mut self) -> bool {
         let Some(mut store) = self.daemon.store.take() else { return false };
         let mut items = Vec::new();
@@ -76,16 +76,16 @@ impl DaemonServer {
         match self.give(None, &mut keep) {
             Ok((parked, gift)) => {
                 if let Err(e) = store.save_counters(None).and_then(|()| store.save(&TouchedItems::all(), items)) {
-                    tracing::error!("some ports are kept as they were known last: {e}");
+                    tracing::error!("cannot save the current state of some ports; the last saved one remains: {e}");
                 }
                 self.leave(parked, gift);
             }
-            Err(why) => tracing::error!(why, "ports are kept as they were known last"),
+            Err(why) => tracing::error!(why, "cannot save the current state of the ports; the last saved one remains"),
         }
         true
     }
 
-    /// Saves changes in the service manager.
+    /// Saves changes with the service manager.
     pub(super) fn keep(&mut self) {
         if self.daemon.changes.are_none() {
             return;
@@ -93,7 +93,7 @@ impl DaemonServer {
         let touched = kept::touched(&mut self.daemon);
         let Some(mut store) = self.daemon.store.take() else { return };
         if let Err(e) = self.save(&mut store, &touched) {
-            tracing::error!("a restart may lose ports: {e}");
+            tracing::error!("cannot save changes: {e}; a restart may lose ports");
             // Retried at the next event.
             self.daemon.changes.everything = true;
         }
@@ -114,8 +114,8 @@ impl DaemonServer {
         Ok(())
     }
 
-    /// Saves counters and addresses in the service manager periodically while frames pass. Returns the time until the
-    /// next call.
+    /// Saves counters and learned addresses with the service manager, periodically while frames pass. Returns the time
+    /// until the next call.
     pub(super) fn keep_counters(&mut self, now: Instant) -> Duration {
         if self.daemon.store.is_none() {
             return Duration::MAX;
@@ -135,7 +135,8 @@ impl DaemonServer {
         self.counted.0.saturating_duration_since(now)
     }
 
-    /// Parks the workers and gives all items; those that frames do not change are given before.
+    /// Parks the workers and writes all items to the sink. Items that frames do not change are written before the
+    /// workers park.
     fn give(&mut self, successor: Option<u64>, sink: ItemSink<'_>) -> Result<(ParkedWorkers, HandoverResult), String> {
         give::regions(&self.daemon, sink).map_err(|e| e.to_string())?;
         self.give_clients(successor, sink).map_err(|e| e.to_string())?;
@@ -146,24 +147,25 @@ impl DaemonServer {
         Ok((parked, gift))
     }
 
-    /// Evicts the ports of users who hold up their own workers: these cannot be handed over.
+    /// Evicts the ports of users whose memory or descriptors block their own worker, because these ports cannot be
+    /// handed over.
     fn held_up(&mut self, late: &[TimeDomain]) -> String {
         late.iter().filter_map(|domain| domain.user()).for_each(|uid| self.daemon.evictions.hold_up(uid));
         let users = late.iter().filter(|domain| domain.user().is_some());
         let whose: Vec<_> = users.map(|domain| format!("of {domain}")).collect();
         if whose.is_empty() {
-            return "a worker is held up by a peer: try again".to_owned();
+            return "a peer blocks a worker; try again".to_owned();
         }
-        format!("the ports {} hold their worker up, and are taken away: try again", whose.join(" and "))
+        format!("the ports {} blocked their worker and were evicted; try again", whose.join(" and "))
     }
 
-    /// Leaves everything that was handed over untouched.
+    /// Gives up everything that was handed over, without touching it.
     fn leave(&mut self, parked: ParkedWorkers, gift: HandoverResult) {
         give::end(&mut self.daemon, &gift.others);
         std::mem::forget((parked, gift.paused));
     }
 
-    /// All connections but the successor's. The main thread alone changes what is said of one.
+    /// Writes all connections except the successor's to the sink. Only the main thread changes their state.
     fn give_clients(&self, successor: Option<u64>, sink: ItemSink<'_>) -> std::io::Result<()> {
         let others = self.clients.iter().filter(|(id, _)| Some(**id) != successor);
         for (id, (client, caller)) in others {
@@ -198,7 +200,7 @@ impl DaemonServer {
     pub fn adopt(&mut self, clients: Vec<continuing::ContinuedClient>) {
         for (caller, connected, fd) in clients {
             let id = caller.client;
-            // New connections get higher numbers.
+            // New connections get higher numbers than adopted ones.
             self.next = self.next.max(id + 1);
             let is_unix = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
             let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
@@ -207,7 +209,7 @@ impl DaemonServer {
                 _ => flags,
             };
             if !is_unix || epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id), flags).is_err() {
-                tracing::error!(pid = caller.pid, "cannot take over a connection: its program must connect again");
+                tracing::error!(pid = caller.pid, "cannot take over a connection; its program must connect again");
                 continue;
             }
             let client = match connected {
@@ -229,7 +231,7 @@ impl DaemonServer {
     }
 }
 
-/// Returns the item of a connection. `None`: its hold ends with this process, and the connection, too.
+/// Returns the item of a connection. `None`: its hold ends with this process, and so does the connection.
 fn client_item(caller: Caller, client: &ClientConnection) -> std::io::Result<Option<ClientItem>> {
     let (fd, connection) = match client {
         ClientConnection::Attach { fd, holds: None } => (fd, ConnectionItem::Attach { holds: None }),

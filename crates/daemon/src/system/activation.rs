@@ -1,4 +1,5 @@
-//! Sockets bound by the service manager (sd_listen_fds(3)): the first client starts the daemon.
+//! Socket activation: listening sockets that the service manager has bound (sd_listen_fds(3)), so that the first client
+//! starts the daemon.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -16,8 +17,8 @@ pub struct ActivatedSockets {
     pub attach: OwnedFd,
     /// For JSON-RPC.
     pub control: OwnedFd,
-    /// Files of the sockets that the daemon bound itself and removes at exit. The service manager keeps listening on
-    /// the others.
+    /// Files of sockets that the daemon bound itself and removes at exit. The service manager keeps listening on its
+    /// own sockets.
     pub own: Vec<PathBuf>,
 }
 
@@ -42,16 +43,16 @@ impl ActivatedSockets {
     }
 }
 
-/// Returns the socket of that name, if it is like the daemon's own; closes any other.
+/// Returns the passed socket of that name if it can serve as the daemon's own; closes any other.
 fn take(passed: &mut StoredDescriptors, name: &str, path: &Path, kind: SocketType) -> Option<OwnedFd> {
     let fd = passed.remove(name)?;
     match check(fd.as_fd(), path, kind) {
         Ok(()) => {
-            tracing::info!("listening at {}, by the service manager's socket", path.display());
+            tracing::info!("listening at {}, on the service manager's socket", path.display());
             Some(fd)
         }
         Err(why) => {
-            tracing::warn!(name, why, "a socket of the service manager is not used");
+            tracing::warn!(name, why, "ignored a socket of the service manager");
             None
         }
     }
@@ -73,13 +74,13 @@ fn check(fd: BorrowedFd<'_>, path: &Path, kind: SocketType) -> Result<(), String
     if !bound.is_some_and(|bound| is_same(&bound, path)) {
         return Err(format!("it is not at {}", path.display()));
     }
-    // The manager clears this flag in passed sockets.
+    // The service manager clears the non-blocking flag of the sockets that it passes.
     rustix::io::ioctl_fionbio(fd, true).map_err(of)?;
-    // The socket listens already; the call makes the kernel report this process to clients that ask for the daemon.
+    // The socket already listens. The call makes the kernel report this process to clients that ask who serves them.
     rustix::net::listen(fd, MANAGERS_BACKLOG).map_err(of)
 }
 
-/// Whether two socket paths are the same, by any path to the folder.
+/// Whether two paths name the same socket: the same file name in the same folder, however each path reaches it.
 fn is_same(one: &Path, other: &Path) -> bool {
     let folder = |path: &Path| path.parent().and_then(|folder| folder.canonicalize().ok());
     one.file_name() == other.file_name() && folder(one).is_some_and(|found| folder(other) == Some(found))
@@ -122,8 +123,8 @@ mod tests {
         assert_eq!(rustix::net::accept(&sockets.control).unwrap_err(), rustix::io::Errno::AGAIN);
     }
 
-    /// Objective: a descriptor of another type than its name requires is closed, with the reason, and the daemon binds
-    /// its own.
+    /// Objective: a descriptor of a type other than its name requires is closed, and the reason logged, and the daemon
+    /// binds its own.
     #[test]
     fn others_are_refused() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Closes descriptors opened by strangers. A close can block for as long as their owner likes (a lingering socket, or
-//! one with such a socket in its queue; a file system in user space), so separate threads do it, and no user occupies
-//! more than a few of them.
+//! Closing of descriptors that strangers opened. Their owner can make a close block for any time (a lingering socket,
+//! or a socket whose queue contains one; a file system in user space). Separate threads therefore close them, and no
+//! user occupies more than a few of these threads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 
 use rustix::net::RecvFlags;
 
-/// Maximum number of closing threads besides the first, and maximum for one user.
+/// Maximum number of closing threads besides the first one, and maximum for one user.
 const MOST: usize = 64;
 const MOST_FOR_ONE: usize = 4;
-/// Time for one close after which others help the first thread: longer than any close that does not block.
+/// Duration of a close after which other threads help the first one. A close that does not block is faster.
 const SLOW: Duration = Duration::from_millis(50);
 
 struct ClosingQueue {
-    /// The first thread stays, to spare each closed connection a new one.
+    /// Whether the first thread runs. It never ends, so that a closed connection seldom needs a new thread.
     has_first: bool,
-    /// Start of its current close; `None` while it waits for work.
+    /// Start of the first thread's current close; `None` while it waits for work.
     since: Option<Instant>,
     others: usize,
     waiting: VecDeque<(u32, OwnedFd)>,
-    /// Number of threads closing for each user.
+    /// Number of closing threads by user.
     busy: BTreeMap<u32, usize>,
 }
 
 impl ClosingQueue {
-    /// The next descriptor of a user below the limit of threads.
+    /// Returns the index of the next descriptor whose user is below the limit of threads.
     fn next_free(&self) -> Option<usize> {
         let is_free = |uid: &u32| self.busy.get(uid).is_none_or(|threads| *threads < MOST_FOR_ONE);
         self.waiting.iter().position(|(uid, _)| is_free(uid))
@@ -55,7 +55,7 @@ pub fn close(fd: OwnedFd, uid: u32) {
     get_help(&mut closing);
 }
 
-/// Descriptors from a user; a closing thread gets the rest of them.
+/// Descriptors from a user. Those that are still here when the value is dropped go to a closing thread.
 #[derive(Debug)]
 pub struct Strangers {
     fds: Vec<OwnedFd>,
@@ -68,17 +68,17 @@ impl Strangers {
         Strangers { fds, uid }
     }
 
-    /// The descriptors, of any type.
+    /// Returns the descriptors, which may be of any type.
     pub fn all(&self) -> &[OwnedFd] {
         &self.fds
     }
 
-    /// Removes the last.
+    /// Removes and returns the last descriptor.
     pub fn pop(&mut self) -> Option<OwnedFd> {
         self.fds.pop()
     }
 
-    /// Takes all, once their close is known not to block.
+    /// Returns all descriptors, for a caller who knows that closing them does not block.
     pub fn into_known(mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.fds)
     }
@@ -90,7 +90,8 @@ impl Drop for Strangers {
     }
 }
 
-/// Starts a closing thread if needed. Returns whether descriptors wait that could be closed: then call this again soon.
+/// Starts a closing thread if needed. Returns whether descriptors wait that a further thread could close; if so, call
+/// this again soon.
 pub fn look() -> bool {
     let mut closing = closing();
     get_help(&mut closing);
@@ -105,7 +106,7 @@ fn get_help(closing: &mut ClosingQueue) {
         _ => Ok(()),
     };
     if let Err(e) = started {
-        tracing::warn!("no thread to close a client's descriptor: {e}");
+        tracing::warn!("cannot start a thread to close a client's descriptor: {e}");
     }
 }
 
@@ -113,7 +114,7 @@ fn start(work: fn()) -> std::io::Result<()> {
     std::thread::Builder::new().name("netvale-closing".into()).spawn(work).map(drop)
 }
 
-/// Receives a message with all its descriptors: without room for some, the kernel would close them itself, and block
+/// Receives a message with all its descriptors. Without space for some, the kernel would close them itself and block
 /// this thread. The caller passes unwanted ones to [`close`].
 ///
 /// # Errors
@@ -122,7 +123,7 @@ pub fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Vec
     receive_with(fd, bytes, RecvFlags::empty())
 }
 
-/// Like [`receive`], but the message stays in the queue.
+/// Like [`receive`], but leaves the message in the queue.
 ///
 /// # Errors
 /// As [`receive`].
@@ -135,7 +136,7 @@ fn receive_with(fd: &OwnedFd, bytes: &mut [u8], how: RecvFlags) -> rustix::io::R
     Ok((got.bytes, got.fds))
 }
 
-/// Number of that user's descriptors not closed yet.
+/// Returns the number of a user's descriptors that are not closed yet.
 pub fn pending(uid: u32) -> usize {
     let closing = closing();
     closing.waiting.iter().filter(|(of, _)| *of == uid).count() + closing.busy.get(&uid).copied().unwrap_or(0)
@@ -163,7 +164,7 @@ fn other() {
 
 fn close_one(closing: MutexGuard<'static, ClosingQueue>, uid: u32, fd: OwnedFd) -> MutexGuard<'static, ClosingQueue> {
     drop(closing);
-    // Turns off a connection's lingering; other types of files refuse.
+    // Turns off lingering, which only sockets support.
     let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
     drop(fd);
     let mut closing = self::closing();

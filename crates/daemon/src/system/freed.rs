@@ -1,28 +1,28 @@
 //! Memory of removed ports. The allocator keeps free memory below any block in use: tens of megabytes after a capture,
-//! which has many small buffers. So it is trimmed some time after the last removal.
+//! which has many small buffers. Therefore the heap is trimmed some time after the last removal.
 //!
-//! That does not cover its heaps for threads. It keeps the last part of each, and more of it after the free of a large
-//! block: half a megabyte a thread stayed forever. So that limit is pinned.
+//! Trimming does not cover the allocator's heaps for threads. It keeps the last part of each, and more of it after a
+//! large block is freed: without a limit, half a megabyte per thread is never returned. Therefore that limit is pinned.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
-/// Delay after the last removed port: its threads may still end, and many removals cost one trim.
+/// Delay after the last removed port. The port's threads may still be ending, and one trim serves many removals.
 const AFTER: Duration = Duration::from_secs(2);
 
-/// Whether memory should be trimmed.
+/// Whether the heap is to be trimmed, and when.
 #[derive(Debug, Default)]
 pub(crate) struct FreedMemory {
     since: Option<Instant>,
 }
 
 impl FreedMemory {
-    /// Notes the removal of a port.
+    /// Records the removal of a port.
     pub(crate) fn note(&mut self, now: Instant) {
         self.since = Some(now);
     }
 
-    /// Returns memory to the system when due. Returns the time until the next call.
+    /// Returns free memory to the kernel when due. Returns the time until the next call.
     pub(crate) fn tick(&mut self, now: Instant) -> Duration {
         let Some(since) = self.since else { return Duration::MAX };
         let rest = AFTER.saturating_sub(now.duration_since(since));
@@ -35,8 +35,8 @@ impl FreedMemory {
     }
 }
 
-/// Larger blocks are mappings of their own, and the last part of a heap beyond this is returned: the allocator's
-/// defaults, before it raises them itself.
+/// Size from which a block is a mapping of its own, and above which the free end of a heap is returned. The value is
+/// the allocator's initial one, which it would raise by itself.
 #[cfg(target_env = "gnu")]
 const LIMIT: libc::c_int = 128 << 10;
 
@@ -60,7 +60,7 @@ fn give_back() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// musl's allocator has groups of few blocks, and returns them itself.
+/// musl's allocator has groups of few blocks, and returns free ones itself.
 #[cfg(not(target_env = "gnu"))]
 fn give_back() {}
 
@@ -68,7 +68,7 @@ fn give_back() {}
 mod tests {
     use super::*;
 
-    /// Private memory of this process in bytes.
+    /// Returns the private memory of this process in bytes.
     fn own() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));

@@ -1,5 +1,5 @@
-//! systemd's journal (systemd.journal-fields(7)): each line as on standard error, with separate fields for journalctl:
-//! `journalctl PORT=vale0:a`, `SWITCH=vale0`.
+//! Log output to systemd's journal (systemd.journal-fields(7)). Each line is as on standard error, with separate fields
+//! for journalctl: `journalctl PORT=vale0:a`, `SWITCH=vale0`.
 
 use std::fmt::{Debug, Write};
 use std::os::fd::AsFd;
@@ -12,27 +12,27 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 const SOCKET: &str = "/run/systemd/journal/socket";
-/// Maximum length of a value in bytes: a datagram has room for all.
+/// Maximum length of a value in bytes, so that all values of a line fit in a datagram.
 const LONGEST: usize = 8 << 10;
 
-/// Writes events to the journal: a layer of the log's subscriber.
+/// A layer of the log's subscriber that writes events to the journal.
 pub struct Journal(UnixDatagram);
 
 impl Journal {
-    /// Returns the journal if standard error leads there: then it is the requested log.
+    /// Returns the journal if standard error is connected to it; the journal is then the requested log.
     pub fn behind_stderr() -> Option<Journal> {
         let stream = std::env::var("JOURNAL_STREAM").ok()?;
         if !leads_to(std::io::stderr(), &stream) {
             return None;
         }
-        // Before the sandbox, in which no other socket can be found.
+        // Connected before the sandbox, which permits no such connection.
         let socket = UnixDatagram::unbound().ok()?;
         socket.connect(SOCKET).ok()?;
         Some(Journal(socket))
     }
 }
 
-/// Whether the descriptor is that stream, in systemd's notation `DEVICE:INODE`.
+/// Whether a descriptor is the stream that `stream` names in systemd's notation `DEVICE:INODE`.
 fn leads_to(fd: impl AsFd, stream: &str) -> bool {
     rustix::fs::fstat(fd).is_ok_and(|file| stream == format!("{}:{}", file.st_dev, file.st_ino))
 }
@@ -46,11 +46,11 @@ impl<S: Subscriber> Layer<S> for Journal {
     }
 }
 
-/// An event as recorded.
+/// The parts of an event's journal entry.
 #[derive(Default)]
 struct JournalLine {
     message: String,
-    /// The fields after the message, as on standard error.
+    /// The fields in their form on standard error, which follow the message.
     rest: String,
     fields: Vec<(String, String)>,
 }
@@ -66,7 +66,7 @@ impl JournalLine {
         self.fields.push((name.to_uppercase(), value));
     }
 
-    /// The journal's native format: name, length of the value, value.
+    /// Returns the entry in the journal's native format: name, length of the value, value.
     fn entry(self, level: Level) -> Vec<u8> {
         let priority = match level {
             Level::ERROR => "3",
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(fields, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
-    /// Objective: text chosen by a peer stays one value, truncated if too long; a path is no port.
+    /// Objective: text chosen by a peer stays one value, truncated if too long; a path does not count as a port.
     #[test]
     fn text_chosen_by_a_peer_stays_one_value() {
         let why = format!("a\nPRIORITY=0{}", "x".repeat(2 * LONGEST));

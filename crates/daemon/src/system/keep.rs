@@ -1,4 +1,5 @@
-//! systemd as the keeper of descriptors (sd_notify(3), `FDSTORE=1`): a restarted daemon gets them back.
+//! The service manager's descriptor store (sd_notify(3), `FDSTORE=1`), from which a restarted daemon gets descriptors
+//! back.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -11,21 +12,21 @@ use super::manager;
 /// Descriptors passed by the service manager, by name.
 pub type StoredDescriptors = BTreeMap<String, OwnedFd>;
 
-/// Has the service manager keep a descriptor without watching it.
+/// Adds a descriptor to the store. The service manager does not poll it.
 pub fn keep_quietly(name: &str, fd: BorrowedFd<'_>) {
     let state = [NotifyState::FdStore, NotifyState::FdName(name), NotifyState::Custom("FDPOLL=0")];
     if let Err(e) = manager::tell(&state, Some(fd)) {
-        tracing::warn!(name, "the service manager does not keep a descriptor: {e}");
+        tracing::warn!(name, "cannot store a descriptor with the service manager: {e}");
     }
 }
 
-/// Has the service manager drop the descriptors of that name.
+/// Removes the descriptors of that name from the store.
 pub fn forget(name: &str) {
-    // On failure, the unneeded descriptor is dropped by its name next time.
+    // On failure, the next daemon removes the descriptor by its name.
     let _ = manager::tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], None);
 }
 
-/// Reports the new main process to the service manager.
+/// Reports the PID of the new main process to the service manager.
 pub fn main_process_is(pid: i32) {
     if let Ok(pid) = u32::try_from(pid) {
         // Without a service manager, the report goes nowhere.
@@ -38,13 +39,13 @@ pub fn is_there() -> bool {
     manager::place().is_some()
 }
 
-/// Returns the kept descriptors. Must be called only once: the caller owns them.
+/// Returns the descriptors from the store. Must be called only once, because the caller owns them.
 pub fn found() -> StoredDescriptors {
     passed().into_iter().collect()
 }
 
-/// Returns the descriptors passed by a service manager, with their names, which may repeat. Must be called only once:
-/// the caller owns them.
+/// Returns the descriptors that a service manager passed, with their names, which may repeat. Must be called only once,
+/// because the caller owns them.
 pub fn passed() -> Vec<(String, OwnedFd)> {
     let Ok(fds) = sd_notify::listen_fds_with_names() else { return Vec::new() };
     // SAFETY: the service manager passed these descriptors to this process, and no other code here knows their numbers.

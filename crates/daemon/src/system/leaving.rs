@@ -1,4 +1,4 @@
-//! The end of a process after its replacement.
+//! The exit of a process that a successor has replaced.
 #![allow(unsafe_code)]
 
 use std::os::fd::{IntoRawFd, OwnedFd};
@@ -8,8 +8,8 @@ use libc::c_uint;
 /// The first descriptor after standard input, output and error.
 const FIRST: c_uint = 3;
 
-/// Closes all descriptors, `last` at the very end, and exits. The kernel would close them only after freeing memory,
-/// which waits for any hole punched in it.
+/// Closes all descriptors, `last` at the very end, and exits. The kernel would close them only after it has freed the
+/// memory, which waits for any hole being punched in it.
 pub fn close_all_and_exit(last: Option<OwnedFd>) -> ! {
     let last = last.map_or(c_uint::MAX, |fd| fd.into_raw_fd().unsigned_abs());
     close(FIRST, last.saturating_sub(1));

@@ -1,7 +1,7 @@
 //! The lock in the run directory: one daemon per directory.
 //!
-//! A killed daemon holds its lock until its last thread has ended, and a user's memory can delay that thread for as
-//! long as the user likes. The lock of such a daemon is taken away: its file is replaced.
+//! A killed daemon holds its lock until its last thread has ended, and a user's memory can delay that thread
+//! indefinitely. The next daemon then takes the lock by replacing the file.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::sockets::{LOCK, OWNERS_ONLY, REPLACING, SocketError, failed};
 
-/// Longest wait for another replacement of the lock, and for a daemon's answer.
+/// Longest wait for another process to replace the lock, and for a daemon to answer.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Creates the run directory and locks it. The lock is held as long as the descriptor is open.
@@ -30,7 +30,7 @@ pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
     if let Some(fd) = locked(&path)? {
         return Ok(fd);
     }
-    // One process at a time replaces it, after another check.
+    // Under the second lock, one process at a time replaces the file, after another check.
     let begun = Instant::now();
     let _replacing = loop {
         match locked(&dir.join(REPLACING))? {
@@ -49,9 +49,10 @@ pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
     locked(&path)?.ok_or_else(|| SocketError::Running(dir.into()))
 }
 
-/// Opens a file, creates it if missing, and locks it; `None` if it is locked.
+/// Opens a file, or creates it, and locks it. Returns `None` if another process has it locked.
 fn locked(path: &Path) -> Result<Option<OwnedFd>, SocketError> {
-    // The directory may be the daemon's user's while this is root: follow no link, and block on nothing.
+    // The directory may belong to the daemon's user while this process is root. The call therefore follows no link and
+    // blocks on no file.
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, OWNERS_ONLY).map_err(|e| failed("cannot open", path)(e.into()))?;
     match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
@@ -59,15 +60,15 @@ fn locked(path: &Path) -> Result<Option<OwnedFd>, SocketError> {
         Err(Errno::WOULDBLOCK) => return Ok(None),
         Err(e) => return Err(failed("cannot lock", path)(e.into())),
     }
-    // Earlier versions created it with access for everybody.
+    // Earlier versions created the file with access for everybody.
     rustix::fs::fchmod(&fd, OWNERS_ONLY).map_err(|e| failed("cannot set the mode of", path)(e.into()))?;
-    let own = rustix::fs::fstat(&fd).map_err(|e| failed("cannot look at", path)(e.into()))?;
+    let own = rustix::fs::fstat(&fd).map_err(|e| failed("cannot inspect", path)(e.into()))?;
     // The file may have been replaced meanwhile.
     let is_there = std::fs::symlink_metadata(path).is_ok_and(|there| there.ino() == own.st_ino);
     Ok(is_there.then_some(fd))
 }
 
-/// Whether the lock's holder has ended except for threads that cannot end.
+/// Whether the holder of the lock has ended, except for threads that cannot end.
 fn is_dying(path: &Path) -> bool {
     let Ok(file) = std::fs::symlink_metadata(path) else { return false };
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -80,7 +81,7 @@ fn is_dying(path: &Path) -> bool {
     locks.lines().filter_map(holder).any(has_only_threads)
 }
 
-/// Whether a process is a zombie with threads left. One without threads may be a daemon's predecessor.
+/// Whether a process is a zombie that still has threads. A zombie without threads may be a daemon's predecessor.
 fn has_only_threads(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let is_zombie = state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'));

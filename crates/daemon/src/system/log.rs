@@ -1,8 +1,8 @@
-//! The log's limit: lines a second about one user, or about one port's peers.
+//! The log's limit: lines per second about one user, or about one port's peers.
 //!
-//! The field `uid` of a line names its user. A line without it is about the port in its field `at` or `port`; a line
-//! without these is about its place in the program. Lines about root and the daemon's own user have no limit, and
-//! neither have the levels `debug` and `trace`, which were asked for.
+//! The field `uid` of a line identifies its user. A line without it is about the port in its field `at` or `port`. A
+//! line without these is about its place in the program. The limit does not apply to lines about root and the daemon's
+//! own user, nor to the levels `debug` and `trace`, which somebody requested.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,22 +28,22 @@ enum LineSubject {
     Place(u64),
 }
 
-/// Lines of the current second.
+/// Number of lines in the current second, by subject.
 struct LineCounts {
     since: Instant,
     counts: HashMap<LineSubject, u32>,
 }
 
 static LINES: Mutex<Option<LineCounts>> = Mutex::new(None);
-/// Maximum number of lines a second about one subject; unlimited until set.
+/// Maximum number of lines per second about one subject; unlimited until set.
 static MOST: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Sets the limit, for [`LogLimit`].
+/// Sets the limit of [`LogLimit`].
 pub(crate) fn set_limit(most: u32) {
     MOST.store(most, Ordering::Relaxed);
 }
 
-/// Drops lines over the limit, which the daemon sets at its start: a layer of the log's subscriber.
+/// A layer of the log's subscriber that drops lines over the limit. The daemon sets the limit at its start.
 pub struct LogLimit;
 
 impl<S: Subscriber> Layer<S> for LogLimit {
@@ -54,7 +54,7 @@ impl<S: Subscriber> Layer<S> for LogLimit {
     }
 }
 
-/// Counts a line. Returns the number of lines so far.
+/// Counts a line. Returns the number of lines about its subject in this second.
 fn count(about: LineSubject) -> u32 {
     let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     let lines = lines.get_or_insert_with(|| LineCounts { since: Instant::now(), counts: HashMap::new() });
@@ -63,12 +63,12 @@ fn count(about: LineSubject) -> u32 {
     *count
 }
 
-/// Starts the next second when due, and logs the number of dropped lines.
+/// Starts the next second when due, and logs the numbers of dropped lines.
 pub(super) fn report() {
     let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     let is_over = lines.as_ref().is_some_and(|lines| lines.since.elapsed() >= Duration::from_secs(1));
     let Some(past) = lines.take_if(|_| is_over) else { return };
-    // Lines written from here on count, too.
+    // Lines that this function writes count, too.
     drop(lines);
     let most = MOST.load(Ordering::Relaxed);
     for (about, count) in past.counts.into_iter().filter(|(_, count)| *count > most) {
@@ -81,7 +81,7 @@ pub(super) fn report() {
     }
 }
 
-/// The subject of an event; `None`: no limit applies.
+/// Returns the subject of an event; `None` if no limit applies.
 fn about(event: &Event<'_>) -> Option<LineSubject> {
     let mut fields = SubjectFields::default();
     event.record(&mut fields);

@@ -1,5 +1,6 @@
-//! The service manager's socket (sd_notify(3)). An abstract one is connected before the sandbox, which permits none
-//! later; a path is connected anew each time, as its listener may have changed.
+//! The service manager's socket (sd_notify(3)). The daemon connects to an abstract address before it enters the
+//! sandbox, which permits no such connection later. It connects to a path each time, because another process may listen
+//! there by now.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,12 +15,12 @@ use sd_notify::NotifyState;
 
 static ABSTRACT: OnceLock<UnixDatagram> = OnceLock::new();
 
-/// Address of the service manager that started this process, if any.
+/// Returns the address of the service manager that started this process, if any.
 pub fn place() -> Option<OsString> {
     std::env::var_os("NOTIFY_SOCKET")
 }
 
-/// Connects to a manager that can be reached only before the sandbox.
+/// Connects to a service manager at an abstract address, which can be reached only before the sandbox.
 ///
 /// # Errors
 /// Errors of connect(2).
@@ -32,7 +33,7 @@ pub fn meet() -> io::Result<()> {
     Ok(())
 }
 
-/// Notifies the manager, if there is one, and passes it a descriptor.
+/// Notifies the service manager, if there is one, and passes it a descriptor.
 ///
 /// # Errors
 /// Errors of connect(2) and sendmsg(2).

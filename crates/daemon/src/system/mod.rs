@@ -1,4 +1,4 @@
-//! The daemon's interface to its machine: sockets, privileges, signals, the service manager.
+//! The daemon's interface to its host: sockets, privileges, signals, the service manager.
 
 pub mod activation;
 pub mod closing;

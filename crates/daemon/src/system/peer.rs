@@ -1,17 +1,18 @@
-//! The peer of a connection.
+//! The credentials of a connection's peer.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The process that made a connection.
+/// The process that connected.
 pub struct PeerProcess {
-    /// Its user.
+    /// User ID.
     pub uid: u32,
-    /// Its number in this PID namespace; 0 without one, e.g. for a client outside the daemon's container.
+    /// Process ID in this PID namespace; 0 if it has none there, e.g. a client outside the daemon's container.
     pub pid: i32,
 }
 
-/// Asks the kernel (unix(7), `SO_PEERCRED`). rustix's call cannot represent a process without a number.
+/// Reads the credentials from the kernel (unix(7), `SO_PEERCRED`). rustix's call cannot represent a process without a
+/// number.
 ///
 /// # Errors
 /// Errors of getsockopt(2).

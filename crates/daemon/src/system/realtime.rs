@@ -1,15 +1,15 @@
-//! Workers at a real-time priority.
+//! Real-time priority of the workers.
 #![allow(unsafe_code)]
 
-/// Runs the calling thread at a real-time priority (`SCHED_FIFO`) until dropped; threads started meanwhile inherit it
+/// Gives the calling thread a real-time priority (`SCHED_FIFO`) until dropped. Threads started meanwhile inherit it
 /// permanently.
 ///
-/// The right is used before the sandbox removes it; the threads that need the priority start later, and inherit it.
+/// The right to do so is used before the sandbox removes it. The workers start afterwards, and inherit the priority.
 #[derive(Debug)]
 pub(crate) struct RealTime(());
 
 impl RealTime {
-    /// Sets the priority, if there is one.
+    /// Sets the priority, if one is given.
     ///
     /// # Errors
     /// `EPERM` without the right: `CAP_SYS_NICE`, or a limit (`ulimit -r`) of at least that priority.
@@ -24,13 +24,13 @@ impl Drop for RealTime {
     fn drop(&mut self) {
         // Lowering the priority needs no right.
         if let Err(e) = set(libc::SCHED_OTHER, 0) {
-            tracing::error!("the main thread stays at a real-time priority: {e}");
+            tracing::error!("cannot return the main thread to ordinary priority: {e}");
         }
     }
 }
 
 fn set(policy: libc::c_int, priority: libc::c_int) -> std::io::Result<()> {
-    // The kernel's structure. musl's has more fields, and its function always fails.
+    // The kernel's structure has one field. musl's has more, and its function always fails.
     let parameters = [priority];
     // SAFETY: concerns the calling thread; the kernel reads one number, which outlives the call.
     let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, parameters.as_ptr()) };

@@ -1,8 +1,8 @@
-//! The sandbox: the daemon gives up capabilities, files and system calls once its sockets are open.
+//! The sandbox: once its sockets are open, the daemon gives up capabilities, access to files, and system calls.
 //!
-//! It is entered while the process has one thread, since Landlock and capabilities belong to a thread and are
-//! inherited. [Who may do what](../../../../docs/reference/security.md) has a table of denied operations, which the
-//! tests try from inside.
+//! The daemon enters it while the process has one thread, because Landlock and capabilities belong to a thread, and new
+//! threads inherit them. [Who may do what](../../../../docs/reference/security.md) has a table of denied operations,
+//! which the tests attempt from inside.
 
 mod arguments;
 mod files;
@@ -22,7 +22,7 @@ pub use needs::{Argument, KernelNeeds, int};
 pub use reach::Reach;
 pub use rights::{ExtraCapability, keep};
 
-/// Why the sandbox could not be entered.
+/// Reason why the sandbox could not be entered.
 #[derive(Debug, Error)]
 pub enum SandboxError {
     /// Capabilities could not be dropped.
@@ -37,13 +37,13 @@ pub enum SandboxError {
     /// The system call filter could not be installed.
     #[error("seccomp: {0}")]
     Install(#[from] seccompiler::Error),
-    /// The processor has no filter.
+    /// The filters do not support this processor.
     #[error("seccomp: no support for this processor")]
     Arch,
 }
 
-/// Enters the sandbox: of the file system, only `run_dir`, `dirs` and the needs of `kinds` stay reachable; `config`,
-/// the daemon's own file, stays readable.
+/// Enters the sandbox. Of the file system, the daemon can then access only `run_dir`, `dirs` and the needs of `kinds`,
+/// and read `config`, its own configuration file.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly restricted and should end.
@@ -56,26 +56,28 @@ pub fn enter(
     rights::keep(ExtraCapability::None)?;
     files::restrict(run_dir, dirs, config, kinds)?;
     let arch = std::env::consts::ARCH.try_into().map_err(|_| SandboxError::Arch)?;
-    // The second filter permits no further one.
+    // The order matters: the main filter permits no further filter.
     seccompiler::apply_filter(&missing(arch)?)?;
     seccompiler::apply_filter(&filter(arch, kinds)?)?;
     Ok(())
 }
 
-/// Hides clone3: its flags lie in memory, out of reach of filters. C libraries then use clone.
+/// Returns the filter that denies clone3 with ENOSYS, because its flags are in memory, which filters cannot read. C
+/// libraries then use clone.
 fn missing(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
     let deny = SeccompAction::Errno(libc::ENOSYS as u32);
     let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, deny, arch)?.try_into()?)
 }
 
-/// Any other call fails with EPERM: a forgotten one is an error message, not a dead daemon.
+/// Returns the filter under which any call not permitted fails with EPERM. A permission missing by mistake thus causes
+/// an error, and does not kill the daemon.
 fn filter(arch: TargetArch, kinds: &[&KernelNeeds]) -> Result<BpfProgram, SandboxError> {
     let deny = SeccompAction::Errno(libc::EPERM as u32);
     Ok(SeccompFilter::new(rules(std::process::id(), kinds)?, deny, SeccompAction::Allow, arch)?.try_into()?)
 }
 
-/// The permitted calls of the process `own`, with their arguments.
+/// Returns the permitted calls of the process `own`, with their arguments.
 fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<BTreeMap<i64, Vec<SeccompRule>>, SandboxError> {
     let mut rules = arguments::rules(own, kinds)?;
     let any = ALLOWED.iter().chain(kinds.iter().flat_map(|kind| kind.any));
@@ -83,9 +85,9 @@ fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<BTreeMap<i64, Vec<SeccompRu
     Ok(rules)
 }
 
-/// System calls of every running daemon with any arguments: sockets, descriptors, memory, threads, time; no exec, no
-/// mount, no namespaces. [`arguments`] has the calls with restricted arguments, and the files of kinds of ports have
-/// those for their kind.
+/// System calls that every running daemon may make with any arguments: sockets, descriptors, memory, threads, time; no
+/// exec, no mount, no namespaces. [`arguments`] has the calls with restricted arguments, and the files of the kinds of
+/// ports have those that a kind needs.
 const ALLOWED: &[i64] = &[
     // Descriptors.
     libc::SYS_read,

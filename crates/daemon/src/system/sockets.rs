@@ -1,4 +1,4 @@
-//! The daemon's sockets, with the access rights from the configuration.
+//! The daemon's listening sockets, with the access rights from the configuration.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -12,37 +12,38 @@ use thiserror::Error;
 use super::user::{User, UserError, id_of};
 use crate::config::SocketAccess;
 
-/// Name of the lock in the run directory, and of the lock for replacing it.
+/// Names of the lock file in the run directory, and of the lock for replacing it.
 pub(super) const LOCK: &str = "lock";
 pub(super) const REPLACING: &str = "lock.new";
-/// Mode of these files: opening one is enough to lock it.
+/// Mode of the daemon's own files in the run directory. Others must not open a lock file, because they could then lock
+/// it.
 pub(super) const OWNERS_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
-/// Maximum number of connections waiting to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 /// Backlog of the service manager's sockets (systemd's default), where clients also wait while no daemon runs.
 pub(super) const MANAGERS_BACKLOG: i32 = 4096;
 
-/// Why the sockets could not be created.
+/// Reason why the sockets could not be created.
 #[derive(Debug, Error)]
 pub enum SocketError {
     /// Another daemon runs in this directory.
-    #[error("a netvale daemon runs in {0} already: stop it with 'netvale stop', or choose another --run-dir")]
+    #[error("a netvale daemon already runs in {0}; stop it with 'netvale stop', or choose another --run-dir")]
     Running(PathBuf),
     /// The directory belongs to another user.
-    #[error("{0} belongs to another user, who could answer in the daemon's place: choose another --run-dir")]
+    #[error("{0} belongs to another user, who could impersonate the daemon; choose another --run-dir")]
     Foreign(PathBuf),
     /// A step failed.
     #[error("{what} {path}: {source}")]
     System {
         /// The step that failed.
         what: &'static str,
-        /// The path it failed on.
+        /// The path on which it failed.
         path: PathBuf,
         /// The kernel's error.
         source: std::io::Error,
     },
     /// The directory cannot be given to the daemon's user.
-    #[error("{dir} {why}: give it to the daemon's user ('chown -R {uid} {dir}'), or choose another --run-dir")]
+    #[error("{dir} {why}; give it to the daemon's user ('chown -R {uid} {dir}'), or choose another --run-dir")]
     NotGiven {
         /// The directory.
         dir: PathBuf,
@@ -58,21 +59,21 @@ pub enum SocketError {
 
 /// The listening sockets, with the lock of their directory.
 pub struct ListeningSockets {
-    /// Held for the daemon's lifetime.
+    /// Lock of the run directory, held for the daemon's lifetime.
     pub lock: OwnedFd,
-    /// `SOCK_SEQPACKET`: for clients that open ports.
+    /// The attach socket (`SOCK_SEQPACKET`), for clients that open ports.
     pub attach: OwnedFd,
-    /// `SOCK_STREAM`: for JSON-RPC.
+    /// The control socket (`SOCK_STREAM`), for JSON-RPC.
     pub control: OwnedFd,
-    /// Files of sockets that the daemon bound itself, removed at exit.
+    /// Files of sockets that the daemon bound itself and removes at exit.
     pub own: Vec<PathBuf>,
 }
 
 impl ListeningSockets {
-    /// Takes over another process's lock, attach socket and control socket.
+    /// Takes over the lock, the attach socket and the control socket of another process.
     ///
     /// # Errors
-    /// The name of a descriptor of another type.
+    /// The name of the socket that is not of the expected type.
     pub fn continued(
         [lock, attach, control]: [OwnedFd; 3],
         own: Vec<PathBuf>,
@@ -89,11 +90,11 @@ impl ListeningSockets {
         }
     }
 
-    /// Makes this process the one that clients see as the sockets' owner.
+    /// Makes the kernel report this process to clients as the sockets' owner.
     pub fn own(&self) {
         let backlog = if self.own.is_empty() { MANAGERS_BACKLOG } else { BACKLOG };
         for fd in [&self.attach, &self.control] {
-            // They listen already; the kernel notes the last caller.
+            // The sockets already listen; the kernel records the last caller of listen(2).
             let _ = rustix::net::listen(fd, backlog);
         }
     }
@@ -103,8 +104,8 @@ pub(super) fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error)
     move |source| SocketError::System { what, path: path.into(), source }
 }
 
-/// Gives the run directory and its lock to the daemon's user. A directory of root's with other files in it is refused
-/// as a mistake.
+/// Gives the run directory and its lock to the daemon's user. Refuses a directory of root's that contains other files,
+/// which is probably a mistake.
 ///
 /// # Errors
 /// [`SocketError::NotGiven`] if it cannot be given to that user.
@@ -114,28 +115,28 @@ pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), Socket
     let gid = user.gid;
     let folder =
         rustix::fs::open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(io("cannot open"))?;
-    let found = rustix::fs::fstat(&folder).map_err(io("cannot look at"))?;
+    let found = rustix::fs::fstat(&folder).map_err(io("cannot inspect"))?;
     if found.st_uid != uid.as_raw() {
         let refuse = |why| Err(SocketError::NotGiven { dir: dir.into(), why, uid: uid.as_raw() });
         match () {
             () if found.st_uid != 0 => return refuse("belongs to another user"),
-            () if found.st_mode & 0o022 != 0 => return refuse("can be written by others"),
+            () if found.st_mode & 0o022 != 0 => return refuse("is writable by its group or by others"),
             () if !has_only_ours(&folder).map_err(io("cannot read"))? => {
-                return refuse("holds files that are not the daemon's");
+                return refuse("contains files that are not the daemon's");
             }
             () => rustix::fs::fchown(&folder, Some(uid), Some(gid)).map_err(io("cannot set the owner of"))?,
         }
     }
     write_options(&folder).map_err(io("cannot write the options to"))?;
-    let locked = rustix::fs::fstat(lock).map_err(io("cannot look at the lock in"))?;
-    // Not another file, linked there.
+    let locked = rustix::fs::fstat(lock).map_err(io("cannot inspect the lock in"))?;
+    // The lock is a regular file of its own, not a link to another file.
     if FileType::from_raw_mode(locked.st_mode).is_file() && locked.st_nlink == 1 {
         rustix::fs::fchown(lock, Some(uid), Some(gid)).map_err(io("cannot set the owner of the lock in"))?;
     }
     Ok(())
 }
 
-/// Writes this process's command line to a file that stays root's: `netvale upgrade` trusts no other source about a
+/// Writes this process's command line to a file that stays root's. `netvale upgrade` trusts no other source about a
 /// process of another user.
 fn write_options(folder: &OwnedFd) -> rustix::io::Result<()> {
     match rustix::fs::unlinkat(folder, OPTIONS, AtFlags::empty()) {
@@ -164,7 +165,7 @@ fn has_only_ours(folder: &OwnedFd) -> rustix::io::Result<bool> {
     Ok(true)
 }
 
-/// Binds and listens at `path`. A file left by a dead daemon is replaced: the caller holds the lock.
+/// Binds a socket to `path` and listens. Replaces a file left by a daemon that has ended; the caller holds the lock.
 ///
 /// # Errors
 /// [`SocketError::System`] if a step fails, [`SocketError::Unknown`] if the owner or group does not exist.
@@ -179,19 +180,19 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
         rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(io("cannot make a socket for"))?;
     let address = SocketAddrUnix::new(path).map_err(io("cannot use the socket path"))?;
     rustix::net::bind(&fd, &address).map_err(io("cannot bind"))?;
-    // Clients cannot connect before listen(2), so the access is right from the start.
+    // Clients cannot connect before listen(2), so none connects before the access is set.
     give(path, access)?;
     rustix::net::listen(&fd, BACKLOG).map_err(io("cannot listen at"))?;
     Ok(fd)
 }
 
-/// Sets the access to a socket.
+/// Sets owner and mode of a socket.
 fn give(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {
     set_mode(path, access)?;
     if access.owner.is_some() || access.group.is_some() { set_owner(path, access) } else { Ok(()) }
 }
 
-/// Changes the access to a socket. Unchanged parts are skipped: a sandboxed daemon may change modes only.
+/// Changes owner and mode of a socket. Skips unchanged parts, because a sandboxed daemon may change only the mode.
 ///
 /// # Errors
 /// [`SocketError::System`] if a step fails, [`SocketError::User`] if the owner or group does not exist.
@@ -225,7 +226,7 @@ fn set_owner(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {
         .map_err(|e| failed("cannot set the owner of", path)(e.into()))
 }
 
-/// Number of a user, from name or number.
+/// Returns the ID of a user, from name or number.
 ///
 /// # Errors
 /// [`UserError::Unknown`].
@@ -233,7 +234,7 @@ pub fn user_id(name: &str) -> Result<u32, UserError> {
     id_of("user", "/etc/passwd", name)
 }
 
-/// Number of a group, from name or number.
+/// Returns the ID of a group, from name or number.
 ///
 /// # Errors
 /// [`UserError::Unknown`].

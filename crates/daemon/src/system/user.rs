@@ -1,4 +1,4 @@
-//! Users and groups by name, and the switch to a user.
+//! Users and groups by name, and the change to another user.
 
 use rustix::fs::{Gid, Uid};
 use rustix::process::{getegid, geteuid};
@@ -7,21 +7,21 @@ use thiserror::Error;
 
 use super::sandbox::{ExtraCapability, SandboxError, keep};
 
-/// Why the daemon cannot switch to a user.
+/// Reason why the daemon cannot change to a user.
 #[derive(Debug, Error)]
 pub enum UserError {
     /// The user or group does not exist.
-    #[error("no {what} called {name}: check {option}")]
+    #[error("no {what} called {name}; check {option}")]
     Unknown {
         /// The word `user` or `group`.
         what: &'static str,
         /// The name.
         name: String,
-        /// The option that named it.
+        /// The option in which it was named.
         option: &'static str,
     },
-    /// The process lacks the right.
-    #[error("cannot become user {uid}: {source}; start the daemon as root, or as that user")]
+    /// The process lacks the right to change to the user.
+    #[error("cannot change to user {uid}: {source}; start the daemon as root, or as that user")]
     Refused {
         /// The user.
         uid: u32,
@@ -33,17 +33,17 @@ pub enum UserError {
     Rights(#[from] SandboxError),
 }
 
-/// A user with their group.
+/// A user and their group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The user.
+    /// User ID.
     pub uid: Uid,
-    /// The group.
+    /// Group ID.
     pub gid: Gid,
 }
 
 impl User {
-    /// Finds a user by name or number. An unlisted number gets the group of the same number.
+    /// Finds a user by name or number. A number without an entry gets the group of the same number.
     ///
     /// # Errors
     /// [`UserError::Unknown`] if the name does not exist.
@@ -63,7 +63,7 @@ impl User {
             (known == name || number == name).then_some((uid, gid))
         };
         let number = || name.parse().ok().map(|id| (id, id));
-        // The kernel's "no change".
+        // For the kernel, this number means "no change".
         let (uid, gid) =
             users.lines().find_map(of).or_else(number).filter(|(uid, gid)| *uid != u32::MAX && *gid != u32::MAX)?;
         Some(User { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) })
@@ -74,10 +74,10 @@ impl User {
         (geteuid(), getegid()) == (self.uid, self.gid)
     }
 
-    /// Checks that this process can switch to this user, before anything is given to them.
+    /// Checks that this process can change to this user, before anything is given to that user.
     ///
     /// # Errors
-    /// [`UserError::Refused`] if the process is not root's.
+    /// [`UserError::Refused`] if the process does not run as root.
     pub fn check(self) -> Result<(), UserError> {
         if geteuid().is_root() { Ok(()) } else { Err(self.refused(rustix::io::Errno::PERM)) }
     }
@@ -86,7 +86,8 @@ impl User {
         UserError::Refused { uid: self.uid.as_raw(), source: error.into() }
     }
 
-    /// Switches this thread, and those it will start, to this user, with the capabilities that the daemon keeps.
+    /// Changes this thread, and the threads that it will start, to this user, with the capabilities that the daemon
+    /// keeps.
     ///
     /// # Errors
     /// [`UserError`] if the kernel refuses; the process may then be partly switched and should end.

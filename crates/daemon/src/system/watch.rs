@@ -1,5 +1,5 @@
-//! A thread that keeps peers from blocking another thread in a wake-up ([`netvale_mem::calls`]), and reports threads
-//! held up by anything else ([`crate::stalls`]).
+//! The watching thread. It interrupts wake-ups that a peer has made block ([`netvale_mem::calls`]), and reports threads
+//! that anything else stalls ([`crate::stalls`]).
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,18 +8,18 @@ use std::time::Duration;
 use netvale_mem::calls::{CallsUnderWay, lasting};
 use rustix::thread::Pid;
 
-/// Interval of checks. A wake-up takes a microsecond; one in progress at two checks is blocked, or its thread has no
-/// CPU, and then the signal is harmless.
+/// Interval of checks. A wake-up takes a microsecond. One that is in progress at two checks is blocked, or its thread
+/// gets no CPU time, in which case the signal is harmless.
 const EVERY: Duration = Duration::from_millis(250);
 /// Interval of checks while a wake-up is in progress.
 const SOON: Duration = Duration::from_millis(10);
 
-/// The signal that interrupts system calls, without other effect.
+/// Signal that interrupts a system call, without other effect.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-/// Whether the process has this thread: one serves any number of daemons.
+/// Whether the process has a watching thread. One thread serves any number of daemons.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// Starts watching all threads of this process.
@@ -35,7 +35,7 @@ pub(crate) fn start() -> std::io::Result<()> {
     let done = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        // A file over the daemon's size limit fails the request, and does not kill the daemon.
+        // When a file exceeds the daemon's size limit, the write fails, and the signal does not kill the daemon.
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut())
     };

@@ -1,36 +1,36 @@
-//! The service manager's watchdog (sd_watchdog_enabled(3)): a hanging daemon is restarted.
+//! The service manager's watchdog (sd_watchdog_enabled(3)), which restarts a daemon that hangs.
 
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-/// Reports the daemon's progress to the service manager periodically.
+/// Reports to the service manager periodically that the daemon makes progress.
 pub struct Watchdog {
     every: Duration,
     next: Instant,
 }
 
 impl Watchdog {
-    /// Returns the watchdog; `None` if the service manager has none for this process, which then costs nothing.
+    /// Returns the watchdog; `None` if the service manager has none for this process.
     pub fn find() -> Option<Watchdog> {
         sd_notify::watchdog_enabled().map(Watchdog::new)
     }
 
-    /// Reports twice per period.
+    /// Creates a watchdog that reports twice per period.
     fn new(period: Duration) -> Watchdog {
         Watchdog { every: (period / 2).max(Duration::from_millis(1)), next: Instant::now() }
     }
 
-    /// Called by the main thread. When due, asks whether the workers make progress within the given time, and reports
-    /// it. Returns the time until the next call.
+    /// When due, calls `go_on` to check that the workers make progress within the given time, and reports that. The
+    /// main thread calls this. Returns the time until the next call.
     pub fn tick(&mut self, now: Instant, go_on: impl FnOnce(Duration) -> bool) -> Duration {
         if now >= self.next {
             self.next = now + self.every;
             if go_on(self.every) {
-                // If the report fails, the manager acts as designed.
+                // If the report fails, the service manager restarts the daemon.
                 let _ = super::manager::tell(&[NotifyState::Watchdog], None);
             } else {
-                tracing::error!("a worker hangs: the service manager is not told that all is well");
+                tracing::error!("a worker hangs; withheld the watchdog's report to the service manager");
             }
         }
         self.next.saturating_duration_since(now)
@@ -41,7 +41,7 @@ impl Watchdog {
 mod tests {
     use super::*;
 
-    /// Objective: it asks twice per period, and not in between.
+    /// Objective: the watchdog checks the workers twice per period, and not in between.
     #[test]
     fn the_watchdog_asks_twice_a_period() {
         let mut watchdog = Watchdog::new(Duration::from_secs(2));

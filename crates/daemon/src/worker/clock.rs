@@ -1,4 +1,4 @@
-//! Accounting of a worker's time.
+//! Accounting of a worker's time: busy, idle, asleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,42 +10,42 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use super::WorkerTimeStats;
 use crate::stalls::{WatchedThread, nanoseconds};
 
-/// An idle worker reads the clock at every poll only after this long.
+/// Idle time after which a worker reads the clock at every poll.
 const OFTEN: Duration = Duration::from_micros(5);
 /// Number of busy rounds between two clock reads.
 const ROUNDS: u32 = 128;
 
-/// Interval, in time awake, of comparisons with the thread's CPU time, which takes a system call.
+/// Interval of comparisons with the thread's CPU time, counted in time awake. Each comparison takes a system call.
 const COMPARED: Duration = Duration::from_millis(10);
 
-/// Accounts for a worker's time only at changes between busy, idle and asleep, so a busy worker need not read the
-/// clock.
+/// Accounts for a worker's time. It reads the clock only when the worker changes between busy, idle and asleep, so that
+/// a busy worker need not read it.
 pub(super) struct WorkerClock {
     watched: Arc<WatchedThread>,
     since: Instant,
     is_busy: bool,
     looks: u32,
     idle_for: Duration,
-    /// Time awake since the last read of the thread's CPU time.
+    /// Time awake since `used` was read.
     awake: Duration,
-    /// The thread's CPU time at the last read.
+    /// The thread's CPU time when it was last read.
     used: Duration,
-    /// The last tick of the kernel's clock that was seen.
+    /// Last observed tick of the kernel's clock.
     tick: Timespec,
 }
 
-/// The time of the kernel's last tick, which costs no system call and no look at the processor's counter.
+/// Returns the time of the kernel's last tick. This needs neither a system call nor the processor's counter.
 fn tick() -> Timespec {
     clock_gettime(ClockId::MonotonicCoarse)
 }
 
-/// Adds to a counter with a single writer.
+/// Adds to a counter that only one thread writes.
 pub(super) fn add(to: &AtomicU64, time: Duration) {
     to.store(to.load(Ordering::Relaxed) + time.as_nanos() as u64, Ordering::Release);
 }
 
 impl WorkerTimeStats {
-    /// Nanoseconds spent asleep until now, monotonic.
+    /// Returns the nanoseconds spent asleep so far, including the current sleep. The value never decreases.
     pub fn slept(&self) -> u64 {
         let since = self.asleep_since.load(Ordering::Acquire);
         let slept = self.slept_ns.load(Ordering::Acquire);
@@ -62,7 +62,7 @@ impl WorkerClock {
         WorkerClock { watched, since, is_busy: false, looks: 0, idle_for: zero, awake: zero, used: zero, tick: tick() }
     }
 
-    /// Whether the kernel's clock has ticked since this was last asked: a few milliseconds have passed.
+    /// Whether the kernel's clock has ticked since the last call, which means that a few milliseconds have passed.
     #[inline]
     pub(super) fn has_ticked(&mut self) -> bool {
         let before = std::mem::replace(&mut self.tick, tick());
@@ -87,7 +87,7 @@ impl WorkerClock {
         spent
     }
 
-    /// Computes how much of the time awake another thread had the CPU.
+    /// Computes for how much of the time awake another thread had the CPU.
     fn compare(&mut self, stats: &WorkerTimeStats) {
         let used = own_time();
         let mine = used.saturating_sub(std::mem::replace(&mut self.used, used));
@@ -97,16 +97,16 @@ impl WorkerClock {
     #[inline]
     pub(super) fn busy(&mut self, stats: &WorkerTimeStats) {
         self.looks = self.looks.wrapping_add(1);
-        // Nearly all the time since the last read belongs to this first batch. Later reads are occasional, to show
-        // `netvale top` a worker that is never idle.
+        // Nearly all the time since the last read belongs to this first batch. The later reads are rare; they keep the
+        // figures in `netvale top` current for a worker that is never idle.
         if !self.is_busy || self.looks.is_multiple_of(ROUNDS) {
             self.turn_awake(stats, &stats.busy_ns);
             self.is_busy = true;
         }
     }
 
-    /// Returns for how long polls have found nothing. The clock is read only every few polls while polls cost next to
-    /// nothing.
+    /// Returns for how long polls have found nothing. While polls cost next to nothing, the clock is read only every
+    /// few polls.
     pub(super) fn idle(&mut self, stats: &WorkerTimeStats) -> Duration {
         if self.is_busy {
             self.turn_awake(stats, &stats.busy_ns);
@@ -130,9 +130,10 @@ impl WorkerClock {
         stats.sleeps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the length of the sleep.
+    /// Accounts for a sleep that has ended. Returns its length.
     pub(super) fn after_sleep(&mut self, stats: &WorkerTimeStats) -> Duration {
-        // Before the sleep is added to the sum: a reader may miss it for a moment, but never counts it twice.
+        // This store precedes the addition to the sum: a reader may miss the sleep for a moment, but never counts it
+        // twice.
         stats.asleep_since.store(0, Ordering::Release);
         let slept = self.turn(&stats.slept_ns);
         self.looks = 0;

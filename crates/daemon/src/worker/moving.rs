@@ -1,7 +1,8 @@
-//! Moves tasks between workers: one gives a task with all that it holds, the other takes it.
+//! Moves of tasks between workers: one worker gives a task away with all that the task holds, another takes it.
 //!
-//! Frames keep their order because a task is in one place at a time: in one worker's list, or among the other's
-//! commands. So do the daemon's commands: it sends none for the task before the worker has answered.
+//! Frames keep their order because a task is in one place at a time: in the list of one worker, or among the pending
+//! commands of the other. The daemon's commands keep theirs because the daemon sends none for the task before the first
+//! worker has answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,27 +14,27 @@ use rustix::event::epoll;
 use super::rounds::{TaskEntry, WorkerLoop};
 use super::{TaskId, Worker, WorkerCommand, WorkerState};
 
-/// Longest wait for a worker to give a task away. A slower one is held up.
+/// Longest wait for a worker to give a task away. A worker that takes longer is blocked.
 const LIMIT: Duration = Duration::from_millis(50);
 
-/// An order to give a task away.
+/// A command to give a task to another worker.
 pub(super) struct MoveOrder {
     id: TaskId,
     to: Arc<WorkerState>,
-    /// Cleared when the worker starts on it, or the daemon takes it back.
+    /// Cleared when the worker starts on the command, or the daemon withdraws it.
     is_open: Arc<AtomicBool>,
     done: SyncSender<bool>,
 }
 
 impl Worker {
-    /// Moves a task to another worker. Returns whether it moved; not if this worker has lost it or is held up. Later
-    /// commands for the task go to the worker that has it then.
+    /// Moves a task to another worker. Returns false if this worker no longer has the task or is blocked. Later
+    /// commands go to the worker that then has the task.
     pub fn move_to(&self, id: TaskId, to: &Worker) -> bool {
         let (done, answer) = mpsc::sync_channel(1);
         let is_open = Arc::new(AtomicBool::new(true));
         let order = MoveOrder { id, to: Arc::clone(&to.shared), is_open: Arc::clone(&is_open), done };
         self.shared.send(WorkerCommand::Move(order));
-        // Either the order is taken back, or the worker has started, which takes a moment without waits.
+        // Either the command is withdrawn here, or the worker has started on it, which takes a moment and never waits.
         let late = || if is_open.swap(false, Ordering::AcqRel) { Ok(false) } else { answer.recv() };
         let is_there = answer.recv_timeout(LIMIT).or_else(|_| late()).unwrap_or(false);
         if is_there {
@@ -65,7 +66,7 @@ impl WorkerLoop {
             return false;
         }
         let entry = self.take_out(at);
-        // The other worker looks for pending work.
+        // The other worker checks for pending work.
         to.send(WorkerCommand::Add(TaskEntry { ready: true, held: false, broken: None, ..entry }));
         true
     }

@@ -1,6 +1,6 @@
-//! Parks all workers, to hand their ports over to another process, or to resume them.
+//! Parking: a pause of all workers in which their ports are handed to another process.
 //!
-//! A parked worker accesses no ring. Frames waiting for room then lie in memory of its own, and the positions in the
+//! A parked worker accesses no ring. Frames that wait for room are then in private memory, and the positions in the
 //! rings are exact.
 
 use std::any::Any;
@@ -16,7 +16,7 @@ use netvale_switch::{Forwarder, WaitingFrames};
 use super::rounds::WorkerLoop;
 use super::{TaskId, Worker, WorkerCommand};
 
-/// Longest wait for all workers to pause. A slower one is held up by a peer.
+/// Longest wait for all workers to pause. A peer blocks a worker that takes longer.
 const LIMIT: Duration = Duration::from_millis(200);
 
 /// Interval between checks for tasks to remove.
@@ -25,28 +25,29 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Frames waiting for room, by task.
 pub type TaskFrames = Vec<(TaskId, Vec<WaitingFrames>)>;
 
-/// Asks a worker to pause.
+/// A command to pause.
 pub(super) struct PauseOrder {
     settled: SyncSender<TaskFrames>,
     resume: Receiver<()>,
 }
 
-/// The channel on which a worker reports its pause, and the one whose drop resumes it: nothing is ever sent there.
+/// The channel on which a worker reports its pause, and a channel whose drop resumes it. The second one carries no
+/// messages.
 type PausedWorker = (Receiver<TaskFrames>, SyncSender<()>);
 
-/// Workers that pause until this is dropped.
+/// Paused workers, which resume when this value is dropped.
 pub struct ParkedWorkers {
-    /// The frames waiting for room.
+    /// Frames that wait for room, by task.
     pub waiting: TaskFrames,
     paused: Rc<RefCell<Vec<PausedWorker>>>,
 }
 
-/// The current pause, for workers started meanwhile.
+/// The current pause, to which workers started during it are added.
 #[derive(Default)]
 pub struct PauseState(Weak<RefCell<Vec<PausedWorker>>>);
 
 impl PauseState {
-    /// The pause of these workers.
+    /// Returns the pause of these workers.
     pub fn of(parked: &ParkedWorkers) -> PauseState {
         PauseState(Rc::downgrade(&parked.paused))
     }
@@ -59,7 +60,7 @@ impl PauseState {
     }
 }
 
-/// Pauses a worker before its later commands.
+/// Sends the command to pause. The worker executes later commands only after the pause.
 fn pause(worker: &Worker) -> PausedWorker {
     let (settled, answer) = mpsc::sync_channel(1);
     let (resumes, resume) = mpsc::sync_channel(1);
@@ -70,7 +71,7 @@ fn pause(worker: &Worker) -> PausedWorker {
 /// Parks all workers.
 ///
 /// # Errors
-/// The domains of held-up workers; then all resume.
+/// The domains of workers that did not pause in time. All workers then resume.
 pub fn park<'a>(workers: impl Iterator<Item = &'a Worker>) -> Result<ParkedWorkers, Vec<TimeDomain>> {
     let asked: Vec<_> = workers.map(|worker| (worker.domain(), pause(worker))).collect();
     let until = Instant::now() + LIMIT;
@@ -92,7 +93,7 @@ impl WorkerLoop {
         let mut waiting = TaskFrames::new();
         let mut at = 0;
         while at < self.entries.len() {
-            // A panicking task is lost, and another one takes its place in the list.
+            // A panicking task is lost, and the next one moves to its index.
             let is_there = self.guarded(at, |e, work, _| {
                 e.task.hurry(work);
                 e.task.settle();
@@ -110,7 +111,8 @@ impl WorkerLoop {
         self.entries.iter_mut().for_each(|e| e.ready = true);
     }
 
-    /// Removes tasks, including those still to come: their resources are needed elsewhere. Other commands wait.
+    /// Executes pending removals, also of tasks whose addition is still pending, because other processes need their
+    /// resources. Other commands wait until after the pause.
     fn remove_some(&mut self) {
         let mut commands = self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner);
         let removed =

@@ -1,4 +1,4 @@
-//! The loop of a worker's thread: rounds of its tasks, and the daemon's commands between them.
+//! The loop of a worker's thread: rounds in which each task runs once, and the daemon's commands between rounds.
 
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,20 +16,20 @@ use rustix::event::epoll;
 use super::clock::{self, WorkerClock};
 use super::{DrainMode, Polling, TaskId, WorkerCommand, WorkerState, WorkerTask};
 
-/// A task, with the worker's state of it.
+/// A task, with the worker's state for it.
 pub(super) struct TaskEntry {
     pub(super) id: TaskId,
     pub(super) task: WorkerTask,
     pub(super) cheap: bool,
     /// Whether the task keeps the worker awake.
     pub(super) awake: bool,
-    /// Whether the descriptor of an ingress that is expensive to poll was readable.
+    /// For an ingress that is expensive to poll: whether its descriptor was readable.
     pub(super) ready: bool,
-    /// Whether its frames wait for room: later frames need not be looked at.
+    /// Whether frames of the task wait for room; later frames then need no look.
     pub(super) held: bool,
-    /// Nanoseconds of its worker's time, extrapolated from timed rounds.
+    /// Time that the task has taken, in nanoseconds, extrapolated from timed rounds.
     pub(super) taken: Arc<AtomicU64>,
-    /// Since when its descriptor is out of the epoll set because of an error.
+    /// Time at which the descriptor left the epoll set because of an error.
     pub(super) broken: Option<Instant>,
 }
 
@@ -55,15 +55,15 @@ pub(super) struct WorkerLoop {
     /// Number of consecutive naps without work.
     pub(super) naps: u32,
     pub(super) clock: WorkerClock,
-    /// Yield of polling.
+    /// Decides how long polling pays off.
     pub(super) spin: Spin,
-    /// The entry whose task panicked.
+    /// Index of the entry whose task panicked.
     pub(super) panicked: Option<usize>,
     /// The thread that drops removed tasks.
     dropping: Sender<(WorkerTask, SyncSender<()>)>,
 }
 
-/// Notes the running task, in case it panics.
+/// Records the running task while it runs, in case it panics.
 struct RunningTask<'a>(&'a mut Option<usize>, usize);
 
 impl Drop for RunningTask<'_> {
@@ -73,7 +73,7 @@ impl Drop for RunningTask<'_> {
     }
 }
 
-/// Runs a part of the task of entry `at`; notes the entry if it panics.
+/// Runs a part of the task of entry `at`. Records the index in `panicked` if that panics.
 #[inline(always)]
 pub(super) fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOnce() -> T) -> T {
     let running = RunningTask(panicked, at);
@@ -82,20 +82,20 @@ pub(super) fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOn
     done
 }
 
-/// epoll data of the worker's own bell.
+/// epoll data of the worker's own doorbell.
 pub(super) const BELL: u64 = u64::MAX;
-/// Number of rounds between two descriptor checks while there is work. Rounds of slow batches take
-/// milliseconds: they are checked at each tick of the kernel's clock, too.
+/// Number of rounds between two checks of descriptors while there is work. Rounds of slow batches take milliseconds, so
+/// the worker also checks at each tick of the kernel's clock.
 const LOOK_EVERY: u32 = 16;
-/// One of this many rounds is timed: a prime number, so periodic patterns are sampled as a whole.
+/// One of this many rounds is timed. A prime number samples periodic patterns evenly.
 const TIMED: u32 = 61;
-/// Maximum number of frames left in a ring: its largest number of slots.
+/// Maximum number of frames left in a ring: the largest number of slots.
 const MOST_LEFT: usize = 16_384;
 /// Starts the thread that drops tasks, which can take long.
 fn retire() -> std::io::Result<Sender<(WorkerTask, SyncSender<()>)>> {
     let (dropping, done) = mpsc::channel::<(WorkerTask, SyncSender<()>)>();
     std::thread::Builder::new().name("netvale-retire".into()).spawn(move || {
-        // A panic was reported by the runtime; later tasks are dropped all the same.
+        // The runtime has reported a panic. Later tasks are dropped nevertheless.
         done.into_iter().for_each(|one| drop(catch_unwind(AssertUnwindSafe(|| drop(one)))));
     })?;
     Ok(dropping)
@@ -133,8 +133,8 @@ impl WorkerLoop {
         }
     }
 
-    /// Drops the task that panicked. If no task did, the worker's state cannot be trusted: the daemon ends, and the
-    /// service manager restarts it.
+    /// Drops the task that panicked. If the panic was in no task, the worker's state cannot be trusted: the daemon
+    /// exits, and the service manager restarts it.
     fn lose(&mut self) {
         let Some(at) = self.panicked.take() else { std::process::abort() };
         let id = self.entries[at].id;
@@ -172,7 +172,7 @@ impl WorkerLoop {
         }
     }
 
-    /// A separate round, so clock reads cost the others nothing.
+    /// Runs a round with clock reads. It is a separate function so that other rounds do not pay for them.
     #[cold]
     #[inline(never)]
     fn timed_round(&mut self) -> usize {
@@ -197,7 +197,7 @@ impl WorkerLoop {
             }
             if let Some(since) = &mut since {
                 let begun = std::mem::replace(since, Instant::now());
-                // A poll without work tells nothing about the load.
+                // A poll without work shows nothing about the load.
                 if matches!(passed, PassResult::Frames(_)) {
                     clock::add(&e.taken, since.duration_since(begun) * TIMED);
                 }
@@ -206,7 +206,7 @@ impl WorkerLoop {
         frames
     }
 
-    /// Executes the daemon's commands. Returns whether to end.
+    /// Executes the daemon's commands. Returns whether the worker is to end.
     fn commands(&mut self) -> bool {
         self.shared.pending.store(false, Ordering::Relaxed);
         let commands = std::mem::take(&mut *self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner));
@@ -234,7 +234,7 @@ impl WorkerLoop {
                 }
                 WorkerCommand::Park(pause) => {
                     parked = Some(pause);
-                    // Later commands stay for afterwards.
+                    // Later commands wait until the pause ends.
                     self.put_back(std::mem::take(&mut commands));
                 }
                 WorkerCommand::WaitWith(id, waiting) => self.wait_with(id, waiting),
@@ -258,14 +258,14 @@ impl WorkerLoop {
         if let Some(fd) = entry.task.wake_fd() {
             let added = epoll::add(&self.epoll, fd, epoll::EventData::new_u64(entry.id), epoll::EventFlags::IN);
             if let Err(e) = added {
-                tracing::error!("an ingress cannot be waited for: {e}");
+                tracing::error!("cannot add an ingress to the epoll set: {e}");
             }
         }
         self.entries.push(entry);
         self.guarded(self.entries.len() - 1, |e, _, _| e.task.disarm());
     }
 
-    /// Runs a part of a task between two rounds. Returns false if it panics; then the task is lost.
+    /// Runs a part of a task between two rounds. Returns false if it panics, which loses the task.
     pub(super) fn guarded(
         &mut self,
         at: usize,
@@ -280,8 +280,8 @@ impl WorkerLoop {
         is_done
     }
 
-    /// Forwards the frames that a closing program may have left in its rings: they count as sent. Stops after the
-    /// capacity of the rings, as the program may continue writing.
+    /// Forwards the frames that a closing program may have left in its rings; they count as sent. Stops after as many
+    /// frames as the rings hold, because the program may continue to write.
     fn drain(&mut self, id: TaskId, left: DrainMode) {
         let Some(at) = self.position(id) else { return };
         self.guarded(at, |entry, work, _| {
@@ -292,7 +292,7 @@ impl WorkerLoop {
             while frames < MOST_LEFT {
                 match entry.task.pass(work) {
                     PassResult::Frames(n) => frames += n,
-                    // The next pass drops frames without room; a rate may hold others back for longer.
+                    // The next pass drops frames without room. A rate limit may delay others for longer.
                     PassResult::Held if left == DrainMode::Drops => frames += 1,
                     PassResult::Held | PassResult::Idle => break,
                 }
@@ -302,11 +302,11 @@ impl WorkerLoop {
         });
     }
 
-    /// Passes the task, then `done`, to the thread that drops it.
+    /// Passes the task and `done` to the thread that drops tasks.
     pub(super) fn remove(&mut self, id: TaskId, done: SyncSender<()>) {
         let Some(at) = self.position(id) else { return };
         let entry = self.take_out(at);
-        // Dropped here if that thread is gone.
+        // If that thread is gone, the task is dropped here.
         let _ = self.dropping.send((entry.task, done));
     }
 
@@ -314,7 +314,7 @@ impl WorkerLoop {
         self.entries.iter().position(|e| e.id == id)
     }
 
-    /// Removes a task from the list, and its descriptor from the set.
+    /// Removes a task from the list, and its descriptor from the epoll set.
     pub(super) fn take_out(&mut self, at: usize) -> TaskEntry {
         let entry = self.entries.swap_remove(at);
         if let Some(fd) = entry.task.wake_fd() {
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
     use crate::worker::Worker;
 
-    /// Always has a frame, and takes its time for it.
+    /// A task that always has a frame, and takes long for it.
     struct SlowTask(Arc<AtomicU64>);
 
     impl Task<ForwardMemory> for SlowTask {
@@ -346,7 +346,7 @@ mod tests {
         }
     }
 
-    /// Has a frame when its descriptor is readable, and tells when it was asked.
+    /// A task that has a frame when its descriptor is readable, and reports when it was polled.
     struct DescriptorTask {
         bell: Arc<Doorbell>,
         slow_passes: Arc<AtomicU64>,
@@ -384,7 +384,7 @@ mod tests {
         worker.add(1, Box::new(SlowTask(Arc::clone(&passes))));
         worker.add(2, Box::new(DescriptorTask { bell: Arc::clone(&bell), slow_passes, served }));
         for number in 1..=5 {
-            // At another place between two checks each time.
+            // Each time at another point between two checks.
             while passes.load(Ordering::Relaxed) < 7 * number {
                 std::thread::sleep(Duration::from_millis(1));
             }

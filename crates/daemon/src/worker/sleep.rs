@@ -1,4 +1,4 @@
-//! The idle worker: it polls as long as that pays, then sleeps in epoll until one of its tasks has work.
+//! The idle worker: it polls as long as polling pays off, then sleeps in epoll until one of its tasks has work.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -9,19 +9,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use super::clock::add;
 use super::rounds::{BELL, TaskEntry, WorkerLoop, noting};
 
-/// epoll data of a doorbell rung when held frames have room. Numbers of tasks are smaller.
+/// epoll data of a doorbell that a receiver rings when held frames have room. Task numbers are smaller.
 const ROOM: u64 = u64::MAX - 1;
-/// How long a worker that never sleeps polls before it yields the CPU between polls.
+/// Idle time after which a worker that never sleeps yields the CPU between polls.
 const ALONE: Duration = Duration::from_micros(5);
-/// First nap while frames wait for a receiver that may not signal room; it doubles with each nap without effect.
+/// Length of the first nap while frames wait for a receiver that may not signal room. Each nap without effect doubles
+/// the next one.
 const HELD_NAP: Duration = Duration::from_micros(50);
 const MOST_HELD_NAP: Duration = Duration::from_millis(1);
-/// How long a descriptor with an error is out of the epoll set: a TAP with a vanished interface reports one forever,
-/// others may recover.
+/// Time for which a descriptor with an error is out of the epoll set. A TAP whose interface is gone reports an error
+/// forever; other descriptors may recover.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
-/// Listens to a held ingress's descriptor, or stops: it stays readable while frames wait behind the held ones, and
-/// would keep the worker awake.
+/// Starts or stops waiting for a held ingress's descriptor. The descriptor stays readable while frames wait behind the
+/// held ones, and would keep the worker awake.
 fn listen_to(epoll: &OwnedFd, e: &TaskEntry, events: epoll::EventFlags) {
     if !e.held || e.cheap {
         return;
@@ -49,7 +50,7 @@ impl WorkerLoop {
         }
         let idle_for = self.clock.idle(&self.shared.stats);
         if self.always || self.awake {
-            // The thread that brings work may be waiting for this very CPU.
+            // The thread that would bring work may be waiting for this very CPU.
             return if idle_for > ALONE { std::thread::yield_now() } else { std::hint::spin_loop() };
         }
         if self.naps > 0 || !self.spin.go_on() {
@@ -58,7 +59,7 @@ impl WorkerLoop {
     }
 
     fn sleep(&mut self) {
-        // A command sent before this point rang the bell, which epoll reports immediately.
+        // A command sent before this point rang the doorbell, which epoll reports immediately.
         if !self.arm() {
             let nap = self.nap();
             self.clock.before_sleep(&self.shared.stats);
@@ -73,7 +74,7 @@ impl WorkerLoop {
         self.disarm();
     }
 
-    /// Requests wake-ups. Returns whether work has already arrived.
+    /// Arms all wake-ups. Returns whether work has already arrived.
     fn arm(&mut self) -> bool {
         let WorkerLoop { entries, work, epoll, panicked, .. } = self;
         let mut news = false;
@@ -83,10 +84,10 @@ impl WorkerLoop {
                     return e.task.arm();
                 }
                 if let Some(bell) = e.task.ask_for_room() {
-                    // Already in the set if two tasks wait for the same receiver.
+                    // The doorbell is already in the set if two tasks wait for the same receiver.
                     let _ = epoll::add(&*epoll, bell, epoll::EventData::new_u64(ROOM), epoll::EventFlags::IN);
                 }
-                // Room may have appeared just before the request.
+                // Room may have appeared just before the doorbell was armed.
                 e.held = e.task.pass(work) == PassResult::Held;
                 listen_to(epoll, e, epoll::EventFlags::empty());
                 !e.held
@@ -101,7 +102,7 @@ impl WorkerLoop {
             noting(panicked, at, || {
                 e.task.disarm();
                 e.task.stop_asking(&mut |bell| {
-                    // Another task with the same receiver may have removed it.
+                    // Another task with the same receiver may have removed the doorbell.
                     let _ = epoll::delete(&*epoll, bell);
                 });
                 listen_to(epoll, e, epoll::EventFlags::IN);
@@ -109,7 +110,7 @@ impl WorkerLoop {
         }
     }
 
-    /// Longest sleep.
+    /// Returns the longest permitted sleep; `None`: no limit.
     fn nap(&self) -> Option<Duration> {
         // A task with a known delay needs no earlier poll.
         let held = self.entries.iter().any(|e| e.held && e.task.nap().is_none());
@@ -118,7 +119,7 @@ impl WorkerLoop {
         held.into_iter().chain(broken).chain(self.entries.iter().filter_map(|e| e.task.nap())).min()
     }
 
-    /// Waits again for descriptors with an old error.
+    /// Returns descriptors to the epoll set whose error is old.
     fn listen_again(&mut self) {
         for e in &mut self.entries {
             if e.broken.is_some_and(|since| since.elapsed() >= AFTER_ERROR)
@@ -131,8 +132,9 @@ impl WorkerLoop {
         }
     }
 
-    /// Waits for descriptors with a precise limit: epoll's own is rounded up to milliseconds. The kernel may be late by
-    /// a thousandth of a wait, so a long one ends that much earlier, and the worker waits again for the rest.
+    /// Waits for descriptors, with a precise limit, because epoll rounds its own up to milliseconds. The kernel may be
+    /// late by a thousandth of the wait, so a long wait ends that much earlier, and the worker waits again for the
+    /// rest.
     fn wait(&self, limit: Duration) {
         let limit = limit - limit / 512;
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
@@ -140,8 +142,8 @@ impl WorkerLoop {
         let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&limit));
     }
 
-    /// Waits for descriptors (`None`: without limit). Returns whether an ingress or the bell is ready. The bell
-    /// announces commands, so the caller must not sleep.
+    /// Waits for descriptors (`None`: without limit). Returns whether an ingress or the doorbell is ready. The doorbell
+    /// announces commands, so the caller must not sleep then.
     pub(super) fn look(&mut self, limit: Option<Duration>) -> bool {
         self.listen_again();
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];

@@ -1,5 +1,5 @@
-//! Peers that make the daemon's wake-up descriptors block, and fill them: on every kind of port, the worker serves all
-//! others, and the peer loses its port, with a reason.
+//! Peers that make the descriptors block by which the daemon wakes them, and fill them. On every kind of port, the
+//! worker serves all others, and the peer loses its port, with a reason.
 
 use crate::common;
 use crate::common::published;
@@ -32,7 +32,7 @@ use netvale_virtio::features::VERSION_1;
 use published::{Driver, Plugged};
 use serde_json::json;
 
-/// Longest delay of others: blocked calls are checked every quarter of a second, and the machine may be busy.
+/// Longest delay of other ports. Blocked calls are checked every quarter of a second, and the machine may be busy.
 const BOUND: Duration = Duration::from_secs(4);
 const REASON: &str = "is full and blocks";
 
@@ -50,7 +50,7 @@ fn notes(d: &Daemon) -> String {
     d.call("port.show", json!({"port": "vale0:bad"}))["result"]["notes"].to_string()
 }
 
-/// Broadcasts frames from `a` until `evicted`. Each reaches `b` within [`BOUND`].
+/// Broadcasts frames from `a` until `evicted`. Each must reach `b` within [`BOUND`].
 fn serve_others(a: &mut Port, b: &mut Port, evicted: impl Fn() -> bool) {
     let began = Instant::now();
     for (sofar, i) in (0..=255).cycle().enumerate() {
@@ -80,8 +80,8 @@ fn waits(fd: impl AsFd, does: bool) {
     rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
 }
 
-/// Has queues called through sockets. The daemon makes a peer's descriptors nonblocking; the peer undoes that for all
-/// together, as it may be evicted for the first one.
+/// Makes a front end's queues be called through sockets. The daemon makes a peer's descriptors nonblocking. The peer
+/// reverts that for all together, because it may be evicted for the first one.
 fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     for (queue, (_, to)) in (0u64..).zip(all) {
         let mut m = VhostMessage::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
@@ -92,8 +92,8 @@ fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     all.iter().for_each(|(_, to)| waits(to, true));
 }
 
-/// Objective: a front end that blocks the kick, call and error descriptors of a queue with calls enabled, or that is
-/// called through full sockets.
+/// Objective: a front end delays no other port if it blocks the kick, call and error descriptors of a queue with calls
+/// enabled, or is called through full sockets.
 #[test]
 fn a_blocking_vhost_front_end_delays_no_other() {
     [false, true].into_iter().for_each(vhost_called);
@@ -141,7 +141,7 @@ fn vhost_called(by_socket: bool) {
     assert!(running.is_err() || running.is_ok_and(|r| r.pairs.len() == 1));
 }
 
-/// Objective: a hypervisor that blocks all vectors and doorbells of a ptnet device by ivshmem.
+/// Objective: a hypervisor that blocks all vectors and doorbells of a ptnet device by ivshmem delays no other port.
 #[test]
 fn a_blocking_ptnet_hypervisor_delays_no_other() {
     let d = Daemon::start("workers = 1");
@@ -160,7 +160,7 @@ fn a_blocking_ptnet_hypervisor_delays_no_other() {
     assert_eq!(BareGuest::connect(&path).unwrap().command(COMMAND_START, 0, 0).unwrap(), 0);
 }
 
-/// Objective: a hypervisor that blocks the vectors of a published device.
+/// Objective: a hypervisor that blocks the vectors of a published device delays no other port.
 #[test]
 fn a_blocking_published_device_delays_no_other() {
     let d = Daemon::start("workers = 1");
@@ -175,7 +175,7 @@ fn a_blocking_published_device_delays_no_other() {
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
 }
 
-/// Objective: a hypervisor that blocks the interrupt of an e1000.
+/// Objective: a hypervisor that blocks the interrupt of an e1000 delays no other port.
 #[test]
 fn a_blocking_e1000_delays_no_other() {
     let d = Daemon::start("workers = 1");
@@ -183,7 +183,7 @@ fn a_blocking_e1000_delays_no_other() {
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
     let mut guest = Card::new(&path, CardOptions::default()).unwrap();
-    // Earlier interrupts (the link is up) are cleared; it waits for frames.
+    // Earlier interrupts (link up) are cleared, and the driver waits for frames.
     guest.ingress.woken();
     assert!(!guest.ingress.arm());
     block(guest.ingress.wake_fd().unwrap()).unwrap();
@@ -219,7 +219,7 @@ fn back_end(connection: OwnedFd, stop: &Doorbell) {
     }
 }
 
-/// Objective: a back end that blocks the kicks of its driver's queues.
+/// Objective: a back end that blocks the kicks of its driver's queues delays no other port.
 #[test]
 fn a_blocking_virtio_back_end_delays_no_other() {
     let d = Daemon::start("workers = 1");

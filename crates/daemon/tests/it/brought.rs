@@ -53,7 +53,7 @@ fn refused(d: &Daemon, file: &impl AsFd, offset: u64, len: u64, why: &str) {
 #[test]
 fn other_files_are_refused_by_name() {
     let d = Daemon::start("");
-    let not_there = "it does not lie in memory";
+    let not_there = "it is not in memory";
     refused(&d, &File::open(d.dir()).unwrap(), 0, LEN, "memory");
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     refused(&d, &reader, 0, LEN, not_there);
@@ -71,7 +71,7 @@ fn other_files_are_refused_by_name() {
     let read_only = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
     refused(&d, &File::open(read_only).unwrap(), 0, LEN, "not open for reading and writing");
     let folder = rustix::fs::open(c"/dev/shm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    refused(&d, &folder, 0, LEN, "file cannot carry its region");
+    refused(&d, &folder, 0, LEN, "file cannot hold its region");
     rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE).unwrap();
     refused(&d, &memory, 0, LEN, "bytes of shared memory");
     // Impossible sizes are not the file's fault.
@@ -148,7 +148,7 @@ mod as_root {
         let (_conn, theirs) = std::thread::scope(|scope| {
             let somebody = scope.spawn(|| {
                 let uid = rustix::fs::Uid::from_raw(4711);
-                // Only for this thread.
+                // The user changes only for this thread.
                 rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
                 asked(&d, "vale0:theirs", &file, 0, LEN / 2).unwrap()
             });
@@ -190,7 +190,7 @@ mod as_root {
         send(&mut a, &frame(255, 1, 1));
         assert_eq!(receive(&mut b), frame(255, 1, 1));
         drop(file);
-        // Separate from the daemon's folder, which is removed.
+        // The folder is separate from the daemon's, which is removed.
         assert!(std::process::Command::new("umount").arg("-l").arg(&folder).status().unwrap().success());
     }
 }

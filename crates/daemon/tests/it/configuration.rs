@@ -48,7 +48,7 @@ fn programs_go_on() {
     assert!(gone.wait(Interest::Rx, Some(LIMIT)).is_err(), "who has a port that goes is told");
     let taken = apply(&d, &(text + "[[port]]\nswitch = 'vale0'\nport = 'b'\n"), json!({"prune": true}));
     let message = taken["error"]["message"].as_str().unwrap();
-    assert!(message.starts_with("f.toml:10:8: a program has made a port vale0:b"), "{message}");
+    assert!(message.starts_with("f.toml:10:8: a program has opened a port vale0:b"), "{message}");
     assert_eq!(d.ports(), ["vale0:a", "vale0:b", "vale0:new"]);
     assert_eq!(shown(&d)["left_out"].as_array().unwrap().len(), 1);
 }
@@ -81,7 +81,7 @@ fn ports_that_fail_are_skipped_and_attached_later() {
         assert!(refused.contains(&format!("port {port} of the configuration")), "{refused}");
     }
     let refused = Daemon::refused("[[port]]\nswitch = 'vale0'\nport = 'tap:t'\nnetns = '/run/netns/web'\n");
-    assert!(refused.contains("enters no network namespace"), "{refused}");
+    assert!(refused.contains("does not enter network namespaces"), "{refused}");
 }
 
 /// Objective: a file longer than other users' requests is accepted whole; it is exported unchanged, and starts the same

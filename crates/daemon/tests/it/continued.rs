@@ -156,7 +156,9 @@ mod as_root {
         address("nvb0");
         let mut port = open(&d, "vale0:a");
         ping_pong(&mut port, || taken_over(&d));
-        assert!(show(&d, "vale0:nvb0")["notes"].to_string().contains("made by the client that attached it"));
+        assert!(
+            show(&d, "vale0:nvb0")["notes"].to_string().contains("the client that attached the interface created it")
+        );
         common::ip("link del nvb0");
         until("no port", || d.ports() == ["vale0:a"]);
     }

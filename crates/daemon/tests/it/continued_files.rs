@@ -120,7 +120,7 @@ mod as_root {
         for _ in 0..2 {
             d.is_succeeded();
             let refused = capture(&d, "three")["error"].to_string();
-            assert!(refused.contains("2 MiB of captures, and may have 2"), "{refused}");
+            assert!(refused.contains("2 MiB of captures, and the limit is 2"), "{refused}");
         }
         std::fs::remove_file(folder.path().join("one")).unwrap();
         // Data not yet on a slow disk counts for a while.

@@ -1,4 +1,4 @@
-//! Hand-over of ports that may be on no switch: netmap's persistent ports, and rings without a backend.
+//! Hand-over of ports that may be on no switch: netmap's persistent ports, and rings that are connected to nothing.
 
 use crate::common;
 
@@ -19,8 +19,8 @@ fn asked(d: &Daemon, reqtype: u16, name: &str) {
     let all = [(std::mem::offset_of!(NmreqRegister, nr_mode), NR_REG_ALL_NIC as u8)];
     let is_named = [NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DETACH].contains(&reqtype);
     let body: &[(usize, u8)] = if is_named { &all } else { &[] };
-    // Processes started by other tests briefly hold copies of this process's descriptors: closed ones are not yet fully
-    // closed.
+    // Processes started by other tests briefly hold copies of this process's descriptors, so that closed ones are not
+    // closed completely yet.
     let mut status = 0;
     until("it is free", || {
         status = request(d, 0, reqtype, name, body).status;
@@ -29,7 +29,7 @@ fn asked(d: &Daemon, reqtype: u16, name: &str) {
     assert_eq!(status, 0, "{reqtype} {name}");
 }
 
-/// Objective: such a port keeps its rings, holders and switches across several daemons, and can then be parted,
+/// Objective: a persistent port keeps its rings, holders and switches across several daemons, and can then be parted,
 /// detached and removed as before.
 #[test]
 fn a_persistent_port_keeps_its_rings_across_daemons() {
@@ -66,8 +66,8 @@ fn a_persistent_port_keeps_its_rings_across_daemons() {
     assert_eq!(d.ports(), ["vale0:a", "vale1:b"]);
 }
 
-/// Objective: policies of such a port change under traffic; frames in flight on its link arrive before it leaves its
-/// switch; on the next switch, and across several daemons, it has the same policies.
+/// Objective: policies of a persistent port change under traffic; frames in flight on its link arrive before it leaves
+/// its switch; on the next switch, and across several daemons, it has the same policies.
 #[test]
 fn policies_of_a_persistent_port_stay_across_daemons() {
     let d = Daemon::start("");
@@ -145,8 +145,8 @@ fn frames_behind_a_link() {
     assert_eq!(got + drops("vale0:a") + drops("vale0:b"), 150);
 }
 
-/// Objective: rings without a backend stay with their connection, at their place in their region, across several
-/// daemons; the place is not reused until the connection ends.
+/// Objective: rings that are connected to nothing stay with their connection, at their place in their region, across
+/// several daemons; the place is not reused until the connection ends.
 #[test]
 fn rings_with_nothing_behind_them() {
     let d = Daemon::start("");

@@ -1,4 +1,4 @@
-//! e1000 ports and their guests: simulated ones that drive their card by registers, with Send Combining and with the
+//! e1000 ports and their guests: simulated ones that drive their card by registers, with Send Combining or with the
 //! status block, and some that do what no driver does.
 #![allow(unsafe_code)]
 
@@ -70,7 +70,7 @@ const WAYS: [CardDriverOptions; 3] = [
 
 fn ping(d: &Daemon, guest: &mut SimulatedGuest, local: &mut Port, tag: u8) {
     send_from(guest, &frame(255, 9, tag));
-    // Frames that wait for others go out with those frames' interrupt.
+    // Frames that wait for further ones are sent with those frames' interrupt.
     until("it arrives", || {
         guest.ingress.woken();
         local.wait(Interest::Rx, Some(Duration::from_millis(1))).unwrap()
@@ -79,7 +79,8 @@ fn ping(d: &Daemon, guest: &mut SimulatedGuest, local: &mut Port, tag: u8) {
     send(local, &frame(9, 1, tag));
     let mut frames = frames_within(guest, INTERRUPT);
     if frames.is_empty() {
-        // Dropped by name if the busy machine delayed a register access of the guest.
+        // On a busy machine, a frame may be dropped, with a named reason, because a register access of the guest was
+        // delayed.
         let shown = show(d, "card");
         assert!(shown["drops"]["no-room"].as_u64() > Some(0), "no interrupt came: {shown}");
         send(local, &frame(9, 1, tag));
@@ -152,7 +153,7 @@ fn a_status_block_saves_all_register_accesses() {
         let mut sent = 0;
         let mut received = 0;
         until("all arrive", || {
-            // Many polls: on a busy machine each may cost a time slice.
+            // Up to 500 frames per poll, because each poll may cost a time slice on a busy machine.
             while sent < n && sent - received < 500 {
                 send_from(&one, &frame(2, 1, sent as u8));
                 sent += 1;

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
 const USERS: &str = "[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'\n";
-/// Long enough for all spontaneous events.
+/// Time within which all spontaneous events arrive.
 const QUIET: Duration = Duration::from_millis(700);
 
 fn client(d: &Daemon) -> Client {
@@ -155,7 +155,7 @@ fn only_requested_events_are_reported_in_order() {
     told.detach("vale0", "d").unwrap();
     assert!(told.ports(None).unwrap().iter().all(|port| port.name != "vale0:d"));
     assert_eq!(told.next_event(Duration::from_millis(1)).unwrap().unwrap().sequence, 5);
-    // No event comes between an answer and the earlier events it reflects, however late they are read.
+    // No event arrives between an answer and the earlier events that it reflects, however late they are read.
     for i in 0..50 {
         let name = format!("n{i}");
         call(&d, "port.attach", json!({"switch": "vale0", "port": name}));
@@ -209,7 +209,7 @@ fn arrivals_and_departures_of_guests_are_reported() {
         let port = format!("{kind}:{}", path.display());
         let mut options = json!({"name": kind});
         if kind == "ptnet" {
-            // By ivshmem, it would send its description to a guest that has left, and report the failure.
+            // By ivshmem, the device would send its description to a guest that has left, and report the failure.
             options["vfio_user"] = json!(true);
         }
         call(&d, "port.attach", json!({"switch": "vale0", "port": port, "options": options}));
@@ -276,7 +276,7 @@ fn evictions_tunnels_and_loops_are_reported() {
     until("a loop is seen", || {
         for end in &mut ends {
             send(end, &frame(255, 9, 1));
-            // Its address moves before the other port sends.
+            // The address moves before the other port sends.
             until("it was taken", || {
                 let ring = &mut end.tx()[0];
                 ring.sync();
@@ -298,7 +298,8 @@ fn evictions_tunnels_and_loops_are_reported() {
     assert_eq!(after.unwrap().name, "loop.unblocked");
 }
 
-/// The events on a raw connection, and the reported number of lost ones. The sequence numbers agree.
+/// Reads the events on a raw connection up to `last`. Returns their number, and the reported number of lost ones; the
+/// sequence numbers must agree.
 fn read_to(stream: UnixStream, last: &str) -> (u64, u64) {
     let mut got = 0;
     let mut lost = 0;
@@ -322,7 +323,7 @@ fn read_to(stream: UnixStream, last: &str) -> (u64, u64) {
     (got, lost)
 }
 
-/// A subscribed connection that reads no further.
+/// Returns a subscribed connection that nobody reads.
 fn silent(d: &Daemon, params: Value) -> UnixStream {
     let mut stream = UnixStream::connect(d.path("control.sock")).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -378,7 +379,7 @@ fn one_that_does_not_read() {
             let mut line = String::new();
             answers.read_line(&mut line).unwrap();
             assert!(line.contains("\"id\":2") && line.contains("\"id\":3"), "{line}");
-            // It reads when it gets a CPU.
+            // The reader reads when it gets a CPU.
             let expected = (i as u64 + 1) * EACH;
             until("the reader has all", || read.load(Ordering::Relaxed) >= expected || reader.is_finished());
         }

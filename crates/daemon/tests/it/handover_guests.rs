@@ -1,4 +1,4 @@
-//! Guests whose daemon is replaced: they lose no frame, get none twice or out of order, and never wait for a missing
+//! Guests whose daemon is replaced. They lose no frame, get none twice or out of order, and never wait for a missing
 //! event.
 
 use crate::common;
@@ -60,7 +60,7 @@ fn traffic(line: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     assert_eq!(line.lives() as usize, 1 + TIMES);
 }
 
-/// Frames that a port has carried each way.
+/// Returns the numbers of frames that a port has carried each way.
 fn carried(shown: &Value) -> Vec<u64> {
     shown["rings"].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).collect()
 }
@@ -86,7 +86,8 @@ fn a_ptnet_guest_loses_no_frame_across_processes() {
     assert_eq!(receive(&mut guest), numbered(2, 7));
 }
 
-/// Objective: a guest with netmap's published devices, by vfio-user, which waits only for interrupts.
+/// Objective: a guest with netmap's published devices, by vfio-user, which waits only for interrupts, loses no frame
+/// across ten processes.
 #[test]
 fn a_published_ptnet_guest_loses_no_frame_across_processes() {
     let line = Daemon::start("workers = 2");
@@ -104,7 +105,7 @@ fn a_published_ptnet_guest_loses_no_frame_across_processes() {
     assert_eq!(receive(&mut local), numbered(1, 7));
 }
 
-/// Objective: a driver of an e1000, in each of the ways to drive it.
+/// Objective: a driver of an e1000 loses no frame across ten processes, in each of the ways to drive the card.
 #[test]
 fn an_e1000_driver_loses_no_frame_across_processes() {
     for (csb, combine) in [(false, 0), (false, 16), (true, 0)] {
@@ -121,7 +122,7 @@ fn an_e1000_driver_loses_no_frame_across_processes() {
     }
 }
 
-/// Objective: a pipe between a guest and a program.
+/// Objective: a pipe between a guest and a program loses no frame across ten processes.
 #[test]
 fn a_pipe_loses_no_frame_across_processes() {
     let line = Daemon::start("workers = 2");

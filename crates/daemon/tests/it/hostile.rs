@@ -33,7 +33,7 @@ fn pass(to: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     netvale_fdio::send(to, bytes, fds, SendFlags::empty()).unwrap();
 }
 
-/// A stopped daemon, which finds all messages together when this is dropped.
+/// A stopped daemon, which continues when this is dropped and then finds all messages together.
 struct Stopped<'a>(&'a Daemon);
 
 impl Stopped<'_> {
@@ -45,7 +45,7 @@ impl Stopped<'_> {
             task.and_then(|task| std::fs::read_to_string(task.path().join("status")))
                 .is_ok_and(|s| s.contains("State:\tT"))
         };
-        // Each thread stops on its next return from the kernel.
+        // Each thread stops when it next returns from the kernel.
         until("it is stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
         stopped
     }
@@ -62,7 +62,7 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// The daemon answers too fast to have waited for anything.
+/// Checks that the daemon answers too fast to have waited for anything.
 fn is_prompt(d: &Daemon) {
     let start = Instant::now();
     assert!(d.call("version", json!({}))["result"].is_object());
@@ -81,7 +81,7 @@ fn descriptors_that_linger_hold_up_no_other_client() {
         for to in [control.as_fd(), attach.as_fd()] {
             let (fds, others): (Vec<OwnedFd>, Vec<TcpStream>) = (0..count).map(|_| lingering()).unzip();
             let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-            // Close ours first: the last one to close waits.
+            // This process closes its copy first, because the last one to close waits.
             let stopped = Stopped::new(&d);
             pass(to, b"{}\n", &borrowed);
             drop(fds);

@@ -23,7 +23,8 @@ fn counts(d: &Daemon, port: &str) -> Counts {
     Counts { passed: sum("frames"), idle: sum("idle"), lost }
 }
 
-/// Broadcasts these numbers, and waits until the port has been offered them. Returns their outcome there.
+/// Broadcasts frames with these numbers, and waits until the port has been offered them. Returns what became of them
+/// there.
 fn offer(d: &Daemon, from: &mut Port, numbers: std::ops::Range<u32>, port: &str) -> Counts {
     let before = counts(d, port);
     let frames = numbers.len() as u64;

@@ -1,4 +1,4 @@
-//! Killed clients. Alone in its process, since it counts the daemon's descriptors.
+//! Killed clients. These tests are alone in their process, because they count the daemon's descriptors.
 
 use crate::common;
 
@@ -19,7 +19,7 @@ fn killed_clients_are_reaped() {
     let d = Daemon::start("");
     let mut stay = d.open("vale0:stay").unwrap();
     let fds = || std::fs::read_dir(format!("/proc/{}/fd", d.id())).unwrap().count();
-    // One round first, to create everything lazily made.
+    // A first round creates everything that is made lazily.
     let mut before = 0;
     for round in 0..12u64 {
         let mut child = netvale_harness::role("killed::role_of_a_victim")
@@ -29,7 +29,7 @@ fn killed_clients_are_reaped() {
             .spawn()
             .unwrap();
         until("the victim's port is there", || d.ports().len() == 2);
-        // A different moment each time.
+        // The kill comes at a different moment each time.
         let start = Instant::now();
         while start.elapsed() < Duration::from_micros(700 * round) {
             stay.sync();
@@ -82,7 +82,7 @@ fn killed_while_it_hands_over() {
     let mut most = 0;
     loop {
         let mut taken = 0;
-        // Items not taken live as long as the connection, including the lock of the run directory.
+        // Items that were not taken live as long as the connection, including the lock of the run directory.
         d.is_killed_while(|| {
             let pretender = Pretender::admitted(d.dir()).unwrap();
             taken = pretender.take(most).unwrap();

@@ -37,7 +37,7 @@ fn frames_cross_between_two_processes() {
     assert_eq!((rings[0]["frames"].as_u64(), rings[1]["frames"].as_u64()), (Some(50), Some(50)));
 }
 
-/// A TCP segment to be cut into pieces of 1,000 bytes, after its header.
+/// Returns a TCP segment, after its header, that is to be cut into pieces of 1,000 bytes.
 fn large_segment() -> Vec<u8> {
     let payload: Vec<u8> = (0..3500u32).map(|i| i as u8).collect();
     let header = VnetHdr {
@@ -97,7 +97,7 @@ fn bad_names_are_refused_with_helpful_advice() {
     };
     let o = d.options();
     let (errno, text) = refused("vale0:a", &o);
-    assert_eq!((errno, text.contains("vale0:a is open already")), (libc::EBUSY, true), "{text}");
+    assert_eq!((errno, text.contains("vale0:a is already open")), (libc::EBUSY, true), "{text}");
     assert_eq!(refused("netmap:nosuch0", &o).0, libc::ENXIO);
     assert_eq!(refused("vale0:b@77", &o).0, libc::EINVAL);
     assert_eq!(refused("vale0:nobody/r", &o).0, libc::EINVAL);
@@ -249,7 +249,7 @@ fn malformed_attach_messages_stop_no_daemon() {
     assert!(d.open("vale0:a").is_ok());
 }
 
-/// Objective: a receiver that never reads and a sender that never stops do not separate others.
+/// Objective: a receiver that never reads and a sender that never stops do not keep other ports from exchanging frames.
 #[test]
 fn a_port_that_stops_reading() {
     let d = Daemon::start("");

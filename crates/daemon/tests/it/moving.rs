@@ -48,7 +48,7 @@ fn memory(slots: u32) -> Arc<PortMem> {
     Arc::new(Region::private(RegionSizes::for_port(2, slots, 256, 0, 0)).unwrap().port(shape).unwrap())
 }
 
-/// A switch with a sender's port, still without a ring, and a lossless receiver with that number of slots.
+/// A switch with a sender's port, which has no ring yet, and a lossless receiver with that number of slots.
 struct Place {
     switch: Arc<Switch>,
     sender: PortId,
@@ -79,7 +79,7 @@ impl Place {
         Place { switch, sender, receiver, received: 0 }
     }
 
-    /// Receives frames, which must have the next numbers. Returns how many.
+    /// Receives frames, which must have the next numbers. Returns their number.
     fn receive(&mut self) -> u32 {
         let ring = &mut self.receiver;
         ring.sync();
@@ -205,7 +205,8 @@ fn frames_keep_their_order() {
     }
 }
 
-/// Objective: the same for a task polled only when its descriptor is readable, also while its frames are held.
+/// Objective: frames keep their order, too, if their task is polled only when its descriptor is readable, also while
+/// frames are held.
 #[test]
 fn frames_of_a_task_with_a_descriptor() {
     for slots in [256, 4] {
@@ -218,8 +219,8 @@ fn frames_of_a_task_with_a_descriptor() {
     }
 }
 
-/// Objective: the same if, between the moves, the task is drained, its worker kept awake, and the source of its frames
-/// changed.
+/// Objective: frames keep their order if, between the moves, the task is drained, its worker kept awake, and the source
+/// of its frames changed.
 #[test]
 fn moves_among_other_commands() {
     for slots in [256, 4] {
@@ -265,7 +266,7 @@ fn commands_follow_the_task() {
 #[derive(Default)]
 struct Idle {
     kept: Arc<()>,
-    /// 1: waits in its pass until this changes; 2: panics there.
+    /// What to do in a pass: 1 waits until this changes, 2 panics.
     todo: Arc<AtomicU64>,
     is_there: Arc<AtomicBool>,
 }
@@ -285,7 +286,8 @@ impl Task<ForwardMemory> for Idle {
     }
 }
 
-/// Objective: a worker stays awake for a task that arrived with that wish, and sleeps after its departure.
+/// Objective: a worker stays awake for a task that keeps it awake, also after the task has moved to it, and sleeps
+/// after the task has left.
 #[test]
 fn a_wish_to_stay_awake_moves_along() {
     let workers: [Worker; 2] = workers(0);
@@ -372,7 +374,7 @@ fn nothing_is_left_behind() {
     }
 }
 
-/// The worker of a port's ring.
+/// Returns the worker of a port's ring.
 fn worker_of(d: &Daemon, port: &str) -> u64 {
     let shown: Value = d.call("port.show", json!({"port": port}));
     let rings = shown["result"]["rings"].as_array().unwrap();

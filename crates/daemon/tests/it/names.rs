@@ -67,17 +67,17 @@ fn whole_names_win() {
     assert_eq!((d.ports(), ring.info().tx_bound.clone()), (vec!["vale0:web".to_owned()], 1..2));
     let _quoted = d.open("vale0:'web-1'").unwrap();
     assert_eq!(d.ports(), ["vale0:web", "vale0:web-1"]);
-    assert!(refusal(d.open("vale0:web-1")).contains("vale0:web-1 is open already"));
-    assert!(refusal(d.open("vale0:'web'-1")).contains("vale0:web is open already"));
+    assert!(refusal(d.open("vale0:web-1")).contains("vale0:web-1 is already open"));
+    assert!(refusal(d.open("vale0:'web'-1")).contains("vale0:web is already open"));
     let _other = d.open("vale0:'web'-0").unwrap();
     let _monitor = d.open("vale0:web-1/r").unwrap();
     assert!(d.ports().iter().any(|name| name.starts_with("vale0:web-1/monitor-")), "{:?}", d.ports());
     let _master = d.open("netmap:p{'x-1'").unwrap();
     let _slave = d.open("netmap:p}'x-1'").unwrap();
-    assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p{x-1 is open already"));
+    assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p{x-1 is already open"));
 }
 
-/// Objective: a netmap program states itself which ring it wants.
+/// Objective: a netmap program's request states which ring it opens.
 #[test]
 fn netmap_means_rings() {
     let d = Daemon::start("");
@@ -147,7 +147,7 @@ fn a_misplaced_switch_or_port_is_named() {
     }
     assert!(said("port.show", json!({"port": "vale8"})).contains("there is no port vale8"));
     let said = attach(&d, "vale7:foo", "null:").to_string();
-    assert!(said.contains("vale7:foo is a port of one") && said.contains("name foo"), "{said}");
+    assert!(said.contains("found the port vale7:foo") && said.contains("name foo"), "{said}");
     let said = attach(&d, "vale7", "tpa:x").to_string();
     assert!(said.contains("tpa:x is neither a port of vale7"), "{said}");
 }

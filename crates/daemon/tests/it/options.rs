@@ -1,4 +1,4 @@
-//! The daemon's own refusals of invalid options, for any sender.
+//! The daemon's own refusals of invalid options, from any sender.
 
 use crate::common;
 
@@ -39,7 +39,7 @@ fn unfit_options_are_refused() {
         let port = port_of(kind);
         for option in OPTIONS {
             let fits = option.is_for(kind);
-            // It would be created.
+            // This TAP would be created.
             if fits && *kind == kind::Tap::KIND {
                 continue;
             }
@@ -78,7 +78,7 @@ fn refusals_name_the_place() {
     assert!(refused(json!({"switch": "vale".repeat(30), "port": "a"})).contains("bad switch"));
     assert!(refused(json!({"switch": "vale0", "port": "n".repeat(64)})).contains("bad port"));
     assert!(with(json!({"velocity": 1})).contains("velocity"));
-    assert!(with(json!({"rings": "two"})).contains("rings is \\\"two\\\"; it is a number from 0"));
+    assert!(with(json!({"rings": "two"})).contains("invalid rings \\\"two\\\": expected a number from 0"));
     let both = json!({"switch": "vale0", "port": "ptnet:/p", "options": {"backend": "netmap:p{1"}});
     assert!(refused(both).contains("passed through by backend"));
     let together = json!({"switch": "", "port": "ptnet:/p", "options": {"backend": "netmap:p{1", "gro": true}});

@@ -74,7 +74,7 @@ fn full_pipes_sleep() {
     let path = passthrough(&d, "netmap:p}1", json!({"slots": 16}));
     let mut program = d.open("netmap:p{1").unwrap();
     let mut guest = Port::as_guest(&path, 0).unwrap();
-    // A ring's worth, except one slot: the worker forwards as much as it can, then room is exhausted.
+    // As many frames as a ring has slots, but one. The worker forwards as much as it can, then room is exhausted.
     let fill = |port: &mut Port, from: u8| {
         for n in 0..15 {
             assert!(port.wait(Interest::Tx, Some(common::LIMIT)).unwrap(), "no room for frame {n}");
@@ -163,12 +163,12 @@ fn nonsense_in_a_pipe() {
     assert_eq!(receive(&mut program), frame(255, 1, 1));
 }
 
-/// Requests without sense are refused with an explanation.
+/// Objective: requests that make no sense are refused with an explanation.
 #[test]
 fn senseless_requests_are_refused_with_an_explanation() {
     let d = Daemon::start("");
     let refused = |backend: &str, options: Value| pass(&d, backend, options).0["error"].to_string();
-    assert!(refused("netmap:p{1", json!({"rings": 2})).contains("one ring each way"));
+    assert!(refused("netmap:p{1", json!({"rings": 2})).contains("one ring in each direction"));
     assert!(refused("netmap:p{1", json!({"vnet_hdr": 12})).contains("virtio-net header"));
     assert!(refused("netmap:p{1", json!({"slots": 1})).contains("slots"));
     assert!(refused("netmap:no-such-if0", json!({})).contains("no-such-if0"));
@@ -184,11 +184,11 @@ fn senseless_requests_are_refused_with_an_explanation() {
     assert!(refused("netmap:q}1", json!({})).contains("is open"));
     drop(open);
     let path = passthrough(&d, "netmap:p{1", json!({}));
-    assert!(refused("netmap:p{1", json!({})).contains("passed through already"));
+    assert!(refused("netmap:p{1", json!({})).contains("already passed through"));
     assert!(refused("netmap:p}1", json!({})).contains("is open"));
-    assert!(matches!(d.open("netmap:p{1"), Err(e) if e.to_string().contains("virtual machine's")));
+    assert!(matches!(d.open("netmap:p{1"), Err(e) if e.to_string().contains("virtual machine")));
     drop(BareGuest::connect(&path).unwrap());
-    // A switch's port is treated by its name.
+    // A port of a switch keeps its own name.
     let (reply, _) = pass(&d, "vale0:g", json!({"name": "other"}));
     assert!(!reply["error"].is_null(), "the socket is taken: {reply}");
 }
@@ -229,7 +229,7 @@ mod as_root {
         }
         let shown = show(&d, "netmap:nva");
         assert_eq!(shown["rings"][0]["frames"], 3 * (frames.len() as u64 + 100), "{shown}");
-        // No other guest can get the queues, and they are free after the port.
+        // No other guest can get the queues; they are free once the port is gone.
         let _guest = Port::as_guest(&path, 0).unwrap();
         assert!(Port::open_with("netmap:nva", &usual).is_err());
         d.call("port.detach", json!({"switch": "netmap", "port": "nva"}));

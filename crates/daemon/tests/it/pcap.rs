@@ -86,7 +86,7 @@ fn a_file_is_repeated_without_descriptors() {
     }
 }
 
-/// Keeps the daemon from opening files until dropped, as it could not be ended.
+/// Keeps the daemon from opening files until dropped; otherwise the daemon could not be ended.
 struct WithoutDescriptors(u32);
 
 impl WithoutDescriptors {

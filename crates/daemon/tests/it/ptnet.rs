@@ -107,7 +107,7 @@ fn unknown_commands_are_refused_by_number() {
     ping(&mut port, &mut local, 1);
 }
 
-/// Impossible sizes and sockets.
+/// Objective: impossible sizes and sockets are refused.
 #[test]
 fn impossible_sizes_and_sockets_are_refused() {
     let d = Daemon::start("");
@@ -121,7 +121,7 @@ fn impossible_sizes_and_sockets_are_refused() {
     assert!(refused(&port, json!({"slots": 1})).contains("slots"));
     assert!(refused(&port, json!({"slots": 1 << 20})).contains("slots"));
     assert!(refused(&port, json!({"buf_size": 100})).contains("buffer size 100"));
-    assert!(refused(&port, json!({"vnet_hdr": 10})).contains("12 bytes"));
+    assert!(refused(&port, json!({"vnet_hdr": 10})).contains("expected 12"));
     std::fs::write(&path, "a file").unwrap();
     assert!(refused(&port, json!({})).contains("is not a socket"));
 }
@@ -135,10 +135,10 @@ fn a_guest_that_sends_data_is_disconnected() {
     let mark = Words::new(guest.memory(), 1 << 16, 1).unwrap();
     mark.store(0, 0xdead_beef);
     rustix::net::send(guest.connection().unwrap(), b"hello", SendFlags::NOSIGNAL).unwrap();
-    until("it is shown out", || notes(&d, "one").contains("no ivshmem client does"));
+    until("it is shown out", || notes(&d, "one").contains("expected none from an ivshmem client"));
     let next = BareGuest::connect(&path).unwrap();
     assert_eq!(Words::new(next.memory(), 1 << 16, 1).unwrap().load(0), 0);
-    // One at a time: a second one waits without an answer.
+    // Guests are served one at a time: a second one waits without an answer.
     let waiting = UnixStream::connect(&path).unwrap();
     assert_eq!(next.command(COMMAND_START, 0, 0).unwrap(), 0);
     drop(waiting);
@@ -175,7 +175,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             while !over.load(Ordering::Relaxed) {
                 for _ in 0..500 {
                     let value = noise(&mut state);
-                    // Small numbers are more often plausible.
+                    // Small numbers more often pass for valid ones.
                     let value = if value.is_multiple_of(3) { value >> 24 } else { value };
                     whole.store(noise(&mut state) as usize % structures, value);
                 }
@@ -186,7 +186,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             }
         });
         for i in 0..3_000u32 {
-            // Its frames may be flooded to all: check only ours.
+            // The guest's frames may be flooded to all: check only our own.
             send(&mut a, &frame(255, 1, i as u8));
             while receive(&mut b) != frame(255, 1, i as u8) {}
         }
@@ -286,13 +286,13 @@ impl Published {
         }
     }
 
-    /// First word of ring `entry` in the netmap_if.
+    /// Returns the index of the first word of ring `entry`, from the `netmap_if`.
     fn ring(&self, entry: usize) -> usize {
         let at = (self.nifp + 56 + 8 * entry) / 4;
         (self.nifp + self.netmap.load_wide(at) as usize) / 4
     }
 
-    /// First word of the buffer of slot `slot`.
+    /// Returns the index of the first word of the buffer of slot `slot`.
     fn buffer(&self, ring: usize, slot: usize) -> usize {
         let index = self.netmap.load(ring + 64 + 4 * slot) as usize;
         ring + (self.netmap.load_wide(ring) as usize + index * self.netmap.load(ring + 3) as usize) / 4

@@ -46,7 +46,7 @@ fn both_ways(driver: &mut Driver<'_>, local: &mut Port, tag: u8) {
     for queue in 0..driver.pairs() {
         driver.send(queue, &frame(255, 9, tag));
         assert_eq!(receive(local), frame(255, 9, tag));
-        // Its flow determines the ring.
+        // The frame's flow determines the ring.
         send(local, &frame(255, 1, tag));
         assert_eq!(driver.receive(), frame(255, 1, tag));
     }
@@ -313,7 +313,7 @@ fn other_memory_at_the_same_address() {
         let mut driver = Driver::probe(&mut plugged, false);
         driver.open();
         round_the_rings(&mut driver, &mut local);
-        // Without notice to the device.
+        // The device gets no notice of this.
         plugged.remap();
         assert!(!notes(&d, "pub").contains("rings run"));
     }
@@ -344,7 +344,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             while !over.load(Ordering::Relaxed) {
                 for _ in 0..200 {
                     let value = noise(&mut state);
-                    // Small numbers are more often plausible.
+                    // Small numbers more often pass for valid ones.
                     let value = if value.is_multiple_of(3) { value >> 24 } else { value };
                     mad.netmap.store(noise(&mut state) as usize % (16 * 1024), value);
                     mad.ram.store(CSB_AT as usize / 4 + noise(&mut state) as usize % 2048, value);
@@ -362,7 +362,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             }
         });
         for i in 0..2_000u32 {
-            // Its frames may be flooded to all: check only ours.
+            // The guest's frames may be flooded to all: check only our own.
             send(&mut a, &frame(255, 1, i as u8));
             while receive(&mut b) != frame(255, 1, i as u8) {}
         }

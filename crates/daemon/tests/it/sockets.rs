@@ -1,4 +1,4 @@
-//! Ports whose peers are at sockets: they come, have ports, and go; whichever daemon has them.
+//! Ports whose peers are at sockets: peers that connect, get ports, and leave, across replacements of the daemon.
 
 use crate::common;
 
@@ -11,7 +11,7 @@ use common::{Daemon, LIMIT, falls_asleep, frame, receive, send, until};
 use netvale::Port;
 use serde_json::{Value, json};
 
-/// What a peer says and hears on a stream.
+/// A peer on a stream, with the frames that it sends and receives.
 struct StreamCaller(UnixStream);
 
 impl StreamCaller {
@@ -36,7 +36,7 @@ impl StreamCaller {
 
 /// A plug of a VDE switch: its connection, its socket, and the switch's for it.
 struct VdeEnd {
-    /// It is there as long as this is.
+    /// The plug exists as long as this connection.
     _control: UnixStream,
     data: UnixDatagram,
     switch: PathBuf,
@@ -85,7 +85,7 @@ impl SocketEnd for VdeEnd {
     }
 }
 
-/// One whose socket is connected, or is to be.
+/// A peer with a datagram socket that is connected, or will be.
 impl SocketEnd for UnixDatagram {
     fn send(&mut self, frame: &[u8]) {
         UnixDatagram::send(self, frame).unwrap();
@@ -103,7 +103,7 @@ fn received(socket: &UnixDatagram) -> Vec<u8> {
     datagram
 }
 
-/// Frames pass between a peer and a program's port. After a kill, those before them may come again.
+/// Passes frames between a peer and a program's port. After a kill, earlier frames may arrive again.
 fn passes(peer: &mut dyn SocketEnd, program: &mut Port, tag: u8) {
     peer.send(&frame(255, 9, tag));
     while receive(program) != frame(255, 9, tag) {}
@@ -115,7 +115,7 @@ fn passes(peer: &mut dyn SocketEnd, program: &mut Port, tag: u8) {
     while peer.receive() != frame(9, 1, tag) {}
 }
 
-/// Frames that came for a port while it had no peer.
+/// Returns the number of frames for a port while it had no peer.
 fn idle(d: &Daemon, port: &str) -> u64 {
     let shown = show(d, port);
     let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
@@ -126,7 +126,7 @@ fn is_taken(d: &Daemon, port: &str) -> bool {
     notes(d, port).contains("peer connected")
 }
 
-/// The path of `lab`, a port for streams, attached with these options.
+/// Attaches `lab`, a port for streams, with these options. Returns its path.
 fn lab(d: &Daemon, mut options: Value) -> PathBuf {
     let path = d.path("lab.sock");
     options["name"] = json!("lab");
@@ -134,14 +134,14 @@ fn lab(d: &Daemon, mut options: Value) -> PathBuf {
     path
 }
 
-/// Objective: a port says what it is and who its peer is; frames pass both ways; addresses behind a peer go with it,
-/// and frames for it are idle; the socket goes with the port.
+/// Objective: a port shows its kind and its peer; frames pass both ways; addresses behind a peer are forgotten when it
+/// leaves, and frames for it then count as idle; the socket is removed with the port.
 #[test]
 fn from_end_to_end() {
     let d = Daemon::start("");
     let path = lab(&d, json!({}));
     assert_eq!(show(&d, "vale0:lab")["kind"], "stream");
-    assert!(notes(&d, "vale0:lab").contains("waits for a peer; there were 0"));
+    assert!(notes(&d, "vale0:lab").contains("waits for a peer; connections: 0"));
     let mut a = d.open("vale0:a").unwrap();
     for tag in 1..4 {
         let mut peer = StreamCaller::new(&path);
@@ -150,7 +150,7 @@ fn from_end_to_end() {
         assert!(notes(&d, "vale0:lab").contains(&who), "{}", notes(&d, "vale0:lab"));
         passes(&mut peer, &mut a, tag);
         drop(peer);
-        until("it is gone", || notes(&d, "vale0:lab").contains(&format!("waits for a peer; there were {tag}")));
+        until("it is gone", || notes(&d, "vale0:lab").contains(&format!("waits for a peer; connections: {tag}")));
         let table = || d.call("switch.table", json!({"switch": "vale0"}))["result"].to_string();
         until("its address is forgotten", || !table().contains("02:00:00:00:00:09"));
         send(&mut a, &frame(255, 1, 0));
@@ -161,8 +161,9 @@ fn from_end_to_end() {
     assert!(detached["error"].is_null() && !path.exists(), "{detached}");
 }
 
-/// Objective: each peer has a port of its own, with what the first was attached with; it stays when its peer goes, with
-/// what was set there, and is that peer's again. There are no more than may be. All go with the first.
+/// Objective: each peer gets a port of its own, with the options of the first one. The port remains when the peer
+/// leaves, with the policies set there, and the same peer gets it again. There are at most as many as permitted, and
+/// all end with the first port.
 #[test]
 fn a_port_each() {
     let d = Daemon::start("");
@@ -204,8 +205,8 @@ fn a_port_each() {
     assert!(d.ports().is_empty() && !path.exists());
 }
 
-/// Objective: a peer that does not read costs its own frames, of a lossless port too; others of the port, and on the
-/// switch, get all of theirs.
+/// Objective: a peer that does not read loses its own frames, also at a lossless port; other peers of the port, and
+/// ports on the switch, get all of theirs.
 #[test]
 fn one_that_does_not_read() {
     for lossless in [false, true] {
@@ -229,13 +230,13 @@ fn one_that_does_not_read() {
             dropped() > 0
         });
         passes(&mut peer, &mut a, 3);
-        // What it has got is whole.
+        // The frames that the slow peer has received are whole.
         assert_eq!(slow.receive()[14], 1);
         (0..100).for_each(|_| assert_eq!(slow.receive(), frame(7, 1, 2)));
     }
 }
 
-/// What is attached to `vale0` as `p`, beside the folder of the daemon.
+/// Attaches a port of that kind to `vale0` as `p`, and returns its peer.
 fn peer_of(kind: &str, d: &Daemon) -> Box<dyn SocketEnd> {
     let path = d.path("p.sock");
     let own = d.path("own.sock");
@@ -281,7 +282,7 @@ fn peer_of(kind: &str, d: &Daemon) -> Box<dyn SocketEnd> {
 
 const KINDS: [&str; 4] = ["stream", "dgram", "unixgram", "vde"];
 
-/// Objective: peers of all kinds have frames both ways, and cost nothing while there are none.
+/// Objective: frames pass both ways for peers of all kinds, and idle peers take no CPU time.
 #[test]
 fn kinds() {
     for kind in KINDS {
@@ -298,7 +299,7 @@ fn kinds() {
     }
 }
 
-/// Objective: peers of all kinds notice nothing when another daemon goes on, also after a kill; their ports keep their
+/// Objective: peers of all kinds notice nothing when another daemon takes over, also after a kill; their ports keep
 /// names and policies.
 #[test]
 fn succession() {
@@ -324,7 +325,7 @@ fn succession() {
     }
 }
 
-/// Objective: a socket that was left behind is replaced, one that somebody listens at is not.
+/// Objective: a leftover socket is replaced, but not one that another program listens on.
 #[test]
 fn stale_and_live() {
     let d = Daemon::start("");
@@ -339,7 +340,7 @@ fn stale_and_live() {
     passes(&mut peer, &mut a, 2);
 }
 
-/// Objective: what came with a port is not exported, and is no remark; the file that is exported is applied again
+/// Objective: ports that came with another one are neither exported nor mentioned; the exported file is applied again
 /// without a change.
 #[test]
 fn exported() {
@@ -354,7 +355,7 @@ fn exported() {
     assert_eq!(d.ports(), ["vale0:lab", "vale0:lab-1"]);
 }
 
-/// Objective: who listens is connected to, and again; what cannot be had is refused, with what is wrong.
+/// Objective: a port connects to a listener, and reconnects; impossible addresses are refused, with the reason.
 #[test]
 fn clients_and_refusals() {
     let d = Daemon::start("");

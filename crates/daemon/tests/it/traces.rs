@@ -224,7 +224,7 @@ fn later_ports_are_traced_from_their_first_frame() {
         send(&mut other, &frame(255, 2, round));
         send(&mut a, &frame(255, 1, round));
         assert_eq!(told(&mut one, 1)[0].port, "vale0:a");
-        // Its number is reused, its name stays.
+        // The port's number is reused; its name in the trace remains.
         drop(a);
         until("the port is gone", || client(&d, 0).show("vale0:a").is_err());
         let next = open(&d, ALICE, "vale0:next");

@@ -19,39 +19,40 @@ fn vanished_front_ends_leave_nothing_behind() {
     walk::<Vmm<false>>();
 }
 
-/// Objective: the same if the front end listens, and the daemon connects.
+/// Objective: a front end that listens, and vanishes, leaves the port ready for the next one, and nothing behind.
 #[test]
 fn front_ends_that_listen() {
     walk::<Vmm<true>>();
 }
 
-/// Objective: the same for a hypervisor at a ptnet port.
+/// Objective: a hypervisor that vanishes from a ptnet port leaves nothing behind.
 #[test]
 fn vanished_ivshmem_hypervisors_leave_nothing_behind() {
     walk::<Ivshmem>();
 }
 
-/// Objective: the same for netmap's published devices, in the states of vfio-user and of a driver.
+/// Objective: a hypervisor that vanishes from netmap's published devices, in any state of vfio-user and of a driver,
+/// leaves nothing behind.
 #[test]
 fn ptnet_by_vfio_user() {
     walk::<Line<false>>();
     walk::<Published>();
 }
 
-/// Objective: the same for an e1000.
+/// Objective: a hypervisor that vanishes from an e1000 leaves nothing behind.
 #[test]
 fn e1000_by_vfio_user() {
     walk::<Line<true>>();
     walk::<Card>();
 }
 
-/// Objective: the same for programs that open ports.
+/// Objective: programs that vanish from a port leave nothing behind.
 #[test]
 fn vanished_programs_leave_nothing_behind() {
     walk::<Program>();
 }
 
-/// Objective: the same for clients of the control socket.
+/// Objective: clients of the control socket that vanish leave nothing behind.
 #[test]
 fn vanished_control_clients_leave_nothing_behind() {
     walk::<Asking>();

@@ -20,7 +20,7 @@ static FRAME: [u8; 60] = [255; 60];
 /// An ingress that yields a number of frames, one per batch.
 struct Bringer {
     left: Arc<AtomicU64>,
-    /// If false, its descriptor stays readable from the first event on.
+    /// Whether polling is cheap; if not, the descriptor stays readable from the first event on.
     cheap: bool,
     bell: Doorbell,
     counters: Arc<RingCounters>,
@@ -228,7 +228,7 @@ fn a_receiver_that_makes_room_wakes_the_worker() {
     worker.add(1, to(&gate, Bringer::new(10, true)));
     let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
     let stats = worker.stats();
-    // It checks again after its request: with room, it would not sleep.
+    // The worker checks again after it has armed the doorbell: with room, it would not sleep.
     let is_asleep = || stats.slept() > count(&stats.slept_ns);
     until("it asks, and sleeps", || count(&gate.asked) > count(&gate.done) && is_asleep());
     gate.open.store(true, Ordering::Relaxed);
@@ -359,7 +359,7 @@ impl Task<ForwardMemory> for Broken {
 
     fn disarm(&mut self) {
         self.disarmed += 1;
-        // The first call precedes its placement on the worker.
+        // The first call precedes the task's placement on the worker.
         if self.disarmed > 1 {
             self.reach("disarm");
         }
@@ -380,7 +380,8 @@ impl Drop for Broken {
     }
 }
 
-/// Objective: the same for a panic in any method of a task; a panic on drop does not keep others from being dropped.
+/// Objective: a panic in any method of a task costs that task only; a panic on drop does not keep others from being
+/// dropped.
 #[test]
 fn a_panic_in_any_part() {
     for part in ["pass", "arm", "disarm", "woken", "drop"] {

@@ -1,7 +1,7 @@
-//! Two builds against each other: each is a program of its own that measures the same cases, run in turn.
+//! Compares two builds: two programs measure the same cases in alternating rounds.
 //!
-//! Rounds alternate in who goes first, so that slow changes of the machine meet both alike, and a ratio is made of
-//! figures of one round.
+//! The build that goes first changes from round to round, so that slow changes of the machine affect both alike. Ratios
+//! are computed from the figures of one round.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -24,33 +24,33 @@ use crate::stats::Summary;
 #[derive(Clone, Debug)]
 pub struct Build {
     program: PathBuf,
-    /// Before the two programs were separated, measuring was a subcommand.
+    /// Whether measuring is a subcommand, as it was before `netvale-bench` became a program of its own.
     subcommand: bool,
 }
 
-/// A case of both builds.
+/// A case measured with both builds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
-    /// The case that was measured.
+    /// The case.
     #[serde(flatten)]
     pub case: Case,
-    /// The older build's runs.
+    /// The results of the older build.
     pub old: Summary,
-    /// The newer build's.
+    /// The results of the newer build.
     pub new: Summary,
-    /// The factor by which the newer build is better, round by round (above 1: better, in every unit).
+    /// Factors by which the newer build is better, one for each round (above 1 is better, whatever the unit).
     pub ratio: Summary,
 }
 
 impl Pair {
-    /// Whether the newer build is at most that many per cent worse.
+    /// Returns whether the newer build is at most that many per cent worse.
     pub fn is_within(&self, percent: f64) -> bool {
         self.ratio.median >= 1.0 - percent / 100.0
     }
 }
 
 impl Build {
-    /// The build that `program` belongs to.
+    /// Returns the build of which `program` is part.
     pub fn at(program: &Path) -> Result<Build> {
         let found = program.canonicalize();
         let program = found.map_err(BenchError::io(format!("finding {}", program.display())))?;
@@ -58,7 +58,7 @@ impl Build {
         Ok(Build { program, subcommand })
     }
 
-    /// One round: each case measured once.
+    /// Runs one round, in which each case is measured once.
     fn round(&self, scenario: &str, options: &Measure) -> Result<Vec<Record>> {
         interrupt::check()?;
         let mut command = Command::new(&self.program);
@@ -95,10 +95,10 @@ impl Build {
     }
 }
 
-/// The results of each case's rounds, by build.
+/// The results of each case in all rounds, by build.
 type Rounds = BTreeMap<String, (Case, [Vec<f64>; 2])>;
 
-/// Runs both builds in turn, `options.runs` rounds, scenario by scenario, and writes the result to `out`.
+/// Runs `options.runs` rounds with each of the builds, scenario by scenario, and writes the comparison to `out`.
 pub fn run(builds: &[Build; 2], options: &Measure, json: bool, out: &mut dyn Write) -> Result<Vec<Pair>> {
     options.plan(false)?;
     let _guard = interrupt::Guard::install()?;
@@ -124,7 +124,7 @@ pub fn run(builds: &[Build; 2], options: &Measure, json: bool, out: &mut dyn Wri
     Ok(pairs)
 }
 
-/// `None` if one of the builds does not know the case, or measured nothing.
+/// Returns `None` if one of the builds lacks the case, or measured nothing.
 fn pair(case: Case, [old, new]: &[Vec<f64>; 2]) -> Option<Pair> {
     let ratios: Vec<f64> = old.iter().zip(new).filter_map(|(old, new)| case.unit.ratio(*new, *old)).collect();
     Some(Pair { old: Summary::of(old)?, new: Summary::of(new)?, ratio: Summary::of(&ratios)?, case })
@@ -159,7 +159,7 @@ mod tests {
         sample(None).case
     }
 
-    /// Objective: a ratio is made of each round's own two figures, and the tolerance is one-sided.
+    /// Objective: ratios are computed from the two figures of one round, and the tolerance is one-sided.
     #[test]
     fn a_ratio_is_made_of_each_rounds_own_figures() {
         let pair = pair(case(), &[vec![100.0, 200.0, 100.0], vec![95.0, 190.0, 110.0]]).expect("three rounds");
@@ -168,14 +168,15 @@ mod tests {
         assert!(render(&[pair]).contains("0.95 [0.95 - 1.10]"));
     }
 
-    /// Objective: a case that only one build knows is left out instead of compared with nothing.
+    /// Objective: a case that only one build has is omitted.
     #[test]
     fn a_case_of_only_one_build_is_left_out() {
         assert!(pair(case(), &[vec![1.0], Vec::new()]).is_none());
         assert!(pair(case(), &[vec![0.0], vec![0.0]]).is_none());
     }
 
-    /// Objective: the lines of a program are read as results; one that prints none is an error with its last words.
+    /// Objective: the lines of a program are parsed as results; a program that prints none yields an error with its
+    /// last output.
     #[test]
     fn lines_of_a_program_are_read_as_results() {
         let build = Build { program: "/bin/sh".into(), subcommand: false };

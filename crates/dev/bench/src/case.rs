@@ -1,10 +1,10 @@
-//! A case: one point of a scenario, which is measured.
+//! A case: one point of a scenario to measure.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What the names of variants end in whose figure is the slowest of 100 frames.
+/// Suffix of variants whose figure is the slowest of 100 frames.
 pub const P99: &str = "-p99";
 
 /// The unit of a figure.
@@ -33,20 +33,20 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Whether a smaller figure is the better one.
+    /// Returns whether a smaller figure is better.
     pub fn lower_is_better(self) -> bool {
         matches!(self, Self::Nanos | Self::Micros | Self::Percent | Self::Kib)
     }
 
-    /// How many times better `ours` is than `theirs`: > 1 is better for us in every unit.
-    /// `None` where the ratio has no meaning (a figure of zero).
+    /// Returns how many times better `ours` is than `theirs`: above 1, ours is better, whatever the unit. `None` if a
+    /// figure is zero.
     pub fn ratio(self, ours: f64, theirs: f64) -> Option<f64> {
         let (over, under) = if self.lower_is_better() { (theirs, ours) } else { (ours, theirs) };
         let ratio = over / under;
         (ratio.is_finite() && ratio > 0.0).then_some(ratio)
     }
 
-    /// A count of frames of `frame_bytes` bytes in `seconds`, in this unit. `None` for the units that are no rate.
+    /// Converts a count of frames of `frame_bytes` bytes in `seconds` to this unit; `None` if the unit is not a rate.
     pub fn rate(self, frames: u64, frame_bytes: u32, seconds: f64) -> Option<f64> {
         let per_second = frames as f64 / seconds;
         match self {
@@ -64,27 +64,27 @@ impl fmt::Display for Unit {
     }
 }
 
-/// One point to measure. Every contender of a case moves frames of the same length in the same pattern.
+/// One point to measure. All contenders of a case move frames of the same length in the same pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Case {
     /// The scenario's name: `pipe`, `vale`, …
     pub scenario: String,
-    /// The kind of the scenario: `touched`, `daemon`, … In one whose name ends in `untouched` nobody reads or writes
-    /// the frames' bytes.
+    /// The variant: `touched`, `daemon`, … If its name ends in `untouched`, no program reads or writes the frames'
+    /// bytes.
     pub variant: String,
-    /// Frame length without FCS; 0 where frames have no fixed length (TCP streams).
+    /// Frame length without FCS; 0 if frames have no fixed length (TCP streams).
     pub frame_bytes: u32,
-    /// Frames a sync or burst; 0 where there is no such thing.
+    /// Frames per sync or burst; 0 if there are no batches.
     pub batch: u32,
-    /// Ports or rings that take part.
+    /// Number of ports or rings.
     pub ports: u32,
-    /// How long a waiter polls before it sleeps, microseconds; `None` where nobody waits.
+    /// Microseconds for which a waiter polls before it sleeps; `None` if nothing waits.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub spin_us: Option<u32>,
-    /// Destination addresses that frames go through in turn; `None` where the scenario does not vary them.
+    /// Number of destination addresses that frames cycle through; `None` if the scenario does not vary them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub addresses: Option<u32>,
-    /// Busy threads that are nobody's, beside the programs; `None` where the machine is ours alone.
+    /// Number of foreign threads: busy threads that do not belong to the contender. `None` if there are none by design.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub foreign: Option<u32>,
     /// The unit of the figure.
@@ -92,7 +92,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case in which all that may vary is zero, or nothing.
+    /// Creates a case whose variable parts are all zero or `None`.
     pub fn new(scenario: &str, variant: &str, unit: Unit) -> Self {
         let scenario = scenario.to_owned();
         let variant = variant.to_owned();
@@ -102,7 +102,7 @@ impl Case {
         Self { scenario, variant, frame_bytes: 0, batch: 0, ports: 0, spin_us, addresses, foreign, unit }
     }
 
-    /// The variant, with what has no column of its own.
+    /// Returns the variant with those parts of the case that have no column in the table.
     pub fn label(&self) -> String {
         let addresses = self.addresses.map_or_else(String::new, |addresses| format!(" {addresses}"));
         let spin = self.spin_us.map_or_else(String::new, |spin| format!(" {spin} us"));
@@ -110,26 +110,28 @@ impl Case {
         format!("{}{addresses}{spin}{foreign}", self.variant)
     }
 
-    /// Whether the applications write and read the frames' bytes, not just slots. A peer fits only where it does the
-    /// same.
+    /// Returns whether the applications write and read the frames' bytes, not just slots. A peer must do the same to
+    /// fit.
     pub fn touches(&self) -> bool {
         !self.variant.ends_with("untouched")
     }
 
-    /// Frames a second in the case's unit.
+    /// Converts frames a second to the case's unit.
     pub fn rate(&self, frames_a_second: f64) -> f64 {
         self.unit.rate(1_000_000, self.frame_bytes, 1.0).unwrap_or(0.0) * frames_a_second / 1e6
     }
 
-    /// Its batch, but no more than `best`, beyond which a peer only gets slower; `best` where it has none.
+    /// Returns the case's batch, but at most `best`, the batch above which a peer gets slower; `best` if the case has
+    /// no batch.
     pub fn burst(&self, best: u32) -> u32 {
         if self.batch == 0 { best } else { self.batch.min(best) }
     }
 
-    /// The variant of ports with VLANs and port security.
+    /// Variant with VLANs and port security on all ports.
     pub const SECURED: &str = "switch-secured";
 
-    /// Whether it is two ports of a switch of their own, frames touched: what other switches do, too.
+    /// Returns whether frames cross a switch between two ports of its own and are touched, a case that other switches
+    /// support.
     pub fn is_across_a_switch(&self) -> bool {
         match self.scenario.as_str() {
             "vale" => matches!(self.variant.as_str(), "daemon" | "daemon-large"),
@@ -138,17 +140,17 @@ impl Case {
         }
     }
 
-    /// Whether the ports are to be in a VLAN, and to take frames from their own addresses only.
+    /// Returns whether the ports must be in a VLAN and accept only their own addresses.
     pub fn is_secured(&self) -> bool {
         self.scenario == "policies" && self.variant == Self::SECURED
     }
 
-    /// Whether it is that variant of those that share the machine with others, its p99 included.
+    /// Returns whether the case is that variant of the scenarios with foreign threads, including its p99.
     pub fn is_crowded(&self, variant: &str) -> bool {
         self.scenario == "crowded" && self.variant.strip_suffix(P99).unwrap_or(&self.variant) == variant
     }
 
-    /// Whether it is a hand-off to a sleeping thread: `Some(true)` across cores, `Some(false)` on one core.
+    /// Returns whether a thread is woken on another core (`Some(true)`) or on the same core (`Some(false)`).
     pub fn sleeps_across(&self) -> Option<bool> {
         match self.variant.as_str() {
             "sleeping" if self.scenario == "latency" => Some(true),
@@ -179,7 +181,7 @@ impl fmt::Display for Case {
 mod tests {
     use super::*;
 
-    /// Objective: > 1 means better for us, in rates and in times alike.
+    /// Objective: a ratio above 1 means that ours is better, for rates and for times.
     #[test]
     fn ratio_always_favours_ours_above_one() {
         assert_eq!(Unit::Mpps.ratio(20.0, 10.0), Some(2.0));
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(Unit::Micros.ratio(0.0, 1.0), None);
     }
 
-    /// Objective: what varies is to be seen in names, and a variant's p99 belongs to it.
+    /// Objective: the name shows all variable parts, and a variant's p99 belongs to the variant.
     #[test]
     fn names_show_what_varies() {
         let mut case = crate::record::tests::sample(None).case;
@@ -203,7 +205,7 @@ mod tests {
         assert!(case.is_crowded("ping") && !case.is_crowded("pipe"));
     }
 
-    /// Objective: counts become rates in the unit asked for.
+    /// Objective: counts are converted to rates in the requested unit.
     #[test]
     fn counts_become_rates_in_the_unit_asked_for() {
         assert_eq!(Unit::Mpps.rate(3_000_000, 60, 2.0), Some(1.5));
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(Unit::Micros.rate(1, 60, 1.0), None);
     }
 
-    /// Objective: a peer never gets a burst that is worse for it than its best, nor a larger one than was asked for.
+    /// Objective: a peer gets neither a burst above its best one, nor a larger one than requested.
     #[test]
     fn a_peer_gets_its_best_burst() {
         let mut case = crate::record::tests::sample(None).case;

@@ -14,21 +14,21 @@ use crate::papers::{self, Papers};
 use crate::scenarios;
 use crate::sys::worker;
 
-/// Measures netvale, beside its peers in the same run.
+/// Measure netvale and its peers in the same run.
 ///
-/// Threads are pinned (in `crowded` nothing is), each case is run several times, interleaved with the peers; the table
-/// gives the median and the spread.
+/// Threads are pinned (except in `crowded`). Each case is run several times, alternating with the peers; the table has
+/// medians and ranges.
 #[derive(Debug, Parser)]
 #[command(name = "netvale-bench", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
 struct Cli {
-    /// A subcommand other than measuring.
+    /// A subcommand; without one, scenarios are measured.
     #[command(subcommand)]
     command: Option<Command>,
 
     #[command(flatten)]
     options: Options,
 
-    /// List scenarios and peers, and what is missing to run them.
+    /// List scenarios and peers, and what each lacks to run.
     #[arg(long)]
     list: bool,
 }
@@ -46,11 +46,11 @@ enum Command {
         out: PathBuf,
     },
 
-    /// Compare two builds: the same cases, run in turn by either, as ratios with their spread.
+    /// Compare two builds: both run the same cases in turn. Prints ratios with their ranges.
     ///
-    /// Exit code 1 when a case of NEW is slower than OLD by more than --tolerance.
+    /// Exit code 1 if a case of NEW is slower than OLD by more than --tolerance.
     Ab {
-        /// The `netvale-bench` of the older build (or a `netvale` that still has the `bench` subcommand).
+        /// The `netvale-bench` of the older build (or an old `netvale` with the subcommand `bench`).
         old: PathBuf,
 
         /// The `netvale-bench` of the newer build.
@@ -59,7 +59,7 @@ enum Command {
         #[command(flatten)]
         measure: Measure,
 
-        /// The largest slowdown of a case to accept, in per cent.
+        /// Maximum accepted slowdown of a case, in per cent.
         #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
         tolerance: f64,
 
@@ -68,24 +68,24 @@ enum Command {
         json: bool,
     },
 
-    /// Run the papers' experiments, and write a page with their figures and ours.
+    /// Run the papers' experiments, and write a page with the published and the measured figures.
     ///
-    /// What was measured is kept, so that it may be interrupted.
+    /// Finished measurements are saved, so the command may be interrupted and restarted.
     Papers(Papers),
 
-    /// Count the instructions that a frame costs on each path, and hold them against the budgets. Needs valgrind.
+    /// Count the instructions per frame of each path, and compare them with the budgets. Needs valgrind.
     ///
-    /// Exit code 1 when a path costs over 2 % more than its budget.
+    /// Exit code 1 if a path exceeds its budget by more than 2 %.
     Cost {
-        /// Paths; all when none is given.
+        /// Paths; default: all.
         #[arg(value_name = "PATH")]
         paths: Vec<String>,
 
-        /// The budgets.
+        /// The file of budgets.
         #[arg(long, value_name = "FILE", default_value = "docs/internals/budgets.toml")]
         budgets: PathBuf,
 
-        /// Write what was counted into the file instead.
+        /// Write the counts to the file instead of comparing.
         #[arg(long)]
         update: bool,
     },
@@ -102,7 +102,7 @@ enum Command {
     Count { path: String, batch: u32 },
 }
 
-/// Runs the program: arguments, work, errors, exit code.
+/// Runs the program: parses the arguments, does the work, prints errors, and returns the exit code.
 pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|arg| arg == worker::SUBCOMMAND) {
         return worker::main(scenarios::ROLES);
@@ -142,15 +142,15 @@ fn man(dir: &Path) -> Result<()> {
     written.map_err(BenchError::io(dir.display().to_string()))
 }
 
-/// Says what failed and what to do next.
+/// Prints an error and what to do next. Returns the exit code.
 fn report(error: &BenchError) -> ExitCode {
     let (code, next) = match error {
         BenchError::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-        BenchError::Unknown(..) => (2, "'netvale-bench --list' says what each is and what it needs"),
+        BenchError::Unknown(..) => (2, "'netvale-bench --list' describes all of them, with their requirements"),
         BenchError::Usage(_) => (2, "'netvale-bench --help' lists the options"),
         BenchError::Interrupted => (1, "start it again when the machine is free"),
         BenchError::BadLine(..) => (1, "give the unchanged output of 'netvale-bench --json'"),
-        _ => (1, "'netvale-bench --list' says what is missing to run scenarios and peers"),
+        _ => (1, "'netvale-bench --list' shows what scenarios and peers lack to run"),
     };
     eprintln!("netvale-bench: {error}\n  {next}");
     ExitCode::from(code)

@@ -1,4 +1,4 @@
-//! Who takes part, and a started set-up that can be measured.
+//! Contenders, and sessions: set-ups that are ready to measure.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -12,12 +12,12 @@ use crate::error::{Result, Skip};
 use crate::sys::part::{Part, Parts};
 use crate::sys::{Needs, need};
 
-/// The CPUs to pin to, in order of use. Where there is only one, it is both.
+/// The CPUs to which threads are pinned, in order of use. If there is only one CPU, both are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cores(pub usize, pub usize);
 
 impl Cores {
-    /// The first two of those given.
+    /// Returns the first two of the given CPUs.
     pub fn of(cpus: &[usize]) -> Self {
         let first = cpus.first().copied().unwrap_or(0);
         Self(first, cpus.get(1).copied().unwrap_or(first))
@@ -26,11 +26,11 @@ impl Cores {
 
 type Start = Box<dyn Fn(&Case, Cores) -> Result<Session>>;
 
-/// Somebody who can be measured: netvale or a peer.
+/// A contender: netvale or a peer.
 pub struct Contender {
     /// A short name without spaces: `netvale`, `dpdk-memif`.
     pub name: &'static str,
-    /// One line: which set-up this is.
+    /// A description of the set-up, in one line.
     pub about: &'static str,
     needs: Needs,
     fits: Box<dyn Fn(&Case) -> bool>,
@@ -38,7 +38,8 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// A contender that needs this to run, and is started so for cases that it fits: where comparing it is fair.
+    /// Creates a contender with its needs, the cases that it fits, and the function that starts it. A case fits if the
+    /// comparison is fair.
     pub fn new(
         name: &'static str,
         about: &'static str,
@@ -49,23 +50,24 @@ impl Contender {
         Self { name, about, needs, fits: Box::new(fits), start: Box::new(start) }
     }
 
-    /// Whether this contender can do `case`, in the sense that comparing it there is fair.
+    /// Returns whether the contender fits `case`, that is, whether the comparison is fair.
     pub fn fits(&self, case: &Case) -> bool {
         (self.fits)(case)
     }
 
-    /// Whether it can run on this machine, on these CPUs.
+    /// Checks whether the contender can run on this machine and these CPUs.
     pub fn available(&self, cpus: &[usize]) -> std::result::Result<(), Skip> {
         need(self.needs, cpus.len())
     }
 
-    /// Sets everything up. The session is idle (uses no CPU) until [`Session::resume`].
+    /// Sets everything up. The session uses no CPU until [`Session::resume`].
     pub fn start(&self, case: &Case, cpus: &[usize]) -> Result<Session> {
         (self.start)(case, Cores::of(cpus))
     }
 }
 
-/// Contenders, a row each: name and description; what it needs, the cases that it fits, and what starts it.
+/// Creates contenders from rows: name and description; its needs, the cases that it fits, and the function that starts
+/// it.
 macro_rules! contenders {
     ($($name:expr, $about:expr; $needs:expr, $fits:expr, $start:expr;)+) => {
         vec![$($crate::contender::Contender::new($name, $about, $needs, $fits, $start)),+]
@@ -73,19 +75,19 @@ macro_rules! contenders {
 }
 pub(crate) use contenders;
 
-/// Further facts for the record, by name.
+/// Further facts for the record, as pairs of name and value.
 pub type Facts = Vec<(String, String)>;
-/// Measures for about so long.
+/// Measures for about the given time.
 pub type Measurement = Box<dyn FnMut(Duration) -> Result<Sample>>;
-/// Turns a set-up to another case. Returns whether it can measure that one, too.
+/// Changes a set-up to another case. Returns whether it can measure that case.
 type Turning = Box<dyn FnMut(&Case) -> bool>;
 
-/// A set-up that can be measured again and again. Dropping it takes down all that it started, also on failure.
+/// A set-up that can be measured repeatedly. Dropping it ends all that it started, also after an error.
 ///
-/// Sessions share cores, so one that is not being measured must use no CPU: the runner brackets each measurement
-/// with `resume` and `pause`.
+/// Sessions share cores, so a session must use no CPU except between `resume` and `pause`, which the runner calls
+/// around each measurement.
 pub struct Session {
-    // Dropped in this order.
+    // The fields are dropped in this order.
     measuring: Measurement,
     check: Option<Box<dyn Fn() -> Result<()>>>,
     turning: Option<Turning>,
@@ -95,12 +97,12 @@ pub struct Session {
     pub cores: String,
     /// Whether the frames' bytes are read or written, not just descriptors.
     pub touched: bool,
-    /// Facts that are known from the start.
+    /// Facts known from the start.
     pub facts: Facts,
 }
 
 impl Session {
-    /// A session in which this process does all the work, and only while it measures.
+    /// Creates a session in which this process does all the work, and only during measurements.
     pub fn new(
         cores: impl Into<String>,
         touched: bool,
@@ -113,53 +115,54 @@ impl Session {
         Self { measuring, check: None, turning: None, parts, kept, cores, touched, facts: Vec::new() }
     }
 
-    /// One that can measure other cases without being set up anew, which takes long: those that `turning` takes.
+    /// Lets the session change to other cases, which saves a long set-up. `turning` changes it, and returns whether it
+    /// can measure the case.
     pub fn turning(mut self, turning: impl FnMut(&Case) -> bool + 'static) -> Self {
         self.turning = Some(Box::new(turning));
         self
     }
 
-    /// Turns it to another case, while it is idle. Returns whether it can measure that one, too.
+    /// Changes the session to another case while it is idle. Returns whether it can measure that case.
     pub fn turn(&mut self, case: &Case) -> bool {
         self.turning.as_mut().is_some_and(|turn| turn(case))
     }
 
-    /// Whether there are other cases that it can measure.
+    /// Returns whether the session can change to other cases.
     pub fn can_turn(&self) -> bool {
         self.turning.is_some()
     }
 
-    /// Stopped between measurements, after the parts before it.
+    /// Adds a part that is stopped between measurements, after those added before.
     pub fn with(mut self, part: &Rc<impl Part + 'static>) -> Self {
         self.parts.push(Rc::clone(part) as Rc<dyn Part>);
         self
     }
 
-    /// The same for several parts.
+    /// Adds several parts.
     pub fn with_all(mut self, parts: Parts) -> Self {
         self.parts.extend(parts);
         self
     }
 
-    /// Taken down after all that is there before.
+    /// Adds an object that is dropped after all those added before.
     pub fn keeping(mut self, thing: impl Any) -> Self {
         self.kept.push(Box::new(thing));
         self
     }
 
-    /// A fact about the set-up.
+    /// Adds a fact about the set-up.
     pub fn fact(mut self, name: &str, value: impl ToString) -> Self {
         self.facts.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// Checked after each measurement, while all is stopped.
+    /// Adds a check that runs after each measurement, while everything is stopped.
     pub fn checked(mut self, check: impl Fn() -> Result<()> + 'static) -> Self {
         self.check = Some(Box::new(check));
         self
     }
 
-    /// Measured in another way, made of its own.
+    /// Replaces the measurement by one that is made from it.
     pub fn wrapped<M: FnMut(Duration) -> Result<Sample> + 'static>(
         mut self,
         wrap: impl FnOnce(Measurement) -> M,
@@ -168,13 +171,13 @@ impl Session {
         self
     }
 
-    /// With all parts stopped: the state in which it is handed over.
+    /// Stops all parts: the state in which a session is returned.
     pub fn idle(self) -> Result<Self> {
         self.parts.iter().try_for_each(|part| part.freeze())?;
         Ok(self)
     }
 
-    /// Lets traffic flow (or get ready to).
+    /// Lets the traffic flow, or prepares it.
     pub fn resume(&mut self) -> Result<()> {
         self.parts.iter().rev().try_for_each(|part| part.thaw())
     }
@@ -190,7 +193,7 @@ impl Session {
         (self.measuring)(window)
     }
 
-    /// The processes that do the measured work, this one included if it does.
+    /// Returns the processes that do the measured work, including this one if it does.
     pub fn processes(&self) -> Vec<u32> {
         self.parts.iter().flat_map(|part| part.pids()).collect()
     }
@@ -201,29 +204,29 @@ impl Session {
 pub struct Sample {
     /// The figure, in the case's unit.
     pub value: f64,
-    /// The disturbance by other work on the machine.
+    /// How much other work on the machine disturbed the measurement.
     pub disturbance: Disturbance,
-    /// Single latencies in nanoseconds, where the scenario has them.
+    /// Single latencies in nanoseconds, if the scenario has them.
     pub latencies: Option<Histogram<u64>>,
-    /// Share of the time of all CPUs that the measured programs got, per cent, where the scenario looks at it.
+    /// Share of all CPUs' time that the measured programs got, in per cent, if the scenario measures it.
     pub cpu_percent: Option<f64>,
-    /// Further facts about it.
+    /// Further facts about the sample.
     pub facts: Facts,
 }
 
 impl Sample {
-    /// A sample without anything further.
+    /// Creates a sample with only a figure.
     pub fn new(value: f64, disturbance: Disturbance) -> Self {
         Self { value, disturbance, ..Self::default() }
     }
 
-    /// A sample of single times, whose figure is that quantile of theirs, in microseconds.
+    /// Creates a sample of single times, whose figure is their given quantile in microseconds.
     pub fn of_times(times: Histogram<u64>, quantile: f64, disturbance: Disturbance) -> Self {
         let value = times.value_at_quantile(quantile) as f64 / 1000.0;
         Self { latencies: Some(times), ..Self::new(value, disturbance) }
     }
 
-    /// A fact about it.
+    /// Adds a fact about the sample.
     pub fn fact(mut self, name: &str, value: impl ToString) -> Self {
         self.facts.push((name.to_owned(), value.to_string()));
         self

@@ -1,4 +1,4 @@
-//! A figure that is made of a counter: by how much it grows in a window.
+//! Figures made from a counter: its increase during a window.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -11,29 +11,29 @@ use crate::interrupt;
 use crate::sys::part::Parts;
 use crate::sys::worker::Worker;
 
-/// A count, and when it was taken.
+/// A count, with the time of counting.
 pub type Tally = (u64, Instant);
-/// The time that processes run before counting starts.
+/// How long processes run before counting starts.
 pub const SETTLE: Duration = Duration::from_millis(50);
-/// The longest wait for the first frame, which includes connecting and learning addresses.
+/// Time limit for the first frame, including connecting and learning addresses.
 const FIRST_FRAME: Duration = Duration::from_secs(15);
 
-/// How it is counted.
+/// How to count.
 #[derive(Clone, Debug, Default)]
 pub struct CountOptions {
-    /// The time that all run before.
+    /// How long all processes run before counting.
     pub settle: Duration,
-    /// Processes that belong to the measurement; `None` if nobody watches.
+    /// Processes that belong to the measurement; `None`: disturbances are not measured.
     pub pids: Option<Vec<u32>>,
-    /// Those of their threads that must not have to wait, as `(pid, tid)`.
+    /// Threads of these processes that must not have to wait, as `(pid, tid)`.
     pub threads: Vec<(u32, u32)>,
-    /// Whether counting takes the counted ones' time, and is not watched, therefore.
+    /// Whether counting takes time of the counted processes, and must not count as a disturbance.
     pub asks: bool,
-    /// Who moved no frames, where that is an error.
+    /// Who moved no frames, if that is an error.
     pub who: Option<&'static str>,
 }
 
-/// Measures by a counter.
+/// Creates a measurement from a counter.
 pub fn counted<C: FnMut() -> Result<Tally>>(
     case: &Case,
     how: CountOptions,
@@ -60,7 +60,7 @@ pub fn counted<C: FnMut() -> Result<Tally>>(
     }
 }
 
-/// Two processes that send and receive, measured by what the second one counts.
+/// Creates a session of a sending and a receiving process, whose figure is the receiver's count.
 pub fn received(
     case: &Case,
     cores: impl Into<String>,
@@ -73,20 +73,20 @@ pub fn received(
     Session::new(cores, touched, measuring).with(sender).with(receiver)
 }
 
-/// A session of processes that run by themselves, which is handed over once `count` grows.
+/// A set of processes that run by themselves. Their session is returned once `count` grows.
 pub struct ProcessSet {
-    /// Who has no frames, if none come at first.
+    /// Who has no frames if none arrive at the start.
     pub who: &'static str,
-    /// Whether that is an error later, too.
+    /// Whether missing frames are an error later, too.
     pub is_strict: bool,
-    /// The time that all run before counting starts.
+    /// How long all processes run before counting starts.
     pub settle: Duration,
-    /// All of its processes.
+    /// All processes of the set.
     pub parts: Parts,
 }
 
 impl ProcessSet {
-    /// Waits until frames arrive, then stops all.
+    /// Waits until frames arrive, then stops all processes. Returns the session.
     pub fn session(
         self,
         case: &Case,

@@ -1,7 +1,7 @@
-//! A session beside busy threads that are nobody's: what it gets on a machine that others use, too.
+//! Adds busy foreign threads to a session, to measure what it gets on a machine that others use, too.
 //!
-//! The threads belong to a process in the same session as the programs, so that the kernel's groups by session put all
-//! of them together: with each of them, the scheduler shares the CPUs out alike.
+//! The threads are in a process of the same login session as the measured programs. If the kernel groups tasks by
+//! session, all are in one group, and the scheduler shares the CPUs out equally among them.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use crate::sys::part::Part;
 use crate::sys::worker::{Context, Role, Worker, Wrapper};
 use crate::{interrupt, pin};
 
-/// The role of the process with the threads.
+/// The role of the process with the foreign threads.
 pub const ROLE: (&str, Role) = ("crowd", busy);
-/// The time that all run together before counting starts: the scheduler has placed them by then.
+/// How long all processes run before counting starts; by then the scheduler has placed them.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// The session beside the foreign threads of the case; as it is where the machine is ours alone.
+/// Adds the case's foreign threads to the session; without foreign threads, returns it unchanged.
 pub fn beside(case: &Case, session: Session) -> Result<Session> {
     let Some(foreign) = case.foreign else { return Ok(session) };
     let crowd = Worker::spawn(Wrapper::None, ROLE.0, None, &foreign)?;
@@ -31,7 +31,7 @@ pub fn beside(case: &Case, session: Session) -> Result<Session> {
     let wrap = |mut inner: crate::contender::Measurement| {
         move |window: Duration| {
             interrupt::sleep(SETTLE)?;
-            // The foreign threads are part of the measurement, and that programs wait for them is what is measured.
+            // The foreign threads are part of the measurement, which shows how long programs wait for them.
             let watch = Watch::start(&all, &[]);
             let used = disturb::cpu_time(&own);
             let start = Instant::now();
@@ -49,7 +49,7 @@ pub fn beside(case: &Case, session: Session) -> Result<Session> {
     Ok(session.wrapped(wrap).with(&crowd))
 }
 
-/// Threads that do nothing, all the time.
+/// Runs threads that are busy all the time.
 fn busy(context: &Context) -> Result<()> {
     let threads: u32 = context.arguments()?;
     for _ in 0..threads {

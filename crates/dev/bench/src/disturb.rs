@@ -1,52 +1,52 @@
-//! Tells whether a measurement had the machine to itself.
+//! Detects whether other work disturbed a measurement.
 //!
-//! Two things spoil a figure: a pinned thread that had to give up its CPU, and other processes that used CPU (or shared
-//! cache and memory). Both are counted over the window of a run; a run over the limits is repeated, not averaged in.
+//! Two events spoil a figure: a pinned thread had to give up its CPU, or other processes used CPU time (and with it
+//! cache and memory). Both are counted over the window of a run. A run above the limits is repeated and does not count.
 //!
-//! An involuntary switch alone says little: kernel threads preempt a busy thread a few times a second for some
-//! microseconds. What counts is the time a runnable thread *waited* (second field of `schedstat`); the number of
-//! switches is the second criterion, and the only one where the kernel has no `schedstat`.
+//! The number of involuntary switches alone says little: kernel threads preempt a busy thread a few times a second for
+//! some microseconds. The main criterion is the time for which a runnable thread *waited* (second field of
+//! `schedstat`). The number of switches is the second criterion, and the only one if the kernel has no `schedstat`.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Waiting for the CPU for more than this share of the window disturbs a run.
+/// A run is disturbed if a thread waited for its CPU for more than this share of the window.
 pub const MAX_WAITED_PERCENT: f64 = 1.0;
-/// More involuntary switches a second than this disturb a run.
+/// A run is disturbed by more involuntary switches a second than this.
 pub const MAX_SWITCHES_A_SECOND: f64 = 50.0;
-/// Other processes' use of more than this share of one core disturbs a run.
+/// A run is disturbed if other processes used more than this share of one core.
 pub const MAX_FOREIGN_PERCENT: f64 = 6.0;
 
-/// Clock ticks a second in `/proc`: `USER_HZ`, 100 on every Linux this runs on.
+/// Clock ticks a second in `/proc`: `USER_HZ`, 100 on all supported architectures.
 const TICKS_A_SECOND: f64 = 100.0;
 
 /// The disturbance of a run by other work on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
-    /// Involuntary switches of the worst watched thread, a second.
+    /// Involuntary switches a second of the worst watched thread.
     pub switches_a_second: f64,
-    /// Share of the window in which the worst watched thread was ready but did not run, per cent.
+    /// Share of the window for which the worst watched thread was ready but did not run, in per cent.
     pub waited_percent: f64,
-    /// CPU use of everything else, per cent of one core.
+    /// CPU time of all other processes, in per cent of one core.
     pub foreign_percent: f64,
 }
 
 impl Disturbance {
-    /// Whether the run must be repeated.
+    /// Returns whether the run must be repeated.
     pub fn spoils(&self) -> bool {
         self.switches_a_second > MAX_SWITCHES_A_SECOND
             || self.waited_percent > MAX_WAITED_PERCENT
             || self.foreign_percent > MAX_FOREIGN_PERCENT
     }
 
-    /// The severity, to choose the least disturbed of several attempts.
+    /// Returns the severity, by which the least disturbed of several attempts is chosen.
     pub fn score(&self) -> f64 {
         self.waited_percent + self.foreign_percent + self.switches_a_second / 100.0
     }
 
-    /// Adds what one watched thread saw, keeping the worst.
+    /// Adds the counters of one watched thread; the worst thread counts.
     pub fn with_thread(mut self, switches: u64, waited: Duration, window: Duration) -> Self {
         let seconds = window.as_secs_f64().max(1e-9);
         self.switches_a_second = self.switches_a_second.max(switches as f64 / seconds);
@@ -58,19 +58,19 @@ impl Disturbance {
 /// Scheduling counters of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadCounters {
-    /// Times it was switched out while it wanted to go on.
+    /// Number of involuntary switches.
     pub switches: u64,
-    /// Time it spent ready but not running.
+    /// Time for which it was ready but did not run.
     pub waited: Duration,
 }
 
 impl ThreadCounters {
-    /// The calling thread's own counters.
+    /// Reads the calling thread's counters.
     pub fn of_this_thread() -> Self {
         Self::read("/proc/thread-self")
     }
 
-    /// The counters of thread `tid` of process `pid`; zero when it is gone.
+    /// Reads the counters of thread `tid` of process `pid`; zero if it has ended.
     pub fn of(pid: u32, tid: u32) -> Self {
         Self::read(&format!("/proc/{pid}/task/{tid}"))
     }
@@ -81,7 +81,7 @@ impl ThreadCounters {
         Self { switches: involuntary_switches(&status).unwrap_or(0), waited: waited(&schedstat).unwrap_or_default() }
     }
 
-    /// The disturbance since `earlier`.
+    /// Returns the difference from `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             switches: self.switches.saturating_sub(earlier.switches),
@@ -100,9 +100,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts watching. `processes` belong to the measurement (this process always does); `threads`, as
-    /// `(pid, tid)`, are the pinned ones of other processes. Threads of this process report about themselves, through
-    /// [`Disturbance::with_thread`].
+    /// Starts watching. `processes` belong to the measurement, as this process always does. `threads`, as `(pid, tid)`,
+    /// are the pinned threads of other processes. Threads of this process report through [`Disturbance::with_thread`].
     pub fn start(processes: &[u32], threads: &[(u32, u32)]) -> Self {
         let mut processes = processes.to_vec();
         processes.push(std::process::id());
@@ -114,7 +113,7 @@ impl Watch {
         }
     }
 
-    /// Ends the window and says what happened in it.
+    /// Ends the window and returns its disturbance.
     pub fn finish(self) -> Disturbance {
         let window = self.started.elapsed();
         let mut result = Disturbance::default();
@@ -128,13 +127,13 @@ impl Watch {
     }
 }
 
-/// CPU time that processes have used, with threads that have ended, and the kernel's packet processing.
+/// Returns the CPU time used by processes, including ended threads, and by the kernel's packet processing.
 pub fn cpu_time(processes: &[u32]) -> Duration {
     let ticks: u64 = processes.iter().copied().chain(ksoftirqd()).map(process_ticks).sum();
     Duration::from_secs_f64(ticks as f64 / TICKS_A_SECOND)
 }
 
-/// Ticks used by everything but `processes` and the kernel's packet processing.
+/// Returns the ticks used by all but `processes` and the kernel's packet processing.
 fn foreign_ticks(processes: &[u32]) -> u64 {
     let total = fs::read_to_string("/proc/stat").ok().as_deref().and_then(busy_ticks).unwrap_or(0);
     let own = processes.iter().copied().chain(ksoftirqd()).map(process_ticks).sum();
@@ -145,14 +144,14 @@ fn process_ticks(pid: u32) -> u64 {
     fs::read_to_string(format!("/proc/{pid}/stat")).ok().as_deref().and_then(used_ticks).unwrap_or(0)
 }
 
-/// The kernel threads that do what network peers offload to softirqs: part of the measured work. Kernel threads keep
-/// their pid for good, so they are looked up once.
+/// Returns the kernel threads that process packets in softirqs for network peers, which is part of the measured work.
+/// Kernel threads never change their pid, so one lookup suffices.
 fn ksoftirqd() -> impl Iterator<Item = u32> {
     static PIDS: std::sync::OnceLock<Vec<u32>> = std::sync::OnceLock::new();
     PIDS.get_or_init(|| processes_named("ksoftirqd")).iter().copied()
 }
 
-/// The processes, the kernel's threads included, whose name starts so.
+/// Returns the processes, including kernel threads, whose name starts with `prefix`.
 pub fn processes_named(prefix: &str) -> Vec<u32> {
     processes().filter(|pid| comm(&format!("/proc/{pid}")).is_some_and(|name| name.starts_with(prefix))).collect()
 }
@@ -165,7 +164,7 @@ fn comm(folder: &str) -> Option<String> {
     fs::read_to_string(format!("{folder}/comm")).ok()
 }
 
-/// The threads of `pid` whose name starts with one of `prefixes`, as `(pid, tid)`.
+/// Returns the threads of `pid` whose name starts with one of `prefixes`, as `(pid, tid)`.
 pub fn threads_named(pid: u32, prefixes: &[&str]) -> Vec<(u32, u32)> {
     fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -179,8 +178,8 @@ pub fn threads_named(pid: u32, prefixes: &[&str]) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// user + nice + system + irq + softirq + steal of the first line of `/proc/stat`. Steal counts: a hypervisor that
-/// takes the CPU away disturbs like a process that does.
+/// Returns user + nice + system + irq + softirq + steal from the first line of `/proc/stat`. Steal time counts, because
+/// a hypervisor that takes the CPU disturbs as a process does.
 fn busy_ticks(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -188,8 +187,8 @@ fn busy_ticks(stat: &str) -> Option<u64> {
     Some(user + nice + system + irq + softirq + steal)
 }
 
-/// utime + stime + cutime + cstime (fields 14 to 17) of `/proc/PID/stat`. The name in field 2 may hold anything, so
-/// counting starts behind its last parenthesis.
+/// Returns utime + stime + cutime + cstime (fields 14 to 17) from `/proc/PID/stat`. The name in field 2 may contain
+/// anything, so fields are counted from its last parenthesis.
 fn used_ticks(stat: &str) -> Option<u64> {
     let behind_name = stat.rsplit_once(')')?.1;
     let fields: Vec<&str> = behind_name.split_whitespace().collect();
@@ -200,7 +199,7 @@ fn involuntary_switches(status: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
 }
 
-/// The second field of `schedstat`: nanoseconds spent waiting on a run queue.
+/// Returns the second field of `schedstat`: nanoseconds spent waiting on a run queue.
 fn waited(schedstat: &str) -> Option<Duration> {
     schedstat.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
@@ -226,7 +225,7 @@ mod tests {
         assert_eq!(used_ticks("42 nonsense"), None);
     }
 
-    /// Objective: the per-thread counters are found in the kernel's texts.
+    /// Objective: a thread's counters are found in the kernel's texts.
     #[test]
     fn thread_counters_are_found_in_kernel_texts() {
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t12\n";
@@ -235,7 +234,7 @@ mod tests {
         assert_eq!(waited(""), None);
     }
 
-    /// Objective: each of the three criteria alone spoils a run; the worst thread counts.
+    /// Objective: each of the three criteria alone marks a run as disturbed; the worst thread counts.
     #[test]
     fn each_criterion_alone_spoils_a_run() {
         let window = Duration::from_secs(1);
@@ -249,7 +248,7 @@ mod tests {
         assert!((worst.waited_percent - 2.0).abs() < 1e-9);
     }
 
-    /// Objective: CPU time grows with work, also that of a thread that has ended.
+    /// Objective: CPU time includes the work of a thread that has ended.
     #[test]
     fn cpu_time_grows() {
         let own = [std::process::id()];
@@ -260,7 +259,7 @@ mod tests {
         assert!(cpu_time(&own) > before);
     }
 
-    /// Objective: the text of this very machine is understood, and our own thread is found by name.
+    /// Objective: this machine's own /proc is parsed, and a thread of this process is found by name.
     #[test]
     fn the_text_of_this_machine_is_understood() {
         let stat = fs::read_to_string("/proc/stat").expect("/proc");

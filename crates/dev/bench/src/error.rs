@@ -1,10 +1,10 @@
-//! The errors, whose messages say what to do next.
+//! Errors of the bench.
 
 use std::fmt::Display;
 use std::io;
 use std::time::Duration;
 
-/// An error of the harness or of a contender.
+/// An error of the bench or of a contender.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// A system call or file operation failed.
@@ -15,79 +15,81 @@ pub enum BenchError {
         /// Why it failed.
         source: io::Error,
     },
-    /// A program could not be started, failed, or wrote something that cannot be understood; a plot could not be drawn.
+    /// A program could not be started, failed, or printed output that cannot be parsed; or a plot could not be drawn.
     #[error("{0}")]
     Program(String),
-    /// A program did not say what it was expected to say in time.
+    /// A program did not print the expected text in time.
     #[error("{program} did not print {wanted:?} within {limit:?}; its last words: {output}")]
     Silent {
         /// The program.
         program: String,
-        /// The thing that was waited for.
+        /// The expected text.
         wanted: String,
-        /// The length of the wait.
+        /// The time limit.
         limit: Duration,
-        /// The end of what it wrote.
+        /// The end of its output.
         output: String,
     },
-    /// A measurement moved nothing.
+    /// No frame moved during a measurement.
     #[error("{0} moved no frame: its set-up does not forward")]
     NoTraffic(String),
-    /// Frames were lost or came from nowhere: the figure would be wrong.
+    /// Frames were lost or duplicated: the figure would be wrong.
     #[error("{0}")]
     Miscounted(String),
-    /// A frame arrived with other bytes than it was sent with.
+    /// Frames arrived with other bytes than were sent.
     #[error("{who} delivered {frames} frames with wrong bytes")]
     WrongBytes {
         /// The contender.
         who: String,
-        /// How many.
+        /// Number of such frames.
         frames: u64,
     },
     /// A contender cannot run on this machine.
     #[error("skipped: {0}")]
     Skipped(#[from] Skip),
-    /// Ctrl-C or SIGTERM.
-    #[error("interrupted; everything that was started has been taken down")]
+    /// The process got SIGINT or SIGTERM.
+    #[error("interrupted; everything that was started has been ended")]
     Interrupted,
-    /// A name is not known: the name given, and those there are.
-    #[error("no {0} {1:?}; there are: {2}")]
+    /// A name is unknown: its kind, the name, and the known names.
+    #[error("unknown {0} {1:?}; known: {2}")]
     Unknown(&'static str, String, String),
-    /// An option has a value that cannot be used.
+    /// An option has an invalid value.
     #[error("{0}")]
     Usage(String),
-    /// A line of a result file is no result: the file with the line's number, from 1, and the JSON reader's error.
+    /// A line of a result file is not a result: the file with the line's number, counted from 1, and the JSON parser's
+    /// error.
     #[error("{0}: not a line of `netvale-bench --json`: {1}")]
     BadLine(String, serde_json::Error),
 }
 
 impl BenchError {
-    /// Wraps an I/O error with what was tried.
+    /// Wraps an I/O error, with the step that failed.
     pub fn io<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source: source.into() }
     }
 
-    /// A program that could not be started.
+    /// Returns the error for a program that could not be started.
     pub fn spawn(program: &str) -> impl FnOnce(io::Error) -> Self {
-        move |why| Self::Program(format!("cannot start {program}: {why}; is it installed and in PATH?"))
+        move |why| Self::Program(format!("cannot start {program}: {why}; check that it is installed and in PATH"))
     }
 
-    /// A program, with its arguments, that failed with that status; and the end of what it wrote.
+    /// Creates the error for a program that failed: its name, its status, and the end of its output.
     pub fn failed(program: impl Display, status: impl Display, output: &str) -> Self {
         Self::Program(format!("{program} failed ({status}): {}", tail(output)))
     }
 
-    /// A program, of whose output something could not be understood; and the end of it.
+    /// Creates the error for a program whose output cannot be parsed: its name, the part in question, and the end of
+    /// its output.
     pub fn unreadable(program: impl Display, what: &str, output: &str) -> Self {
         Self::Program(format!("cannot read {what} from the output of {program}: {}", tail(output)))
     }
 }
 
-/// The length of a failed program's output that is shown.
+/// Maximum bytes of output that an error shows.
 const SHOWN: usize = 600;
 
-/// The end of a text, for error messages.
+/// Returns the end of a text, for error messages.
 pub fn tail(text: &str) -> &str {
     let mut start = text.len().saturating_sub(SHOWN);
     while !text.is_char_boundary(start) {
@@ -96,7 +98,7 @@ pub fn tail(text: &str) -> &str {
     text.get(start..).unwrap_or_default().trim()
 }
 
-/// Why a contender cannot run here, and what would help.
+/// The reason why a contender cannot run here, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Skip {
     /// A program is missing.
@@ -110,12 +112,12 @@ pub enum Skip {
     /// Root is needed.
     #[error("needs root for {0} (run it with sudo)")]
     NeedsRoot(&'static str),
-    /// There are too few CPUs to pin to.
+    /// There are too few CPUs.
     #[error("needs {needed} CPUs to pin threads to, {given} given")]
     TooFewCpus {
         /// CPUs needed.
         needed: usize,
-        /// CPUs there are.
+        /// CPUs available.
         given: usize,
     },
     /// There is not enough memory for hugepages.
@@ -126,12 +128,12 @@ pub enum Skip {
         /// Pages obtained.
         given: u64,
     },
-    /// This side of the scenario is not part of this build.
+    /// This side of the scenario is missing on this machine.
     #[error("{0}")]
     NotBuilt(&'static str),
 }
 
-/// The result of everything here.
+/// The result type of the bench.
 pub type Result<T> = std::result::Result<T, BenchError>;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM become an error that unwinds the ordinary way, so that every guard takes down what it set up.
+//! Turns SIGINT and SIGTERM into an error, so that all set-ups are dropped in the ordinary way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,15 +9,15 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::{BenchError, Result};
 
-/// Signals of the whole process: one flag for all.
+/// Set by a signal; one flag for the whole process.
 static RAISED: std::sync::LazyLock<Arc<AtomicBool>> = std::sync::LazyLock::new(Arc::default);
 
-/// While it lives, SIGINT and SIGTERM set a flag instead of ending the process.
+/// As long as this exists, SIGINT and SIGTERM set a flag instead of ending the process.
 #[derive(Debug)]
 pub struct Guard(Vec<SigId>);
 
 impl Guard {
-    /// Starts catching the two signals.
+    /// Installs the handlers of both signals.
     pub fn install() -> Result<Self> {
         let catch = |signal| signal_hook::flag::register(signal, Arc::clone(&RAISED));
         let ids = [SIGINT, SIGTERM].map(catch);
@@ -34,14 +34,14 @@ impl Drop for Guard {
     }
 }
 
-/// Fails once a signal has come.
+/// Fails if a signal has arrived.
 pub fn check() -> Result<()> {
     if RAISED.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(()) }
 }
 
-/// Sleeps for `time`, the length of a measurement. A signal ends it early.
+/// Sleeps for `time`, the length of a measurement; a signal ends the sleep.
 pub fn sleep(time: Duration) -> Result<()> {
-    // Long slices: each wake-up of this thread takes a measured CPU away for a moment.
+    // Each wake-up of this thread takes a measured CPU for a moment, so slices are long.
     const SLICE: Duration = Duration::from_millis(500);
     let end = Instant::now() + time;
     loop {
@@ -54,7 +54,7 @@ pub fn sleep(time: Duration) -> Result<()> {
     }
 }
 
-/// Calls `ready` until it gives something, at most for `limit`. For conditions that cannot be waited for otherwise.
+/// Polls `ready` until it returns a value, for at most `limit`. For conditions that offer no other way to wait.
 pub fn poll_until<T>(limit: Duration, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
     let end = Instant::now() + limit;
     loop {

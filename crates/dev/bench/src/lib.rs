@@ -1,17 +1,17 @@
 //! The measurement harness: `netvale-bench`.
 //!
 //! A `contender::Contender` — netvale or a peer — sets up a `contender::Session` for a `case::Case`. The `runner`
-//! measures the sessions in turn and makes `record::Record`s: one JSON object a line, a table, or, by `report`,
-//! Markdown and plots. Scenarios are rows of `scenarios::ALL`, peers rows of `rivals::all`. Start reading at
-//! `contender`, then `runner`, then the shortest scenario, `scenarios/copy.rs`.
+//! measures the sessions in turn and makes `record::Record`s, which are printed as lines of JSON or as a table;
+//! `report` turns them into Markdown and plots. Scenarios are rows of `scenarios::ALL`, peers are rows of
+//! `rivals::all`. Start reading at `contender`, then `runner`, then the shortest scenario, `scenarios/copy.rs`.
 //!
 //! | folder | holds |
 //! |---|---|
-//! | `scenarios/` | what is measured, and netvale's side of it |
-//! | `peers/` | those we are compared with, one file each |
-//! | `sys/` | child processes, namespaces, hugepages, pinned threads: all taken down on drop |
+//! | `scenarios/` | the scenarios, with netvale's side of each |
+//! | `peers/` | the peers with which netvale is compared, one file each |
+//! | `sys/` | child processes, namespaces, hugepages, pinned threads: all removed on drop |
 //! | `report/` | Markdown and SVG |
-//! | `papers/` | the papers' experiments, and the page with their figures and ours |
+//! | `papers/` | the papers' experiments, and the page with published and measured figures |
 
 mod ab;
 mod case;

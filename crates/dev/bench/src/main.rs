@@ -1,4 +1,4 @@
-//! The `netvale-bench` command; all of it is in the library beside this file.
+//! The `netvale-bench` command; its code is in the library beside this file.
 
 fn main() -> std::process::ExitCode {
     netvale_bench::cli::main()

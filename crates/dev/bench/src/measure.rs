@@ -1,4 +1,4 @@
-//! What is to be measured, as the command line says it.
+//! What to measure, as given on the command line.
 
 use std::time::Duration;
 
@@ -6,45 +6,45 @@ use clap::Args;
 
 use crate::error::{BenchError, Result};
 
-/// The number of times that a disturbed run is repeated where figures are to be published.
+/// How often a disturbed run is repeated if its figures are to be published.
 const REPEATS: usize = 5;
 
 /// The cases to measure, and the number of runs.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Measure {
-    /// Scenarios; all when none is given (see --list).
+    /// Scenarios; default: all (see --list).
     #[arg(value_name = "SCENARIO")]
     pub scenarios: Vec<String>,
 
-    /// Only the variant of that name, or those whose names contain one of these texts.
+    /// Only the variant of that name, or all variants whose names contain one of these texts.
     #[arg(long, value_name = "TEXT", value_delimiter = ',')]
     pub variant: Vec<String>,
 
-    /// Runs that count, for each case.
+    /// Runs of each case that count.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub runs: usize,
 
-    /// Seconds a run.
+    /// Seconds per run.
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub seconds: f64,
 
-    /// Frame lengths to go through, without CRC [default: the scenario's].
+    /// Frame lengths to measure, without CRC [default: the scenario's].
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     pub frame_bytes: Vec<u32>,
 
-    /// Batches to go through, in frames [default: the scenario's].
+    /// Batches to measure, in frames [default: the scenario's].
     #[arg(long, value_name = "FRAMES", value_delimiter = ',')]
     pub batch: Vec<u32>,
 
-    /// Numbers of ports or rings to go through [default: the scenario's].
+    /// Numbers of ports or rings to measure [default: the scenario's].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub ports: Vec<u32>,
 
-    /// Numbers of busy foreign threads to go through [default: the scenario's].
+    /// Numbers of busy foreign threads to measure [default: the scenario's].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub foreign: Vec<u32>,
 
-    /// CPUs to pin to, in order of use [default: the first two allowed].
+    /// CPUs for pinned threads, in order of use [default: the first two allowed].
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     pub cpus: Vec<usize>,
 }
@@ -52,18 +52,19 @@ pub struct Measure {
 /// The settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Runs that count, per contender.
+    /// Runs of each contender that count.
     pub runs: usize,
     /// Length of one run.
     pub window: Duration,
-    /// Length of the warm-up run that does not count.
+    /// Length of the warm-up run, which does not count.
     pub warm_up: Duration,
-    /// The number of times that a disturbed run is repeated before it is kept and marked.
+    /// How often a disturbed run is repeated before it is kept and marked.
     pub repeats: usize,
 }
 
 impl Measure {
-    /// The runs; `quick`: at most three of a quarter of a second, none of them repeated, to see that all works.
+    /// Returns the settings. With `quick`, at most three runs of a quarter of a second, none repeated: only a check
+    /// that everything works.
     pub fn plan(&self, quick: bool) -> Result<Plan> {
         if self.runs == 0 || !(self.seconds > 0.0 && self.seconds <= 3600.0) {
             return Err(BenchError::Usage("--runs must be at least 1 and --seconds above 0, at most 3600".into()));
@@ -76,8 +77,8 @@ impl Measure {
         Ok(Plan { runs: self.runs, window, warm_up: window.min(Duration::from_millis(500)), repeats: REPEATS })
     }
 
-    /// Whether a variant is asked for, where these are all. A text that is some variant's whole name stands for that
-    /// one only.
+    /// Returns whether a variant is requested, where `all` are the scenario's variants. A text that equals the whole
+    /// name of a variant selects only that variant.
     pub fn wants(&self, variant: &str, all: &[&str]) -> bool {
         let fits = |part: &String| variant == part || variant.contains(part) && !all.contains(&part.as_str());
         self.variant.is_empty() || self.variant.iter().any(fits)

@@ -1,4 +1,4 @@
-//! The options of the command line, and the whole run.
+//! The command line's options, and the measuring run.
 
 use std::fs::File;
 use std::io::Write;
@@ -23,19 +23,19 @@ pub struct Options {
     #[command(flatten)]
     pub measure: Measure,
 
-    /// Few short runs, to see that all works; no figures to publish.
+    /// Few short runs, to check that everything works; not for published figures.
     #[arg(long)]
     pub quick: bool,
 
-    /// Peers to run beside, by name, or all.
+    /// Peers to measure as well, by name, or `all`.
     #[arg(long, value_name = "PEER", value_delimiter = ',')]
     pub against: Vec<String>,
 
-    /// Measure the peers alone.
+    /// Measure only the peers.
     #[arg(long)]
     pub peers_only: bool,
 
-    /// One JSON object a line instead of the table.
+    /// Print one JSON object a line instead of the table.
     #[arg(long)]
     pub json: bool,
 
@@ -45,7 +45,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The scenarios' cases that are asked for.
+    /// Returns the requested cases.
     fn cases(&self) -> Result<Vec<(&'static Scenario, Case)>> {
         let mut cases = Vec::new();
         for scenario in scenarios::named(&self.measure.scenarios)? {
@@ -55,7 +55,7 @@ impl Options {
         }
         if cases.is_empty() {
             let texts = self.measure.variant.join(", ");
-            return Err(BenchError::Usage(format!("no variant is called like {texts}")));
+            return Err(BenchError::Usage(format!("no variant matches {texts}")));
         }
         Ok(cases)
     }
@@ -74,8 +74,8 @@ impl Options {
     }
 }
 
-/// Runs what `options` ask for and writes the result to `out`: with `json` line by line as it comes, otherwise a table
-/// at the end. Progress and skipped peers go to stderr. Returns whether anything was measured at all.
+/// Measures what `options` request and writes the result to `out`: with `json` as lines when they are ready, otherwise
+/// as a table at the end. Progress and skipped peers are printed on stderr. Returns whether anything was measured.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<bool> {
     let plan = options.measure.plan(options.quick)?;
     let cases = options.cases()?;
@@ -148,7 +148,7 @@ mod tests {
         Line::parse_from(["netvale-bench"].into_iter().chain(words.split_whitespace())).options
     }
 
-    /// Objective: unknown names are refused with the list of known ones, before anything is started.
+    /// Objective: unknown names are refused before anything is started, with the known ones.
     #[test]
     fn unknown_names_are_refused_with_the_known_ones() {
         let error = run(&options("pip"), &mut Vec::new()).expect_err("no such scenario");
@@ -157,7 +157,7 @@ mod tests {
         assert!(error.to_string().contains("dpdk-memif"), "{error}");
     }
 
-    /// Objective: values that cannot be used are refused.
+    /// Objective: invalid values are refused.
     #[test]
     fn unusable_values_are_refused() {
         for (runs, seconds) in [(0, 1.0), (5, 0.0), (5, f64::NAN), (5, -1.0), (5, 1e9)] {
@@ -166,7 +166,7 @@ mod tests {
         assert!(options("--quick").measure.plan(true).is_ok_and(|plan| plan.runs == 3));
     }
 
-    /// Objective: `--against` takes names, `all`, or nothing.
+    /// Objective: `--against` accepts names, `all`, or nothing.
     #[test]
     fn against_takes_names_or_all_or_nothing() {
         assert!(options("").peers().expect("none").is_empty());
@@ -175,16 +175,16 @@ mod tests {
         assert!(matches!(&named[..], [one] if one.name == "eventfd"));
     }
 
-    /// Objective: the self-test scenario runs from options to a JSON line with its peer and a ratio, with the agreed
+    /// Objective: the self-test scenario runs from options to a JSON line that has a peer, a ratio and the documented
     /// fields.
     #[test]
     fn copy_end_to_end() {
         let folder = tempfile::tempdir().expect("a folder");
-        // Long enough for each side to get a turn on a machine with other work.
+        // Long enough for each side to run on a machine with other work.
         let mut options = options("copy --against all --runs 1 --seconds 0.25 --quick --json");
         options.save = Some(folder.path().join("saved.jsonl"));
         let mut out = Vec::new();
-        assert!(run(&options, &mut out).expect("it needs nothing special"));
+        assert!(run(&options, &mut out).expect("it has no requirements"));
         assert_eq!(std::fs::read(folder.path().join("saved.jsonl")).expect("saved"), out);
         let text = String::from_utf8(out).expect("JSON");
         let value: serde_json::Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");

@@ -1,10 +1,10 @@
-//! Pinning threads to CPUs.
+//! Pins threads to CPUs.
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::error::{BenchError, Result};
 
-/// The CPUs this thread may run on, in ascending order.
+/// Returns the CPUs on which this thread may run, in ascending order.
 pub fn allowed() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None).map_err(BenchError::io("sched_getaffinity"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
@@ -21,7 +21,7 @@ pub fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).map_err(BenchError::io(what()))
 }
 
-/// Pins a thread of another process to `cpu`; a process's number is that of its first thread.
+/// Pins a thread of another process to `cpu`. The id of a process is that of its first thread.
 pub fn pin_other(thread: u32, cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
@@ -29,7 +29,7 @@ pub fn pin_other(thread: u32, cpu: usize) -> Result<()> {
         .map_err(BenchError::io(format!("pinning thread {thread} to CPU {cpu}")))
 }
 
-/// Lets all threads of a process run on whatever CPUs this thread may.
+/// Lets all threads of a process run on all CPUs on which this thread may run.
 pub fn release(process: u32) -> Result<()> {
     let set = sched_getaffinity(None).map_err(BenchError::io("sched_getaffinity"))?;
     let folder = format!("/proc/{process}/task");
@@ -41,8 +41,8 @@ pub fn release(process: u32) -> Result<()> {
     Ok(())
 }
 
-/// The CPUs to use: those asked for, or the first `want` allowed ones (fewer when there are fewer; contenders that need
-/// more then skip themselves).
+/// Returns the CPUs to use: the requested ones, or the first `want` allowed ones, or fewer if there are fewer;
+/// contenders that need more are then skipped.
 pub fn choose(asked: &[usize], want: usize) -> Result<Vec<usize>> {
     let allowed = allowed()?;
     if asked.is_empty() {
@@ -58,7 +58,7 @@ pub fn choose(asked: &[usize], want: usize) -> Result<Vec<usize>> {
 mod tests {
     use super::*;
 
-    /// Objective: a pinned thread may run on that CPU alone, and other threads are not affected.
+    /// Objective: a pinned thread runs on that CPU only, and other threads are unaffected.
     #[test]
     fn a_pinned_thread_runs_on_one_cpu() {
         let before = allowed().expect("affinity");
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(allowed().expect("affinity"), before);
     }
 
-    /// Objective: another thread of a process may run everywhere again once released, and a process that is gone is an
+    /// Objective: after release, a thread of another process may run on all CPUs again; a process that has ended is an
     /// error.
     #[test]
     fn a_released_thread_may_run_everywhere() {
@@ -94,7 +94,7 @@ mod tests {
         assert!(release(u32::MAX).is_err());
     }
 
-    /// Objective: a CPU that is not there is refused with an error, not a panic.
+    /// Objective: a CPU that does not exist is refused with an error, not a panic.
     #[test]
     fn an_absent_cpu_is_refused_with_an_error() {
         assert!(pin(CpuSet::MAX_CPU - 1).is_err());

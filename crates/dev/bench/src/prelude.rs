@@ -1,4 +1,4 @@
-//! What contenders and scenarios are written with.
+//! Imports common to contenders and scenarios.
 
 pub(crate) use std::path::{Path, PathBuf};
 pub(crate) use std::process::Command;

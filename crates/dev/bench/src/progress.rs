@@ -1,8 +1,8 @@
-//! One line on stderr that says what is going on, when stderr is a terminal.
+//! A progress line on stderr, if stderr is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// The progress line. Nothing is drawn between two calls, so that a measurement is not disturbed.
+/// The progress line. It is drawn only during calls, so that it does not disturb a measurement.
 pub struct Progress(ProgressBar);
 
 impl Progress {
@@ -15,17 +15,17 @@ impl Progress {
         Self(bar)
     }
 
-    /// Shows what comes next.
+    /// Shows the next step.
     pub fn say(&self, what: String) {
         self.0.set_message(what);
     }
 
-    /// One measurement more is done.
+    /// Adds one finished measurement.
     pub fn step(&self) {
         self.0.inc(1);
     }
 
-    /// Prints a line above the progress line, also without a terminal.
+    /// Prints a line above the progress line, even without a terminal.
     pub fn note(&self, line: &str) {
         self.0.suspend(|| eprintln!("{line}"));
     }

@@ -1,4 +1,4 @@
-//! The result lines: one JSON object a line, read back by the report.
+//! Result lines: one JSON object a line, which the report reads back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,76 +9,75 @@ use crate::case::Case;
 use crate::error::{BenchError, Result};
 use crate::stats::Summary;
 
-/// One figure, and a peer's figure where one ran beside it.
+/// One figure, and a peer's figure if a peer was measured as well.
 ///
-/// As JSON it is one flat object with at least `scenario`, `variant`, `frame_bytes`, `batch`, `unit`, `median`, `min`,
-/// `max`, `runs`, `cores`, `touched`, and with a peer `peer`, `peer_median`, `peer_min`, `peer_max`, `ratio`.
+/// In JSON, it is one flat object with at least `scenario`, `variant`, `frame_bytes`, `batch`, `unit`, `median`, `min`,
+/// `max`, `runs`, `cores`, `touched`, and with a peer also `peer`, `peer_median`, `peer_min`, `peer_max`, `ratio`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The case that was measured.
+    /// The case.
     #[serde(flatten)]
     pub case: Case,
-    /// The contender that `median` belongs to: `netvale`, or a peer's name where peers were measured alone.
+    /// The contender to which `median` belongs: `netvale`, or the name of a peer that was measured alone.
     pub contender: String,
     /// The figure.
     #[serde(flatten)]
     pub summary: Summary,
     /// A description of how the cores were used.
     pub cores: String,
-    /// Whether the bytes of the frames were read or written, not just descriptors.
+    /// Whether the frames' bytes were read or written, not just descriptors.
     pub touched: bool,
-    /// Whether a run was kept although it was disturbed each time it was tried.
+    /// Whether a run was kept although every attempt was disturbed.
     pub disturbed: bool,
-    /// Latencies at these percentiles, `[percentile, microseconds]`, where the scenario has them.
+    /// Latencies as `[percentile, microseconds]`, if the scenario has them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub percentiles: Vec<(f64, f64)>,
-    /// Share of the time of all CPUs that the programs got, per cent, where the scenario looks at it: the middle of the
-    /// runs.
+    /// Share of all CPUs' time that the programs got, in per cent, if the scenario measures it: the median of the runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu_percent: Option<f64>,
-    /// The peer's side.
+    /// The peer's figure.
     #[serde(flatten, skip_serializing_if = "Option::is_none", default)]
     pub against: Option<Against>,
-    /// Anything else worth keeping: settings, drops, kicks a frame.
+    /// Further facts: settings, drops, kicks per frame.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub context: BTreeMap<String, String>,
 }
 
-/// A peer's figure from the same invocation, its runs interleaved with ours.
+/// A peer's figure from the same invocation; its runs alternated with ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Against {
     /// The peer's name.
     pub peer: String,
-    /// The middle of its runs.
+    /// The median of its runs.
     pub peer_median: f64,
-    /// The smallest run of the peer.
+    /// The smallest of its runs.
     pub peer_min: f64,
-    /// The largest run of the peer.
+    /// The largest of its runs.
     pub peer_max: f64,
-    /// The number of runs of the peer.
+    /// The number of its runs.
     pub peer_runs: usize,
-    /// How many times better ours is (> 1 is better for us, in every unit). `None` if a figure is zero.
+    /// How many times better ours is (above 1 is better for us, whatever the unit). `None` if a figure is zero.
     pub ratio: Option<f64>,
     /// A description of how the peer used the cores.
     pub peer_cores: String,
-    /// Whether it touched the frames' bytes.
+    /// Whether the peer touched the frames' bytes.
     pub peer_touched: bool,
-    /// Whether a run of it was kept although disturbed.
+    /// Whether a run of the peer was kept although every attempt was disturbed.
     pub peer_disturbed: bool,
     /// The peer's latencies at percentiles.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub peer_percentiles: Vec<(f64, f64)>,
-    /// The share of CPU time that the peer got, per cent.
+    /// Share of CPU time that the peer got, in per cent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peer_cpu_percent: Option<f64>,
 }
 
-/// What is the same in both sides of a record: ours, or a peer's alone, and the peer's beside it.
+/// The common fields of both sides of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
-    /// Who it is.
+    /// The contender's name.
     pub name: &'a str,
-    /// The figure.
+    /// The median.
     pub median: f64,
     /// The smallest run.
     pub min: f64,
@@ -91,18 +90,18 @@ pub struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// The figure with its range.
+    /// Formats the figure with its range.
     pub fn range(&self) -> String {
         range(self.median, self.min, self.max)
     }
 }
 
-/// A figure with its range.
+/// Formats a figure with its range.
 pub fn range(median: f64, min: f64, max: f64) -> String {
     format!("{} [{} - {}]", figure(median), figure(min), figure(max))
 }
 
-/// Three significant digits, which is more than such measurements hold.
+/// Formats a figure with three significant digits, which is more than the accuracy of such measurements.
 pub fn figure(value: f64) -> String {
     let decimals = match value.abs() {
         large if large >= 100.0 => 0,
@@ -114,13 +113,13 @@ pub fn figure(value: f64) -> String {
 }
 
 impl Record {
-    /// The contender's side.
+    /// Returns the contender's side.
     pub fn own(&self) -> Side<'_> {
         let Summary { median, min, max, .. } = self.summary;
         Side { name: &self.contender, median, min, max, cores: &self.cores, percentiles: &self.percentiles }
     }
 
-    /// The peer's side, if there is one.
+    /// Returns the peer's side, if there is one.
     pub fn peer(&self) -> Option<Side<'_>> {
         self.against.as_ref().map(|peer| Side {
             name: &peer.peer,
@@ -132,25 +131,25 @@ impl Record {
         })
     }
 
-    /// How many times better ours is, if there is a peer.
+    /// Returns how many times better ours is, if there is a peer.
     pub fn ratio(&self) -> Option<f64> {
         self.against.as_ref()?.ratio
     }
 
-    /// Both.
+    /// Returns both sides.
     pub fn sides(&self) -> impl Iterator<Item = Side<'_>> {
         std::iter::once(self.own()).chain(self.peer())
     }
 }
 
-/// A contender that did not run, and why.
+/// A contender that did not run, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Skipped {
-    /// The scenario it would have run in.
+    /// The scenario in which it would have run.
     pub scenario: String,
-    /// Its name.
+    /// The contender's name.
     pub contender: String,
-    /// The reason, with what to install where that helps.
+    /// The reason, with what to install if that helps.
     pub skipped: String,
 }
 
@@ -165,18 +164,18 @@ pub enum Line {
 }
 
 impl Line {
-    /// The line as JSON, without the newline.
+    /// Formats the line as JSON, without a line feed.
     pub fn to_json(&self) -> Result<String> {
         to_json(self)
     }
 
-    /// The figure, if it is one.
+    /// Returns the record if the line is one.
     pub fn into_record(self) -> Option<Record> {
         if let Self::Record(record) = self { Some(*record) } else { None }
     }
 }
 
-/// The results in the text of a file, or of a program.
+/// Parses the results in the text of a file or a program.
 pub fn read_lines(text: &str, from: &Path) -> Result<Vec<Line>> {
     let numbered = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let at = |number: usize| format!("{}:{number}", from.display());
@@ -184,7 +183,7 @@ pub fn read_lines(text: &str, from: &Path) -> Result<Vec<Line>> {
     numbered.map(read).collect()
 }
 
-/// A result as JSON.
+/// Formats a result as JSON.
 pub fn to_json(result: &impl Serialize) -> Result<String> {
     serde_json::to_string(result).map_err(|e| BenchError::Usage(format!("a figure cannot be written: {e}")))
 }
@@ -194,7 +193,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::case::Unit;
 
-    /// A record with a peer, for the tests of everything that shows records.
+    /// Returns a record with a peer, for tests of code that shows records.
     pub(crate) fn sample(peer: Option<&str>) -> Record {
         Record {
             case: Case { frame_bytes: 60, batch: 256, ports: 2, ..Case::new("pipe", "touched", Unit::Mpps) },
@@ -222,7 +221,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Objective: every field that other programs rely on is there, flat, with the agreed names and units.
+    /// Objective: every documented field is present, in one flat object, with the documented names and units.
     #[test]
     fn agreed_fields_are_flat() {
         let json = Line::Record(Box::new(sample(Some("dpdk-memif")))).to_json().expect("finite");
@@ -253,7 +252,7 @@ pub(crate) mod tests {
         assert_eq!(value["ratio"], 2.5);
     }
 
-    /// Objective: without a peer no peer fields appear, and both forms survive being read back.
+    /// Objective: without a peer there are no peer fields, and both forms are the same after being read back.
     #[test]
     fn lines_survive_being_read_back() {
         let skipped = Skipped { scenario: "pipe".into(), contender: "x".into(), skipped: "no CPU".into() };
@@ -266,7 +265,7 @@ pub(crate) mod tests {
         assert!(!Line::Record(Box::new(sample(None))).to_json().expect("finite").contains("peer"));
     }
 
-    /// Objective: the unit's names are the agreed ones.
+    /// Objective: units have the documented names.
     #[test]
     fn the_names_of_units_are_the_agreed_ones() {
         for (unit, name) in

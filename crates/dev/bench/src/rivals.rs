@@ -1,10 +1,10 @@
-//! Every peer that is measured, and every path of netvale's that is compared with another.
+//! All peers, and netvale's own paths that are compared with others.
 
 use crate::contender::Contender;
 use crate::peers::{af_packet, bridge, dpdk, eventfd, iperf, kernel_vxlan, ovs, ovs_vxlan, udp};
 use crate::scenarios::{compat, copy, e1000, fairness, filter, generators, guest, nic, parts, ptnet, vhost};
 
-/// Every peer there is, best known first. A case takes those that [`Contender::fits`].
+/// Returns all peers, best known first. A case uses those for which [`Contender::fits`] returns true.
 pub fn all() -> Vec<Contender> {
     let kinds: &[fn() -> Vec<Contender>] = &[
         copy::peers,
@@ -43,7 +43,7 @@ mod tests {
     use crate::measure::Measure;
     use crate::scenarios;
 
-    /// Objective: every peer fits some scenario, and no two of one name fit the same case.
+    /// Objective: every peer fits some scenario, and no two of the same name fit the same case.
     #[test]
     fn peers_are_reachable() {
         let peers = super::all();

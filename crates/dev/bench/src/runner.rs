@@ -1,7 +1,7 @@
-//! Measures one case: warm-up of everybody, then run by run, ours and each peer in turn.
+//! Measures a case: a warm-up of each contender, then the runs of netvale and each peer in turn.
 //!
-//! Interleaving makes slow changes of the machine (clock, neighbours, memory) meet all contenders alike. Sessions exist
-//! at the same time but only one is awake. Those that take long to set up may go on with the next case.
+//! Because runs alternate, slow changes of the machine (clock, neighbours, memory) affect all contenders alike. All
+//! sessions exist at the same time, but only one runs. Sessions that take long to set up may be kept for the next case.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::record::{Against, Line, Record, Skipped};
 use crate::stats::Summary;
 use crate::{crowd, interrupt};
 
-/// The percentiles that records keep of a distribution.
+/// The percentiles of a distribution that records contain.
 const PERCENTILES: [f64; 12] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
-/// A contender that is set up, and its runs so far.
+/// A contender that is set up, with its runs so far.
 struct Entrant<'a> {
     who: &'a Contender,
     session: Session,
@@ -28,12 +28,12 @@ struct Entrant<'a> {
     latencies: Option<Histogram<u64>>,
     shares: Vec<f64>,
     disturbed: bool,
-    /// Those of the last attempt.
+    /// Facts of the last attempt.
     facts: Facts,
 }
 
 impl Entrant<'_> {
-    /// One run, repeated while it is disturbed; of several attempts the least disturbed one counts.
+    /// Makes one run, and repeats it while it is disturbed. Of several attempts, the least disturbed one counts.
     fn run(&mut self, plan: Plan) -> Result<()> {
         let mut best = self.attempt(plan.window)?;
         for _ in 0..plan.repeats {
@@ -64,7 +64,7 @@ impl Entrant<'_> {
 
     fn keep_latencies(&mut self, more: Option<Histogram<u64>>) {
         match (&mut self.latencies, more) {
-            // Same bounds on both sides, so adding cannot fail; if it did, the first run's would stay.
+            // Both histograms have the same bounds, so adding cannot fail; if it did, the first one would remain.
             (Some(all), Some(more)) => drop(all.add(more)),
             (kept, more) => *kept = more.or(kept.take()),
         }
@@ -84,9 +84,10 @@ impl Entrant<'_> {
     }
 }
 
-/// Measures `case`: the first of `contenders` that can run against each of the others, or each alone when `alone`.
+/// Measures `case` with the first of `contenders` that can run, against each of the others; with `alone`, each of them
+/// alone.
 ///
-/// A contender that cannot run gives a `skipped` line and does not keep the others from running.
+/// A contender that cannot run yields a `skipped` line; the others run.
 pub fn run_case(
     case: &Case,
     contenders: &[&Contender],
@@ -98,8 +99,8 @@ pub fn run_case(
     run_next(case, contenders, &mut HeldSessions::default(), alone, cpus, plan, progress)
 }
 
-/// The same with the sessions that an earlier case left, as far as they can measure this one; what can go on is left
-/// for the next one.
+/// Like [`run_case`], with the sessions left by an earlier case, as far as they can measure this case. Sessions that
+/// can continue are left for the next case.
 pub fn run_next(
     case: &Case,
     contenders: &[&Contender],
@@ -113,7 +114,7 @@ pub fn run_next(
     held.turn(case, contenders);
     let (mut lines, ready) = round.set_up(contenders, held)?;
     let done = round.run_all(ready, &mut lines)?;
-    // Without netvale's side the peers' figures are still worth having, but without a ratio.
+    // If netvale's side is missing, the peers' figures are kept, but without a ratio.
     let first_left = contenders.first().map(|who| who.name) != done.first().map(|entrant| entrant.who.name);
     lines.extend(records(case, &done, alone || first_left)?.into_iter().map(|record| Line::Record(Box::new(record))));
     held.keep(done);
@@ -125,7 +126,7 @@ pub fn run_next(
 pub struct HeldSessions(Vec<(&'static str, Session)>);
 
 impl HeldSessions {
-    /// Turns to the case all that can measure it, and takes down the others.
+    /// Changes the sessions that can measure the case to it, and drops the others.
     fn turn(&mut self, case: &Case, contenders: &[&Contender]) {
         let takes_part = |name: &str| contenders.iter().any(|who| who.name == name);
         self.0.retain_mut(|(name, session)| takes_part(name) && session.turn(case));
@@ -142,7 +143,7 @@ impl HeldSessions {
     }
 }
 
-/// The state that stays the same through one case.
+/// What stays the same during a case.
 struct Round<'a> {
     case: &'a Case,
     cpus: &'a [usize],
@@ -168,7 +169,7 @@ impl Round<'_> {
         Ok((lines, ready))
     }
 
-    /// With the session that it has from an earlier case, or a new one.
+    /// Sets a contender up, with its session from an earlier case, or a new one.
     fn enter<'a>(&self, who: &'a Contender, held: Option<Session>) -> Result<Entrant<'a>> {
         who.available(self.cpus)?;
         let session = match held {
@@ -183,7 +184,7 @@ impl Round<'_> {
         Ok(entrant)
     }
 
-    /// All runs, in turn; who fails drops out.
+    /// Performs all runs, in turn; a contender that fails is dropped.
     fn run_all<'a>(&self, mut ready: Vec<Entrant<'a>>, lines: &mut Vec<Line>) -> Result<Vec<Entrant<'a>>> {
         for run in 1..=self.plan.runs {
             let mut going = Vec::new();
@@ -201,7 +202,8 @@ impl Round<'_> {
         Ok(ready)
     }
 
-    /// The line about a contender that failed. An interrupt concerns everybody and is passed on.
+    /// Returns the line about a contender that failed. An interrupt concerns all contenders and is returned as an
+    /// error.
     fn skipped(&self, name: &str, error: BenchError) -> Result<Line> {
         let reason = match error {
             BenchError::Interrupted => return Err(BenchError::Interrupted),

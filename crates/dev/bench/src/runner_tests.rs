@@ -1,4 +1,4 @@
-//! The runner with contenders that only pretend.
+//! Tests of the runner with simulated contenders.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::sys::{Needs, ONE, TWO};
 
 type Diary = Rc<RefCell<Vec<String>>>;
 
-/// A part of a set-up that writes down what is asked of it.
+/// A part of a set-up that records the calls it gets.
 struct Pretence {
     name: &'static str,
     diary: Diary,
@@ -43,8 +43,8 @@ impl Drop for Pretence {
     }
 }
 
-/// A contender that writes down what is asked of it, gives `values` in turn, is disturbed in its first `disturbed`
-/// attempts, and fails where it says.
+/// Creates a contender that records the calls it gets, returns `values` in turn, is disturbed in its first `disturbed`
+/// attempts, and fails at the given step.
 fn pretends(name: &'static str, diary: &Diary, values: &[f64], disturbed: usize, fails: &'static str) -> Contender {
     let diary = Rc::clone(diary);
     let values = values.to_vec();
@@ -91,11 +91,12 @@ fn only_record(lines: &[Line]) -> &Record {
     }
 }
 
-/// Objective: runs alternate, nobody is awake beside another, the ratio is that of the medians, and all is taken down.
+/// Objective: runs alternate, only one contender runs at a time, the ratio is that of the medians, and everything is
+/// dropped.
 #[test]
 fn runs_are_interleaved_and_compared_by_medians() {
     let diary = Diary::default();
-    // The first value of each is the warm-up's.
+    // The first value of each contender belongs to its warm-up.
     let ours = pretender("ours", &diary, &[1.0, 20.0, 30.0, 10.0]);
     let peer = pretender("peer", &diary, &[1.0, 10.0, 9.0, 11.0]);
     let lines = run(&[&ours, &peer], false);
@@ -109,7 +110,8 @@ fn runs_are_interleaved_and_compared_by_medians() {
     assert_eq!(diary.iter().filter(|line| line.ends_with("taken down")).count(), 2);
 }
 
-/// Objective: a disturbed attempt is repeated and does not count; one that is always disturbed is kept and marked.
+/// Objective: a disturbed attempt is repeated and does not count; a run whose attempts are all disturbed is kept and
+/// marked.
 #[test]
 fn disturbed_runs_are_repeated() {
     let diary = Diary::default();
@@ -123,7 +125,7 @@ fn disturbed_runs_are_repeated() {
     assert_eq!(only_record(&lines).summary.runs, 3);
 }
 
-/// Objective: a peer that is not available, does not start or fails midway is skipped with its reason; ours goes on.
+/// Objective: a peer that is unavailable, does not start or fails midway is skipped with its reason; ours continues.
 #[test]
 fn failing_peers_are_skipped() {
     for fails in ["available", "start", "measure"] {
@@ -140,7 +142,7 @@ fn failing_peers_are_skipped() {
     }
 }
 
-/// Objective: measured alone, each contender gets its own record under its own name.
+/// Objective: if measured alone, each contender has a record of its own under its own name.
 #[test]
 fn each_contender_alone_gets_its_own_record() {
     let diary = Diary::default();
@@ -155,7 +157,7 @@ fn each_contender_alone_gets_its_own_record() {
     assert_eq!(names, ["one", "two"]);
 }
 
-/// Objective: when our side fails, no peer is taken for us: each stands alone under its own name.
+/// Objective: if our side fails, no peer takes its place: each has a record of its own.
 #[test]
 fn failing_ours_leaves_peers_alone() {
     let diary = Diary::default();
@@ -171,8 +173,8 @@ fn failing_ours_leaves_peers_alone() {
     assert!(first.against.is_none() && second.against.is_none());
 }
 
-/// Objective: a session goes on with the next case that it can measure; otherwise, and where its contender takes no
-/// part, it is taken down.
+/// Objective: a session continues with the next case if it can measure it; otherwise, or if its contender does not take
+/// part, it is dropped.
 #[test]
 fn sessions_go_on() {
     let starts = Rc::new(Cell::new(0));

@@ -1,8 +1,8 @@
-//! Median, range and spread of a handful of runs.
+//! Median and range of several runs.
 
 use serde::{Deserialize, Serialize};
 
-/// The summary of a set of runs. All values are in the unit of the runs.
+/// The summary of several runs, in the runs' unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The middle run, or the mean of the two middle ones.
@@ -16,7 +16,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises `values`; `None` when there are none, or when one of them is not a finite number.
+    /// Summarizes `values`; `None` if there are none, or if one is not a finite number.
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.iter().any(|value| !value.is_finite()) {
             return None;
@@ -27,7 +27,7 @@ impl Summary {
     }
 }
 
-/// The median of values; `None` as of [`Summary::of`].
+/// Returns the median; `None` in the same cases as [`Summary::of`].
 pub fn median(values: &[f64]) -> Option<f64> {
     Summary::of(values).map(|summary| summary.median)
 }
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(even.median, 2.5);
     }
 
-    /// Objective: no runs, or a run that is not a number, gives no summary instead of a wrong one.
+    /// Objective: without runs, or with a run that is not a number, there is no summary.
     #[test]
     fn bad_runs_give_no_summary() {
         assert_eq!(Summary::of(&[]), None);

@@ -1,16 +1,16 @@
-//! The table for people.
+//! The table of results for people.
 
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::case::Unit;
 use crate::record::{Line, Record, Side, Skipped};
 
-/// Column heads; those before the last three are aligned to the right from `bytes` on.
+/// Column heads; from `bytes` on, columns except the last three are aligned to the right.
 const HEADS: &str =
     "scenario|variant|bytes|batch|ports|contender|median [min - max]|unit|peer|peer median [min - max]|ratio|notes";
 const NUMBERS: [usize; 6] = [2, 3, 4, 6, 9, 10];
 
-/// The records as a table, then how cores were used, then who was skipped.
+/// Formats the records as a table, followed by the use of cores and the skipped contenders.
 pub fn render(lines: &[Line]) -> String {
     let records: Vec<&Record> = lines.iter().filter_map(as_record).collect();
     let mut text = String::new();
@@ -78,7 +78,7 @@ fn or_dash(value: u32) -> String {
     if value == 0 { "-".into() } else { value.to_string() }
 }
 
-/// Notes that a reader needs to compare fairly.
+/// Returns the notes that a fair comparison needs.
 pub fn notes(record: &Record) -> String {
     let mut notes = vec![if record.touched { "bytes touched" } else { "descriptors only" }];
     let peer = record.against.as_ref();
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::record::tests::sample;
 
-    /// Objective: figures, ratio, cores, whether bytes were touched and skipped peers are all to be seen.
+    /// Objective: the table has figures, ratio, cores, whether bytes were touched, and skipped peers.
     #[test]
     fn the_table_shows_what_matters() {
         let mut disturbed = sample(Some("dpdk-ring-io"));

@@ -11,10 +11,10 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// One short run of the scenario that needs nothing.
+/// A short run of the scenario that has no requirements.
 const COPY: [&str; 6] = ["copy", "--quick", "--runs", "1", "--seconds", "1"];
 
-/// Objective: scenarios and peers are listed; a name that is not known is a usage error that says where to look.
+/// Objective: scenarios and peers are listed; an unknown name is a usage error that names the option to list them.
 #[test]
 fn scenarios_and_peers_are_listed() {
     assert!(stdout(&bench(&["--list"])).contains("scenarios:"));
@@ -24,8 +24,8 @@ fn scenarios_and_peers_are_listed() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("--list"));
 }
 
-/// Objective: what programs get of a machine that busy threads share is told with their part of its CPU time, and a
-/// plot shows what each number of threads leaves.
+/// Objective: with foreign threads, results have the programs' share of CPU time, and a plot shows the rate for each
+/// number of threads.
 #[test]
 fn crowded_machines_are_reported_and_plotted() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -60,7 +60,7 @@ fn a_report_is_written_from_result_files() {
     assert!(written.lines().all(|file| std::path::Path::new(file).exists()), "{written}");
 }
 
-/// Objective: two builds are compared case by case; a program that is no benchmark is refused.
+/// Objective: two builds are compared case by case; a program that is not a benchmark is refused.
 #[test]
 fn two_builds_are_compared_case_by_case() {
     let own = env!("CARGO_BIN_EXE_netvale-bench");
@@ -76,12 +76,12 @@ fn two_builds_are_compared_case_by_case() {
 mod as_root {
     use super::*;
 
-    /// Beside the kernel's ways and Open vSwitch, for as long as those take.
+    /// Runs beside the kernel's and Open vSwitch's contenders, for as long as those take.
     mod measuring {
         use super::*;
 
-        /// The lines that one run prints, and why those are wrong that are neither measured nor skipped for one of
-        /// these reasons.
+        /// Returns the number of lines that a run prints, and what is wrong with lines that are neither measured nor
+        /// skipped for one of these reasons.
         fn lines(args: &[&str], lacks: &[&str]) -> (usize, Vec<String>) {
             let output = bench(&[args, &["--quick", "--runs", "1", "--json"]].concat());
             let text = String::from_utf8_lossy(&output.stdout);
@@ -98,8 +98,8 @@ mod as_root {
             (lines.len(), wrong.map(|line| format!("{line}: {said}")).collect())
         }
 
-        /// Runs it, and sees that it prints `least` lines or more, each measured or skipped for one of these reasons.
-        /// Others' programs that did not start in time on a busy machine have another try.
+        /// Runs the bench, and asserts that it prints `least` lines or more, each measured or skipped for one of these
+        /// reasons. Programs of other projects that did not start in time on a busy machine get a second attempt.
         fn is_measured(args: &[&str], least: usize, lacks: &[&str]) {
             let (mut count, mut wrong) = lines(args, lacks);
             if wrong.iter().any(|line| line.contains("\"skipped\"")) {
@@ -109,7 +109,7 @@ mod as_root {
             assert!(count >= least && wrong.is_empty(), "{count} lines, of which {wrong:?}");
         }
 
-        /// Objective: frames arrive between unpinned programs: over netvale's switch and pipe where `netvale` is built,
+        /// Objective: frames arrive between unpinned programs: over netvale's switch and pipe if `netvale` is built,
         /// over packet sockets as root.
         #[test]
         fn frames_arrive_between_unpinned_programs() {
@@ -118,8 +118,8 @@ mod as_root {
             is_measured(&[&args[..], &against].concat(), 2, &["root", "installed"]);
         }
 
-        /// Objective: frames and TCP arrive over the tunnels of the kernel and of OVS-DPDK, where they can be had,
-        /// beside netvale's.
+        /// Objective: frames and TCP arrive over the tunnels of the kernel and of OVS-DPDK, if available, and over
+        /// netvale's.
         #[test]
         fn frames_and_tcp_arrive_over_the_tunnels() {
             let args = ["vxlan", "--variant", "frames,frames-cut,tcp", "--against", "kernel-vxlan,ovs-dpdk-vxlan"];

@@ -1,4 +1,5 @@
-//! A daemon in a run directory of its own: started, ended in any way, restarted, succeeded by another process.
+//! A daemon in a run directory of its own, which can be started, ended in any way, restarted, and replaced by a
+//! successor.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -16,13 +17,13 @@ use tempfile::TempDir;
 pub use crate::scratch;
 use crate::{ChildProcess, FailedStep, Launch, Manager, until};
 
-/// Time limit for a daemon to answer, or to end.
+/// Time limit for a daemon to answer or to end.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The socket that takes requests.
+/// File name of the control socket.
 const CONTROL_SOCKET: &str = "control.sock";
 
-/// Waits until the daemon in `run_dir` answers: its socket exists before it does. Returns whether it answers;
-/// `is_alive` tells whether it still can.
+/// Waits until the daemon in `run_dir` answers; its socket exists earlier. Returns whether it answers. `is_alive`
+/// returns whether the daemon still runs.
 pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool) -> bool {
     let answers = || Client::connect(run_dir).is_ok_and(|mut client| client.version().is_ok());
     let mut answered = false;
@@ -33,12 +34,12 @@ pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool
     answered
 }
 
-/// A daemon, one process after another. Dropping it kills the running process.
+/// A daemon, which is one process after another. Dropping it kills the running process.
 #[derive(Debug)]
 pub struct TestDaemon {
     launch: Launch,
     manager: Option<Manager>,
-    // Dropped before its folder.
+    // Dropped before the folder.
     process: Mutex<Option<ChildProcess>>,
     lives: AtomicU32,
     dir: TempDir,
@@ -48,26 +49,26 @@ impl TestDaemon {
     /// Starts a daemon, and waits until it answers.
     ///
     /// # Errors
-    /// It does not start, ends, or does not answer within a minute.
+    /// The daemon does not start, ends, or does not answer within a minute.
     pub fn start(launch: Launch) -> Result<TestDaemon, FailedStep> {
         TestDaemon::start_in(scratch("run")?, launch, None)
     }
 
-    /// Starts a daemon in that folder; through the service manager, if given, which also stores its descriptors and
-    /// state between processes.
+    /// Starts a daemon in that folder. If a service manager is given, it starts the daemon, and stores its descriptors
+    /// and state between processes.
     ///
     /// # Errors
-    /// As [`TestDaemon::start`].
+    /// Same as [`TestDaemon::start`].
     pub fn start_in(dir: TempDir, launch: Launch, manager: Option<Manager>) -> Result<TestDaemon, FailedStep> {
         let daemon = TestDaemon { launch, manager, process: Mutex::default(), lives: AtomicU32::new(0), dir };
         daemon.start_again()?;
         Ok(daemon)
     }
 
-    /// Starts the next process, with everything that the service manager keeps.
+    /// Starts the next process, with everything that the service manager has stored.
     ///
     /// # Errors
-    /// As [`TestDaemon::start`].
+    /// Same as [`TestDaemon::start`].
     pub fn start_again(&self) -> Result<(), FailedStep> {
         let mut process = match &self.manager {
             Some(manager) => manager.start(&self.launch, self.dir())?,
@@ -83,10 +84,10 @@ impl TestDaemon {
         Ok(())
     }
 
-    /// Sends the running process that signal, and waits for its end.
+    /// Sends a signal to the running process, and waits until it ends.
     ///
     /// # Errors
-    /// No process runs, or it has not ended within a minute.
+    /// No process runs, or it does not end within a minute.
     pub fn end(&self, signal: Signal) -> Result<ExitStatus, FailedStep> {
         if let Some(process) = &*self.process() {
             process.signal(signal);
@@ -97,17 +98,17 @@ impl TestDaemon {
     /// Waits until the running process ends by itself.
     ///
     /// # Errors
-    /// As [`TestDaemon::end`].
+    /// Same as [`TestDaemon::end`].
     pub fn wait(&self) -> Result<ExitStatus, FailedStep> {
         let ended = self.process().take().map(|mut process| process.ended_within(LIMIT));
         ended.flatten().ok_or_else(|| FailedStep::to("end the daemon")(std::io::ErrorKind::TimedOut.into()))
     }
 
-    /// Ends the running process with that signal once the service manager keeps its state, and starts the next one.
-    /// `meanwhile` runs between the two.
+    /// Ends the running process with that signal once the service manager has stored its state, runs `meanwhile`, and
+    /// starts the next process.
     ///
     /// # Errors
-    /// As [`TestDaemon::start`] and [`TestDaemon::end`].
+    /// Same as [`TestDaemon::start`] and [`TestDaemon::end`].
     pub fn restart(&self, signal: Signal, meanwhile: impl FnOnce()) -> Result<(), FailedStep> {
         self.is_kept()?;
         self.end(signal)?;
@@ -115,7 +116,7 @@ impl TestDaemon {
         self.start_again()
     }
 
-    /// Waits until the service manager keeps the daemon's state: the daemon hands it over before it reads the next
+    /// Waits until the service manager has stored the daemon's state, which the daemon sends before it reads the next
     /// request.
     ///
     /// # Errors
@@ -125,12 +126,11 @@ impl TestDaemon {
         self.manager.as_ref().map_or(Ok(()), Manager::sync)
     }
 
-    /// Starts a successor, whose command `as_successor` changes. Returns whether it takes over: on a busy machine the
+    /// Starts a successor, whose command `as_successor` changes. Returns whether it takes over: on a busy machine, the
     /// running process may continue instead, and the successor ends.
     ///
     /// # Errors
-    /// It cannot be started; neither of the two has ended within a minute.
-    /// It cannot be started; neither of the two has ended within a minute.
+    /// The successor cannot be started, or neither of the two has ended within a minute.
     pub fn is_succeeded(&self, as_successor: impl FnOnce(&mut Command)) -> Result<bool, FailedStep> {
         let mut command = self.launch.command(self.dir());
         as_successor(&mut command);
@@ -161,49 +161,49 @@ impl TestDaemon {
         Err(FailedStep::to("reach the successor")(std::io::ErrorKind::TimedOut.into()))
     }
 
-    /// The process id; 0 without a running process.
+    /// Returns the process id; 0 if no process runs.
     pub fn id(&self) -> u32 {
         self.process().as_ref().map_or(0, ChildProcess::id)
     }
 
-    /// Number of processes that this daemon has had.
+    /// Returns the number of processes that this daemon has had.
     pub fn lives(&self) -> u32 {
         self.lives.load(Ordering::Relaxed)
     }
 
-    /// Exit status of the running process, if it has ended by itself.
+    /// Returns the exit status of the running process, if it has ended by itself.
     pub fn has_ended(&self) -> Option<ExitStatus> {
         self.process().as_mut()?.ended_within(Duration::ZERO)
     }
 
-    /// The run directory.
+    /// Returns the run directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A file of the run directory.
+    /// Returns the path of a file in the run directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir().join(name)
     }
 
-    /// The service manager.
+    /// Returns the service manager.
     pub fn manager(&self) -> Option<&Manager> {
         self.manager.as_ref()
     }
 
-    /// A connection to its control socket.
+    /// Opens a connection to its control socket.
     ///
     /// # Errors
-    /// It does not answer within a minute.
+    /// The daemon does not answer within a minute.
     pub fn control(&self) -> Result<Client, FailedStep> {
         Client::connect_within(self.dir(), LIMIT)
             .map_err(|e| FailedStep::to("reach the daemon")(std::io::Error::other(e)))
     }
 
-    /// The unparsed answer to a request.
+    /// Sends a request. Returns the unparsed answer.
     ///
     /// # Errors
-    /// It does not run, or closes the connection.
+    /// The daemon does not run, or closes the connection.
     pub fn call(&self, method: &str, params: &Value) -> std::io::Result<Value> {
         let mut stream = UnixStream::connect(self.path(CONTROL_SOCKET))?;
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 type CommandLine = Box<dyn Fn(&Path) -> Vec<OsString> + Send + Sync>;
 type CommandChange = Box<dyn Fn(&Path, &mut Command) + Send + Sync>;
 
-/// Makes the command that runs a daemon in a run directory, once per process.
+/// Creates the command that starts a daemon in a run directory, once for each process.
 pub struct Launch {
     words: CommandLine,
     changes: Vec<CommandChange>,
@@ -22,7 +22,8 @@ impl fmt::Debug for Launch {
 }
 
 impl Launch {
-    /// A program and its arguments, which may contain the run directory. Its output is discarded.
+    /// Creates a launch from a program and its arguments, which may contain the run directory. The program's output is
+    /// discarded.
     pub fn new(words: impl Fn(&Path) -> Vec<OsString> + Send + Sync + 'static) -> Launch {
         let quiet = |_: &Path, command: &mut Command| {
             command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -30,7 +31,7 @@ impl Launch {
         Launch { words: Box::new(words), changes: vec![Box::new(quiet)] }
     }
 
-    /// `PROGRAM --run-dir DIR up ARGUMENTS`.
+    /// Creates the launch of `PROGRAM --run-dir DIR up ARGUMENTS`.
     pub fn up(program: &Path, arguments: &[&str]) -> Launch {
         let program = OsString::from(program);
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
@@ -51,7 +52,7 @@ impl Launch {
         self
     }
 
-    /// Appends its log messages to that file.
+    /// Appends the daemon's log to that file.
     #[must_use]
     pub fn log_to(self, file: PathBuf) -> Launch {
         self.and(move |_, command| {
@@ -60,7 +61,7 @@ impl Launch {
         })
     }
 
-    /// Sends its log messages to this process's output.
+    /// Sends the daemon's log to this process's standard error.
     #[must_use]
     pub fn loud(self) -> Launch {
         self.and(|_, command| {
@@ -68,12 +69,12 @@ impl Launch {
         })
     }
 
-    /// The command for that run directory.
+    /// Returns the command for a run directory.
     pub fn command(&self, run_dir: &Path) -> Command {
         self.command_behind(&[], run_dir)
     }
 
-    /// The command as an argument of another one, which runs it.
+    /// Returns the command as arguments of another command, which runs it.
     pub(crate) fn command_behind(&self, before: &[&str], run_dir: &Path) -> Command {
         let mut words: Vec<OsString> = before.iter().map(OsString::from).collect();
         words.extend((self.words)(run_dir));

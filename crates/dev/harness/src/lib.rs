@@ -1,4 +1,4 @@
-//! Short-lived daemons and programs: the demo, measurements and tests start, await and clean them up with this crate.
+//! Short-lived daemons and programs, which the demo, measurements and tests start, wait for and clean up by this crate.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -9,10 +9,10 @@
 //! | [`net`] | network namespaces, and interfaces in them |
 //! | [`packet`] | packet sockets |
 //! | [`pretender`] | a successor that takes over and then does nothing |
-//! | [`process`] | a program that does not outlive its owner |
-//! | [`shapes`] | values on both sides of the bounds of settings |
+//! | [`process`] | a program that ends with its owner |
+//! | [`shapes`] | values on both sides of the limits of settings |
 //!
-//! Everything ends when dropped, and no wait is without a limit.
+//! Everything ends when dropped, and every wait has a limit.
 
 pub mod attacks;
 pub mod daemon;
@@ -51,7 +51,7 @@ impl FailedStep {
     }
 }
 
-/// Creates a folder that is removed when dropped; its name begins with `netvale-PURPOSE-`.
+/// Creates a folder that is removed when dropped. Its name begins with `netvale-PURPOSE-`.
 ///
 /// # Errors
 /// The folder cannot be created.
@@ -59,7 +59,7 @@ pub fn scratch(purpose: &str) -> Result<tempfile::TempDir, FailedStep> {
     tempfile::Builder::new().prefix(&format!("netvale-{purpose}-")).tempdir().map_err(FailedStep::to("make a folder"))
 }
 
-/// Polls with a pause until `done` is true or the limit is over. Returns whether it is true.
+/// Polls `done` with a pause until it returns true or the limit is over. Returns whether it returned true.
 pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !done() {
@@ -75,10 +75,11 @@ pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -
     true
 }
 
-/// A command that runs the ignored test of that name in this test program: a part of a test that needs its own process.
+/// Returns a command that runs the ignored test of that name in this test program: a part of a test that needs a
+/// process of its own.
 ///
 /// # Errors
-/// The program's own path is unknown.
+/// The path of this program is unknown.
 pub fn role(name: &str) -> Result<std::process::Command, FailedStep> {
     let own = std::env::current_exe().map_err(FailedStep::to("find its own program"))?;
     let mut command = std::process::Command::new(own);
@@ -86,14 +87,14 @@ pub fn role(name: &str) -> Result<std::process::Command, FailedStep> {
     Ok(command)
 }
 
-/// Reports that a test cannot run here, and why. The line is also appended to the file named by `NETVALE_SKIPPED`,
-/// since the output of a passing test is not shown.
+/// Reports that a test cannot run here, and why. The report is also appended to the file named by `NETVALE_SKIPPED`,
+/// because the output of passing tests is not shown.
 pub fn skip(why: &str) {
     let line = format!("skipped: {}: {why}\n", std::thread::current().name().unwrap_or_default());
     eprint!("{line}");
     if let Some(file) = std::env::var_os("NETVALE_SKIPPED") {
         let list = std::fs::File::options().create(true).append(true).open(file);
-        // One write, which stays whole among those of other processes.
+        // A single write is not interleaved with those of other processes.
         let written = list.and_then(|mut list| io::Write::write_all(&mut list, line.as_bytes()));
         written.unwrap_or_else(|e| eprintln!("the list of skipped tests: {e}"));
     }
@@ -103,7 +104,7 @@ pub fn skip(why: &str) {
 mod tests {
     use super::*;
 
-    /// Objective: a condition that becomes true ends the wait; a false one ends it at the limit.
+    /// Objective: a condition that becomes true ends the wait; otherwise the limit ends it.
     #[test]
     fn a_true_condition_ends_the_wait() {
         let mut looks = 0;

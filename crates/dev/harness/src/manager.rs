@@ -1,4 +1,4 @@
-//! The part of a service manager that keeps descriptors for a daemon, and starts it with them (sd_notify(3),
+//! The part of a service manager that stores descriptors for a daemon, and starts the daemon with them (sd_notify(3),
 //! sd_listen_fds(3)).
 #![allow(unsafe_code)]
 
@@ -16,27 +16,27 @@ use tempfile::TempDir;
 
 use crate::{ChildProcess, FailedStep, Launch};
 
-/// First interim descriptor number: outside both the current numbers and the target ones.
+/// First temporary descriptor number: above both the current numbers and the final ones.
 const AWAY: i32 = 1000;
 
-/// Message of [`Manager::sync`], and its time limit.
+/// The message of [`Manager::sync`].
 const BARRIER: &[u8] = b"X_BARRIER=1";
 const LIMIT: Duration = Duration::from_secs(60);
 
 type FdStore = Arc<Mutex<BTreeMap<String, OwnedFd>>>;
 
-/// Keeps the descriptors that a daemon stores. Listens until dropped.
+/// Stores the descriptors that a daemon sends. Listens until dropped.
 #[derive(Debug)]
 pub struct Manager {
     dir: TempDir,
     kept: FdStore,
     stop: Arc<AtomicBool>,
-    /// Number of barriers sent, and of those processed.
+    /// Number of barriers sent, and number of barriers processed.
     barriers: (AtomicU64, Arc<AtomicU64>),
 }
 
 impl Manager {
-    /// Starts to listen.
+    /// Starts listening.
     ///
     /// # Errors
     /// A socket or a thread cannot be created.
@@ -55,10 +55,10 @@ impl Manager {
         Ok(Manager { dir, kept, stop, barriers })
     }
 
-    /// Waits until all earlier requests are processed.
+    /// Waits until all earlier messages are processed.
     ///
     /// # Errors
-    /// It does not listen any more.
+    /// The manager no longer listens.
     pub fn sync(&self) -> Result<(), FailedStep> {
         let failed = || FailedStep::to("reach the service manager");
         let number = self.barriers.0.fetch_add(1, Ordering::Relaxed) + 1;
@@ -71,32 +71,32 @@ impl Manager {
         Err(failed()(std::io::ErrorKind::TimedOut.into()))
     }
 
-    /// Its own folder.
+    /// Returns the manager's own folder.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The names of the stored descriptors.
+    /// Returns the names of the stored descriptors.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         lock(&self.kept).keys().cloned().collect()
     }
 
-    /// Starts a daemon's process with all stored descriptors, even those of a process that has ended.
+    /// Starts a process of the daemon with all stored descriptors, even those of a process that has ended.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The process cannot be started.
     pub fn start(&self, launch: &Launch, run_dir: &Path) -> Result<ChildProcess, FailedStep> {
         self.sync()?;
         let kept = lock(&self.kept);
         let names: Vec<&str> = kept.keys().map(String::as_str).collect();
         let fds: Vec<i32> = kept.values().map(AsRawFd::as_raw_fd).collect();
-        // The process id is unknown before the process runs.
+        // The process id is known only once the process runs.
         let mut command = launch.command_behind(&["sh", "-c", "LISTEN_PID=$$ exec \"$@\"", "sh"], run_dir);
         command.env("NOTIFY_SOCKET", self.socket());
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
-        // SAFETY: calls nothing but fcntl and dup2, on numbers, with memory allocated before.
+        // SAFETY: the closure calls only fcntl and dup2, on numbers in memory that was allocated before.
         unsafe {
             let mut away = vec![0; fds.len()];
             command.pre_exec(move || {

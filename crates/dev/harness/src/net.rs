@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::{ChildProcess, FailedStep};
 
-/// A network namespace, held open by a sleeping process.
+/// A network namespace, which exists as long as a sleeping process.
 #[derive(Debug)]
 pub struct NamespaceHost(ChildProcess);
 
@@ -17,7 +17,7 @@ impl NamespaceHost {
     pub fn new() -> Result<NamespaceHost, FailedStep> {
         let what = "make a network namespace";
         let mut command = Command::new("unshare");
-        // It prints a line once it is inside its namespace.
+        // The process prints a line once it is inside its namespace.
         command.args(["--net", "--", "sh", "-c", "echo in; exec sleep 300"]).stdout(Stdio::piped());
         let mut process = ChildProcess::start(&mut command)?;
         let mut word = String::new();
@@ -30,12 +30,12 @@ impl NamespaceHost {
         Ok(NamespaceHost(process))
     }
 
-    /// The process id, which identifies the namespace.
+    /// Returns the process id, which identifies the namespace.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    /// A command that runs in the namespace.
+    /// Returns a command that runs in the namespace.
     pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.pid())).arg("--").arg(program).args(arguments);
@@ -43,19 +43,19 @@ impl NamespaceHost {
     }
 }
 
-/// Set in the process inside a namespace.
+/// Environment variable, set inside a namespace.
 const INSIDE: &str = "NETVALE_TEST_NAMESPACE";
 
-/// Reruns the calling test under unshare(1) with these options. Returns whether this process is the inner one: the
+/// Runs the calling test again under unshare(1) with these options. Returns whether this process is the inner one; the
 /// outer one has nothing left to do.
 ///
 /// # Errors
-/// The test fails inside: its output is included.
+/// The test fails inside the namespace; the error has its output.
 pub fn inside(options: &[&str]) -> Result<bool, FailedStep> {
     if std::env::var_os(INSIDE).is_some() {
         return Ok(true);
     }
-    // A test's thread is named after the test.
+    // The thread of a test has the test's name.
     let thread = std::thread::current();
     let name = thread.name().unwrap_or_default();
     let what = || format!("run {name} in a namespace");
@@ -70,10 +70,10 @@ pub fn inside(options: &[&str]) -> Result<bool, FailedStep> {
     Err(FailedStep::to(what())(std::io::Error::other(text)))
 }
 
-/// Runs ip(8) with arguments separated by blanks.
+/// Runs ip(8) with blank-separated arguments.
 ///
 /// # Errors
-/// ip is not installed, or fails: its message is included.
+/// ip is not installed, or fails; the error has its message.
 pub fn ip(line: &str) -> Result<(), FailedStep> {
     let what = || format!("run ip {line}");
     let output = Command::new("ip").args(line.split_whitespace()).output().map_err(FailedStep::to(what()))?;
@@ -83,10 +83,10 @@ pub fn ip(line: &str) -> Result<(), FailedStep> {
     Err(FailedStep::to(what())(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())))
 }
 
-/// Creates a pair of connected interfaces, up and quiet: the stack sends no multicasts of its own.
+/// Creates a veth pair whose ends are up, and on which the stack sends no multicasts of its own.
 ///
 /// # Errors
-/// As [`ip`].
+/// Same as [`ip`].
 pub fn cable(a: &str, b: &str, queues: u32) -> Result<(), FailedStep> {
     let shape = format!("numrxqueues {queues} numtxqueues {queues}");
     ip(&format!("link add {a} {shape} type veth peer name {b} {shape}"))?;

@@ -1,4 +1,4 @@
-//! A successor, from the daemon's point of view, that takes over and then does nothing.
+//! A false successor: it takes over from the daemon's point of view, and then does nothing.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::succession::{Succession, VERSION};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// The message after all items.
+/// The message that follows all items.
 const END: &[u8] = b".\"end\"";
 
 /// A connection to a daemon's attach socket.
@@ -16,10 +16,10 @@ const END: &[u8] = b".\"end\"";
 pub struct Pretender(OwnedFd);
 
 impl Pretender {
-    /// Connects to the daemon in that run directory.
+    /// Connects to the daemon of that run directory.
     ///
     /// # Errors
-    /// No daemon listens there.
+    /// No daemon listens in that directory.
     pub fn connect(dir: &Path) -> io::Result<Pretender> {
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(dir.join("attach.sock"))?)?;
@@ -35,7 +35,7 @@ impl Pretender {
         Ok(())
     }
 
-    /// Receives a message; its descriptors are closed.
+    /// Receives a message, and closes its descriptors.
     fn hear(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; 1 << 17];
         let got = netvale_fdio::receive(&self.0, &mut bytes, RecvFlags::empty())?;
@@ -43,21 +43,21 @@ impl Pretender {
         if bytes.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
     }
 
-    /// Asks whether the daemon hands over state of that version.
+    /// Sends the first message of a successor that takes state of that version. Returns the daemon's reply.
     ///
     /// # Errors
-    /// The daemon does not answer, or not with a reply.
+    /// The daemon does not answer, or its answer is not a reply.
     pub fn hello(&self, version: u32) -> io::Result<AttachReply> {
         self.say(&Succession::Hello(version).encode())?;
         let answer = self.hear()?;
         let reply = AttachReply::decode(&answer).ok().filter(|_| answer.len() == REPLY_LEN);
-        reply.ok_or_else(|| io::Error::other("the daemon's answer is no reply"))
+        reply.ok_or_else(|| io::Error::other("the daemon's answer is not a reply"))
     }
 
-    /// Connects to the daemon in that run directory, and asks for a hand-over in this version's format.
+    /// Connects to the daemon of that run directory, and requests a hand-over in the current version's format.
     ///
     /// # Errors
-    /// As [`Pretender::connect`] and [`Pretender::hello`]; the daemon refuses.
+    /// Same as [`Pretender::connect`] and [`Pretender::hello`]; or the daemon refuses.
     pub fn admitted(dir: &Path) -> io::Result<Pretender> {
         let pretender = Pretender::connect(dir)?;
         match pretender.hello(VERSION)? {
@@ -66,7 +66,7 @@ impl Pretender {
         }
     }
 
-    /// Receives at most that many messages of the hand-over. Returns their number.
+    /// Receives at most `most` messages of the hand-over. Returns their number.
     ///
     /// # Errors
     /// The daemon ends first.

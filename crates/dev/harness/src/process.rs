@@ -1,4 +1,4 @@
-//! A program that does not outlive its owner.
+//! A program that ends with its owner.
 
 use std::io::BufReader;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -22,7 +22,7 @@ impl From<Child> for ChildProcess {
 impl Drop for ChildProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
-            // Fails only if it has already ended.
+            // Killing fails only if the process has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -30,7 +30,7 @@ impl Drop for ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a program without input; its output goes where the command says.
+    /// Starts a program without input. Its output is sent wherever the command says.
     ///
     /// # Errors
     /// The program does not exist, or no process can be created.
@@ -39,7 +39,7 @@ impl ChildProcess {
         command.stdin(Stdio::null()).spawn().map(ChildProcess::from).map_err(FailedStep::to(format!("start {name}")))
     }
 
-    /// The child.
+    /// Returns the child.
     ///
     /// # Panics
     /// Never: only methods that consume the process take the child.
@@ -47,7 +47,7 @@ impl ChildProcess {
         self.0.as_mut().expect("only taken with the process itself")
     }
 
-    /// The process id.
+    /// Returns the process id.
     ///
     /// # Panics
     /// Never, as [`ChildProcess::child`].
@@ -55,19 +55,19 @@ impl ChildProcess {
         self.0.as_ref().expect("only taken with the process itself").id()
     }
 
-    /// The lines of the process's standard output, if piped and not taken yet.
+    /// Returns the lines of the process's standard output, if it is piped and was not taken before.
     pub fn lines(&mut self) -> Option<BufReader<ChildStdout>> {
         self.child().stdout.take().map(BufReader::new)
     }
 
-    /// Sends the process a signal, unless it has ended.
+    /// Sends a signal to the process, unless it has ended.
     pub fn signal(&self, signal: Signal) {
         if let Some(id) = Pid::from_raw(self.id().cast_signed()) {
             let _ = kill_process(id, signal);
         }
     }
 
-    /// The exit status, waiting up to `limit`; `None` if the process still runs.
+    /// Waits up to `limit` for the process to end. Returns its exit status; `None` if it still runs.
     pub fn ended_within(&mut self, limit: Duration) -> Option<ExitStatus> {
         let child = self.child();
         let mut status = None;
@@ -78,7 +78,7 @@ impl ChildProcess {
         status
     }
 
-    /// Waits for the process to end by itself, and returns its output. With a `limit`, the process is killed after it.
+    /// Waits until the process ends by itself. Returns its output. With a `limit`, kills the process after that time.
     ///
     /// # Errors
     /// The output cannot be read.
@@ -107,8 +107,8 @@ impl ChildProcess {
 mod tests {
     use super::*;
 
-    /// Objective: a program ends with its owner, one without an end is killed after the limit, and a program's output
-    /// is read.
+    /// Objective: a program ends with its owner, a program that does not end is killed after the limit, and a program's
+    /// output is returned.
     #[test]
     fn a_program_ends_with_its_owner() {
         let piped =

@@ -1,9 +1,10 @@
-//! Values on both sides of the bounds of shapes, to compare everything that validates values.
+//! Values on both sides of the limits of option shapes, to compare all code that checks values.
 
 use netvale_control::options::OptionShape;
 use serde_json::{Value, json};
 
-/// Values, and whether they have that shape: below its bounds, the lowest, the highest, above, and of another type.
+/// Returns values, each with whether it fits the shape: below the range, its lowest, its highest, above the range, and
+/// of another type.
 #[must_use]
 pub fn samples(shape: OptionShape) -> Vec<(Value, bool)> {
     let (fit, wrong) = match shape {
@@ -39,8 +40,8 @@ pub fn samples(shape: OptionShape) -> Vec<(Value, bool)> {
     fit.into_iter().map(|value| (value, true)).chain(wrong.into_iter().map(|value| (value, false))).collect()
 }
 
-/// The words behind a flag of that shape that spell such a value, one per occurrence of the flag. `None` if words
-/// cannot spell it: behind a flag, everything is text.
+/// Returns the words after a flag of that shape that express the value, one for each occurrence of the flag. `None` if
+/// words cannot express it, because every word is text.
 #[must_use]
 pub fn words(shape: OptionShape, value: &Value) -> Option<Vec<String>> {
     match (shape, value) {

@@ -1,4 +1,4 @@
-//! Actions of the soak on the daemon itself: ports that come and go, limits, captures that are read back.
+//! Actions of the soak on the daemon itself: ports that come and go, resource limits, captures that are read back.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use crate::rng::Rng;
 use crate::users;
 use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKING_VTEP, VTEPS, World};
 
-/// Time limit for steps that do not depend on peers.
+/// Time limit of steps that do not depend on peers.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Runs an action for about `life`. An error is a failure of the soak.
+/// An action, which takes about `life`. An error is a failure of the soak.
 pub type SoakAct = fn(&World, &mut Rng, Duration) -> Result<(), String>;
 
-/// All actions, by name.
+/// All actions, by name. The names appear in the report.
 pub const ACTS: &[(&str, SoakAct)] = &[
     ("ports attached and detached", storm),
     ("descriptors exhausted", descriptors),
@@ -36,7 +36,7 @@ pub const ACTS: &[(&str, SoakAct)] = &[
     ("links in the way", users::links),
 ];
 
-/// Ports of all kinds come and go.
+/// Attaches and detaches ports of all kinds.
 fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let start = Instant::now();
     let first = w.first();
@@ -53,7 +53,7 @@ fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
         socket("e1000"),
         socket("virtio"),
         "vxlan:20,local=127.0.0.20".into(),
-        // The endpoint, and so the socket, of a bystander.
+        // The same endpoint, and therefore the same socket, as a bystander's.
         format!("vxlan:20,local={}", VTEPS[0]),
     ];
     while start.elapsed() < life {
@@ -70,7 +70,7 @@ fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// A limit of a process, restored on drop.
+/// A resource limit of a process, restored on drop.
 struct ProcessLimit {
     process: Option<Pid>,
     which: Resource,
@@ -81,7 +81,7 @@ impl ProcessLimit {
     fn new(daemon: &Netvale, which: Resource, most: u64) -> Result<ProcessLimit, String> {
         let process = Pid::from_raw(daemon.id().cast_signed());
         let name = if which == Resource::Nofile { "Max open files" } else { "Max address space" };
-        // The soft limit only: a lowered hard limit could not be raised again.
+        // Only the soft limit changes: a lowered hard limit could not be raised again.
         let limit = Rlimit { current: Some(most), maximum: most_possible(daemon, name) };
         let before = prlimit(process, which, limit).map_err(|e| e.to_string())?;
         Ok(ProcessLimit { process, which, before })
@@ -90,26 +90,26 @@ impl ProcessLimit {
 
 impl Drop for ProcessLimit {
     fn drop(&mut self) {
-        // A daemon that has ended needs no limits; its end is noticed elsewhere.
+        // A daemon that has ended needs no limits; other code notices its end.
         let _ = prlimit(self.process, self.which, self.before);
     }
 }
 
-/// The hard limit of that name; `None` if unlimited.
+/// Returns the hard limit of that name; `None` if there is none.
 fn most_possible(daemon: &Netvale, name: &str) -> Option<u64> {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.id())).ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The daemon can open no more files while many clients connect.
+/// Lets the daemon run out of descriptors while many clients connect.
 fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let daemon = w.first();
-    // The limit applies to descriptor numbers.
+    // The limit applies to descriptor numbers, so it is relative to those in use.
     let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.id())).map_err(|e| e.to_string())?;
     let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let limit = ProcessLimit::new(daemon, Resource::Nofile, 1 + numbers.max().unwrap_or(0_u64) + rng.below(8))?;
-    // Before the crowd: behind it they would wait while it is refused client by client.
+    // Ports are opened before the clients connect: otherwise they would wait while the clients are refused one by one.
     let ports: Vec<_> = (0..20).filter_map(|i| w.open(0, &format!("vale21:p{i}")).ok()).collect();
     let crowd: Vec<OwnedFd> = (0..200).map_while(|_| connect(daemon).ok()).collect();
     std::thread::sleep(life);
@@ -117,7 +117,7 @@ fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     answers(daemon)
 }
 
-/// Connects to control, unless the backlog is full.
+/// Connects to the control socket, unless its backlog is full.
 fn connect(daemon: &Netvale) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -125,23 +125,24 @@ fn connect(daemon: &Netvale) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The daemon can map only a little more, and programs request large ports.
+/// Lets the daemon map only a little more memory while programs request large ports.
 fn memory(w: &World, _rng: &mut Rng, life: Duration) -> Result<(), String> {
     let daemon = w.first();
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.id())).map_err(|e| e.to_string())?;
     let mapped = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB")?.parse().ok());
-    // Rust's allocator aborts a process that gets no memory: regions fail, smaller allocations have room.
+    // Rust's allocator aborts a process that gets no memory, so the limit must refuse regions but leave room for small
+    // allocations.
     let most = (mapped.unwrap_or(0_u64) << 10) + (64 << 20);
     let limit = ProcessLimit::new(daemon, Resource::As, most)?;
     let options = Options { run_dir: Some(daemon.dir().into()), extra_bufs: 20_000, ..Options::default() };
-    // About 40 MiB each.
+    // Each port needs about 40 MiB.
     let outcomes: Vec<_> = (0..4).map(|i| Port::open_with(&format!("vale21:m{i}"), &options)).collect();
     std::thread::sleep(life);
     drop(limit);
     let is_refused = |outcome: &Result<Port, _>| matches!(outcome, Err(netvale::Error::Refused { .. }));
     if !outcomes.iter().any(is_refused) {
         let errors: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
-        return Err(format!("large ports were not refused for want of memory: {errors:?}"));
+        return Err(format!("large ports were not refused for lack of memory: {errors:?}"));
     }
     answers(daemon)
 }
@@ -152,12 +153,12 @@ fn answers(daemon: &Netvale) -> Result<(), String> {
     if until(LIMIT, Duration::from_millis(10), does) { Ok(()) } else { Err("the daemon does not answer".into()) }
 }
 
-/// The address of a VTEP that does not exist.
+/// Returns the address of a VTEP that does not exist.
 fn nowhere(rng: &mut Rng) -> [u8; 4] {
     [127, 0, 1, rng.below(250) as u8 + 1]
 }
 
-/// Random changes of a tunnel, except for its bystanders' needs.
+/// Returns random changes of a tunnel that do not affect its bystanders.
 fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<VxlanSetParams, String> {
     let mac = |rng: &mut Rng| Mac([2, 0x99, 0, 0, 0, rng.below(200) as u8]);
     let mut set = VxlanSetParams { port, replace, ..VxlanSetParams::default() };
@@ -185,8 +186,8 @@ fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<
     Ok(set)
 }
 
-/// A control plane keeps changing the attacked tunnel and a bystander's: VTEPs that do not exist, and addresses behind
-/// them.
+/// Changes the attacked tunnel and a bystander's as a control plane would: VTEPs that do not exist, and addresses
+/// behind them.
 fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let start = Instant::now();
     let mut client = w.first().control()?;
@@ -223,7 +224,7 @@ fn capture(w: &World, rng: &mut Rng, _life: Duration) -> Result<(), String> {
     for sequence in first..first + FRAMES {
         FrameNumber { flow: 0, epoch: 0, sequence }.payload(&mut payload);
         if !port.tx()[0].send_now(&[&header[..], &payload].concat(), LIMIT) {
-            return Err("there is no room to send".into());
+            return Err("no room to send".into());
         }
     }
     let mut seen = 0;

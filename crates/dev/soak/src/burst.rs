@@ -1,9 +1,9 @@
-//! Frames for an egress.
+//! Sends frames through an egress.
 #![allow(unsafe_code)]
 
 use netvale_port::{Batch, Egress, Scratch};
 
-/// Delivers a frame `count` times, up to a batch. Returns the number for which there was room.
+/// Delivers a frame `count` times, at most a batch. Returns for how many there was room.
 pub fn deliver(egress: &dyn Egress, frame: &[u8], count: u16, scratch: &mut Scratch) -> usize {
     let mut batch = Batch::new();
     for _ in 0..count {

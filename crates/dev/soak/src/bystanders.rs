@@ -1,4 +1,4 @@
-//! All pairs of bystanders, across the lives of the daemons.
+//! All pairs of bystanders, during all lives of the daemons.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::stalls::StallWatch;
 use crate::waits::{LongWaits, WaitOf};
 use crate::world::World;
 
-/// Maximum wait of a bystander for a frame, on a machine busy with attackers. A longer wait is a failure.
+/// Maximum wait of a bystander for a frame on a machine busy with attackers. A longer wait is a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Distance of flow numbers between two kinds.
+/// Difference between the flow numbers of two kinds.
 const FLOWS: u32 = 16;
 
 struct BystanderPair {
@@ -25,11 +25,11 @@ struct BystanderPair {
     flows: Vec<PairFlow>,
     ports: Vec<(usize, String)>,
     epoch: u32,
-    /// Frames lost before the daemon last started: its counts began again.
+    /// Frames lost before the daemon last started, when its counts began again.
     lost_before: u64,
-    /// For each flow, the frames received at the last check, and the time since when.
+    /// For each flow, the number of frames at the last check, and since when it has not changed.
     seen: Vec<(u64, Instant)>,
-    /// The longest wait of each flow, less the machine's part.
+    /// The longest wait of each flow, without the machine's part.
     longest_wait: Vec<Duration>,
 }
 
@@ -37,7 +37,7 @@ struct BystanderPair {
 pub struct Bystanders {
     all: Vec<BystanderPair>,
     waits: LongWaits,
-    /// Kinds that are unavailable here, with the reason.
+    /// Kinds that cannot run here, with the reason.
     pub left_out: BTreeMap<String, String>,
 }
 
@@ -50,7 +50,7 @@ impl BystanderPair {
         self.books.tallies.iter().map(|tally| FlowTally::get(&tally.lost)).sum()
     }
 
-    /// Opens its ports, and continues its books.
+    /// Opens the pair's ports, and continues its counts.
     fn start(&mut self, w: &World, number: u32) -> Result<(), String> {
         self.running = None;
         let pair = (self.kind.make)(w)?;
@@ -69,7 +69,7 @@ impl BystanderPair {
         Ok(())
     }
 
-    /// The pair's current failures.
+    /// Returns the pair's current failures.
     fn check(&mut self, w: &World) -> Vec<String> {
         let name = self.kind.name;
         let mut wrong = Vec::new();
@@ -82,11 +82,11 @@ impl BystanderPair {
                 *since = Instant::now();
             }
         }
-        // Counted before the daemon is asked, so its count is never behind.
+        // Losses are counted before the daemon's count is read, so that the latter is never older.
         let lost = self.lost() - self.lost_before;
         let count = || self.ports.iter().map(|(d, p)| w.daemons[*d].drops(p)).sum();
         let drops: Option<u64> = if lost == 0 { Some(0) } else { count() };
-        // A daemon that does not answer now is asked again at the next check.
+        // If the daemon does not answer now, the next check tries again.
         if let Some(drops) = drops.filter(|&drops| lost > drops) {
             wrong.push(format!("{name}: {lost} frames lost, but {drops} counted as dropped"));
             self.lost_before += lost;
@@ -111,7 +111,7 @@ impl BystanderPair {
 }
 
 impl Bystanders {
-    /// Starts all pairs that are available here.
+    /// Starts all pairs that can run here.
     pub fn start(w: &World) -> Bystanders {
         let mut this = Bystanders { all: Vec::new(), waits: LongWaits::default(), left_out: BTreeMap::new() };
         for kind in KINDS {
@@ -139,7 +139,7 @@ impl Bystanders {
         self.all.iter_mut().filter(|one| daemon == 0 || one.kind.needs_second).for_each(|one| one.running = None);
     }
 
-    /// Reopens those ports. Returns the failures.
+    /// Opens those ports again. Returns the failures.
     pub fn open(&mut self, w: &World, daemon: usize) -> Vec<String> {
         let which = self.all.iter_mut().enumerate().filter(|(_, one)| daemon == 0 || one.kind.needs_second);
         let restart = |(number, one): (usize, &mut BystanderPair)| {
@@ -149,13 +149,14 @@ impl Bystanders {
         which.filter_map(restart).collect()
     }
 
-    /// Failures that are new since the last call.
+    /// Returns failures that are new since the last call.
     pub fn check(&mut self, w: &World, watch: &StallWatch) -> Vec<String> {
         let wrong: Vec<String> = self.all.iter_mut().flat_map(|one| one.check(w)).collect();
         [wrong, self.waits(false, watch)].concat()
     }
 
-    /// Waits that were too long, of those ripe for judgement or of all; with the daemons' threads during each.
+    /// Returns waits that were too long, of all waits or only of those old enough to judge, with the states of the
+    /// daemons' threads during each.
     pub fn waits(&mut self, all: bool, watch: &StallWatch) -> Vec<String> {
         for (number, one) in self.all.iter().enumerate() {
             self.waits.add(number, one.kind, one.books.waits());
@@ -176,29 +177,29 @@ impl Bystanders {
         wrong
     }
 
-    /// Names and books of all pairs.
+    /// Returns names and counts of all pairs.
     pub fn books(&self) -> Vec<(&'static str, Arc<PairCounts>)> {
         self.all.iter().map(|one| (one.kind.name, Arc::clone(&one.books))).collect()
     }
 
-    /// Names of all pairs.
+    /// Returns the names of all pairs.
     pub fn names(&self) -> Vec<&'static str> {
         self.all.iter().map(|one| one.kind.name).collect()
     }
 
-    /// The state of all pairs so far.
+    /// Returns the current counts of all pairs.
     pub fn moments(&self, w: &World) -> Vec<PairMoment> {
         let of = |one: &BystanderPair| PairMoment::of(&one.books, w.machine.gone.now(one.kind.needs_second));
         self.all.iter().map(of).collect()
     }
 
-    /// Damaged frames, either of pairs whose frames attackers can send again, or of the others.
+    /// Returns the number of damaged frames, either of pairs whose frames attackers may send again, or of the others.
     pub fn corrupt(&self, is_sent_again: bool) -> u64 {
         let those = self.all.iter().filter(|one| one.kind.is_sent_again == is_sent_again);
         those.map(|one| FlowTally::get(&one.books.corrupt)).sum()
     }
 
-    /// Description and time since `begun` of each pair's first damaged frames.
+    /// Describes each pair's first damaged frames, with the time since `begun`.
     pub fn damages(&self, begun: Instant) -> Vec<String> {
         let of = |one: &BystanderPair| {
             let name = one.kind.name;
@@ -209,7 +210,7 @@ impl Bystanders {
         self.all.iter().flat_map(of).collect()
     }
 
-    /// Counts of all flows.
+    /// Returns the counts of all flows.
     pub fn counts(&self) -> Vec<FlowCounts> {
         self.all.iter().flat_map(BystanderPair::counts).collect()
     }

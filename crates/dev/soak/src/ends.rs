@@ -1,4 +1,4 @@
-//! Ends of flows: they send and receive numbered payloads in the way of their kind of port.
+//! Ends of flows, which send and receive numbered payloads through their kind of port.
 
 use std::any::Any;
 use std::net::UdpSocket;
@@ -11,12 +11,12 @@ use netvale_port::{Batch, Ingress, Scratch, Source};
 use crate::burst;
 use crate::frames::LONGEST;
 
-/// One end. A failed operation (no room, no peer) is dropped: the flow retries.
+/// One end. A failed operation (no room, no peer) is ignored, because the flow retries.
 pub trait PairEnd: Send {
     /// Queues a payload for the next flush. Returns whether there was room.
     fn send(&mut self, payload: &[u8]) -> bool;
 
-    /// Sends queued payloads, and reclaims finished buffers.
+    /// Sends queued payloads, and reclaims used buffers.
     fn flush(&mut self) {}
 
     /// Passes all received payloads to `each`.
@@ -28,10 +28,10 @@ pub trait PairEnd: Send {
     }
 }
 
-/// The place of the payload in a frame.
+/// How a payload is wrapped in a frame.
 #[derive(Clone, Debug)]
 pub enum Wrap {
-    /// Behind an Ethernet header.
+    /// After an Ethernet header.
     Ethernet([u8; 14]),
     /// In a UDP datagram.
     Datagram([u8; 14]),
@@ -41,23 +41,23 @@ pub enum Wrap {
 const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
 const IPV4: [u8; 2] = [8, 0];
 const IP_UDP: usize = 28;
-/// Addresses and ports of the flow through a TAP: the stack's, and that of a program on the switch.
+/// Address and port of the host's stack in the flow through a TAP.
 pub const STACK: ([u8; 4], u16) = ([10, 77, 0, 1], 9001);
-/// See [`STACK`].
+/// Address and port of the program on the switch in that flow; see [`STACK`].
 pub const BEHIND: ([u8; 4], u16) = ([10, 77, 0, 2], 9002);
 
-/// The Ethernet address of station `n`.
+/// Returns the Ethernet address of station `n`.
 pub fn station(n: u8) -> [u8; 6] {
     [2, 0x5a, 0, 0, 0, n]
 }
 
 impl Wrap {
-    /// From one address to another.
+    /// Wraps payloads in Ethernet frames from one address to another.
     pub fn ethernet(to: [u8; 6], from: [u8; 6]) -> Wrap {
         Wrap::Ethernet(header(to, from, EXPERIMENT))
     }
 
-    /// As [`ethernet`], for datagrams to the stack.
+    /// Wraps payloads in UDP datagrams to the stack; see [`ethernet`].
     pub fn datagram(to: [u8; 6], from: [u8; 6]) -> Wrap {
         Wrap::Datagram(header(to, from, IPV4))
     }
@@ -86,7 +86,7 @@ fn header(to: [u8; 6], from: [u8; 6], kind: [u8; 2]) -> [u8; 14] {
     header
 }
 
-/// Headers of a datagram without a UDP checksum.
+/// Returns the headers of a datagram, without a UDP checksum.
 fn ip_udp(payload: usize) -> [u8; IP_UDP] {
     let mut bytes = [0; IP_UDP];
     bytes[0] = 0x45;
@@ -102,25 +102,25 @@ fn ip_udp(payload: usize) -> [u8; IP_UDP] {
     bytes
 }
 
-/// Rings of any port.
+/// An end that uses the rings of any port.
 pub struct RingsEnd {
     tx: Option<TxRing>,
     rx: Option<RxRing>,
     wrap: Wrap,
     room: Vec<u8>,
-    /// A frame also sent in each turn.
+    /// A frame that is also sent in each turn.
     announced: Option<Vec<u8>>,
     _keep: Box<dyn Any + Send>,
 }
 
 impl RingsEnd {
-    /// The first rings of a port.
+    /// Uses the first rings of a port.
     pub fn of(mut port: Port, wrap: Wrap) -> Box<dyn PairEnd> {
         let (tx, rx) = port.take_rings();
         RingsEnd::among(tx, rx, wrap, Box::new(port))
     }
 
-    /// Uses the first of those rings; `keep` owns everything that must live as long.
+    /// Uses the first of these rings. `keep` owns everything that must exist as long.
     pub fn among(tx: Vec<TxRing>, rx: Vec<RxRing>, wrap: Wrap, keep: Box<dyn Any + Send>) -> Box<dyn PairEnd> {
         let tx = tx.into_iter().next();
         let rx = rx.into_iter().next();
@@ -150,7 +150,7 @@ impl PairEnd for RingsEnd {
 
     fn flush(&mut self) {
         if let Some(tx) = &mut self.tx {
-            // Skipped without room: it is not counted.
+            // Without room, the frame is skipped: it does not count.
             let _ = self.announced.as_ref().map(|frame| tx.send(frame));
             tx.sync();
         }
@@ -189,7 +189,7 @@ impl PairEnd for SocketEnd {
     }
 }
 
-/// A guest with an e1000.
+/// An end that is a guest with an e1000.
 pub struct CardEnd {
     source: Source,
     spare: Box<Batch>,

@@ -1,4 +1,4 @@
-//! Numbered frames: a sent frame carries its flow, its number and a checksum; received frames are checked and counted.
+//! Numbered frames. Each carries its flow, its number and a checksum, by which received frames are checked and counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -6,39 +6,39 @@ use std::time::Instant;
 use serde::Serialize;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"nvsoak#1");
-/// Magic number, flow, epoch, sequence number, length; the checksum is at the end.
+/// Length of the header: magic number, flow, epoch, sequence number, length. The checksum is at the end of the payload.
 const HEAD: usize = 26;
 const SUM: usize = 8;
-/// The shortest payload, and the maximum extra length of others.
+/// Length of the shortest payload; others are longer by up to [`SPREAD`].
 const SHORTEST: u64 = 40;
 const SPREAD: u64 = 1300;
-/// The longest payload.
+/// Length of the longest payload.
 pub const LONGEST: usize = (SHORTEST + SPREAD) as usize;
 
-/// The numbers in a frame.
+/// The numbers that identify a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameNumber {
     /// Number of its flow.
     pub flow: u32,
-    /// How often both ends had been opened before.
+    /// Number of times that both ends had been opened before.
     pub epoch: u32,
-    /// Its place in the flow.
+    /// Its number within the flow.
     pub sequence: u64,
 }
 
-/// The result of reading a payload.
+/// The result of parsing a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadReading {
     /// An intact frame of a bystander.
     Frame(FrameNumber),
     /// A damaged frame of a bystander.
     Corrupt,
-    /// A frame from elsewhere.
+    /// A frame that is not a bystander's.
     Stranger,
 }
 
 impl FrameNumber {
-    /// Writes the payload of that number; its length follows from the number.
+    /// Writes the payload of this number, which also determines its length.
     pub fn payload(self, into: &mut Vec<u8>) {
         let len = (SHORTEST + self.sequence.wrapping_mul(37) % SPREAD) as usize;
         into.clear();
@@ -52,7 +52,7 @@ impl FrameNumber {
     }
 }
 
-/// Reads a payload. Bytes beyond it are padding.
+/// Parses a payload. Bytes after it are padding.
 pub fn read(bytes: &[u8]) -> PayloadReading {
     let word = |at: usize| bytes.get(at..at + 8).and_then(|w| w.try_into().ok()).map(u64::from_le_bytes);
     if word(0) != Some(MAGIC) || bytes.len() < HEAD {
@@ -90,20 +90,20 @@ fn sum(bytes: &[u8]) -> u64 {
     sum
 }
 
-/// Counts of a flow, over all its epochs.
+/// The counts of a flow, over all epochs.
 #[derive(Debug, Default, Serialize)]
 pub struct FlowTally {
     /// Frames sent.
     pub sent: AtomicU64,
     /// Frames received in order and intact.
     pub received: AtomicU64,
-    /// Frames missing although later ones arrived.
+    /// Frames that are missing although later ones arrived.
     pub lost: AtomicU64,
-    /// Duplicate frames, and frames behind later ones.
+    /// Duplicate frames, and frames that arrived after later ones.
     pub disordered: AtomicU64,
     /// Damaged frames received.
     pub corrupt: AtomicU64,
-    /// Frames from before both ends were opened again.
+    /// Frames from an earlier epoch.
     pub stale: AtomicU64,
     /// The longest time between two frames, in milliseconds.
     pub longest_pause_ms: AtomicU64,
@@ -120,31 +120,31 @@ impl FlowTally {
     }
 }
 
-/// The next expected frame of a flow, in one epoch.
+/// The next expected frame of a flow in one epoch.
 #[derive(Debug)]
 pub struct ExpectedFrame {
     flow: u32,
     epoch: u32,
-    /// The numbers start again after that many frames: those of a repeated file.
+    /// Number of frames after which numbers start again, as in a repeated file.
     cycle: Option<u64>,
     next: Option<u64>,
-    /// Arrival of the last one.
+    /// When the last frame arrived.
     last: Option<Instant>,
 }
 
 impl ExpectedFrame {
-    /// Expects a flow whose frames are numbered from 0, or one that repeats a `cycle` begun earlier.
+    /// Expects a flow whose frames are numbered from 0, or one that repeats a `cycle` that began earlier.
     pub fn new(flow: u32, epoch: u32, cycle: Option<u64>) -> ExpectedFrame {
         let next = if cycle.is_some() { None } else { Some(0) };
         ExpectedFrame { flow, epoch, cycle, next, last: None }
     }
 
-    /// The next expected number.
+    /// Returns the next expected number.
     pub fn due(&self) -> u64 {
         self.next.unwrap_or_default()
     }
 
-    /// Counts a frame, if it is of this flow.
+    /// Counts a frame if it belongs to this flow.
     pub fn count(&mut self, number: FrameNumber, tally: &FlowTally) {
         if number.flow != self.flow {
             return;
@@ -166,7 +166,7 @@ impl ExpectedFrame {
         self.last = Some(Instant::now());
     }
 
-    /// Records the current time without a frame.
+    /// Records how long no frame has arrived until now.
     pub fn pause(&self, tally: &FlowTally) {
         let pause = self.last.map_or(0, |last| last.elapsed().as_millis() as u64);
         tally.longest_pause_ms.fetch_max(pause, Ordering::Relaxed);
@@ -181,7 +181,7 @@ mod tests {
         FrameNumber { flow: 3, epoch: 1, sequence }
     }
 
-    /// Objective: payloads are read as written, padding does not matter, and any damaged byte is detected.
+    /// Objective: payloads are parsed as written, padding does not matter, and any damaged byte is detected.
     #[test]
     fn any_damaged_byte_of_a_payload_is_detected() {
         let mut bytes = Vec::new();
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(read(&[0; 60]), PayloadReading::Stranger);
     }
 
-    /// Objective: a damaged frame's description gives its number and the difference.
+    /// Objective: the description of a damaged frame has its number and the difference.
     #[test]
     fn a_damaged_frame_is_described_with_its_number() {
         let mut bytes = Vec::new();
@@ -210,7 +210,7 @@ mod tests {
         assert!(told.contains("sequence: 77") && told.contains("from Some(100) to Some(102)"), "{told}");
     }
 
-    /// Objective: missing, duplicate, late and stale frames are each counted as such; other flows' frames are not
+    /// Objective: missing, duplicate, late and stale frames are each counted as such; frames of other flows are not
     /// counted.
     #[test]
     fn each_wrong_frame_is_counted_as_such() {

@@ -13,25 +13,25 @@ use serde::Serialize;
 
 use crate::netvale::Netvale;
 
-/// Time limit for attackers' resources to be released: ports pause after peers that broke the rules, and sockets
+/// Time limit for the release of attackers' resources: ports pause after peers that broke the rules, and sockets
 /// linger.
 const LIMIT: Duration = Duration::from_secs(45);
-/// Maximum growth of a daemon's private memory in kilobytes, over any time.
+/// Maximum growth of a daemon's private memory in kilobytes, whatever the time.
 const OWN_KB: u64 = 16 << 10;
-/// The same for its resident memory, shared included.
+/// Maximum growth of its resident memory in kilobytes, including shared memory.
 const RESIDENT_KB: u64 = 48 << 10;
 
-/// Number of items of each name.
+/// Number of items by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NameCounts(BTreeMap<String, usize>);
 
 impl NameCounts {
-    /// Total number.
+    /// Returns the total number.
     pub fn all(&self) -> usize {
         self.0.values().sum()
     }
 
-    /// Names with a higher number than before.
+    /// Lists the names whose number has grown.
     fn beyond(&self, before: &NameCounts) -> String {
         let more = self.0.iter().filter_map(|(name, &now)| {
             let then = before.0.get(name).copied().unwrap_or(0);
@@ -42,7 +42,7 @@ impl NameCounts {
 }
 
 impl<S: AsRef<str>> FromIterator<S> for NameCounts {
-    /// Numbers in names, such as inodes and queues, are ignored.
+    /// Digits in names, such as those of inodes and queues, are ignored.
     fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
         let mut counts = BTreeMap::new();
         for name in names {
@@ -73,7 +73,7 @@ pub struct ResourceCounts {
 }
 
 impl ResourceCounts {
-    /// A daemon's current resources.
+    /// Returns the daemon's current resources.
     pub fn of(daemon: &Netvale) -> ResourceCounts {
         let path = |what: &str| format!("/proc/{}/{what}", daemon.id());
         let entries = |what: &str| fs::read_dir(path(what)).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -84,7 +84,7 @@ impl ResourceCounts {
             line.and_then(|number| number.parse().ok()).unwrap_or_default()
         };
         let is_shared = |line: &&str| line.split(' ').nth(1).is_some_and(|rights| rights.ends_with('s'));
-        // Asked first: a control connection that just ended still holds its descriptor.
+        // This request comes first, because a control connection that has just ended still has its descriptor.
         let listed = daemon.control().ok().and_then(|mut client| client.ports(None).ok());
         let mut ports: Vec<String> = listed.unwrap_or_default().into_iter().map(|port| port.name).collect();
         ports.sort();
@@ -99,7 +99,7 @@ impl ResourceCounts {
         }
     }
 
-    /// Its excess over `before`; empty if all is well.
+    /// Lists what exceeds `before`; empty if nothing does.
     pub fn beyond(&self, before: &ResourceCounts) -> Vec<String> {
         let mut more = Vec::new();
         let mut check = |is_fine: bool, what: &str, now: u64, then: u64| {
@@ -132,24 +132,24 @@ fn trimmed(name: String) -> String {
     name.trim_end().to_owned()
 }
 
-/// The file of a line of /proc/PID/maps.
+/// Returns the file in a line of /proc/PID/maps.
 fn mapped_file(line: &str) -> String {
     line.split_ascii_whitespace().skip(5).collect::<Vec<_>>().join(" ")
 }
 
-/// Removes the persistent ports that attackers made: such a port outlives its maker and stays for its user, within the
-/// quota. Noise makes one now and then, by a request that happens to be valid.
+/// Removes persistent ports that attackers made. Such a port stays after its maker has ended, within its user's quota.
+/// Random noise makes one now and then, when a request happens to be valid.
 fn remove_persistent(daemon: &Netvale, counts: &ResourceCounts, before: &ResourceCounts) {
     let new = counts.ports.iter().filter(|port| !before.ports.contains(port));
     for name in new.filter_map(|port| port.strip_prefix("netmap:")) {
         let request =
             DeviceRequest { reqtype: NETMAP_REQ_VALE_DELIF, name: name.to_owned(), ..DeviceRequest::default() };
-        // A port that cannot be removed so is still there at the next check, and counted.
+        // A port that cannot be removed still exists at the next check, which counts it.
         let _ = raw::connect_to(Some(daemon.dir())).map(|line| raw::request(line.as_fd(), &request));
     }
 }
 
-/// Waits until a daemon has no more than `before`. Returns its resources and the excess.
+/// Waits until a daemon has no more resources than `before`. Returns its resources and the excess.
 pub fn settles(daemon: &Netvale, before: &ResourceCounts) -> (ResourceCounts, Vec<String>) {
     let mut last = (ResourceCounts::default(), Vec::new());
     until(LIMIT, Duration::from_millis(50), || {
@@ -164,7 +164,7 @@ pub fn settles(daemon: &Netvale, before: &ResourceCounts) -> (ResourceCounts, Ve
     last
 }
 
-/// Waits until a daemon's resources are stable for longer than its delay in returning memory.
+/// Waits until a daemon's resources have been stable for longer than its delay in returning memory.
 pub fn rests(daemon: &Netvale) -> ResourceCounts {
     const SAME: u32 = 30;
     let key = |counts: &ResourceCounts| {
@@ -185,7 +185,7 @@ pub fn rests(daemon: &Netvale) -> ResourceCounts {
 mod tests {
     use super::*;
 
-    /// Objective: less is no leak, nor is some memory; any other growth is named.
+    /// Objective: fewer resources are no leak, nor is a little more memory; any other growth is reported by name.
     #[test]
     fn only_growth_is_named_a_leak() {
         let names = |names: &[&str]| names.iter().collect::<NameCounts>();

@@ -1,5 +1,5 @@
-//! Pairs of bystanders: one for each kind of port. They are never attacked directly; the first is on the attackers'
-//! switch.
+//! Pairs of bystanders, one for each kind of port. They are never attacked directly; the first pair is on the
+//! attackers' switch.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,16 +29,16 @@ type PairMaker = fn(&World) -> Result<SoakPair, String>;
 pub struct PairKind {
     /// Its name in the report.
     pub name: &'static str,
-    /// Attaches its ports, and opens them.
+    /// Attaches and opens its ports.
     pub make: PairMaker,
-    /// Whether it also has ports of the second daemon.
+    /// Whether it also has ports on the second daemon.
     pub needs_second: bool,
-    /// Whether attackers also receive its frames, and send again what the nonsense in their rings makes of them:
-    /// shorter, partly overwritten, duplicated. That is not the daemon's fault.
+    /// Whether attackers also receive its frames. Their corrupted rings may send these again: shortened, partly
+    /// overwritten, duplicated. That is not the daemon's fault.
     pub is_sent_again: bool,
     /// Whether the kernel's network stack also moves its frames.
     pub is_by_stack: bool,
-    /// Whether it is the yardstick for others: no daemon moves its frames, so its waits are not the daemons'.
+    /// Whether others are compared with it: no daemon moves its frames, so no daemon causes its waits.
     pub is_compared: bool,
 }
 
@@ -68,9 +68,8 @@ pub const KINDS: &[PairKind] = &[
     by_stack("tunnel", tunnel),
 ];
 
-/// With a monitor of one port's received frames. The other port also broadcasts, so attackers' ports get others'
-/// frames.
-/// others.
+/// Includes a monitor of one port's received frames. The other port also broadcasts, so that attackers' ports receive
+/// other users' frames.
 fn attacked(w: &World) -> Result<SoakPair, String> {
     let [a, b] = TARGETS;
     let announced = [&[0xff; 6][..], &station(a), &[0; 48]].concat();
@@ -95,7 +94,7 @@ fn pipe(w: &World) -> Result<SoakPair, String> {
     Ok(two([w.end(0, "netmap:soak{1", 13, 14)?, w.end(0, "netmap:soak}1", 14, 13)?], &[]))
 }
 
-/// Two sockets of this host.
+/// Opens two UDP sockets of this host.
 fn sockets(_: &World) -> Result<SoakPair, String> {
     let bound = || UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
     let joined = || -> std::io::Result<[UdpSocket; 2]> {
@@ -119,13 +118,13 @@ fn persistent(w: &World) -> Result<SoakPair, String> {
     };
     for name in ["v0", "v1"] {
         ask(NETMAP_REQ_VALE_NEWIF, name, &[])?;
-        // nmreq_vale_attach.reg.nr_mode
+        // The field `nmreq_vale_attach.reg.nr_mode`.
         ask(NETMAP_REQ_VALE_ATTACH, &format!("vale2:{name}"), &[(16, NR_REG_ALL_NIC as u8)])?;
     }
     Ok(two([w.end(0, "vale2:v0", 15, 16)?, w.end(0, "vale2:v1", 16, 15)?], &[(0, "vale2:v0"), (0, "vale2:v1")]))
 }
 
-/// A program on the switch, and a socket of the stack behind the TAP.
+/// Opens a program on the switch, and a socket of the stack behind the TAP.
 fn tap(w: &World) -> Result<SoakPair, String> {
     const NAME: &str = "nvsoakt";
     w.first().attach("vale3", &format!("tap:{NAME}"), json!({}))?;
@@ -154,9 +153,9 @@ fn socket() -> std::io::Result<Box<dyn PairEnd>> {
     Ok(Box::new(SocketEnd(socket)))
 }
 
-/// One end of a cable on a switch, the other opened by a program.
+/// Opens one end of a veth pair on a switch; a program opens the other end.
 fn interface(w: &World) -> Result<SoakPair, String> {
-    // The kernel takes a moment to release the queues of a killed daemon.
+    // After a daemon was killed, the kernel takes a moment to release its queues.
     let mut outcome = Ok(());
     netvale_harness::until(GIVEN_BACK, Duration::from_millis(5), || {
         outcome = w.first().attach("vale4", &format!("netmap:{}", CABLE[0]), json!({}));
@@ -189,7 +188,7 @@ fn e1000(w: &World) -> Result<SoakPair, String> {
     let socket = w.first().path("bystander-e1000.sock");
     w.first().attach("vale7", &format!("e1000:{}", socket.display()), json!({"name": "guest"}))?;
     let guest = Card::new(&socket, CardDriverOptions::default()).map_err(|e| e.to_string())?;
-    // The card accepts frames for its own address.
+    // The card accepts frames to its own address.
     let own = station(24);
     let mac = guest.mac;
     let program = RingsEnd::of(w.open(0, "vale7:a")?, Wrap::ethernet(mac, own));
@@ -203,7 +202,7 @@ fn echo(w: &World) -> Result<SoakPair, String> {
     Ok(SoakPair { ends: vec![end], flows: vec![PairFlow::between("round", 0, 0)], ports })
 }
 
-/// A replayed file, and a program that receives its frames.
+/// Opens a replayed file, and a program that receives its frames.
 fn replay(w: &World) -> Result<SoakPair, String> {
     let end = w.end(0, "vale9:a", 27, 28)?;
     let file = w.file(replayed::NAME);
@@ -213,10 +212,10 @@ fn replay(w: &World) -> Result<SoakPair, String> {
     Ok(SoakPair { ends: vec![end], flows: vec![flow], ports })
 }
 
-/// Bytes of a program's own memory.
+/// Size of a program's own memory in bytes.
 const BROUGHT: u64 = 4 << 20;
 
-/// Requests a port in the caller's own memory. Returns its connection as well.
+/// Requests a port in memory that the caller brings. Returns the port and its connection.
 pub fn bring(
     dir: &std::path::Path,
     name: &str,
@@ -230,7 +229,7 @@ pub fn bring(
     raw::attach_in(line.as_fd(), &request, file.as_fd(), place).map(|attached| (line, attached))
 }
 
-/// A file for [`bring`].
+/// Creates a file for [`bring`].
 pub fn memory() -> rustix::io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create("soak", MemfdFlags::CLOEXEC)?;
     rustix::fs::ftruncate(&file, BROUGHT)?;
@@ -247,7 +246,7 @@ fn extmem(w: &World) -> Result<SoakPair, String> {
     Ok(two([end("vale10:a", (29, 30))?, end("vale10:b", (30, 29))?], &[(0, "vale10:a"), (0, "vale10:b")]))
 }
 
-/// Two switches with a tunnel between them.
+/// Opens two switches with a tunnel between them.
 fn tunnel(w: &World) -> Result<SoakPair, String> {
     let [here, there] = VTEPS;
     for (switch, local, remote) in [("vale11", here, there), ("vale12", there, here)] {

@@ -1,5 +1,5 @@
-//! The machine's part of the daemons' waits: workers wait for a processor, the host takes the processor away, or the
-//! kernel removes a network device. A daemon cannot prevent any of it.
+//! The machine's part of the daemons' waits: workers wait for a CPU, the host takes the CPU away, or the kernel removes
+//! a network device. A daemon cannot prevent any of these.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 
 /// Interval of the checks.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Interval of the searches for threads.
+/// Interval at which threads are looked up.
 const SEARCH: Duration = Duration::from_millis(200);
-/// Threads of each daemon that bystanders' frames need: the shared workers (per-user ones have higher numbers), and the
-/// thread that reads a replayed file.
+/// Threads of each daemon on which bystanders' frames depend: the shared workers (per-user ones have higher numbers),
+/// and the thread that reads a replayed file.
 const NEEDED: [&[&str]; 2] = [&["netvale-w0", "netvale-w1", "netvale-replay"], &["netvale-w0"]];
-/// Kernel functions in which a thread waits while it removes a network device.
+/// Parts of the names of kernel functions in which a thread waits while it removes a network device.
 const ENDS_DEVICE: [&str; 4] = ["rcu", "netdev", "rtnl", "synchronize_net"];
-/// Nanoseconds of a tick of /proc/stat (USER_HZ).
+/// Nanoseconds per tick of /proc/stat (USER_HZ).
 const TICK: u64 = 10_000_000;
 
-/// The process ids of both daemons; zero if absent.
+/// The process ids of both daemons; 0: not running.
 pub type BothProcesses = [AtomicU32; 2];
 
-/// Nanoseconds lost so far, for each daemon, and their sources.
+/// Nanoseconds lost so far by each daemon.
 #[derive(Default)]
 pub struct GoneTime {
     /// The daemons' process ids.
@@ -34,13 +34,13 @@ pub struct GoneTime {
 }
 
 impl GoneTime {
-    /// Time lost by the first daemon, or by both, as of the last check.
+    /// Returns the time lost by the first daemon, or by both, up to the last check.
     pub fn of(&self, needs_second: bool) -> Duration {
         let which = if needs_second { &self.gone[..] } else { &self.gone[..1] };
         Duration::from_nanos(which.iter().map(|gone| gone.load(Ordering::Relaxed)).sum())
     }
 
-    /// Time lost as of now.
+    /// Returns the time lost up to now.
     pub fn now(&self, needs_second: bool) -> Duration {
         self.look();
         self.of(needs_second)
@@ -55,14 +55,14 @@ impl GoneTime {
 
 /// The checking thread.
 pub struct MachineProbe {
-    /// Its findings.
+    /// The time lost so far.
     pub gone: Arc<GoneTime>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl MachineProbe {
-    /// Starts to check daemons that [`MachineProbe::look_at`] will name.
+    /// Starts checking. [`MachineProbe::look_at`] sets the daemons.
     pub fn start() -> std::io::Result<MachineProbe> {
         let gone = Arc::<GoneTime>::default();
         let over = Arc::<AtomicBool>::default();
@@ -87,12 +87,12 @@ impl MachineProbe {
 impl Drop for MachineProbe {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // Its findings are already stored.
+        // The thread has stored its findings already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// A thread's run delay from schedstat: nanoseconds for which it was ready without a processor.
+/// Returns a thread's run delay from schedstat: nanoseconds for which it was ready but had no CPU.
 pub fn waited(schedstat: &File) -> Option<u64> {
     read(schedstat).split(' ').nth(1)?.trim().parse().ok()
 }
@@ -118,7 +118,7 @@ impl SharedWorker {
         Some(SharedWorker { waited: waited(&schedstat)?, schedstat, wchan: open("wchan")? })
     }
 
-    /// Nanoseconds lost since the last check, `since` ago.
+    /// Returns the nanoseconds lost since the last check, which was `since` ago.
     fn look(&mut self, since: Duration) -> u64 {
         let before = self.waited;
         self.waited = waited(&self.schedstat).unwrap_or(before);
@@ -128,7 +128,7 @@ impl SharedWorker {
     }
 }
 
-/// The threads of a process with these names.
+/// Finds the threads of a process with these names.
 fn threads(process: u32, names: &[&str]) -> Vec<SharedWorker> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let is_needed = |task: &fs::DirEntry| {
@@ -158,14 +158,14 @@ impl OfDaemon {
 #[derive(Default)]
 struct TimeLooker {
     known: [OfDaemon; 2],
-    /// The kernel's threads that move frames deferred by interrupts: of TAPs, cables and sockets.
+    /// The kernel threads that process frames deferred by interrupts: of TAPs, veth pairs and sockets.
     kernel: Option<Vec<SharedWorker>>,
     last: Option<Instant>,
     stolen: u64,
 }
 
 impl TimeLooker {
-    /// Nanoseconds lost since the last check.
+    /// Returns the nanoseconds lost since the last check.
     fn look(&mut self, processes: &BothProcesses) -> [u64; 2] {
         let since = self.last.replace(Instant::now()).map_or(Duration::ZERO, |last| last.elapsed());
         let before = std::mem::replace(&mut self.stolen, stolen_ticks());
@@ -180,12 +180,12 @@ impl TimeLooker {
     }
 }
 
-/// The largest loss of any worker: an upper bound for the one that a bystander needs.
+/// Returns the largest loss of any worker, an upper bound for the worker that a bystander needs.
 fn longest(workers: &mut [SharedWorker], since: Duration) -> u64 {
     workers.iter_mut().map(|worker| worker.look(since)).max().unwrap_or(0)
 }
 
-/// The kernel's threads of that kind, one per processor.
+/// Finds these kernel threads, one for each CPU.
 fn of_kernel() -> Vec<SharedWorker> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_one = |process: &fs::DirEntry| {
@@ -194,7 +194,7 @@ fn of_kernel() -> Vec<SharedWorker> {
     processes.filter(is_one).filter_map(|process| SharedWorker::open(&process.path())).collect()
 }
 
-/// Ticks stolen by the host from all processors (proc_stat(5)).
+/// Returns the ticks that the host has stolen from all CPUs (proc_stat(5)).
 fn stolen_ticks() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let all = stat.lines().next().unwrap_or_default();

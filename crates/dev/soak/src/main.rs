@@ -4,19 +4,19 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`world`] | both daemons, and everything set up once |
-//! | [`kinds`] | pairs of bystanders: one for each kind of port |
+//! | [`kinds`] | pairs of bystanders, one for each kind of port |
 //! | [`pairs`], [`ends`], [`frames`] | the exchange of frames, and its counts |
-//! | [`roles`] | attackers, each a process of its own |
+//! | [`roles`] | attackers, each in a process of its own |
 //! | [`acts`], [`users`] | actions on the daemon itself, and by users over its own sockets |
-//! | [`machine`], [`shares`], [`waits`] | bystanders' losses through attacks, less the machine's part |
+//! | [`machine`], [`shares`], [`waits`] | what attacks cost bystanders, without the machine's part |
 //! | [`health`] | descriptors, threads, memory, files |
 //! | [`soak`], [`bystanders`] | the sequence of a run |
-//! | [`stalls`] | the daemons' waits while a bystander waits |
+//! | [`stalls`] | the daemons' threads while a bystander waits |
 //! | [`report`] | the findings |
-//! | `burst` | frames for an egress |
+//! | `burst` | sends frames through an egress |
 //! | `netvale` | a daemon that is killed and restarted in the same folder |
 //! | `replayed` | a repeated capture file of numbered frames, and captures that are read back |
-//! | `rng` | numbers from a seed |
+//! | `rng` | random numbers from a seed |
 //!
 //! `docs/internals/soak.md` lists the requirements.
 
@@ -48,26 +48,26 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-/// Run a daemon with all kinds of ports, attack it at random, and check that bystanders notice nothing.
+/// Run a daemon with all kinds of ports, attack it at random, and check that bystanders are unaffected.
 #[derive(Debug, Parser)]
 #[command(name = "netvale-soak")]
 struct SoakArgs {
-    /// How long, in minutes.
+    /// Duration in minutes.
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// What is done when follows from this number; without it, from the clock.
+    /// Seed of all random choices; default: from the clock.
     #[arg(long)]
     seed: Option<u64>,
-    /// The program under test; without it, the one beside this program.
+    /// The program under test; default: the one beside this program.
     #[arg(long)]
     netvale: Option<PathBuf>,
-    /// Write the report there as JSON.
+    /// Write the report to this file as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Print one line if all is well, not the whole report.
+    /// If all is well, print one line instead of the report.
     #[arg(long)]
     quiet: bool,
-    /// This process is in its namespaces already.
+    /// This process already runs inside its namespaces.
     #[arg(long, hide = true)]
     inside: bool,
     #[command(subcommand)]
@@ -76,7 +76,7 @@ struct SoakArgs {
 
 #[derive(Debug, Subcommand)]
 enum SoakRole {
-    /// Play an attacker.
+    /// Act as an attacker.
     #[command(hide = true)]
     Role { name: String, dir: PathBuf, seed: u64, life_ms: u64 },
 }
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     if arguments.inside { done(run(&arguments)) } else { enter() }
 }
 
-/// The exit status of an outcome, after printing its error.
+/// Returns the exit status of a result, after printing its error.
 fn done(outcome: Result<bool, String>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -101,10 +101,10 @@ fn done(outcome: Result<bool, String>) -> ExitCode {
     }
 }
 
-/// The exit status for a test that cannot run here (as in scripts/lib.sh).
+/// The exit status of a test that cannot run here (as in scripts/lib.sh).
 const SKIPPED: u8 = 77;
 
-/// Runs this program again in a network namespace of its own, with no interfaces of others.
+/// Runs this program again in a network namespace of its own, without other interfaces.
 fn enter() -> ExitCode {
     let mut options = vec!["--net"];
     if !rustix::process::geteuid().is_root() {

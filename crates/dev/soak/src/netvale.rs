@@ -12,12 +12,12 @@ use netvale_harness::{Launch, TestDaemon};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// The file that stays: if it were removed, two daemons could lock different files of the same name.
+/// The file that stays in the folder: if it were removed, two daemons could lock different files of the same name.
 const LOCK: &str = "lock";
-/// The trace of a panic in a daemon's log.
+/// The text in a daemon's log that reports a panic.
 const PANIC: &str = "panicked at";
 
-/// The daemon.
+/// A daemon.
 pub struct Netvale {
     daemon: TestDaemon,
     log: PathBuf,
@@ -32,8 +32,8 @@ impl Deref for Netvale {
 }
 
 impl Netvale {
-    /// Starts `program up` with these arguments, in a folder of its own that users can read. Its log is appended to the
-    /// file `log`.
+    /// Starts `program up` with these arguments, in a folder of its own that users can read. The daemon's log is
+    /// appended to the file `log`.
     pub fn start(program: &Path, arguments: &[&str], log: PathBuf) -> Result<Netvale, String> {
         let dir = scratch("soak").map_err(|e| e.to_string())?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).map_err(|e| e.to_string())?;
@@ -49,11 +49,11 @@ impl Netvale {
 
     /// Kills it with SIGKILL.
     pub fn kill(&self) {
-        // Fails only if it has already ended.
+        // Ending fails only if the process has already ended.
         let _ = self.daemon.end(Signal::KILL);
     }
 
-    /// Ends it as service managers do. Returns any faults of its end, and files left in its folder.
+    /// Ends it as service managers do. Returns the faults of its end, such as files left in its folder.
     pub fn stop(&self) -> Vec<String> {
         if self.daemon.id() == 0 {
             return Vec::new();
@@ -69,7 +69,7 @@ impl Netvale {
         wrong
     }
 
-    /// The files in its folder.
+    /// Returns the files in its folder.
     pub fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir()).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -77,20 +77,20 @@ impl Netvale {
         names
     }
 
-    /// Lines of its log that report a panic.
+    /// Returns the lines of its log that report a panic.
     pub fn panics(&self) -> Vec<String> {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         log.lines().filter(|line| line.contains(PANIC)).map(str::to_owned).collect()
     }
 
-    /// Its log's reasons for removing those ports.
+    /// Returns the log's reasons why these ports were removed.
     pub fn reasons(&self, ports: &[&String]) -> Vec<String> {
         let evicted = self.control().and_then(|mut client| client.evicted().map_err(|e| e.to_string()));
         let evicted = evicted.unwrap_or_default().into_iter().filter(|one| ports.contains(&&one.port));
         evicted.map(|one| format!("{}, {} s ago: {}", one.port, one.age_seconds, one.reason)).collect()
     }
 
-    /// A connection to its control socket.
+    /// Opens a connection to its control socket.
     pub fn control(&self) -> Result<Client, String> {
         self.daemon.control().map_err(|e| e.to_string())
     }
@@ -102,8 +102,8 @@ impl Netvale {
         self.control()?.attach(params).map(drop).map_err(|e| format!("{port}: {e}"))
     }
 
-    /// Frames that a port has not passed on so far: dropped for any reason, or sent while its receiver had no open
-    /// queue. `None` if the daemon does not answer.
+    /// Returns the number of frames that a port did not pass on: dropped for any reason, or sent while its receiver had
+    /// no open queue. `None` if the daemon does not answer.
     pub fn drops(&self, port: &str) -> Option<u64> {
         let info = self.control().ok()?.show(port).ok()?;
         let idle: u64 = info.rings.iter().map(|ring| ring.idle).sum();

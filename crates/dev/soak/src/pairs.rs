@@ -1,4 +1,4 @@
-//! Bystanders: ends that continually exchange numbered frames, with a thread per pair.
+//! Bystanders: ends that continually exchange numbered frames, with a thread for each pair.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,20 +11,20 @@ use crate::frames::{ExpectedFrame, FlowTally, FrameNumber, PayloadReading, damag
 use crate::machine::{GoneTime, waited};
 use crate::replayed;
 
-/// Maximum frames of a flow in flight: fewer than any ring, socket or cable on the path holds.
+/// Maximum number of a flow's frames in flight: less than the capacity of any ring, socket or veth on the path.
 const WINDOW: u64 = 64;
-/// Frames sent in a turn, and the length of a turn: it leaves the machine time for other work.
+/// Frames sent in a turn. The pause after each turn leaves the machine time for other work.
 const TURN: u64 = 8;
 const PAUSE: Duration = Duration::from_millis(2);
-/// After this time the window counts as lost, and is refilled.
+/// Time after which frames in flight count as lost, and others are sent.
 const GIVEN_UP: Duration = Duration::from_millis(200);
 
-/// Maximum number of a pair's damaged frames to describe.
+/// Maximum number of a pair's damaged frames that are described.
 const MOST_DAMAGES: usize = 12;
-/// A longer time without a frame is recorded.
+/// Times without a frame that are longer than this are recorded.
 const LONG: Duration = Duration::from_millis(100);
 
-/// Frames in one direction, between ends of a pair.
+/// A flow: frames in one direction between two ends of a pair.
 #[derive(Clone, Debug)]
 pub struct PairFlow {
     /// Its name in the report.
@@ -33,14 +33,14 @@ pub struct PairFlow {
     pub from: Option<usize>,
     /// The receiving end.
     pub to: usize,
-    /// The flow whose frames these are copies of.
+    /// The flow of which this one carries copies.
     pub copies: Option<usize>,
     /// See [`ExpectedFrame::new`].
     pub cycle: Option<u64>,
 }
 
 impl PairFlow {
-    /// From one end to another.
+    /// Creates a flow from one end to another.
     pub fn between(name: &str, from: usize, to: usize) -> PairFlow {
         PairFlow { name: name.into(), from: Some(from), to, copies: None, cycle: None }
     }
@@ -52,12 +52,12 @@ pub struct SoakPair {
     pub ends: Vec<Box<dyn PairEnd>>,
     /// The flows.
     pub flows: Vec<PairFlow>,
-    /// Ports that may drop its frames, each in the daemon of that number.
+    /// Ports that may drop its frames, each with the number of its daemon.
     pub ports: Vec<(usize, String)>,
 }
 
 impl SoakPair {
-    /// Two ends that exchange frames in both directions.
+    /// Creates a pair whose two ends exchange frames in both directions.
     pub fn two(a: Box<dyn PairEnd>, b: Box<dyn PairEnd>, ports: &[(usize, &str)]) -> SoakPair {
         let flows = vec![PairFlow::between("there", 0, 1), PairFlow::between("back", 1, 0)];
         let ports = ports.iter().map(|(daemon, port)| (*daemon, (*port).to_owned())).collect();
@@ -65,26 +65,26 @@ impl SoakPair {
     }
 }
 
-/// A pair's counts, across the daemons' lives.
+/// A pair's counts, over all lives of the daemons.
 #[derive(Debug, Default)]
 pub struct PairCounts {
-    /// Damaged frames, of any flow.
+    /// Damaged frames of all flows.
     pub corrupt: AtomicU64,
-    /// Arrival and description of the first damaged frames.
+    /// Time of arrival and description of the first damaged frames.
     damages: Mutex<Vec<(Instant, String)>>,
-    /// Frames from elsewhere.
+    /// Frames that are not a bystander's.
     pub strangers: AtomicU64,
-    /// One for each flow.
+    /// The counts of each flow.
     pub tallies: Vec<FlowTally>,
-    /// Frames that would have been sent so far if those in flight had never been late, and the frames sent.
+    /// Frames that would have been sent so far if none in flight had ever been late.
     pub wanted: AtomicU64,
-    /// See `wanted`.
+    /// Frames that were sent; see `wanted`.
     pub offered: AtomicU64,
     waits: Mutex<Vec<LongWait>>,
 }
 
 impl PairCounts {
-    /// Books for that many flows.
+    /// Creates counts for that many flows.
     pub fn of(flows: usize) -> PairCounts {
         PairCounts { tallies: (0..flows).map(|_| FlowTally::default()).collect(), ..PairCounts::default() }
     }
@@ -98,18 +98,18 @@ impl PairCounts {
         }
     }
 
-    /// The first damaged frames.
+    /// Returns the first damaged frames.
     pub fn damages(&self) -> Vec<(Instant, String)> {
         self.damages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes the waits recorded since the last call.
+    /// Removes and returns the recorded waits.
     pub fn waits(&self) -> Vec<LongWait> {
         std::mem::take(&mut self.waits.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A completed long time without a frame.
+/// A completed time without a frame that was long enough to be recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct LongWait {
     /// The flow's number in its pair.
@@ -118,11 +118,11 @@ pub struct LongWait {
     pub until: Instant,
     /// Its length.
     pub whole: Duration,
-    /// Its length less the machine's part.
+    /// Its length without the machine's part.
     pub own: Duration,
 }
 
-/// Arrivals of frames, and the machine's time taken until then.
+/// When the last frames arrived, and how much time the machine had taken by then.
 #[derive(Clone, Copy)]
 struct LastFrame {
     at: Instant,
@@ -131,14 +131,14 @@ struct LastFrame {
     lost: u64,
 }
 
-/// A pair with a running thread.
+/// A pair whose thread runs.
 pub struct RunningPair {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl RunningPair {
-    /// Starts the pair; its flows are numbered from `first`.
+    /// Starts the pair. Its flows have numbers from `first`.
     pub fn start(
         pair: SoakPair,
         first: u32,
@@ -157,7 +157,7 @@ impl RunningPair {
 impl Drop for RunningPair {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // A panic shows as missing frames.
+        // If the thread panicked, frames are missing.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -166,17 +166,17 @@ impl Drop for RunningPair {
 pub struct PairClock {
     /// Time taken from the daemons.
     pub gone: Arc<GoneTime>,
-    /// Whether the pair also has ports of the second daemon.
+    /// Whether the pair also has ports on the second daemon.
     pub needs_second: bool,
 }
 
 impl PairClock {
-    /// Time taken so far; `own` is the schedstat of the pair's thread, which may lack a processor too.
+    /// Returns the time taken so far. `own` is the schedstat of the pair's thread, which may lack a CPU, too.
     fn gone(&self, own: Option<&File>) -> Duration {
         self.gone.of(self.needs_second) + without_processor(own)
     }
 
-    /// Time taken as of now.
+    /// Returns the time taken up to now.
     fn now(&self, own: Option<&File>) -> Duration {
         self.gone.now(self.needs_second) + without_processor(own)
     }
@@ -194,7 +194,7 @@ struct PairTurns {
     epoch: u32,
     books: Arc<PairCounts>,
     expected: Vec<ExpectedFrame>,
-    /// The next number of each flow, and the time of its last sending.
+    /// The next number of each flow, and when it was last sent.
     next: Vec<(u64, Instant)>,
     payload: Vec<u8>,
 }
@@ -203,7 +203,7 @@ impl PairTurns {
     fn new(pair: SoakPair, first: u32, epoch: u32, books: Arc<PairCounts>, clock: PairClock) -> PairTurns {
         let number = |index: usize| first + pair.flows[index].copies.unwrap_or(index) as u32;
         let expected = pair.flows.iter().enumerate().map(|(i, flow)| {
-            // A file was written before any end was opened.
+            // A replayed file was written before any end was opened.
             let (number, epoch) = if flow.cycle.is_some() { (replayed::FLOW, 0) } else { (number(i), epoch) };
             ExpectedFrame::new(number, epoch, flow.cycle)
         });
@@ -237,7 +237,7 @@ impl PairTurns {
         let is_stuck = since.elapsed() > GIVEN_UP;
         let under_way = next.saturating_sub(self.expected[index].due());
         let most = if is_stuck { TURN } else { WINDOW.saturating_sub(under_way).min(TURN) };
-        // Before the first arrival, the other end may not exist yet.
+        // Until the first frame arrives, the other end may not exist yet.
         let is_judged = self.expected[index].due() > 0;
         self.books.wanted.fetch_add(if is_judged { TURN } else { 0 }, Ordering::Relaxed);
         for _ in 0..most {
@@ -268,7 +268,7 @@ impl PairTurns {
         expected.iter().zip(&books.tallies).for_each(|(expected, tally)| expected.pause(tally));
     }
 
-    /// Records the end of a long wait, unless frames were dropped: after a drop the next ones are sent only later.
+    /// Records the end of a long wait, unless frames were dropped, which delays the next ones.
     fn note_arrivals(&mut self, own: Option<&File>) {
         let gone = self.clock.gone(own);
         for (flow, (last, tally)) in self.arrivals.iter_mut().zip(&self.books.tallies).enumerate() {
@@ -280,7 +280,7 @@ impl PairTurns {
             let Some(before) = last.replace(now).filter(|before| before.lost == lost) else { continue };
             let whole = now.at - before.at;
             if whole > LONG {
-                // The last check is as late as everything else on a busy machine.
+                // On a busy machine, the last check may itself be late.
                 let gone = self.clock.now(own);
                 let wait = LongWait {
                     flow,

@@ -1,4 +1,4 @@
-//! A capture file of numbered frames, replayed repeatedly; and captures, read back.
+//! A capture file of numbered frames, which is replayed repeatedly; and captures, which are read back.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::frames::{FrameNumber, PayloadReading, read};
 
 /// The replayed file.
 pub const NAME: &str = "replayed.pcap";
-/// Number of its frames, and the time between two.
+/// Number of its frames.
 pub const FRAMES: u64 = 20_000;
 const BETWEEN: Duration = Duration::from_millis(1);
 /// The flow number in its frames, which no other flow uses.
@@ -30,7 +30,7 @@ pub fn write(path: &Path) -> Result<(), String> {
     writer.finish().map_err(|e| e.to_string())
 }
 
-/// The sequence numbers of a capture's frames. Damaged or foreign frames are errors.
+/// Returns the sequence numbers of a capture's frames. Damaged or foreign frames are errors.
 pub fn numbers(path: &Path) -> Result<Vec<u64>, String> {
     let mut reader = PcapReader::open(path).map_err(|e| e.to_string())?;
     let mut numbers = Vec::new();

@@ -13,11 +13,11 @@ use crate::shares::LeastShare;
 pub struct Attacks {
     /// Number of attacks made.
     pub made: u64,
-    /// Number that took hold: the others were too late, or were refused.
+    /// Number of attacks that took hold; others were too late, or were refused.
     pub took_hold: u64,
     /// Number that ended by SIGKILL.
     pub killed: u64,
-    /// The longest one: an action on the daemon itself ends only after the daemon's answer.
+    /// Duration of the longest one. An action on the daemon itself ends only after the daemon's answer.
     pub longest_ms: u64,
 }
 
@@ -30,34 +30,34 @@ pub struct FlowCounts {
     pub sent: u64,
     /// Frames received in order and intact.
     pub received: u64,
-    /// Frames that did not arrive, all of them counted as dropped by the daemon.
+    /// Frames that did not arrive; the daemon must have counted all of them as dropped.
     pub lost: u64,
-    /// Frames out of order, or duplicate.
+    /// Frames that were out of order or duplicate.
     pub disordered: u64,
-    /// Whether attackers also receive them, and may have sent such frames.
+    /// Whether attackers also receive these frames, and may have sent them again.
     pub is_sent_again: bool,
     /// Frames from before a restart.
     pub stale: u64,
     /// The longest time without a frame, in milliseconds.
     pub longest_pause_ms: u64,
-    /// The longest wait above 100 ms without a drop, less the machine's part.
+    /// The longest wait above 100 ms without a drop, without the machine's part, in milliseconds.
     pub longest_wait_ms: u64,
 }
 
-/// A daemon's resources at the first and at the last rest of a life.
+/// A daemon's resources at the first and the last rest of one of its lives.
 #[derive(Clone, Debug, Serialize)]
 pub struct LifeResources {
     /// Name of the daemon.
     pub daemon: String,
-    /// Seconds since the start.
+    /// Time of its end, in seconds since the start.
     pub ended_at: u64,
     /// The cause of its end.
     pub ended_by: String,
-    /// Number of comparisons with the first rest.
+    /// Number of rests that were compared with the first one.
     pub rests: u64,
-    /// Its resources at first.
+    /// Its resources at the first rest.
     pub first: ResourceCounts,
-    /// Its resources at last.
+    /// Its resources at the last rest.
     pub last: ResourceCounts,
 }
 
@@ -66,39 +66,39 @@ pub struct LifeResources {
 pub struct SoakReport {
     /// The seed of all random choices.
     pub seed: u64,
-    /// Its length.
+    /// Its duration in seconds.
     pub seconds: u64,
-    /// Number of attacks, by name.
+    /// Counts of attacks, by name.
     pub attacks: BTreeMap<String, Attacks>,
-    /// For each attack, the bystander with the least part of its fair share.
+    /// For each attack, the bystander with the smallest part of its fair share.
     pub least: BTreeMap<String, LeastShare>,
     /// Flows of bystanders.
     pub flows: Vec<FlowCounts>,
-    /// Damaged frames.
+    /// Number of damaged frames.
     pub corrupt: u64,
-    /// Damaged frames of bystanders whose frames attackers receive and may send again, altered.
+    /// Number of damaged frames of bystanders whose frames attackers receive and may send again, altered.
     pub sent_again: u64,
     /// Descriptions of each pair's first damaged frames.
     pub damages: Vec<String>,
-    /// Lives of the daemons.
+    /// The daemons' lives.
     pub lives: Vec<LifeResources>,
-    /// Milliseconds from the kill of a daemon until all ports were back.
+    /// Milliseconds from the kill of a daemon until all ports worked again.
     pub back_after_ms: Vec<u64>,
-    /// The daemons' threads during long waits of bystanders.
+    /// States of the daemons' threads during long waits of bystanders.
     pub stalls: Vec<String>,
-    /// Checks that are unavailable here, with the reason.
+    /// Checks that cannot run here, with the reason.
     pub left_out: BTreeMap<String, String>,
     /// Violations: empty in a clean soak.
     pub failures: Vec<String>,
 }
 
 impl SoakReport {
-    /// Whether no violation was found.
+    /// Returns whether there was no violation.
     pub fn is_clean(&self) -> bool {
         self.failures.is_empty()
     }
 
-    /// A summary in one line.
+    /// Returns a summary in one line.
     pub fn line(&self) -> String {
         let received: u64 = self.flows.iter().map(|flow| flow.received).sum();
         let attacks: u64 = self.attacks.values().map(|attacks| attacks.made).sum();
@@ -111,7 +111,7 @@ impl SoakReport {
         )
     }
 
-    /// The whole report, in Markdown.
+    /// Returns the whole report in Markdown.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.line());
         let mut line = |words: std::fmt::Arguments<'_>| _ = writeln!(text, "{words}");

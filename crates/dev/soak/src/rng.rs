@@ -1,16 +1,16 @@
-//! Numbers from a seed: the same seed gives the same numbers (SplitMix64).
+//! Random numbers from a seed (SplitMix64): the same seed yields the same numbers.
 
 /// A generator.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The generator of a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -19,17 +19,17 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`, which is not zero.
+    /// Returns a number below `limit`, which is not zero.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.word() % limit
     }
 
-    /// An index into a list of that length.
+    /// Returns an index into a list of that length.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times on average.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -41,7 +41,7 @@ impl Rng {
         }
     }
 
-    /// Random bytes.
+    /// Returns random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.word() as u8).collect()
     }
@@ -51,7 +51,7 @@ impl Rng {
 mod tests {
     use super::*;
 
-    /// Objective: a seed determines all numbers, and a shuffle loses nothing.
+    /// Objective: a seed determines all numbers, and a shuffled list has the same elements.
     #[test]
     fn a_seed_determines_all_numbers() {
         let [mut a, mut b] = [Rng::new(7), Rng::new(7)];

@@ -1,4 +1,4 @@
-//! A bystander's part of its fair share during an attack, less the machine's part.
+//! A bystander's part of its fair share during an attack, without the machine's part.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,14 +10,14 @@ use serde::Serialize;
 use crate::frames::FlowTally;
 use crate::pairs::PairCounts;
 
-/// Minimum share in percent. Below it an attack is a failure.
+/// Minimum share in percent. A smaller share is a failure.
 const LEAST: u64 = 80;
-/// Minimum time for a judgement.
+/// Minimum time for which a share is judged.
 const ENOUGH: Duration = Duration::from_millis(500);
-/// Maximum percentage of the time that the machine may take: beyond it an attack is not judged.
+/// Percentage of the time above which the machine's part is too large for a judgement.
 const BUSY: u64 = 60;
 
-/// A pair's counts at a moment.
+/// A pair's counts at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PairMoment {
     wanted: u64,
@@ -27,7 +27,7 @@ pub struct PairMoment {
 }
 
 impl PairMoment {
-    /// The current counts.
+    /// Returns the current counts.
     pub fn of(books: &PairCounts, gone: Duration) -> PairMoment {
         let lost = books.tallies.iter().map(|tally| FlowTally::get(&tally.lost)).sum();
         let [wanted, sent] = [&books.wanted, &books.offered].map(|count| count.load(Ordering::Relaxed));
@@ -35,19 +35,20 @@ impl PairMoment {
     }
 }
 
-/// A bystander's frames during an attack, over all its repetitions.
+/// A bystander's frames during all repetitions of an attack.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct FairShare {
-    /// Thousandths of the frames that it would have sent, in the time left by the machine, if none had been late.
+    /// Frames that the bystander would have sent, in the time that the machine left, if none had been late; in
+    /// thousandths.
     fair: u64,
     /// Frames sent.
     sent: u64,
-    /// Milliseconds judged.
+    /// Time judged, in milliseconds.
     ms: u64,
 }
 
 impl FairShare {
-    /// Its part of the fair share in percent; `None` if the time was too short.
+    /// Returns the part of the fair share in percent; `None` if the time was too short.
     pub fn percent(&self) -> Option<u64> {
         let is_enough = u128::from(self.ms) >= ENOUGH.as_millis() && self.fair > 0;
         is_enough.then(|| (100_000 * self.sent / self.fair).min(100))
@@ -56,7 +57,7 @@ impl FairShare {
     /// Adds an attack, if it can be judged.
     fn add(&mut self, from: PairMoment, to: PairMoment, time: Duration) {
         let taken = (to.gone.saturating_sub(from.gone).as_micros() * 1000 / time.as_micros().max(1)) as u64;
-        // Frames were dropped, and counted: floods may fill the rings on their own switch.
+        // The daemon dropped and counted frames: floods may fill the rings on their own switch.
         if to.lost > from.lost || taken > 10 * BUSY {
             return;
         }
@@ -66,10 +67,10 @@ impl FairShare {
     }
 }
 
-/// A loss is found when frames are sent again: at most so long after it.
+/// Maximum time from a loss until it is found, which is when frames are sent again.
 const FOUND: Duration = Duration::from_millis(400);
 
-/// Finished attacks, judged once it is known whether a bystander lost frames in them.
+/// Attacks that have ended. They are judged once it is known whether a bystander lost frames during them.
 #[derive(Debug)]
 struct EndedAttack {
     attacks: Vec<String>,
@@ -86,21 +87,21 @@ pub struct FairShares {
     ended: Vec<EndedAttack>,
 }
 
-/// One attack or several, from the start.
+/// The start of one attack or of several.
 pub struct BegunAttack {
     at: Instant,
     moments: Vec<PairMoment>,
 }
 
 impl BegunAttack {
-    /// Begins now.
+    /// Begins with the current counts.
     pub fn now(moments: Vec<PairMoment>) -> BegunAttack {
         BegunAttack { at: Instant::now(), moments }
     }
 }
 
 impl FairShares {
-    /// Adds the frames of the named bystanders during those attacks.
+    /// Adds the frames of the named bystanders during these attacks.
     pub fn add(&mut self, attacks: &[&str], names: &[&'static str], begun: BegunAttack, now: &[PairMoment]) {
         self.judge(names, now, FOUND);
         let attacks = attacks.iter().map(|attack| (*attack).to_owned()).collect();
@@ -108,7 +109,7 @@ impl FairShares {
         self.ended.push(EndedAttack { attacks, from: begun.moments, to: now.to_vec(), time, at: Instant::now() });
     }
 
-    /// Judges the attacks that ended so long ago, except for bystanders that have found a loss since.
+    /// Judges attacks that ended at least `ago` before now, except for bystanders that have found a loss since.
     fn judge(&mut self, names: &[&'static str], now: &[PairMoment], ago: Duration) {
         let ripe = self.ended.extract_if(.., |ended| ended.at.elapsed() >= ago);
         for EndedAttack { attacks, from, to, time, .. } in ripe {
@@ -122,7 +123,7 @@ impl FairShares {
         }
     }
 
-    /// For each attack, the bystander with the least share, and its percentage.
+    /// Returns the bystander with the smallest share for each attack.
     pub fn least(&mut self, names: &[&'static str], now: &[PairMoment]) -> BTreeMap<String, LeastShare> {
         self.judge(names, now, Duration::ZERO);
         let least = |shares: &BTreeMap<&'static str, FairShare>| {
@@ -135,14 +136,14 @@ impl FairShares {
     }
 }
 
-/// The least share during an attack.
+/// The smallest share of a bystander during an attack.
 #[derive(Clone, Debug, Serialize)]
 pub struct LeastShare {
     /// Percentage of the fair share.
     pub percent: u64,
     /// Name of the bystander.
     pub bystander: String,
-    /// Milliseconds judged.
+    /// Time judged, in milliseconds.
     pub ms: u64,
 }
 
@@ -153,7 +154,7 @@ impl fmt::Display for LeastShare {
 }
 
 impl LeastShare {
-    /// Whether the share is sufficient.
+    /// Returns whether the share is sufficient.
     pub fn is_fair(&self) -> bool {
         self.percent >= LEAST
     }
@@ -167,8 +168,8 @@ mod tests {
         PairMoment { wanted, sent, lost: 0, gone: Duration::from_millis(gone_ms) }
     }
 
-    /// Objective: late frames reduce a share, unless the machine took the time. A time with drops, on a busy machine,
-    /// or too short is not judged.
+    /// Objective: late frames reduce a share, unless the machine took the time. A time with drops, a time on a busy
+    /// machine, or a short time is not judged.
     #[test]
     fn late_frames_reduce_a_share() {
         let of = |to: PairMoment, ms: u64| {
@@ -184,8 +185,8 @@ mod tests {
         assert_eq!(of(PairMoment { lost: 1, ..moment(1000, 500, 0) }, 2000), None);
     }
 
-    /// Objective: frames that turn out to be lost after an attack are no share that was taken, and other bystanders are
-    /// judged all the same.
+    /// Objective: an attack after which frames turn out to be lost does not count for that bystander, but for the
+    /// others.
     #[test]
     fn losses_are_found_later() {
         let names = ["one", "other"];

@@ -1,5 +1,5 @@
-//! The sequence of a soak: rounds that each do everything once, in an order given by the seed, each followed by a rest
-//! in which the daemons are checked. In some rounds a daemon is killed under attack.
+//! The sequence of a soak. In each round, every step is made once, in an order that the seed determines. A rest
+//! follows, in which the daemons are checked. In some rounds a daemon is killed during an attack.
 
 use std::io::BufRead;
 use std::os::unix::process::CommandExt;
@@ -23,17 +23,17 @@ use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKED_VNI, ATTACKED_VTEP, ATTAC
 
 /// Time limit for an attacker to begin.
 const BEGIN: Duration = Duration::from_secs(8);
-/// Rounds without a kill before a round that kills a daemon.
+/// Number of rounds without a kill before a round that kills a daemon.
 const ROUNDS_OF_A_LIFE: u64 = 2;
-/// Maximum number of recorded failures; a broken daemon repeats them.
+/// Maximum number of recorded failures, because a broken daemon repeats them.
 const MOST_FAILURES: usize = 40;
 
 /// A step of a round.
 #[derive(Clone, Copy)]
 enum RoundStep {
-    /// The attacker of that number in [`ROLES`].
+    /// Run the attacker with that index in [`ROLES`].
     Role(usize),
-    /// The act of that number in [`ACTS`].
+    /// Run the action with that index in [`ACTS`].
     Act(usize),
 }
 
@@ -46,7 +46,7 @@ impl RoundStep {
     }
 }
 
-/// How many of the first deeds can run together: a device has one guest at a time.
+/// Returns how many of the first steps can run together: a device has only one guest at a time.
 fn at_once(deeds: &[RoundStep]) -> usize {
     let device = |deed: &RoundStep| if let RoundStep::Role(number) = deed { ROLES[*number].device } else { None };
     let is_free =
@@ -54,7 +54,7 @@ fn at_once(deeds: &[RoundStep]) -> usize {
     (0..deeds.len()).take_while(is_free).count()
 }
 
-/// The recorded part of a daemon's life.
+/// What is recorded about a daemon's life.
 #[derive(Default)]
 struct LifeRecord {
     first: Option<ResourceCounts>,
@@ -62,7 +62,7 @@ struct LifeRecord {
     rests: u64,
 }
 
-/// A soak.
+/// A soak in progress.
 pub struct Soak {
     world: World,
     bystanders: Bystanders,
@@ -74,7 +74,7 @@ pub struct Soak {
     observed: [LifeRecord; 2],
     shares: FairShares,
     rounds_left: u64,
-    /// The daemons started in this round: they have not seen all of it.
+    /// Whether each daemon was started in this round, of which it has not seen all.
     began: [bool; 2],
 }
 
@@ -90,7 +90,7 @@ impl Soak {
             ("steps of the wall clock", "no namespace has one of its own; netvale reads CLOCK_MONOTONIC"),
             (
                 "a limit of memory by cgroup",
-                "RLIMIT_AS is used: a cgroup's limit ends the daemon by SIGKILL, which is done anyway",
+                "RLIMIT_AS is used: a cgroup's limit ends the daemon by SIGKILL, which the soak does anyway",
             ),
         ] {
             report.left_out.insert(what.into(), why.into());
@@ -149,7 +149,7 @@ impl Soak {
         self.end()
     }
 
-    /// Does everything once. A daemon may be killed in between.
+    /// Makes every step once. A daemon may be killed in between.
     fn round(&mut self) {
         self.began = [false; 2];
         let mut deeds: Vec<RoundStep> =
@@ -157,7 +157,7 @@ impl Soak {
         self.rng.shuffle(&mut deeds);
         let kills = self.rounds_left == 0;
         let moment = self.rng.index(deeds.len());
-        // Later lives may be longer: a slow leak shows only in a long soak.
+        // Later lives may be longer, because a slow leak only shows in a long soak.
         let longer = 2 + self.length.as_secs() / 60;
         self.rounds_left = if kills { ROUNDS_OF_A_LIFE + self.rng.below(longer) } else { self.rounds_left - 1 };
         let mut at = 0;
@@ -211,14 +211,15 @@ impl Soak {
     /// Starts an attacker, and waits until its attack takes hold.
     fn begin(&mut self, number: usize) -> Option<(usize, ChildProcess, Instant)> {
         let role = &ROLES[number];
-        // Some end by themselves instead of being killed.
+        // Some attackers end by themselves instead of being killed.
         let life = if self.rng.one_in(3) { self.rng.below(400) } else { 60_000 };
         let mut command = Command::new(&self.world.program);
         command.arg("role").arg(role.name).arg(self.world.first().dir());
         command.arg(self.rng.word().to_string()).arg(life.to_string());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(user) = self.world.attacker.filter(|_| role.device.is_none()) {
-            // A different user each time: one whose port made a worker wait gets no port for a while.
+            // Each attacker has a different user, because a user whose port made a worker wait gets no port for a
+            // while.
             let user = user + self.report.attacks.values().map(|counts| counts.made as u32).sum::<u32>();
             command.uid(user).gid(user);
         }
@@ -243,7 +244,7 @@ impl Soak {
         let counts = self.report.attacks.entry(name.into()).or_default();
         counts.killed += u64::from(!has_ended);
         counts.longest_ms = counts.longest_ms.max(start.elapsed().as_millis() as u64);
-        // It may have ended in between, and the TAP may be missing; both are fine.
+        // The process may have ended in between, and its TAP may be missing; neither matters.
         let _ = process.child().kill();
         let tap = roles::tap_of(process.id());
         let _ = self.world.first().control().map(|mut client| client.detach(ATTACKED, &tap));
@@ -252,7 +253,7 @@ impl Soak {
         self.fail(wrong.map(|text| format!("{name}: {}", text.trim())));
     }
 
-    /// Checks the requirements that hold even under attack.
+    /// Checks the requirements that hold even during attacks.
     fn look(&mut self) {
         for (number, name) in NAMES.into_iter().enumerate() {
             let Some(how) = self.world.daemons[number].has_ended() else { continue };
@@ -273,7 +274,7 @@ impl Soak {
         self.restart(number, "killed");
     }
 
-    /// Kills a daemon, which may already have ended, restarts it, and attaches and opens all its ports again.
+    /// Kills a daemon, unless it has already ended, restarts it, and attaches and opens all its ports again.
     fn restart(&mut self, number: usize, how: &str) {
         self.bury(number, how);
         self.began[number] = true;
@@ -284,7 +285,7 @@ impl Soak {
         let started = self.world.daemons[number].start_again();
         let mut wrong: Vec<String> = started.err().into_iter().collect();
         if number == 0 {
-            // The second daemon's driver has found the first one's device again, or does so now.
+            // By now, the second daemon's driver must find the first daemon's device again.
             let _ = self.world.daemons[1]
                 .control()
                 .and_then(|mut c| c.detach("vale5", "driver").map_err(|e| e.to_string()));
@@ -332,7 +333,7 @@ impl Soak {
                 }
             };
             if !leaks.is_empty() {
-                // The same leak is not reported again.
+                // With this as the new base, the same leak is not reported again.
                 observed.first = Some(observed.last.clone());
             }
             self.fail(leaks.into_iter().map(|leak| format!("the {} has more than before: {leak}", NAMES[number])));
@@ -383,22 +384,21 @@ impl Soak {
             unfair.map(|(attack, least)| format!("beside '{attack}' a bystander had no more of its share: {least}")),
         );
         let vain = self.report.attacks.iter().filter(|(_, counts)| counts.made >= 3 && counts.took_hold == 0);
-        wrong
-            .extend(vain.map(|(name, counts)| format!("the attack '{name}' never took hold in {} times", counts.made)));
+        wrong.extend(vain.map(|(name, counts)| format!("the attack '{name}' never took hold in {} runs", counts.made)));
         self.fail(wrong);
     }
 }
 
-/// Whether an attacker reports in time that its attack takes hold.
+/// Returns whether an attacker reports in time that its attack takes hold.
 fn is_up(process: &mut ChildProcess) -> bool {
     let Some(mut lines) = process.lines() else { return false };
     let (said, says) = std::sync::mpsc::channel();
-    // The thread ends with the process at the latest.
+    // The thread ends no later than the process.
     std::thread::spawn(move || {
         let mut line = String::new();
         let _ = lines.read_line(&mut line);
         let _ = said.send(line.trim() == UP);
-        // Further output is discarded, but a closed pipe would be an error for the attacker.
+        // Further output is read and discarded, because a closed pipe would be an error for the attacker.
         let _ = std::io::copy(&mut lines, &mut std::io::sink());
     });
     says.recv_timeout(BEGIN).unwrap_or(false)

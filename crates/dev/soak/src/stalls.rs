@@ -1,4 +1,4 @@
-//! Samples the daemons' threads while a bystander waits: the kernel functions in which they wait show the cause.
+//! Samples the daemons' threads while a bystander waits. The kernel functions in which they wait show the cause.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -11,19 +11,19 @@ use crate::frames::FlowTally;
 use crate::machine::BothProcesses;
 use crate::pairs::PairCounts;
 
-/// The time without a frame of a flow after which the threads are sampled, and the sampling interval.
+/// Time without a frame of a flow after which the threads are sampled, and the sampling interval.
 const WAITS: Duration = Duration::from_millis(60);
 const PAUSE: Duration = Duration::from_millis(20);
-/// Maximum stored samples, for a wait that turns out to be too long.
+/// Maximum number of stored samples, which are needed if the wait turns out to be too long.
 const MOST_LOOKS: usize = 500;
-/// Maximum reported samples of one wait.
+/// Maximum number of reported samples of one wait.
 const MOST_REPORTED: usize = 6;
-/// The time without a frame of a pair that is always reported, and the minimum time between such reports.
+/// Time without a frame of a pair that is always reported, and the minimum interval of such reports.
 const STALLED: Duration = Duration::from_millis(1500);
 const AGAIN: Duration = Duration::from_secs(3);
 /// Maximum number of reports.
 const MOST: usize = 24;
-/// Threads whose kernel stack is reported too: the shared workers.
+/// Threads whose kernel stack is also reported: the shared workers.
 const SHARED_WORKERS: [&str; 2] = ["netvale-w0", "netvale-w1"];
 
 /// The sampling thread.
@@ -43,7 +43,7 @@ struct StallFindings {
 }
 
 impl StallWatch {
-    /// Watches the pairs with these names and books, and these daemons.
+    /// Starts watching the pairs with these names and counts, and these daemons.
     pub fn start(
         pairs: Vec<(&'static str, Arc<PairCounts>)>,
         processes: Arc<BothProcesses>,
@@ -55,12 +55,12 @@ impl StallWatch {
         Ok(StallWatch { over, seen, thread: Some(thread) })
     }
 
-    /// The reports so far.
+    /// Returns the reports so far.
     pub fn found(&self) -> Vec<String> {
         self.seen.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Some samples of the threads during a wait.
+    /// Returns some samples of the threads during a wait.
     pub fn during(&self, since: Instant, until: Instant) -> Vec<String> {
         let looks = self.seen.looks.lock().unwrap_or_else(PoisonError::into_inner);
         let those: Vec<&(Instant, String)> = looks.iter().filter(|(at, _)| (since..until).contains(at)).collect();
@@ -73,7 +73,7 @@ impl StallWatch {
 impl Drop for StallWatch {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // Its findings are already stored.
+        // The thread has stored its findings already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -84,7 +84,7 @@ struct StallSampler {
     seen: Arc<StallFindings>,
 }
 
-/// Frames of each flow received so far, and the time since when.
+/// The number of frames of each flow, and since when it has not changed.
 type FlowProgress = Vec<(u64, Instant)>;
 
 impl StallSampler {
@@ -135,7 +135,7 @@ impl StallSampler {
     }
 }
 
-/// How long a pair has had no frame of its slowest flow, and of any flow.
+/// Returns how long the pair's slowest flow has had no frame, and how long no flow has had one.
 fn waits(books: &PairCounts, progress: &mut FlowProgress, is_up: bool) -> [Duration; 2] {
     for (tally, (frames, since)) in books.tallies.iter().zip(progress.iter_mut()) {
         let now = FlowTally::get(&tally.received);
@@ -148,14 +148,14 @@ fn waits(books: &PairCounts, progress: &mut FlowProgress, is_up: bool) -> [Durat
     [waits().max().unwrap_or_default(), waits().min().unwrap_or_default()]
 }
 
-/// The kernel's packet processing: a line of softnet_stat per processor (frames, drops, rounds cut short).
+/// Returns the kernel's packet processing: for each CPU, a line of softnet_stat (frames, drops, rounds cut short).
 fn of_kernel() -> String {
     let stat = fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
     let first = |line: &str| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
     format!("softnet {}", stat.lines().map(first).collect::<Vec<_>>().join(", "))
 }
 
-/// Name, state and place in the kernel of each thread.
+/// Returns name, state and place in the kernel of each thread.
 fn threads(process: u32) -> String {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let describe = |task: fs::DirEntry| {
@@ -173,7 +173,7 @@ fn threads(process: u32) -> String {
     tasks.map(describe).collect::<Vec<_>>().join("; ")
 }
 
-/// The functions of a kernel stack, the innermost first.
+/// Returns the functions of a kernel stack, innermost first.
 fn way_in_kernel(stack: &str) -> String {
     let function = |line: &str| Some(format!(" {}", line.split_whitespace().nth(1)?.split('+').next()?));
     stack.lines().filter_map(function).take(8).collect()

@@ -1,5 +1,5 @@
-//! Users who share a switch and a folder with others: policies that reach beyond their ports, and links in the daemon's
-//! way.
+//! Users who share a switch and a folder with others: policies that affect more than their ports, and links where the
+//! daemon makes files.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -34,7 +34,7 @@ fn detach(daemon: &Netvale, name: &str) -> Result<(), ClientError> {
     connect(daemon)?.detach(ATTACKED, name)
 }
 
-/// Changes of a port that also concern others: a bystander's address, VLANs, multicast membership.
+/// Returns changes of a port that also affect others: a bystander's address, VLANs, multicast membership.
 fn beyond(rng: &mut Rng) -> Value {
     let target = station(TARGETS[rng.index(2)]).map(|byte| format!("{byte:02x}")).join(":");
     match rng.below(6) {
@@ -47,7 +47,7 @@ fn beyond(rng: &mut Rng) -> Value {
     }
 }
 
-/// Changes that concern only the port.
+/// Returns changes that affect only the port.
 fn within(rng: &mut Rng) -> Value {
     match rng.below(7) {
         0 => json!({ "isolated": rng.one_in(2) }),
@@ -60,7 +60,7 @@ fn within(rng: &mut Rng) -> Value {
     }
 }
 
-/// Two users set policies of their ports on the common switch. Policies that reach beyond a port are refused.
+/// Two users set policies of their ports on the common switch. Policies that affect more than a port are refused.
 pub fn policies(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     if w.attacker.is_none() {
         return Ok(());
@@ -102,20 +102,20 @@ fn is_denied(e: &ClientError) -> bool {
     matches!(e, ClientError::Refused(e) if e.code == ErrorCode::NotPermitted as i32)
 }
 
-/// A target that a user must not reach: a folder of root's, with a file.
+/// A target that a user must not reach: root's folder with a file.
 struct RootsFolder {
     folder: PathBuf,
 }
 
 const KEPT: &str = "kept";
-const CONTENT: &str = "nobody's but root's";
+const CONTENT: &str = "only root's";
 
 impl RootsFolder {
     fn new(folder: PathBuf) -> std::io::Result<RootsFolder> {
         fs::create_dir_all(&folder)?;
         fs::write(folder.join(KEPT), CONTENT)?;
         fs::set_permissions(folder.join(KEPT), Permissions::from_mode(0o600))?;
-        // Any user can list it: only permissions keep a user from changing it.
+        // Any user can list the folder: only permissions keep a user from changing it.
         fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
         Ok(RootsFolder { folder })
     }
@@ -132,13 +132,13 @@ impl RootsFolder {
     }
 }
 
-/// Keeps exchanging a name in the user's folder: a link to root's folder or file, or a folder or file of the user's
-/// own.
+/// Repeatedly replaces a name in the user's folder: by a link to root's folder or file, or by a folder or file of the
+/// user's own.
 fn exchange(at: &Path, treasure: &Path, is_over: &AtomicBool) {
     let targets = [treasure.to_owned(), treasure.join(KEPT), treasure.join("new")];
     let mut round = 0;
     while !is_over.load(Ordering::Relaxed) {
-        // The entry may briefly belong to the daemon, or be gone already.
+        // The entry may briefly belong to the daemon, or may already be gone.
         let _ = fs::remove_file(at).or_else(|_| fs::remove_dir_all(at));
         let _ = match round % 5 {
             3 => fs::create_dir(at),
@@ -150,7 +150,7 @@ fn exchange(at: &Path, treasure: &Path, is_over: &AtomicBool) {
     }
 }
 
-/// Ends the exchanging thread, however this one ends.
+/// Ends the replacing thread, however this one ends.
 struct ExchangeEnds<'a>(&'a AtomicBool);
 
 impl Drop for ExchangeEnds<'_> {
@@ -159,7 +159,7 @@ impl Drop for ExchangeEnds<'_> {
     }
 }
 
-/// A user plants links in their own folder, in the way of sockets and captures that the daemon makes there for them.
+/// Plants links in a user's own folder, where the daemon creates sockets and captures for that user.
 pub fn links(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     if w.attacker.is_none() {
         return Ok(());
@@ -178,13 +178,13 @@ pub fn links(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
             let kind = ["vhost:", "ptnet:", "e1000:", "pcap:out="][rng.index(4)];
             let path = if rng.one_in(2) { planted.clone() } else { planted.join(["s", KEPT][rng.index(2)]) };
             let port = format!("{kind}{}", path.display());
-            // Refused or not: the effect counts.
+            // The request may be refused or not: only its effect matters.
             if as_user(USERS[0], || attach(w.first(), "linked", port)).is_ok() {
                 let _ = as_user(USERS[0], || detach(w.first(), "linked"));
             }
         }
     });
-    // The user's remaining files belong to the user; they are removed before the daemon is checked.
+    // The remaining files are the user's; they are removed before the daemon is checked.
     let _ = fs::remove_dir_all(&mine);
     treasure.check()
 }

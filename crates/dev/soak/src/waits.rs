@@ -1,16 +1,16 @@
-//! Long waits of bystanders, compared with those of pairs whose frames no daemon moves: a common wait is not the
-//! daemon's fault. Pairs whose frames the stack moves are also compared with sockets.
+//! Judges long waits of bystanders by comparison with pairs whose frames no daemon moves: a wait that both have is not
+//! the daemon's fault. Pairs whose frames the stack moves are also compared with sockets.
 
 use std::time::{Duration, Instant};
 
 use crate::kinds::PairKind;
 use crate::pairs::LongWait;
 
-/// A longer wait is a failure.
+/// Waits longer than this are failures.
 const PROMPT: Duration = Duration::from_millis(100);
-/// Minimum part of a wait that must be the daemon's own; if the machine took more, the wait is not judged.
+/// Minimum part of a wait that must be the daemon's own. If the machine's part is larger, the wait is not judged.
 const OWN: f64 = 0.4;
-/// Age at which a wait is judged: another pair's wait may end a little later.
+/// Age at which a wait is judged, because another pair's wait may end a little later.
 const RIPE: Duration = Duration::from_secs(2);
 
 /// A wait, with its pair.
@@ -24,7 +24,7 @@ pub struct WaitOf {
     pub wait: LongWait,
 }
 
-/// Waits yet to be judged, and those of the pairs for comparison.
+/// Waits that are not judged yet, and waits of the pairs for comparison.
 #[derive(Debug, Default)]
 pub struct LongWaits {
     pending: Vec<WaitOf>,
@@ -38,7 +38,8 @@ impl LongWaits {
         all.extend(waits.into_iter().map(|wait| WaitOf { pair, is_by_stack: kind.is_by_stack, wait }));
     }
 
-    /// The waits ripe for judgement, or all: each reduced by the simultaneous wait of a pair without a daemon.
+    /// Returns the waits that are old enough to be judged, or all, each reduced by the simultaneous wait of a pair
+    /// without a daemon.
     pub fn judged(&mut self, all: bool) -> Vec<WaitOf> {
         let mut judged = Vec::new();
         self.pending.retain(|one| {
@@ -57,7 +58,7 @@ impl LongWaits {
 }
 
 impl LongWait {
-    /// Its start.
+    /// Returns the start of the wait.
     pub fn since(&self) -> Instant {
         self.until.checked_sub(self.whole).unwrap_or(self.until)
     }
@@ -66,7 +67,7 @@ impl LongWait {
         self.since() < other.until && other.since() < self.until
     }
 
-    /// Whether it is the daemon's failure.
+    /// Returns whether it is a failure of the daemon.
     pub fn is_too_long(&self) -> bool {
         self.own > PROMPT && self.own > self.whole.mul_f64(OWN)
     }
@@ -81,8 +82,8 @@ mod tests {
         KINDS.iter().find(|kind| kind.name == name).expect("a kind")
     }
 
-    /// Objective: a wait is reduced by the other pair's simultaneous wait, and not by an earlier one; sockets' waits
-    /// count only against pairs whose frames the stack moves.
+    /// Objective: a wait is reduced by the other pair's simultaneous wait, but not by an earlier one; sockets' waits
+    /// count only for pairs whose frames the stack moves.
     #[test]
     fn beside_the_other_pair() {
         let start = Instant::now();
@@ -98,7 +99,7 @@ mod tests {
         assert!(waits.judged(false).is_empty());
         let judged = waits.judged(true);
         assert_eq!(judged.iter().map(|one| one.wait.own.as_millis()).collect::<Vec<_>>(), [300, 50, 130, 50, 50]);
-        // The machine took most of the last one.
+        // For the last wait, the machine took most of the time.
         assert_eq!(
             judged.iter().map(|one| one.wait.is_too_long()).collect::<Vec<_>>(),
             [true, false, false, false, false]

@@ -1,4 +1,4 @@
-//! The environment of a soak: two daemons, folders, and everything set up once for all their lives.
+//! The environment of a soak: two daemons, folders, and everything that is set up once for all their lives.
 
 use std::path::{Path, PathBuf};
 
@@ -14,34 +14,34 @@ use crate::replayed;
 
 /// The switch that attackers may use.
 pub const ATTACKED: &str = "vale0";
-/// The tunnel on it.
+/// The tunnel on that switch.
 pub const ATTACKED_TUNNEL: &str = "xvxlan";
-/// Numbers of the bystanders' stations on [`ATTACKED`], for [`station`].
+/// Station numbers of the bystanders on [`ATTACKED`], for [`station`].
 pub const TARGETS: [u8; 2] = [1, 2];
-/// The cable whose ends interfaces are attached to.
+/// The veth pair whose ends are attached as interfaces.
 pub const CABLE: [&str; 2] = ["nvsoak0", "nvsoak1"];
-/// Addresses of the bystanders' VTEPs, of the attacked one, and of the attackers', all on the loopback interface.
+/// Addresses of the bystanders' VTEPs; like the others, they are on the loopback interface.
 pub const VTEPS: [&str; 2] = ["127.0.0.11", "127.0.0.12"];
-/// See [`VTEPS`].
+/// Address of the attacked VTEP.
 pub const ATTACKED_VTEP: &str = "127.0.0.13";
-/// See [`VTEPS`].
+/// Address of the attackers' VTEP.
 pub const ATTACKING_VTEP: &str = "127.0.0.14";
-/// VXLAN's port (RFC 7348), and the attacked tunnel's VNI.
+/// VXLAN's UDP port (RFC 7348).
 pub const VXLAN: u16 = 4789;
-/// See [`VXLAN`].
+/// VNI of the attacked tunnel.
 pub const ATTACKED_VNI: u32 = 13;
-/// The user that attacks over the daemon's own sockets.
+/// The user as which attackers use the daemon's own sockets.
 const ATTACKER: u32 = 70_001;
 
-/// Daemons and files.
+/// The daemons, and the files of the soak.
 pub struct World {
-    /// Most ports are on the first; the second one drives the first one's virtio devices.
+    /// Most ports are on the first daemon; the second drives the virtio devices of the first.
     pub daemons: [Netvale; 2],
-    /// Captures, logs, and a copy of this program that users can start.
+    /// Captures, logs, and a copy of this program that all users can start.
     pub files: TempDir,
-    /// This program, for roles.
+    /// This program, to start roles.
     pub program: PathBuf,
-    /// The attackers' user, if this process can change users.
+    /// The attackers' user, if this process can change its user.
     pub attacker: Option<u32>,
     /// Measures the machine's part of the daemons' time.
     pub machine: MachineProbe,
@@ -57,7 +57,7 @@ impl World {
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         std::fs::copy(own, &program).map_err(|e| e.to_string())?;
         replayed::write(&folder.join(replayed::NAME))?;
-        // Loopback, for sockets that linger, and the cable.
+        // Loopback is for sockets that linger; the veth pair is for interfaces.
         ip("link set lo up").map_err(|e| e.to_string())?;
         cable(CABLE[0], CABLE[1], 1).map_err(|e| e.to_string())?;
         let allowed = folder.display().to_string();
@@ -72,17 +72,17 @@ impl World {
         Ok(this)
     }
 
-    /// Names the current daemons to the machinery.
+    /// Sets the daemons whose time is measured.
     pub fn watch_over(&self) {
         self.machine.look_at(self.daemons.each_ref().map(|daemon| daemon.id()));
     }
 
-    /// The daemon that is attacked.
+    /// Returns the daemon that is attacked.
     pub fn first(&self) -> &Netvale {
         &self.daemons[0]
     }
 
-    /// A file beside the captures.
+    /// Returns the path of a file in the soak's folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.files.path().join(name)
     }
@@ -93,12 +93,12 @@ impl World {
         Port::open_with(name, &options).map_err(|e| format!("{name}: {e}"))
     }
 
-    /// As [`World::open`], on the first daemon, for an end that also sends that frame in each turn.
+    /// Like [`World::open`], on the first daemon, for an end that also sends that frame in each turn.
     pub fn announcing(&self, name: &str, [from, to]: [u8; 2], frame: Vec<u8>) -> Result<Box<dyn PairEnd>, String> {
         Ok(RingsEnd::announcing(self.open(0, name)?, Wrap::ethernet(station(to), station(from)), frame))
     }
 
-    /// A port as an end that sends from one station to another.
+    /// Opens a port as an end that sends from one station to another.
     pub fn end(&self, daemon: usize, name: &str, from: u8, to: u8) -> Result<Box<dyn PairEnd>, String> {
         Ok(RingsEnd::of(self.open(daemon, name)?, Wrap::ethernet(station(to), station(from))))
     }

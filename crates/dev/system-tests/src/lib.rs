@@ -1,11 +1,11 @@
-//! Tests of the `netvale` program as it is shipped, and of the libraries that it puts before other programs: its
-//! commands, unmodified programs, virtual machines. They are in `tests/`; what they share is in `tests/common`, what
-//! runs inside guests in `tests/guest`.
+//! Tests of the shipped `netvale` program and of the libraries that it preloads into other programs: its commands,
+//! unmodified programs, virtual machines. The tests are in `tests/`, shared code in `tests/common`, and what runs
+//! inside guests in `tests/guest`.
 //!
-//! Cargo builds a package's programs for that package's tests only, and these are another package's. So each test
-//! program has Cargo build them when it first needs them ([`programs`]): what is tested is never older than its
-//! sources, also when a test is run alone or from a clean checkout. `scripts/test-system.sh` builds them once
-//! beforehand ([`BUILD`]), and says so by `NETVALE_PROGRAMS`.
+//! Cargo builds a package's programs only for tests of the same package, and the programs under test belong to other
+//! packages. Each test program therefore makes Cargo build them when it first needs them ([`programs`]), so that they
+//! are never older than their sources, even if a test runs alone or in a clean checkout. `scripts/test-system.sh`
+//! builds them once beforehand ([`BUILD`]), and sets `NETVALE_PROGRAMS` to say so.
 
 pub mod scripts;
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// What Cargo is told to build: as one, so that nothing is built twice with other features.
+/// The arguments of Cargo. One invocation builds everything, so that nothing is built twice with different features.
 pub const BUILD: [&str; 9] = [
     "build",
     "--package",
@@ -26,11 +26,11 @@ pub const BUILD: [&str; 9] = [
     "netvale-cni",
 ];
 
-/// The folder with the programs and libraries under test, built first if need be, where the test itself was built and
-/// in its profile.
+/// Returns the folder with the programs and libraries under test: the one where the test itself was built, for the same
+/// profile. Builds them first if necessary.
 ///
 /// # Panics
-/// They cannot be built.
+/// The programs cannot be built.
 pub fn programs() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -50,25 +50,26 @@ pub fn programs() -> &'static Path {
     })
 }
 
-/// The `netvale` program.
+/// Returns the path of the `netvale` program.
 pub fn netvale() -> PathBuf {
     programs().join("netvale")
 }
 
-/// Copies it to where other users can start it. Another process does that: if this one had a descriptor to write the
-/// copy, whatever another thread starts meanwhile would have it, too, and a file that somebody may write cannot be run.
+/// Copies `netvale` to where other users can start it. Another process makes the copy: if this process had the file
+/// open for writing, programs that other threads start meanwhile would inherit the descriptor, and a file that is open
+/// for writing cannot be executed.
 ///
 /// # Panics
-/// It cannot be copied.
+/// The program cannot be copied.
 pub fn copy_netvale(to: &std::path::Path) {
     let status = std::process::Command::new("cp").arg(netvale()).arg(to).status();
     assert!(status.is_ok_and(|status| status.success()), "netvale cannot be copied to {}", to.display());
 }
 
-/// The top of the repository.
+/// Returns the root of the repository.
 ///
 /// # Panics
-/// It is gone.
+/// The repository does not exist any more.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().expect("the repository")
 }

@@ -1,24 +1,24 @@
-//! Scripts of a folder below `tests`, one for each feature: what they ask of netvale is written there.
+//! Runs the scripts of a folder below `tests`, one for each feature; each script lists its requirements.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Seconds until `timeout` ends a script, and then until it kills it, if it has not cleaned up by then. One that
-/// measures takes two or three minutes, and more where others compute and it tries again.
+/// Seconds until `timeout` ends a script, and further seconds until it kills a script that has not cleaned up. A script
+/// that measures takes two or three minutes, and more if other work on the machine makes it repeat measurements.
 const LIMITS: [&str; 2] = ["600", "20"];
-/// The exit code by which a script says that it cannot run here.
+/// The exit code of a script that cannot run here.
 const SKIPPED: i32 = 77;
-/// The line in the head of a script that needs the machine for itself, and of one that does not.
+/// The header lines of scripts that do not, and that do, need the machine for themselves.
 const MEASURES: [&str; 2] = ["# measures: no", "# measures: yes"];
 
 fn folder(name: &str) -> PathBuf {
     crate::root().join("tests").join(name)
 }
 
-/// Runs a script to its end. What it said is shown when it fails.
+/// Runs a script until it ends, and shows its output if it fails.
 ///
 /// # Panics
-/// It fails.
+/// The script fails.
 pub fn run(of: &str, name: &str) {
     let [limit, grace] = LIMITS;
     let mut command = Command::new("timeout");
@@ -33,16 +33,16 @@ pub fn run(of: &str, name: &str) {
             let last = said.lines().last().unwrap_or_default();
             netvale_harness::skip(last.strip_prefix("skipped: ").unwrap_or(last));
         }
-        Some(124 | 137) => panic!("{name}.sh: over its limit of {limit} s\n{said}{errors}"),
+        Some(124 | 137) => panic!("{name}.sh: exceeded its limit of {limit} s\n{said}{errors}"),
         code => panic!("{name}.sh: exit code {code:?}\n{said}{errors}"),
     }
 }
 
-/// Makes sure that these are all scripts of the folder, but for those that others use, and that each says in its head
+/// Checks that these are all scripts of the folder, except for libraries, and that each has the header line that states
 /// whether it measures.
 ///
 /// # Panics
-/// One is left out, or says something else.
+/// A script is missing, or its header line is wrong.
 pub fn are_all(of: &str, names: [&[&str]; 2]) {
     let entries = std::fs::read_dir(folder(of)).expect("a folder");
     let found = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
@@ -55,18 +55,18 @@ pub fn are_all(of: &str, names: [&[&str]; 2]) {
     for (names, line) in names.into_iter().zip(MEASURES) {
         for name in names {
             let text = std::fs::read_to_string(folder(of).join(format!("{name}.sh"))).expect("a script");
-            assert!(text.lines().any(|found| found == line), "{name}.sh does not say \"{line}\"");
+            assert!(text.lines().any(|found| found == line), "{name}.sh lacks the line \"{line}\"");
         }
     }
 }
 
-/// A test for each script of a folder, and one that none is left out. Those that measure are in a module of that name,
-/// whose tests have the machine for themselves.
+/// Creates a test for each script of a folder, and a test that none is missing. Tests of scripts that measure are in a
+/// module `measuring`, whose tests have the machine for themselves.
 #[macro_export]
 macro_rules! scripts {
     ($folder:literal: $($name:ident)* ; measuring: $($alone:ident)*) => {
         $(
-            /// Objective: what the first lines of the script of that name say.
+            /// Objective: the one in the first lines of the script of that name.
             #[test]
             fn $name() {
                 $crate::scripts::run($folder, stringify!($name));
@@ -75,7 +75,7 @@ macro_rules! scripts {
 
         mod measuring {
             $(
-                /// Objective: what the first lines of the script of that name say.
+                /// Objective: the one in the first lines of the script of that name.
                 #[test]
                 fn $alone() {
                     $crate::scripts::run($folder, stringify!($alone));
@@ -83,7 +83,7 @@ macro_rules! scripts {
             )*
         }
 
-        /// Objective: no script is left out.
+        /// Objective: every script of the folder has a test.
         #[test]
         fn all_are_run() {
             $crate::scripts::are_all($folder, [&[$(stringify!($name)),*], &[$(stringify!($alone)),*]]);

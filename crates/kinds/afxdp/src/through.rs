@@ -80,7 +80,7 @@ impl ThroughTx {
         ThroughTx { mirrors: Some(Box::new([passing, released])), ..self }
     }
 
-    /// Continues the counters `counters`.
+    /// Counts in the existing `counters` instead of in new ones.
     #[must_use]
     pub fn counted(self, counters: Arc<RingCounters>) -> Self {
         ThroughTx { counters, ..self }
@@ -322,7 +322,7 @@ impl ThroughRx {
         ThroughRx { mirror: Some(Box::new(mirror)), ..self }
     }
 
-    /// Continues the counters `counters`.
+    /// Counts in the existing `counters` instead of in new ones.
     #[must_use]
     pub fn counted(self, counters: Arc<RingCounters>) -> Self {
         ThroughRx { counters, ..self }

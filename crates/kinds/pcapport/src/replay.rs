@@ -176,7 +176,7 @@ pub struct PcapIngress {
     /// Position of the current chunk's first frame, or of the next frame.
     mark: FrameMark,
     alarm: Arc<Alarm>,
-    /// When the first frame arrived, on two clocks; all processes share the second one.
+    /// When the first frame arrived: to measure with, and as `CLOCK_MONOTONIC` time, which a successor can use.
     began: Option<(Instant, Duration)>,
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,

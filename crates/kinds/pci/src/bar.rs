@@ -9,8 +9,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 const PAGE: u64 = 4096;
 
-/// A part of a base address register's space. Accesses outside it read ones and write nothing, like unanswered accesses
-/// on the bus.
+/// A mapped part of a base address register (BAR). Accesses outside the part read all ones and write nothing, like
+/// unanswered accesses on the bus.
 pub struct MappedBar {
     map: NonNull<u8>,
     map_len: usize,
@@ -24,7 +24,7 @@ unsafe impl Send for MappedBar {}
 unsafe impl Sync for MappedBar {}
 
 impl MappedBar {
-    /// Maps `len` bytes at `from` of the device's file.
+    /// Maps `len` bytes at offset `from` of the device's file.
     pub(crate) fn map(fd: BorrowedFd<'_>, from: u64, len: u64) -> Result<MappedBar, Errno> {
         let begin = from / PAGE * PAGE;
         let at = usize::try_from(from - begin).map_err(|_| Errno::OVERFLOW)?;
@@ -36,12 +36,12 @@ impl MappedBar {
         Ok(MappedBar { map: NonNull::new(p.cast()).ok_or(Errno::NOMEM)?, map_len, at, len })
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it is empty (it never is).
+    /// Returns whether the part is empty (it never is).
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -66,39 +66,39 @@ impl MappedBar {
         }
     }
 
-    /// Reads a register of one byte.
+    /// Reads a one-byte register.
     pub fn read8(&self, at: usize) -> u8 {
         self.read(at, u8::MAX)
     }
 
-    /// Reads a register of two bytes.
+    /// Reads a two-byte register.
     pub fn read16(&self, at: usize) -> u16 {
         u16::from_le(self.read(at, u16::MAX))
     }
 
-    /// Reads a register of four bytes.
+    /// Reads a four-byte register.
     pub fn read32(&self, at: usize) -> u32 {
         u32::from_le(self.read(at, u32::MAX))
     }
 
-    /// Writes a register of one byte.
+    /// Writes a one-byte register.
     pub fn write8(&self, at: usize, value: u8) {
         self.write(at, value);
     }
 
-    /// Writes a register of two bytes.
+    /// Writes a two-byte register.
     #[inline]
     pub fn write16(&self, at: usize, value: u16) {
         self.write(at, value.to_le());
     }
 
-    /// Writes a register of four bytes.
+    /// Writes a four-byte register.
     #[inline]
     pub fn write32(&self, at: usize, value: u32) {
         self.write(at, value.to_le());
     }
 
-    /// Writes a register of eight bytes as two of four (virtio 1.3 §4.1.3.1).
+    /// Writes an eight-byte register as two four-byte registers (virtio 1.3 §4.1.3.1).
     pub fn write64(&self, at: usize, value: u64) {
         self.write32(at, value as u32);
         self.write32(at + 4, (value >> 32) as u32);
@@ -127,7 +127,8 @@ mod tests {
         file
     }
 
-    /// Objective: registers are at their offset in the file, wherever in a page it begins, in the device's byte order.
+    /// Objective: registers are at their offset in the file, wherever in a page the part begins, in the device's byte
+    /// order.
     #[test]
     fn registers_are_at_their_offset_in_the_file() {
         let file = file();
@@ -141,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Objective: writes reach the file, in the requested width, and change nothing beside it.
+    /// Objective: writes reach the file in the requested width and change no other byte.
     #[test]
     fn writes_change_nothing_beside_their_place() {
         let file = file();
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(found, wanted);
     }
 
-    /// Objective: accesses outside the registers or unaligned read ones and write nothing.
+    /// Objective: accesses outside the registers and unaligned accesses read all ones and write nothing.
     #[test]
     fn outside_accesses_read_ones_and_write_nothing() {
         let file = file();

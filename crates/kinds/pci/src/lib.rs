@@ -1,7 +1,7 @@
 //! PCI functions driven from user space through vfio: configuration space, registers, memory for DMA, interrupts.
 //!
-//! The kernel's IOMMU confines the function to the memory given to it. When its file is closed, for any reason, the
-//! function returns to a clean state. A device's driver adds only its own parts.
+//! The kernel's IOMMU confines the function to the memory given to it. When the function's file is closed, for any
+//! reason, the function returns to a clean state. A device's driver adds only what is specific to the device.
 #![allow(unsafe_code)]
 
 mod bar;
@@ -20,34 +20,34 @@ pub use bar::MappedBar;
 pub use vfio::IOCTLS;
 use vfio::VfioDevice;
 
-/// The region of configuration space (linux/vfio.h, `VFIO_PCI_CONFIG_REGION_INDEX`).
+/// Region number of configuration space (linux/vfio.h, `VFIO_PCI_CONFIG_REGION_INDEX`).
 const CONFIG: u32 = 7;
 /// `VFIO_PCI_MSI_IRQ_INDEX`.
 const MSI: u32 = 1;
 /// `VFIO_PCI_MSIX_IRQ_INDEX`.
 const MSIX: u32 = 2;
-/// `VFIO_PCI_REQ_IRQ_INDEX`: the kernel demands the function back.
+/// `VFIO_PCI_REQ_IRQ_INDEX`: the kernel demands the function's release.
 const REQUEST: u32 = 4;
-/// Status register, bit 4: the function has a list of capabilities (PCI 3.0 §6.2.3).
+/// Status register, bit 4: the function has a capability list (PCI 3.0 §6.2.3).
 const HAS_CAPABILITIES: u16 = 1 << 4;
-/// More than fit in 192 bytes: a longer list is circular.
+/// Maximum length of a capability list, more than fits into 192 bytes: a longer list is circular.
 const MOST_CAPABILITIES: usize = 48;
 
-/// An error driving a function.
+/// An error of opening or driving a function.
 #[derive(Debug, Error)]
 pub enum PciError {
-    /// There is no function with this address.
-    #[error("there is no PCI function {0}: 'ls /sys/bus/pci/devices' shows them")]
+    /// No function has this address.
+    #[error("no PCI function {0}: 'ls /sys/bus/pci/devices' lists the functions")]
     NoFunction(String),
     /// The function is bound to another driver.
     #[error(
-        "{address} has {driver}, not vfio-pci: 'echo vfio-pci >/sys/bus/pci/devices/{address}/driver_override; \
+        "{address}: expected vfio-pci, found {driver}: 'echo vfio-pci >/sys/bus/pci/devices/{address}/driver_override; \
          echo {address} >/sys/bus/pci/devices/{address}/driver/unbind; echo {address} >/sys/bus/pci/drivers_probe'"
     )]
     Driver {
         /// Address of the function.
         address: String,
-        /// The driver of the function.
+        /// The bound driver, in words.
         driver: String,
     },
     /// The function has no IOMMU group, so its memory accesses would have no limits.
@@ -61,12 +61,12 @@ pub enum PciError {
     System {
         /// Address of the function.
         address: String,
-        /// The step that failed.
+        /// The failed step, to follow "cannot".
         what: &'static str,
         /// The kernel's error.
         source: Errno,
     },
-    /// The function has no such registers.
+    /// The function has no register at this place.
     #[error("{address} has no register at {at:#x} of BAR {bar}")]
     NoRegister {
         /// Address of the function.
@@ -79,7 +79,7 @@ pub enum PciError {
 }
 
 impl PciError {
-    /// The closest error number.
+    /// Returns the closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             PciError::NoFunction(_) => Errno::NODEV,
@@ -91,25 +91,25 @@ impl PciError {
     }
 }
 
-/// A PCI function driven by this process. Memory given to it stays mapped until it is closed.
+/// A PCI function that this process drives. Memory given to the function stays mapped until the function is closed.
 pub struct PciFunction {
     address: String,
     device: VfioDevice,
-    /// The memory that the function may write, kept while it can.
+    /// Memory that the function may access, mapped for as long as it may.
     memory: Vec<Arc<Mapping>>,
 }
 
-/// An entry of the list of capabilities.
+/// An entry of the capability list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// The capability's id.
+    /// Capability ID.
     pub id: u8,
-    /// Its offset in configuration space.
+    /// Offset of the capability in configuration space, in bytes.
     pub at: u64,
 }
 
 impl PciFunction {
-    /// Takes the function at `address` (`0000:00:04.0`), which must be bound to vfio-pci.
+    /// Opens the function at `address` (`0000:00:04.0`), which must be bound to vfio-pci.
     ///
     /// # Errors
     /// [`PciError`] if the function does not exist, is not bound to vfio-pci or has no IOMMU group, or the kernel
@@ -123,54 +123,54 @@ impl PciFunction {
         }
     }
 
-    /// The function's PCI address.
+    /// Returns the function's PCI address.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Bytes of configuration space.
+    /// Reads `N` bytes of configuration space.
     fn config<const N: usize>(&self, at: u64) -> [u8; N] {
         let mut bytes = [0; N];
         self.device.read(CONFIG, &mut bytes, at);
         bytes
     }
 
-    /// A byte of configuration space.
+    /// Reads one byte of configuration space.
     pub fn config8(&self, at: u64) -> u8 {
         u8::from_le_bytes(self.config(at))
     }
 
-    /// Two bytes of configuration space.
+    /// Reads two bytes of configuration space.
     pub fn config16(&self, at: u64) -> u16 {
         u16::from_le_bytes(self.config(at))
     }
 
-    /// Four bytes of configuration space.
+    /// Reads four bytes of configuration space.
     pub fn config32(&self, at: u64) -> u32 {
         u32::from_le_bytes(self.config(at))
     }
 
-    /// The vendor ID and the device ID.
+    /// Returns vendor ID and device ID.
     pub fn id(&self) -> (u16, u16) {
         (self.config16(0), self.config16(2))
     }
 
-    /// The list of capabilities (PCI 3.0 §6.7).
+    /// Returns the capability list (PCI 3.0 §6.7).
     pub fn capabilities(&self) -> Vec<Capability> {
         capabilities_of(|at| self.config8(at))
     }
 
-    /// Enables the function's registers and its access to memory (command register, bits 1 and 2; PCI 3.0 §6.2.2).
+    /// Enables the function's memory registers and its bus mastering (command register, bits 1 and 2; PCI 3.0 §6.2.2).
     ///
     /// # Errors
     /// [`PciError`] if the kernel refuses the write.
     pub fn enable(&self) -> Result<(), PciError> {
         let command = self.config16(4) | 0b110;
         let done = self.device.write(CONFIG, &command.to_le_bytes(), 4);
-        done.map_err(|source| self.failed("switch it on", source))
+        done.map_err(|source| self.failed("enable it", source))
     }
 
-    /// Maps `len` bytes of registers at `from` of a base address register.
+    /// Maps `len` bytes of registers at offset `from` of a base address register.
     ///
     /// # Errors
     /// [`PciError`] if the function has no such registers, or the kernel refuses to map them.
@@ -195,25 +195,25 @@ impl PciFunction {
         Mapping::of_function(self.device.as_fd(), start, len).map_err(|source| self.failed("map its memory", source))
     }
 
-    /// Lets the function read and write `memory`, at its address `iova`.
+    /// Gives the function access to `memory`, at its address `iova`.
     ///
     /// # Errors
-    /// [`PciError`] if the kernel refuses; `ENOMEM` if the memory may not be locked.
+    /// [`PciError`] if the kernel refuses; `ENOMEM` if the memory cannot be locked.
     pub fn give(&mut self, memory: &Arc<Mapping>, iova: u64) -> Result<(), PciError> {
         let at = memory.start().as_ptr();
         // SAFETY: the mapping is kept until the function is closed, and used only as memory that others write.
         let done = unsafe { self.device.map(at, memory.len(), iova) };
-        done.map_err(|source| self.failed("let it reach memory ('ulimit -l' limits how much may be locked)", source))?;
+        done.map_err(|source| self.failed("give it access to memory ('ulimit -l' limits locked memory)", source))?;
         self.memory.push(Arc::clone(memory));
         Ok(())
     }
 
-    /// Connects message interrupts: number `i` rings `bells[i]`.
+    /// Connects message interrupts: interrupt `i` rings `bells[i]`.
     ///
     /// # Errors
     /// [`PciError`] if the kernel refuses, e.g. because the function has fewer interrupts.
     pub fn interrupts(&self, bells: &[&Doorbell]) -> Result<(), PciError> {
-        self.ring(MSIX, bells, "have its interrupts")
+        self.ring(MSIX, bells, "connect its interrupts")
     }
 
     /// Connects the only message interrupt of a function without MSI-X to `bell`.
@@ -221,15 +221,15 @@ impl PciFunction {
     /// # Errors
     /// [`PciError`] if the kernel refuses, e.g. because the function has no such interrupt.
     pub fn message(&self, bell: &Doorbell) -> Result<(), PciError> {
-        self.ring(MSI, &[bell], "have its interrupt")
+        self.ring(MSI, &[bell], "connect its interrupt")
     }
 
-    /// Rings `bell` when the kernel demands the function back: it is unbound, or unplugged.
+    /// Rings `bell` when the kernel demands the function's release, because the function is unbound or unplugged.
     ///
     /// # Errors
     /// [`PciError`] if the kernel refuses.
     pub fn when_wanted_back(&self, bell: &Doorbell) -> Result<(), PciError> {
-        self.ring(REQUEST, &[bell], "learn when it has to go")
+        self.ring(REQUEST, &[bell], "connect its release request")
     }
 
     fn ring(&self, index: u32, bells: &[&Doorbell], what: &'static str) -> Result<(), PciError> {
@@ -237,7 +237,7 @@ impl PciFunction {
         self.device.ring(index, &fds).map_err(|source| self.failed(what, source))
     }
 
-    /// Number of message interrupts.
+    /// Returns the number of message interrupts.
     pub fn interrupt_count(&self) -> u32 {
         self.device.irqs(MSIX)
     }
@@ -247,7 +247,8 @@ impl PciFunction {
     }
 }
 
-/// The IOMMU group of the function at `address`, if it is bound to vfio-pci. `devices` is sysfs's folder of devices.
+/// Returns the IOMMU group of the function at `address`, if it is bound to vfio-pci. `devices` is the devices folder of
+/// sysfs.
 fn group_of(devices: &Path, address: &str) -> Result<String, PciError> {
     let folder = devices.join(address);
     if !folder.exists() {
@@ -267,7 +268,7 @@ fn group_of(devices: &Path, address: &str) -> Result<String, PciError> {
     }
 }
 
-/// The list of capabilities in a configuration space, read byte by byte.
+/// Returns the capability list of a configuration space that `read` reads byte by byte.
 fn capabilities_of(read: impl Fn(u64) -> u8) -> Vec<Capability> {
     let mut found = Vec::new();
     if u16::from_le_bytes([read(6), read(7)]) & HAS_CAPABILITIES == 0 {
@@ -283,7 +284,7 @@ fn capabilities_of(read: impl Fn(u64) -> u8) -> Vec<Capability> {
 
 impl Drop for PciFunction {
     fn drop(&mut self) {
-        // Fields are dropped in order: memory that the device may still write is dropped after the device.
+        // Fields are dropped in order: the device before the memory that it may still write.
         self.device.reset();
     }
 }
@@ -294,7 +295,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: a function is taken only from vfio-pci and behind an IOMMU; an error names the obstacle found in
+    /// Objective: a function is opened only with vfio-pci and behind an IOMMU; the error names the obstacle found in
     /// sysfs.
     #[test]
     fn an_obstacle_in_sysfs_is_named() {
@@ -320,7 +321,7 @@ mod tests {
         assert!(matches!(asked("0000:00:05.0"), Err(PciError::NoFunction(_))));
     }
 
-    /// A configuration space with capabilities at these offsets, each with the offset of the next.
+    /// Returns a configuration space with capabilities at these offsets, each with the offset of the next.
     fn space(first: u8, list: &[(u8, u8, u8)]) -> [u8; 256] {
         let mut space = [0xee; 256];
         space[6] = 0x10;
@@ -338,7 +339,7 @@ mod tests {
     }
 
     /// Objective: capabilities are found in list order, ignoring the lowest bits of pointers; a list that is absent,
-    /// leads into the header, or is circular ends.
+    /// points into the header, or is circular ends.
     #[test]
     fn capabilities_are_found_in_list_order() {
         assert_eq!(listed(space(0x50, &[(0x50, 5, 0x73), (0x70, 9, 0)])), [(5, 0x50), (9, 0x70)]);
@@ -348,7 +349,7 @@ mod tests {
         none[6] = 0;
         assert_eq!(listed(none), []);
         assert_eq!(listed(space(0x40, &[(0x40, 1, 0x60), (0x60, 2, 0x40)])).len(), MOST_CAPABILITIES);
-        // A removed device reads as ones.
+        // A removed device reads as all ones.
         assert_eq!(listed([0xff; 256]).len(), MOST_CAPABILITIES);
     }
 }

@@ -1,4 +1,4 @@
-//! The subset of linux/vfio.h used here: a container with one group with one device.
+//! The subset of linux/vfio.h that this crate uses: one container, with one group, with one device.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -23,7 +23,7 @@ const DEVICE_SET_IRQS: libc::Ioctl = request(10);
 const DEVICE_RESET: libc::Ioctl = request(11);
 const IOMMU_MAP_DMA: libc::Ioctl = request(13);
 
-/// The requests made here, for system call filters.
+/// The requests that this crate makes, for system call filters.
 pub const IOCTLS: [u32; 9] = [
     SET_IOMMU as u32,
     GROUP_GET_STATUS as u32,
@@ -38,13 +38,13 @@ pub const IOCTLS: [u32; 9] = [
 
 /// `VFIO_TYPE1v2_IOMMU`.
 const TYPE1V2: u32 = 3;
-/// `VFIO_GROUP_FLAGS_VIABLE`: all functions of the group have drivers that leave them to user space.
+/// `VFIO_GROUP_FLAGS_VIABLE`: the drivers of all functions of the group leave them to user space.
 const VIABLE: u32 = 1;
 /// `VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE`.
 const READ_WRITE: u32 = 3;
 /// `VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER`.
 const RING: u32 = 1 << 2 | 1 << 5;
-/// Number of interrupts that can be requested together.
+/// Maximum number of interrupts in one request.
 const MAX_IRQS: usize = 64;
 
 #[repr(C)]
@@ -93,22 +93,22 @@ struct DmaMap {
     size: u64,
 }
 
-/// The step that failed, and the kernel's error.
+/// The failed step, and the kernel's error.
 pub type VfioStepError = (&'static str, Errno);
 
-/// An open device. The fields are dropped in this order, as the kernel requires.
+/// An open device. Fields are dropped in this order, as the kernel requires.
 pub struct VfioDevice {
     device: File,
     _group: File,
     container: File,
 }
 
-/// A structure's size, for its `argsz`.
+/// Returns a structure's size, for its `argsz`.
 fn argsz<T>() -> u32 {
     size_of::<T>() as u32
 }
 
-/// Makes a call whose argument is a structure.
+/// Makes a request whose argument is a structure.
 ///
 /// # Safety
 /// `T` is the kernel's structure for `code`, and its pointers are valid.
@@ -128,22 +128,22 @@ fn open(path: &str) -> Result<File, Errno> {
 }
 
 impl VfioDevice {
-    /// Takes the device at `address` from `group`.
+    /// Opens the device at `address`, a member of `group`.
     pub fn open(group: &str, address: &str) -> Result<VfioDevice, VfioStepError> {
         let container = open("/dev/vfio/vfio").map_err(|e| ("open /dev/vfio/vfio", e))?;
         let group = open(&format!("/dev/vfio/{group}")).map_err(|e| ("open its group in /dev/vfio", e))?;
         let mut status = GroupStatus { argsz: argsz::<GroupStatus>(), flags: 0 };
         // SAFETY: the structure of this call.
-        unsafe { call(&group, GROUP_GET_STATUS, &raw mut status) }.map_err(|e| ("look at its group", e))?;
+        unsafe { call(&group, GROUP_GET_STATUS, &raw mut status) }.map_err(|e| ("read its group's status", e))?;
         if status.flags & VIABLE == 0 {
-            return Err(("take it while other functions of its group have drivers of the kernel", Errno::BUSY));
+            return Err(("take it while kernel drivers have other functions of its group", Errno::BUSY));
         }
         let mut fd = container.as_raw_fd();
         // SAFETY: the call takes a pointer to a descriptor.
         unsafe { call(&group, GROUP_SET_CONTAINER, &raw mut fd) }.map_err(|e| ("put its group in a container", e))?;
         // SAFETY: the call takes a number in the pointer's place.
         unsafe { call(&container, SET_IOMMU, TYPE1V2 as usize as *mut u8) }.map_err(|e| ("use the IOMMU", e))?;
-        let name = CString::new(address).map_err(|_| ("name it", Errno::INVAL))?;
+        let name = CString::new(address).map_err(|_| ("pass its address", Errno::INVAL))?;
         // SAFETY: the call takes a string that ends in 0, which it only reads.
         let fd = unsafe { call(&group, GROUP_GET_DEVICE_FD, name.as_ptr().cast_mut()) };
         let fd = fd.map_err(|e| ("open it", e))?;
@@ -159,12 +159,12 @@ impl VfioDevice {
         Ok(info)
     }
 
-    /// A region's offset in the device's file, and its size.
+    /// Returns a region's offset in the device's file, and its size, in bytes.
     pub fn place(&self, index: u32) -> Result<(u64, u64), Errno> {
         self.region(index).map(|info| (info.offset, info.size))
     }
 
-    /// Reads at `at` of a region; ones without an answer.
+    /// Reads at offset `at` of a region; all ones if the read fails.
     pub fn read(&self, index: u32, into: &mut [u8], at: u64) {
         let done = self.region(index).is_ok_and(|info| self.device.read_exact_at(into, info.offset + at).is_ok());
         if !done {
@@ -172,14 +172,14 @@ impl VfioDevice {
         }
     }
 
-    /// Writes at `at` of a region.
+    /// Writes at offset `at` of a region.
     pub fn write(&self, index: u32, bytes: &[u8], at: u64) -> Result<(), Errno> {
         let info = self.region(index)?;
         let done = self.device.write_all_at(bytes, info.offset + at);
         done.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
-    /// Number of interrupts of a kind.
+    /// Returns the number of interrupts of a kind.
     pub fn irqs(&self, index: u32) -> u32 {
         let mut info = IrqInfo { argsz: argsz::<IrqInfo>(), index, ..IrqInfo::default() };
         // SAFETY: the structure of this call.
@@ -207,7 +207,7 @@ impl VfioDevice {
         unsafe { call(&self.device, DEVICE_SET_IRQS, &raw mut set) }.map(|_| ())
     }
 
-    /// Lets the device reach memory.
+    /// Gives the device access to memory.
     ///
     /// # Safety
     /// The memory stays mapped while the device is open, and is used only as bytes that others write.
@@ -217,9 +217,9 @@ impl VfioDevice {
         unsafe { call(&self.container, IOMMU_MAP_DMA, &raw mut map) }.map(|_| ())
     }
 
-    /// Resets the device, if it can be reset.
+    /// Resets the device, if it supports a reset.
     pub fn reset(&self) {
-        // SAFETY: the call takes no argument. The kernel resets a device that cannot be reset here when it is closed.
+        // SAFETY: the call takes no argument. The kernel resets a device without this support when it is closed.
         let _ = unsafe { call(&self.device, DEVICE_RESET, std::ptr::null_mut::<u8>()) };
     }
 }

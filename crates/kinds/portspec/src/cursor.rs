@@ -1,4 +1,4 @@
-//! A position in a text, and its few moves.
+//! A position in a text, and the moves of a parser.
 
 use crate::{MAX_TEXT, ParseError};
 
@@ -19,7 +19,7 @@ impl<'a> Cursor<'a> {
         Ok(Self { text, pos: 0 })
     }
 
-    /// Parses all of `text` with `parser`; a remainder is an error.
+    /// Parses all of `text` with `parser`; text that remains is an error.
     pub(crate) fn all<T>(text: &'a str, end: &str, parser: impl FnOnce(&mut Self) -> SpecResult<T>) -> SpecResult<T> {
         let mut cursor = Self::new(text)?;
         let value = parser(&mut cursor)?;
@@ -30,7 +30,7 @@ impl<'a> Cursor<'a> {
         self.pos
     }
 
-    /// Goes back to a position returned by [`Self::pos`].
+    /// Returns to a position that [`Self::pos`] returned.
     pub(crate) fn rewind(&mut self, pos: usize) {
         self.pos = pos;
     }
@@ -39,7 +39,7 @@ impl<'a> Cursor<'a> {
         self.text.get(self.pos..).unwrap_or_default()
     }
 
-    /// The text from `start` up to here.
+    /// Returns the text from `start` to the position.
     pub(crate) fn since(&self, start: usize) -> &'a str {
         self.text.get(start..self.pos).unwrap_or_default()
     }
@@ -70,7 +70,7 @@ impl<'a> Cursor<'a> {
         rest.get(..len).unwrap_or_default()
     }
 
-    /// A number in `range`, decimal or (radix 16) hexadecimal; `what` names it in the error.
+    /// Takes a number in `range`, decimal or (radix 16) hexadecimal; `what` names it in the error.
     pub(crate) fn number(&mut self, radix: u32, range: std::ops::RangeInclusive<u64>, what: &str) -> SpecResult<u64> {
         let start = self.pos;
         let digits = self.take_while(|c| c.is_digit(radix));
@@ -84,18 +84,18 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// An error here.
+    /// Creates an error at the position.
     pub(crate) fn fail(&self, expected: impl Into<String>) -> ParseError {
         self.fail_at(self.pos, expected)
     }
 
-    /// An error at a position returned by [`Self::pos`].
+    /// Creates an error at a position that [`Self::pos`] returned.
     pub(crate) fn fail_at(&self, pos: usize, expected: impl Into<String>) -> ParseError {
         ParseError::new(self.text, pos, expected)
     }
 }
 
-/// `FromStr` from an inherent `parse`, for `"…".parse()` and argument parsers.
+/// Implements `FromStr` with an inherent `parse`, for `"…".parse()` and argument parsers.
 macro_rules! from_str {
     ($($name:ident),*) => {
         $(impl std::str::FromStr for $name {

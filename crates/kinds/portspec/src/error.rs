@@ -1,19 +1,19 @@
-//! Parse errors: the position of the first wrong character, and what was expected there.
+//! Parse errors: the position of the first wrong character, and the expected text.
 
 use std::fmt;
 
 use crate::printable::printable;
 
-/// Why a text is not a port specification.
+/// The reason why a text is not a port specification.
 ///
-/// `{}` renders two lines, to print from the first column:
+/// `{}` writes two lines, to be printed from the first column:
 ///
 /// ```text
 /// vale0:a{x}
 ///          ^ expected the end of the pipe's name: ...
 /// ```
 ///
-/// `{:#}` renders one line, for logs and for messages with other text before it.
+/// `{:#}` writes one line, for logs and for messages with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     text: String,
@@ -22,27 +22,27 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// Cuts `offset` down to a character boundary of `text`.
+    /// Creates an error at the character boundary at or before `offset` of `text`.
     pub(crate) fn new(text: &str, offset: usize, expected: impl Into<String>) -> Self {
         Self { text: text.to_owned(), offset: text.floor_char_boundary(offset), expected: expected.into() }
     }
 
-    /// The parsed text (only its start, if it was longer than [`crate::MAX_TEXT`]).
+    /// Returns the parsed text (only its start, if it was longer than [`crate::MAX_TEXT`]).
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Bytes before the character that does not fit; the text's length if it ended too early.
+    /// Returns the number of bytes before the wrong character; the text's length if the text ended too early.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The character that does not fit; `None` if the text ended too early.
+    /// Returns the wrong character; `None` if the text ended too early.
     pub fn found(&self) -> Option<char> {
         self.text.get(self.offset..).and_then(|rest| rest.chars().next())
     }
 
-    /// The expected text, as a phrase to put after "expected".
+    /// Returns the expected text, as a phrase to follow "expected".
     pub fn expected(&self) -> &str {
         &self.expected
     }
@@ -75,7 +75,7 @@ impl std::error::Error for ParseError {}
 mod tests {
     use super::*;
 
-    /// The caret is counted in characters, also after control and multi-byte ones.
+    /// The caret counts characters, also after control and multi-byte characters.
     #[test]
     fn caret_stands_under_the_character() {
         let error = ParseError::new("é\n!", 3, "nothing");
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(format!("{error:#}"), "'é\u{fffd}!', character 3: expected nothing, found '!'");
     }
 
-    /// The caret of a text that ends too early stands after its last character.
+    /// The caret of a text that ends too early is after its last character.
     #[test]
     fn caret_stands_after_a_text_that_ends_too_early() {
         let error = ParseError::new("ab", 2, "more");

@@ -1,4 +1,4 @@
-//! The rings of a port to bind, and flags of the binding.
+//! The rings of a port to bind, and the flags of the binding.
 
 use std::fmt;
 
@@ -59,7 +59,7 @@ pub struct Flags {
 }
 
 impl Rings {
-    /// `nr_mode` and `nr_ringid`.
+    /// Returns `nr_mode` and `nr_ringid`.
     pub fn mode(self) -> (u32, u16) {
         match self {
             Self::AllNic => (NR_REG_ALL_NIC, 0),
@@ -88,7 +88,7 @@ impl Rings {
 }
 
 impl Directions {
-    /// `tx`, `rx` or both of them.
+    /// Returns `tx`, `rx` or both of them.
     fn bits(self, tx: u64, rx: u64) -> u64 {
         match self {
             Self::Both => tx | rx,
@@ -97,7 +97,7 @@ impl Directions {
         }
     }
 
-    /// The requested direction; both if both or neither are requested.
+    /// Returns the requested direction; both if both or neither are requested.
     fn of(tx: bool, rx: bool) -> Self {
         match (tx, rx) {
             (true, false) => Self::Tx,
@@ -108,7 +108,7 @@ impl Directions {
 }
 
 impl Flags {
-    /// `nr_flags`.
+    /// Returns `nr_flags`.
     pub fn nr_flags(&self) -> u64 {
         let exclusive = if self.exclusive { NR_EXCLUSIVE } else { 0 };
         let monitor = self.monitor.map_or(0, |monitor| {
@@ -131,7 +131,7 @@ impl Flags {
                 return Err(cursor.fail(EXPECTED));
             }
             if (flag == 'R' && letters.contains('T')) || (flag == 'T' && letters.contains('R')) {
-                return Err(cursor.fail("only one of R and T: together they leave no rings"));
+                return Err(cursor.fail("only one of R and T"));
             }
             letters.push(flag);
             cursor.eat(flag.encode_utf8(&mut [0; 4]));
@@ -139,7 +139,7 @@ impl Flags {
         if cursor.since(start).is_empty() { Err(cursor.fail(EXPECTED)) } else { Ok(()) }
     }
 
-    /// The flags that the letters of [`Self::take`] mean together.
+    /// Returns the flags that these letters set together.
     pub(crate) fn of(letters: &str) -> Self {
         let has = |letter| letters.contains(letter);
         let zero_copy = has('z');
@@ -184,7 +184,7 @@ impl fmt::Display for Rings {
     }
 }
 
-/// The flags with their `/`; empty if none is set.
+/// Writes the flags after a `/`; nothing if none is set.
 impl fmt::Display for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.letters().as_str() {

@@ -1,7 +1,7 @@
-//! Port names in netmap's grammar, parsed into types that cannot hold a name netmap would refuse.
+//! Port names in netmap's grammar, parsed into types that cannot hold a name that netmap would refuse.
 //!
-//! Pure: no I/O, no `unsafe`. The host decides what a name *means*: whether the interface exists, how many rings it
-//! has.
+//! Pure: no I/O, no `unsafe`. Only the host determines what a name refers to: whether the interface exists, and how
+//! many rings it has.
 //!
 //! ```text
 //! spec    = name [rings] { "@" number | "/" flags } { "@" option }
@@ -31,8 +31,8 @@
 //! | `netmap:eth0/R`, `/T` | rx rings only, tx rings only |
 //! | `vale0:a@conf:rings=4,slots=512` | created with four rings of 512 slots each way |
 //!
-//! [`PortSpec`] is what an application opens. [`AttachSpec`] is what `netvale attach` connects to a switch:
-//! besides netmap's names, TAP devices, files and virtual machines. [`ParseError`] points at the character:
+//! [`PortSpec`] is a port that an application opens. [`AttachSpec`] is a port that `netvale attach` connects to a
+//! switch: netmap's names, TAP devices, files and virtual machines. [`ParseError`] points at the wrong character:
 //!
 //! ```
 //! use netvale_portspec::PortSpec;
@@ -63,6 +63,6 @@ pub use printable::{is_hidden, printable};
 pub use spec::{Memory, PortSpec};
 pub use text::{Bounded, ExtmemFile, FilePath, Ident, IfName, OffsetBits, RingIndex, SocketPath, SwitchName, TapName};
 
-/// Longest text that is parsed, in bytes; a longer one is an error. Every canonical form is shorter: it has room for
-/// two paths of 4,095 bytes and all else of a port.
+/// Maximum length of a parsed text in bytes. Every canonical form is shorter: the limit leaves room for two paths of
+/// 4,095 bytes and everything else in a port.
 pub const MAX_TEXT: usize = 16 * 1024;

@@ -15,7 +15,7 @@ use crate::word::{RingSuffix, before_ring, is_word, write_word};
 pub(crate) const NETMAP: &str = "netmap:";
 const AFTER_NAME: &str = "the end of the port's name";
 
-/// The switch port or interface that a name is built on.
+/// The switch port or interface at the start of a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Base {
     /// `switch:port`.
@@ -25,14 +25,14 @@ pub enum Base {
         /// The port's name on it.
         port: Ident,
     },
-    /// `netmap:ifname`: a network interface, or just the parent of pipes.
+    /// `netmap:ifname`: a network interface, or only the parent of pipes.
     Netmap {
         /// The interface's name.
         ifname: IfName,
     },
 }
 
-/// The end of a pipe. The ends differ in name only.
+/// An end of a pipe. The ends differ in name only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PipeEnd {
     /// `{`
@@ -42,7 +42,7 @@ pub enum PipeEnd {
 }
 
 impl PipeEnd {
-    /// The brace that marks this end.
+    /// Returns the brace that marks this end.
     pub fn mark(self) -> &'static str {
         match self {
             Self::Master => "{",
@@ -51,18 +51,18 @@ impl PipeEnd {
     }
 }
 
-/// An end of a pipe.
+/// A pipe and one of its ends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PipeName {
     /// The end.
     pub end: PipeEnd,
-    /// The pipe's id, unique below its parent.
+    /// The pipe's ID, unique below its parent.
     pub id: Ident,
 }
 
-/// A port's full name, at most 63 bytes as [`Self::nr_name`] writes it.
+/// A port's full name, at most 63 bytes in the form of [`Self::nr_name`].
 ///
-/// `Display` writes it with its prefix, `netmap:` or the switch's name and a colon.
+/// `Display` writes the name with its prefix, `netmap:` or the switch's name and a colon.
 ///
 /// ```
 /// use netvale_portspec::PortName;
@@ -77,36 +77,36 @@ pub struct PortName {
 }
 
 impl PortName {
-    /// Builds a name; fails if it is longer than 63 bytes.
+    /// Creates a name; fails if the name is longer than 63 bytes.
     pub fn new(base: Base, pipe: Option<PipeName>) -> Result<Self, ParseError> {
         let name = Self { base, pipe };
         Self::parse(&name.to_string())
     }
 
-    /// Parses a name alone, as in `nr_name`, with or without `netmap:`. A trailing `-` and number belong to it.
+    /// Parses a name alone, as in `nr_name`, with or without `netmap:`. A trailing `-` and number belong to the name.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         Cursor::all(text, AFTER_NAME, |cursor| Self::take(cursor, RingSuffix::IsOfTheName))
     }
 
     /// Takes the name off the front of a specification and returns it with the rest. A trailing `-` and number are a
-    /// ring.
+    /// ring, which belongs to the rest.
     pub fn split_off(spec: &str) -> Result<(Self, &str), ParseError> {
         let mut cursor = Cursor::new(spec)?;
         let name = Self::take(&mut cursor, RingSuffix::MayFollow)?;
         Ok((name, cursor.rest()))
     }
 
-    /// The switch port or interface below a pipe's end, or the port itself.
+    /// Returns the switch port or interface at the start of a pipe's name, or the port itself.
     pub fn base(&self) -> &Base {
         &self.base
     }
 
-    /// The pipe and its end, if the port is one.
+    /// Returns the pipe and its end, if the port is one.
     pub fn pipe(&self) -> Option<&PipeName> {
         self.pipe.as_ref()
     }
 
-    /// The switch, if the port is on one.
+    /// Returns the switch, if the port is on one.
     pub fn switch(&self) -> Option<&SwitchName> {
         match &self.base {
             Base::Vale { switch, .. } => Some(switch),
@@ -114,18 +114,18 @@ impl PortName {
         }
     }
 
-    /// The name as netmap's requests carry it: without `netmap:`. Parses to the same name again.
+    /// Returns the name without `netmap:`, as in netmap's requests. It parses to the same name.
     pub fn nr_name(&self) -> String {
         let full = self.to_string();
         full.strip_prefix(NETMAP).map_or(full.clone(), str::to_owned)
     }
 
-    /// [`Self::nr_name`] as `nmreq_header.nr_name` holds it, NUL-terminated.
+    /// Returns [`Self::nr_name`] as in `nmreq_header.nr_name`, NUL-terminated.
     pub fn nr_name_field(&self) -> [u8; NETMAP_REQ_IFNAMSIZ] {
         name::cut(self.nr_name().as_bytes())
     }
 
-    /// [`Self::nr_name`] as `netmap_if.ni_name` holds it, cut to 15 bytes: long names may look alike there.
+    /// Returns [`Self::nr_name`] as in `netmap_if.ni_name`, cut to 15 bytes: long names may become equal.
     pub fn ni_name_field(&self) -> [u8; IFNAMSIZ] {
         name::cut(self.nr_name().as_bytes())
     }
@@ -150,7 +150,7 @@ impl PortName {
         Ok(name)
     }
 
-    /// Whether a specification would read its text as a shorter name and a ring.
+    /// Returns whether a specification with this text would parse as a shorter name and a ring.
     pub(crate) fn ends_like_a_ring(&self) -> bool {
         let last = match (&self.pipe, &self.base) {
             (Some(pipe), _) => pipe.id.as_str(),
@@ -160,7 +160,7 @@ impl PortName {
         before_ring(last).is_some()
     }
 
-    /// Writes it with its last word in quotes, so the name ends there whatever follows.
+    /// Writes the name with its last word in quotes, so that the name ends there whatever follows.
     pub(crate) fn write_closed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.pipe, &self.base) {
             (Some(pipe), base) => {

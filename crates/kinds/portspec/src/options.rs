@@ -5,9 +5,9 @@ use std::fmt;
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::{ExtmemFile, OffsetBits};
 
-/// `@conf`: numbers of rings and slots of a port that opening creates; 0 leaves the choice to the host.
+/// `@conf`: numbers of rings and slots, for a port that the open creates; 0 leaves the choice to the host.
 ///
-/// In the text, `rings`, `host-rings` and `slots` set both directions, unless a narrower key overrides them.
+/// In the text, `rings`, `host-rings` and `slots` set both directions, unless a more specific key overrides them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Conf {
     /// Tx rings.
@@ -24,7 +24,7 @@ pub struct Conf {
     pub rx_slots: u32,
 }
 
-/// `@extmem`: opens the port in the memory of a file; numbers and sizes of 0 leave the choice to the host.
+/// `@extmem`: opens the port in the memory of a file. Numbers and sizes of 0 leave the choice to the host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Extmem {
     /// File to map.
@@ -43,17 +43,17 @@ pub struct Extmem {
     pub buf_size: u32,
 }
 
-/// `@offset`: frames begin at an offset in their buffers, held in the slots' `ptr`. libnetmap refuses the option until
-/// the program enables it; so must code that opens ports on its behalf.
+/// `@offset`: frames begin at an offset in their buffers, which is in the slots' `ptr`. libnetmap refuses the option
+/// until the program enables it, and so must code that opens ports for a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offset {
     /// Initial offset of every slot, in bytes.
     pub initial: u64,
-    /// Number of low bits of `ptr` that hold it; `None` for all.
+    /// Number of low bits of `ptr` that hold the offset; `None` for all.
     pub bits: Option<OffsetBits>,
 }
 
-/// Keys of an option with their maxima.
+/// The keys of an option with the maxima of their values.
 type KeyMaxima = [(&'static str, u64)];
 
 const RINGS: u64 = u16::MAX as u64;
@@ -82,7 +82,7 @@ const EXTMEM: &KeyMaxima = &[
 
 const OFFSET: &KeyMaxima = &[("initial", u64::MAX), ("bits", 64)];
 
-/// The numbers assigned by one option.
+/// The numbers that one option assigns.
 #[derive(Default)]
 struct AssignedNumbers(Vec<(&'static str, u64)>);
 
@@ -91,13 +91,13 @@ impl AssignedNumbers {
         self.0.iter().find_map(|&(name, value)| (name == key).then_some(value))
     }
 
-    /// The first of `keys` that was assigned, else 0. Values fit `T`: the tables above bound them.
+    /// Returns the first of `keys` that was assigned, else 0. Values fit `T`, because the tables above limit them.
     fn number<T: TryFrom<u64> + Default>(&self, keys: &[&str]) -> T {
         let value = keys.iter().find_map(|key| self.get(key)).unwrap_or_default();
         T::try_from(value).unwrap_or_default()
     }
 
-    /// Takes the number of `key`, which must be in `keys` and not assigned yet.
+    /// Takes the value of `key`, which must be in `keys` and not assigned yet.
     fn take(&mut self, cursor: &mut Cursor<'_>, at: usize, keys: &KeyMaxima, key: &str) -> SpecResult<()> {
         let Some(&(name, max)) = keys.iter().find(|(name, _)| *name == key) else {
             let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
@@ -112,7 +112,7 @@ impl AssignedNumbers {
     }
 }
 
-/// Takes `key=` and returns the key; `None`, without moving, before a bare value.
+/// Takes `key=` and returns the key; before a value without a key, returns `None` without moving.
 fn take_key<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
     let start = cursor.pos();
     let key = cursor.take_while(|c| c.is_ascii_lowercase() || c == '-');
@@ -123,7 +123,7 @@ fn take_key<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
     None
 }
 
-/// Takes the separator between an option's name and its value. `false` for `=`, which takes one bare value.
+/// Takes the separator between an option's name and its value. Returns `false` for `=`, which precedes a single value.
 fn take_separator(cursor: &mut Cursor<'_>) -> SpecResult<bool> {
     if cursor.eat("=") {
         return Ok(false);
@@ -132,7 +132,7 @@ fn take_separator(cursor: &mut Cursor<'_>) -> SpecResult<bool> {
     Ok(true)
 }
 
-/// Calls `assign` for each value with its position and key; the key is `default` where the text has none.
+/// Calls `assign` for each value with its position and key, `default` if the text has no key.
 fn assignments<'a>(
     cursor: &mut Cursor<'a>,
     default: &'a str,
@@ -149,7 +149,7 @@ fn assignments<'a>(
     }
 }
 
-/// Takes the optional prefix of the port in `@share`: a separator, and the key `port=`.
+/// Takes the text before the port in `@share`: a separator and, optionally, `port=`.
 pub(crate) fn take_share(cursor: &mut Cursor<'_>) -> SpecResult<()> {
     if take_separator(cursor)? {
         cursor.eat("port=");
@@ -209,7 +209,7 @@ impl Offset {
     }
 }
 
-/// Writes `@name:` and the assignments other than 0; nothing if all are 0.
+/// Writes `@name:` and the assignments that are not 0; nothing if all are 0.
 fn write_option(f: &mut fmt::Formatter<'_>, name: &str, values: &[(&str, u64)]) -> fmt::Result {
     let mut lead = format!("@{name}:");
     for (key, value) in values.iter().filter(|(_, value)| *value != 0) {
@@ -219,13 +219,13 @@ fn write_option(f: &mut fmt::Formatter<'_>, name: &str, values: &[(&str, u64)]) 
     Ok(())
 }
 
-/// The keys of one value in both directions: the common key where they agree.
+/// Returns the keys for one value in both directions: the common key if the directions agree.
 fn both(keys: [&str; 3], tx: u64, rx: u64) -> [(&str, u64); 3] {
     let [common, only_tx, only_rx] = keys;
     if tx == rx { [(common, tx), (only_tx, 0), (only_rx, 0)] } else { [(common, 0), (only_tx, tx), (only_rx, rx)] }
 }
 
-/// The option in a port's specification, with its `@`; empty if the host chooses everything.
+/// Writes the option with its `@`; nothing if the host chooses everything.
 impl fmt::Display for Conf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rings = both(["rings", "tx-rings", "rx-rings"], self.tx_rings.into(), self.rx_rings.into());
@@ -239,7 +239,7 @@ impl fmt::Display for Conf {
     }
 }
 
-/// The option in a port's specification, with its `@`.
+/// Writes the option with its `@`.
 impl fmt::Display for Extmem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@extmem:file={}", self.file)?;
@@ -251,7 +251,7 @@ impl fmt::Display for Extmem {
     }
 }
 
-/// The option in a port's specification, with its `@`.
+/// Writes the option with its `@`.
 impl fmt::Display for Offset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@offset:initial={}", self.initial)?;

@@ -1,14 +1,14 @@
-//! Text that is safe in a log or on a terminal: one line, shown in the order of its characters.
+//! Text that is safe in a log or on a terminal: one line, displayed in the order of its characters.
 
-/// Whether a character is invisible, begins a line, or reorders the display: control characters, line and paragraph
-/// separators, marks of bidirectional text (Unicode Standard Annex 9).
+/// Returns whether a character is invisible, begins a line, or reorders the display: control characters, line and
+/// paragraph separators, bidirectional formatting characters (Unicode Standard Annex 9).
 #[must_use]
 pub fn is_hidden(c: char) -> bool {
     let is_mark = matches!(c, '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     c.is_control() || is_mark || matches!(c, '\u{2028}'..='\u{202e}')
 }
 
-/// Replaces each hidden character of a text, one for one.
+/// Replaces each hidden character of a text with one visible character.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_hidden(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()

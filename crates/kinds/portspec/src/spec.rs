@@ -1,4 +1,4 @@
-//! The full specification of a port to open.
+//! The full specification of a port that an application opens.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -12,13 +12,13 @@ use crate::name::PortName;
 use crate::options::{self, Conf, Extmem, Offset};
 use crate::word::RingSuffix;
 
-/// The memory region to open the port in.
+/// The memory region in which to open the port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Memory {
     /// The host chooses.
     #[default]
     Auto,
-    /// `@N`: the region with this id; 1 is the one that network interfaces share.
+    /// `@N`: the region with this ID; network interfaces share region 1.
     Id(NonZeroU16),
     /// `@share:port`: the region of that port.
     SharedWith(PortName),
@@ -26,12 +26,12 @@ pub enum Memory {
     External(Extmem),
 }
 
-/// A port to open, and how: `name[rings][@N][/flags][@option…]`.
+/// A port to open, and how to open it: `name[rings][@N][/flags][@option…]`.
 ///
 /// `Display` writes the canonical form, which parses to an equal value.
 ///
-/// A trailing `-` and number may be a ring or part of the name (`vnet-3`); only the host can tell
-/// ([`PortSpec::settled`]). Quotes settle it: `'vnet'-3`, `'vnet-3'`.
+/// A trailing `-` and number may be a ring or part of the name (`vnet-3`); only the host can decide
+/// ([`PortSpec::settled`]). Quotes remove the ambiguity: `'vnet'-3`, `'vnet-3'`.
 ///
 /// ```
 /// use netvale_abi::nmreq::{NR_EXCLUSIVE, NR_REG_ONE_NIC};
@@ -52,16 +52,16 @@ pub struct PortSpec {
     pub memory: Memory,
     /// Flags of the binding.
     pub flags: Flags,
-    /// Numbers of rings and slots, if opening creates the port.
+    /// Numbers of rings and slots, if the open creates the port.
     pub conf: Conf,
     /// Offset of frames in their buffers.
     pub offset: Option<Offset>,
-    /// The name including the ring number, if the text may mean that.
+    /// The name including the trailing number, if the text may mean that.
     whole: Option<PortName>,
 }
 
 impl From<PortName> for PortSpec {
-    /// The port with defaults for everything else.
+    /// Returns a specification with defaults for everything but the name.
     fn from(name: PortName) -> Self {
         Self {
             name,
@@ -76,15 +76,15 @@ impl From<PortName> for PortSpec {
 }
 
 impl PortSpec {
-    /// Parses a specification; the error points at the first character that does not fit.
+    /// Parses a specification; the error points at the first wrong character.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         Cursor::all(text, "'@' and an option, or the end", Self::take)
     }
 
-    /// The request for this port: mode, ring, flags, memory id, numbers of rings and slots; all else is zero.
+    /// Returns the request for this port: mode, ring, flags, memory ID, numbers of rings and slots; all else is zero.
     ///
-    /// Only `@N` gives a memory id. The host looks up that of [`Memory::SharedWith`]; [`Memory::External`] and `offset`
-    /// are options of the request. The name goes into the request's header ([`PortName::nr_name_field`]).
+    /// Only `@N` sets a memory ID. The host looks up the ID for [`Memory::SharedWith`]; [`Memory::External`] and
+    /// `offset` become options of the request. The name is in the request's header ([`PortName::nr_name_field`]).
     pub fn to_register(&self) -> NmreqRegister {
         let (nr_mode, nr_ringid) = self.rings.mode();
         let nr_mem_id = match self.memory {
@@ -106,8 +106,8 @@ impl PortSpec {
         }
     }
 
-    /// Decides whether a trailing number is a ring or part of the name: part of the name if `exists` finds the whole
-    /// name.
+    /// Decides whether a trailing number is a ring or part of the name: part of the name if `exists` returns true for
+    /// the whole name.
     #[must_use]
     pub fn settled(self, exists: impl FnOnce(&PortName) -> bool) -> Self {
         match self.whole {
@@ -116,12 +116,12 @@ impl PortSpec {
         }
     }
 
-    /// The name as written, with a trailing number that may be part of it; else [`Self::name`].
+    /// Returns the name as written, including a trailing number that may be part of it; else [`Self::name`].
     pub fn written_name(&self) -> &PortName {
         self.whole.as_ref().unwrap_or(&self.name)
     }
 
-    /// Both names the text may mean, in order of precedence: the first that exists wins.
+    /// Returns both names that the text may mean, in order of precedence: the first that exists applies.
     pub fn names(&self) -> [&PortName; 2] {
         [self.written_name(), &self.name]
     }
@@ -142,7 +142,7 @@ impl PortSpec {
         Ok(spec)
     }
 
-    /// Takes `@N` and `/flags`, in any order, up to anything else.
+    /// Takes `@N` and `/flags`, in any order, until other text follows.
     fn take_memory_and_flags(&mut self, cursor: &mut Cursor<'_>) -> SpecResult<()> {
         let mut chosen = false;
         let mut letters = String::new();

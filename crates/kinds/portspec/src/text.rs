@@ -12,19 +12,19 @@ use crate::kinds::is_kind;
 use crate::printable::is_hidden;
 use crate::word::{RingSuffix, Word, is_word, write_word};
 
-/// Longest name in characters: `nr_name` less its terminating NUL.
+/// Maximum length of a name: `nr_name` without its terminating NUL.
 const MAX_NAME: usize = NETMAP_REQ_IFNAMSIZ - 1;
-/// `sun_path` of a UNIX socket address less its terminating NUL.
+/// Maximum length of a socket path: `sun_path` without its terminating NUL.
 const MAX_SOCKET_PATH: usize = 107;
-/// Linux's `PATH_MAX` less its terminating NUL.
+/// Maximum length of a path: Linux's `PATH_MAX` without its terminating NUL.
 const MAX_PATH: usize = 4095;
 
 fn is_path(c: char) -> bool {
     !is_hidden(c)
 }
 
-/// A type around a `String`: the longest run of characters that `$keep` accepts, 1 to `$max` bytes, with `$holds` true
-/// for the whole.
+/// Defines a type around a `String`: the longest run of characters that `$keep` accepts, of 1 to `$max` bytes, for
+/// which `$holds` returns true.
 macro_rules! text_type {
     ($(#[$doc:meta])* $name:ident: $what:literal, max $max:expr, $keep:expr, $holds:expr) => {
         $(#[$doc])*
@@ -32,17 +32,17 @@ macro_rules! text_type {
         pub struct $name(String);
 
         impl $name {
-            /// Parses `text`; the error points at the first invalid character.
+            /// Parses `text`; the error points at the first wrong character.
             pub fn parse(text: &str) -> Result<Self, ParseError> {
                 Cursor::all(text, concat!("the end of ", $what), |c| Self::take(c, $what))
             }
 
-            /// The text itself.
+            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// Takes one off the cursor; an error expects `expected`.
+            /// Takes a value off the cursor; `expected` describes it in the error.
             pub(crate) fn take(cursor: &mut Cursor<'_>, expected: &str) -> SpecResult<Self> {
                 let start = cursor.pos();
                 let text = cursor.take_while($keep);
@@ -74,8 +74,8 @@ macro_rules! text_type {
     };
 }
 
-/// A type around a `String` that is a [`Word`] of 1 to `$max` bytes with `$holds` true. In quotes, a word may have all
-/// characters that `$quoted` accepts.
+/// Defines a type around a `String`: a [`Word`] of 1 to `$max` bytes for which `$holds` returns true. In quotes, a word
+/// may have all characters that `$quoted` accepts.
 macro_rules! word_type {
     ($(#[$doc:meta])* $name:ident: $what:literal, max $max:expr, $quoted:expr, $holds:expr) => {
         $(#[$doc])*
@@ -83,7 +83,7 @@ macro_rules! word_type {
         pub struct $name(String);
 
         impl $name {
-            /// Parses `text`; the error points at the first invalid character.
+            /// Parses `text`; the error points at the first wrong character.
             pub fn parse(text: &str) -> Result<Self, ParseError> {
                 let end = concat!("the end of ", $what);
                 let name = Cursor::all(text, end, |c| Self::take(c, RingSuffix::IsOfTheName, $what))?;
@@ -91,12 +91,12 @@ macro_rules! word_type {
                 if name.to_string() == text { Ok(name) } else { Err(ParseError::new(text, 0, "a name without quotes")) }
             }
 
-            /// The text itself.
+            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// Takes one off the cursor; an error expects `expected`.
+            /// Takes a value off the cursor; `expected` describes it in the error.
             pub(crate) fn take(cursor: &mut Cursor<'_>, ring: RingSuffix, expected: &str) -> SpecResult<Self> {
                 let word = Word::take(cursor, ring)?;
                 let quoted: fn(char) -> bool = $quoted;
@@ -138,21 +138,21 @@ word_type! {
 
 word_type! {
     /// A network interface's name: 1 to 63 letters, digits, `_`, `.` or `-`, not beginning with `-`; in quotes, also
-    /// other characters that Linux accepts. It may not begin with `vale`: netmap takes such names for switch ports.
+    /// other characters that Linux accepts. It does not begin with `vale`, which netmap reserves for switch ports.
     IfName: "an interface's name, not 'vale...', in quotes if it is unusual",
     max MAX_NAME, |c| is_path(c) && !c.is_whitespace() && !matches!(c, '/' | ':'),
     |name| !name.starts_with(NM_BDG_NAME)
 }
 
 word_type! {
-    /// A switch's name: as a port's, short enough for a port name of one character after it, and no word that stands
-    /// before a colon for a kind of port.
+    /// A switch's name, with the characters of a port's name. It leaves room for a port name of one character, and is
+    /// not a word that names a kind of port before a colon.
     SwitchName: "a switch's name: letters, digits, '_', '.' or '-', no kind of port such as 'tap'", max MAX_NAME - 2,
     is_word, |name| !is_kind(name)
 }
 
 impl SwitchName {
-    /// The switch in a port's full name; `None` for a port on no switch, such as `netmap:eth0`.
+    /// Returns the switch in a port's full name; `None` for a port on no switch, such as `netmap:eth0`.
     pub fn of_port(full: &str) -> Option<&str> {
         let (switch, _) = full.split_once(':')?;
         Self::parse(switch).ok().map(|_| switch)
@@ -160,8 +160,8 @@ impl SwitchName {
 }
 
 text_type! {
-    /// A TAP device's name: 1 to 15 bytes that Linux accepts in an interface's name. No `%`: the kernel would replace
-    /// it by a number.
+    /// A TAP device's name: 1 to 15 bytes that Linux accepts in an interface's name, but no `%`, which the kernel would
+    /// replace with a number.
     TapName: "a device name: no '/', ':', '%' or space, not '.' or '..'", max IFNAMSIZ - 1,
     |c| is_path(c) && !c.is_whitespace() && !matches!(c, '/' | ':' | '%'), |name| !matches!(name, "." | "..")
 }
@@ -184,7 +184,7 @@ text_type! {
 }
 
 impl Ident {
-    /// The last fallback for a name.
+    /// Returns the name of last resort.
     pub(crate) fn default_port() -> Self {
         Self("port".to_owned())
     }
@@ -200,18 +200,18 @@ impl Ident {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bounded<const MIN: u16, const MAX: u16>(u16);
 
-/// A ring's index, 0 to 4,094: the values that fit `nr_ringid`.
+/// Index of a ring, 0 to 4,094: the values that fit `nr_ringid`.
 pub type RingIndex = Bounded<0, { NETMAP_RING_MASK - 1 }>;
 /// Number of bits of a slot's `ptr` that hold an offset, 1 to 64.
 pub type OffsetBits = Bounded<1, 64>;
 
 impl<const MIN: u16, const MAX: u16> Bounded<MIN, MAX> {
-    /// `value`, if within `MIN..=MAX`.
+    /// Returns `value` if it is within `MIN..=MAX`.
     pub fn new(value: u16) -> Option<Self> {
         (MIN..=MAX).contains(&value).then_some(Self(value))
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> u16 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Names in a text: in quotes, or the longest run of letters, digits, `_`, `.` and `-`.
+//! Names in a text: quoted, or the longest run of letters, digits, `_`, `.` and `-`.
 
 use std::fmt;
 
@@ -6,25 +6,25 @@ use netvale_abi::legacy::NETMAP_RING_MASK;
 
 use crate::cursor::{Cursor, SpecResult};
 
-/// Whether a word may have `c` without quotes.
+/// Returns whether a word may contain `c` without quotes.
 pub(crate) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
 }
 
-/// The owner of `-` and a ring number at a word's end.
+/// The owner of a trailing `-` and ring number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RingSuffix {
-    /// The name: no ring can follow.
+    /// The name, as no ring can follow.
     IsOfTheName,
     /// The rings after the name, unless more of the name follows.
     MayFollow,
 }
 
-/// A name taken off a text.
+/// A name taken off a text, without its quotes.
 pub(crate) struct Word<'a> {
-    /// The name, without quotes.
+    /// The name.
     pub text: &'a str,
-    /// Its position in the text, after any quote.
+    /// Position of the name in the text, after any quote.
     pub start: usize,
 }
 
@@ -47,20 +47,20 @@ impl<'a> Word<'a> {
         Ok(Self { text, start: before })
     }
 
-    /// Whether it can be a name. A name that begins with `-` would look like a command's option.
+    /// Returns whether the word can be a name. A name that begins with `-` would look like a command's option.
     pub(crate) fn is_name(&self) -> bool {
         !self.text.is_empty() && !self.text.starts_with('-') && !matches!(self.text, "." | "..")
     }
 }
 
-/// The word before a trailing `-` and ring number, or before a trailing `-` that lacks its number.
+/// Returns the part of `word` before a trailing `-` and ring number, or before a trailing `-` without a number.
 pub(crate) fn before_ring(word: &str) -> Option<&str> {
     let (name, digits) = word.rsplit_once('-')?;
     let is_ring = digits.is_empty() || digits.parse().is_ok_and(|number: u16| number < NETMAP_RING_MASK);
     is_ring.then_some(name)
 }
 
-/// Writes a name, in quotes if asked for or needed.
+/// Writes a name, in quotes if requested or needed.
 pub(crate) fn write_word(f: &mut fmt::Formatter<'_>, word: &str, in_quotes: bool) -> fmt::Result {
     if in_quotes || !word.chars().all(is_word) { write!(f, "'{word}'") } else { f.write_str(word) }
 }

@@ -10,42 +10,42 @@ use netvale_port::HdrLen;
 use netvale_port::wake::WakeSet;
 use rustix::io::Errno;
 
-/// A ring's status block, and the doorbell that interrupts its guest.
+/// A ring's status block, and the doorbell that interrupts the guest.
 pub type ServedRing = (RingSide, Arc<Doorbell>);
 
-/// Rings of a guest, just started or restored from another process.
+/// Rings of a guest that have just started, or are restored from a predecessor.
 pub struct GuestRings<'a> {
     /// The rings and their buffers.
     pub mem: &'a Arc<PortMem>,
     /// Bytes of virtio-net header before each frame; may change while the rings run.
     pub hdr_len: HdrLen,
-    /// With a header, the guest also takes large UDP frames to be cut into datagrams (USO).
+    /// Whether a guest with a header also accepts large UDP frames to be cut into datagrams (USO).
     pub uso: bool,
-    /// The rings are restored, from the positions in their status blocks.
+    /// Whether the rings are restored and continue from the positions in their status blocks.
     pub goes_on: bool,
-    /// Returns a ring's status block and interrupt (tx rings first).
+    /// Returns a ring's status block and interrupt, given its index (tx rings first).
     pub of: &'a dyn Fn(usize, &RingSide) -> Result<ServedRing, Errno>,
 }
 
 impl GuestRings<'_> {
-    /// Tx ring `i`.
+    /// Returns the status block and interrupt of tx ring `i`.
     ///
     /// # Errors
-    /// The ring does not exist or cannot be served.
+    /// The error of a ring that does not exist or cannot be served.
     pub fn tx(&self, i: usize) -> Result<ServedRing, Errno> {
         (self.of)(i, self.mem.tx.get(i).ok_or(Errno::INVAL)?)
     }
 
-    /// Rx ring `i`.
+    /// Returns the status block and interrupt of rx ring `i`.
     ///
     /// # Errors
-    /// The ring does not exist or cannot be served.
+    /// The error of a ring that does not exist or cannot be served.
     pub fn rx(&self, i: usize) -> Result<ServedRing, Errno> {
         (self.of)(self.mem.tx.len() + i, self.mem.rx.get(i).ok_or(Errno::INVAL)?)
     }
 }
 
-/// Memory shared by guests, which come and go, with another side, which stays.
+/// Memory that a guest, which may change, shares with the permanent other side of its rings.
 pub struct BackendMemory {
     /// The whole memory.
     pub region: Arc<Region>,
@@ -57,37 +57,39 @@ pub struct BackendMemory {
 
 /// The other side of a guest's rings. It lives as long as the port; rings come and go with guests and their commands.
 pub trait Backend: Send + Sync {
-    /// Memory for the rings; without it, each guest has memory of its own.
+    /// Returns the memory for the rings; without it, each guest has its own.
     fn memory(&self) -> Option<&BackendMemory> {
         None
     }
 
-    /// The wake set of the guest's doorbell of a ring (tx rings first); `None` if no worker sleeps on it.
+    /// Returns the wake set of the doorbell with which the guest kicks a ring (tx rings first); `None` if no worker
+    /// sleeps on it.
     fn wake(&self, ring: usize) -> Option<&WakeSet>;
 
-    /// Passes on a kick of a ring that did not use a doorbell.
+    /// Forwards a kick of a ring that did not use a doorbell.
     fn kick(&self, ring: usize);
 
-    /// Connects rings.
+    /// Connects a guest's rings.
     ///
     /// # Errors
-    /// A system call failed; [`Backend::empty`] must follow.
+    /// The error of a system call; [`Backend::empty`] must follow.
     fn fill(&self, rings: &GuestRings<'_>) -> Result<(), Errno>;
 
-    /// Disconnects the rings once published frames are on their way. They are out of use afterwards.
+    /// Disconnects the rings once all published frames are on their way. The rings are unused afterwards.
     ///
     /// # Errors
-    /// A worker still uses a ring and will not leave it: the guest must be given up.
+    /// [`InUse`] if a worker does not return a ring: the guest must be disconnected.
     fn empty(&self) -> Result<(), InUse>;
 
-    /// Interrupts sent to the guest and saved, and kicks from it, of one tx ring (`tx`) or rx ring.
+    /// Returns the kick counts of one tx ring (`tx`) or rx ring: interrupts sent to the guest, interrupts saved, kicks
+    /// from the guest.
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64);
 
-    /// A ring, tx (`tx`) or rx, while the guest has it, to read its indices.
+    /// Returns a tx (`tx`) or rx ring, while a guest has it, to read its indices.
     fn side(&self, _tx: bool, _ring: usize) -> Option<RingSide> {
         None
     }
 
-    /// Adds another process's counts, for a backend that can be restored.
+    /// Adds a predecessor's counts, for a backend that can be restored.
     fn add_kicks(&self, _tx: bool, _ring: usize, _sent: u64, _suppressed: u64, _received: u64) {}
 }

@@ -1,21 +1,21 @@
-//! State of a port's virtual machine, shown by all ports.
+//! The state of a port's virtual machine, for display.
 
 use serde::{Deserialize, Serialize};
 
-/// Name of the threads.
+/// Name of ptnet's threads.
 pub(crate) const THREAD: &str = "netvale-ptnet";
 
 /// State of a virtual machine.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PtnetGuest {
-    /// Bytes of header before each frame, while its driver runs the rings.
+    /// Bytes of header before each frame while the guest's driver runs the rings.
     pub running: Option<u32>,
-    /// Number of commands of its driver.
+    /// Number of commands of the guest's driver.
     pub commands: u64,
 }
 
 impl PtnetGuest {
-    /// Records a driver's command and whether the rings run after it.
+    /// Records a command of the driver, and the header length if the rings run after it.
     pub(crate) fn obeyed(&mut self, running: Option<u32>) {
         *self = PtnetGuest { running, commands: self.commands + 1 };
     }

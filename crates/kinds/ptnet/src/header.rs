@@ -1,6 +1,7 @@
 //! The header page of a ptnet device, from the host's side.
 //!
-//! The guest can write all of it. The host writes its words from its own copy and reads only the guest's command words.
+//! The guest can write the whole page. The host writes its words from its own copy and reads only the guest's command
+//! words.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -9,18 +10,18 @@ use netvale_abi::ptnet::{self, HEADER_BYTES, PtnetHeader, word};
 use netvale_mem::words::Words;
 use netvale_mem::{Layout, Mapping};
 
-/// A device's description, without offsets.
+/// The configuration of a device, without offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PtnetDeviceConfig {
-    /// Number of rings that the guest sends on.
+    /// Number of rings on which the guest sends.
     pub tx_rings: u32,
-    /// Number of rings that the guest receives on.
+    /// Number of rings on which the guest receives.
     pub rx_rings: u32,
     /// Slots of each ring.
     pub slots: u32,
     /// Buffer size in bytes; 0 for the default.
     pub buf_size: u32,
-    /// Whether a virtio-net header is offered.
+    /// Whether the device offers a virtio-net header.
     pub vnet_hdr: bool,
     /// Ethernet address.
     pub mac: [u8; 6],
@@ -29,27 +30,28 @@ pub struct PtnetDeviceConfig {
 }
 
 impl PtnetDeviceConfig {
-    /// Number of doorbells, and of interrupt vectors: one per ring, and one for commands and status.
+    /// Returns the number of doorbells, which equals that of interrupt vectors: one per ring, and one for commands and
+    /// status.
     pub fn vectors(&self) -> u32 {
         self.tx_rings + self.rx_rings + 1
     }
 
-    /// Features offered.
+    /// Returns the offered features.
     pub fn features(&self) -> u32 {
         if self.vnet_hdr { ptnet::FEATURE_VNET_HDR } else { 0 }
     }
 }
 
-/// A snapshot of a guest's command, not checked yet.
+/// A copy of a guest's command, not checked yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestCommand {
     /// One of the `COMMAND_` numbers, or an invalid one.
     pub what: u32,
-    /// Its number.
+    /// Number of the command, for the answer.
     pub number: u32,
-    /// Features wanted.
+    /// Requested features.
     pub features: u32,
-    /// Extra buffers wanted.
+    /// Number of requested extra buffers.
     pub extra_bufs: u32,
 }
 
@@ -69,7 +71,7 @@ macro_rules! at {
 pub const HOST_PEER: u32 = 0;
 
 impl HeaderPage {
-    /// Creates a view of the page at the start of a device's memory.
+    /// Returns a view of the page at the start of a device's memory; `None` if the memory is too short.
     pub fn new(map: &Arc<Mapping>) -> Option<HeaderPage> {
         Words::new(map, 0, (HEADER_BYTES / 4) as usize).map(|words| HeaderPage { words })
     }
@@ -112,7 +114,7 @@ impl HeaderPage {
 
     /// Reads the guest's command, each word once.
     pub fn command(&self) -> GuestCommand {
-        // The number first: the words of the command were written before it.
+        // The number is read first: the guest writes it after the other words.
         let number = self.words.load(at!(number));
         let w = |at: usize| self.words.load(at);
         GuestCommand { what: w(at!(command)), number, features: w(at!(wanted)), extra_bufs: w(at!(wanted_bufs)) }
@@ -129,7 +131,7 @@ impl HeaderPage {
         self.words.store(at!(status), status);
     }
 
-    /// Writes the offset of the `netmap_if`, and the number of extra buffers that it lists.
+    /// Writes the offset of the `netmap_if` and the number of extra buffers in its list.
     pub fn set_binding(&self, nifp: u64, extra_bufs: u32) {
         self.words.store_wide(at!(nifp), nifp);
         self.words.store(at!(extra_bufs), extra_bufs);
@@ -189,7 +191,8 @@ mod tests {
         }
     }
 
-    /// Objective: a command is read from the guest's words, whatever they hold, and its answer is found by its number.
+    /// Objective: a command is read from the guest's words, whatever their values, and the guest finds the answer by
+    /// the command's number.
     #[test]
     fn a_command_is_read_and_its_answer_found() {
         let (map, header) = page();

@@ -1,4 +1,4 @@
-//! One guest's device: its memory, its doorbells, the execution of its commands.
+//! The device of one guest: its memory, its doorbells, the execution of its commands.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -29,75 +29,75 @@ pub enum InstanceError {
     /// An eventfd could not be created.
     #[error("cannot create an eventfd: {0}")]
     System(#[from] Errno),
-    /// Another process's state of a device is inconsistent.
+    /// The predecessor's state of a device is inconsistent.
     #[error("{0}")]
     Forged(&'static str),
 }
 
 /// The state of running rings.
 struct RunningRings {
-    /// The `netmap_if`, and the extra buffers that it lists.
+    /// The `netmap_if` and its list of extra buffers.
     binding: Binding,
     hdr_len: u32,
 }
 
-/// Number of a guest's command, and its result.
+/// Number of a guest's command and its result.
 pub type GuestCommandResult = (u32, Result<(), Errno>);
 
-/// A device. Every guest gets a new one, in memory of its own. Dropping it stops the rings.
+/// A device. Every guest gets a new one with its own memory. Dropping it stops the rings.
 pub struct PtnetInstance {
     config: PtnetDeviceConfig,
     backend: Arc<dyn Backend>,
     region: Arc<Region>,
     header: HeaderPage,
-    /// Rung by the guest: tx rings, rx rings, commands.
+    /// Doorbells that the guest rings: tx rings, rx rings, commands.
     doorbells: Vec<Doorbell>,
-    /// Interrupts of the guest, in the same order.
+    /// Doorbells that interrupt the guest, in the same order.
     vectors: Vec<Doorbell>,
     running: Option<RunningRings>,
-    /// Number of the last command that was read.
+    /// Number of the last command read.
     seen: u32,
-    /// Another process's state of the rings, until they resume here.
+    /// The predecessor's state of the rings, until they resume here.
     begun: GuestRingsState,
-    /// Whether the device is this process's: until then, nothing of the guest's is written.
+    /// Whether this process owns the device. Until then it writes nothing of the guest's.
     is_ours: bool,
 }
 
 /// Saved state of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceState {
-    /// Number of the last command that was read.
+    /// Number of the last command read.
     pub seen: u32,
-    /// The rings.
+    /// State of the rings.
     pub rings: GuestRingsState,
 }
 
 impl InstanceState {
-    /// Positions unknown: the process that served the rings was killed.
+    /// State after a kill: the positions of the rings are unknown.
     pub const UNKNOWN: InstanceState = InstanceState { seen: 0, rings: GuestRingsState::Unknown };
 }
 
-/// State of another process's rings. Their positions are in their status blocks.
+/// State of a predecessor's rings, whose positions are in their status blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestRingsState {
-    /// They do not run.
+    /// The rings do not run.
     Stopped,
-    /// They run.
+    /// The rings run.
     Running {
         /// Index of the `netmap_if`.
         index: u32,
-        /// Extra buffers that it lists.
+        /// Number of extra buffers in its list.
         extra_bufs: u32,
         /// Bytes of header before each frame.
         hdr_len: u32,
     },
-    /// Unknown.
+    /// It is unknown whether the rings run.
     Unknown,
 }
 
 impl PtnetInstance {
-    /// Creates a device that waits for its guest's driver; `fault` is the hypervisor's.
+    /// Creates a device that waits for its guest's driver; `fault` records faults of the hypervisor.
     ///
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
@@ -122,8 +122,8 @@ impl PtnetInstance {
         Ok(this)
     }
 
-    /// Restores another process's device from its memory, doorbells and vectors. Before [`PtnetInstance::go_on`],
-    /// nothing is rung, and nothing of the guest's changes.
+    /// Restores a predecessor's device from its memory, doorbells and vectors. Before [`PtnetInstance::go_on`], it
+    /// rings no doorbell and changes nothing of the guest's.
     ///
     /// # Errors
     /// [`InstanceError`] if the memory is not this device's.
@@ -146,7 +146,7 @@ impl PtnetInstance {
         };
         let count = config.vectors() as usize;
         if bells.len() != 2 * count {
-            return Err(InstanceError::Forged("its doorbells are missing"));
+            return Err(InstanceError::Forged("the device's doorbells are missing"));
         }
         let mut doorbells =
             bells.into_iter().map(|fd| Doorbell::given(fd, fault)).collect::<Result<Vec<_>, Errno>>()?;
@@ -159,7 +159,7 @@ impl PtnetInstance {
                 None => Arc::new(this.region.continue_port(shape(config), 0, 0, 0)?),
             };
             if hdr_len != 0 && (hdr_len != 12 || !config.vnet_hdr) {
-                return Err(InstanceError::Forged("a header that it does not have"));
+                return Err(InstanceError::Forged("a virtio-net header that the device does not offer"));
             }
             let binding = mem.continue_binding(index, extra_bufs)?;
             this.connect(&mem, hdr_len, true)?;
@@ -168,11 +168,11 @@ impl PtnetInstance {
         Ok(this)
     }
 
-    /// Makes the device this process's. If its rings' positions are unknown, asks its driver to restart them.
+    /// Takes over the device. If the positions of its rings are unknown, requests a restart from its driver.
     pub fn go_on(&mut self) {
         if self.begun == GuestRingsState::Unknown {
             self.header.describe(&self.config, self.region.layout());
-            // Commands to the other process are not executed again.
+            // The predecessor has executed the earlier commands.
             self.seen = self.header.command().number;
             self.header.set_status(STATUS_LINK_UP | STATUS_NEEDS_RESET);
             self.interrupt();
@@ -181,7 +181,7 @@ impl PtnetInstance {
         self.is_ours = true;
     }
 
-    /// State for a successor, without descriptors. The workers must be parked.
+    /// Returns the state for a successor, without descriptors. The workers must be parked.
     pub fn state(&self) -> InstanceState {
         let rings = self.running.as_ref().map_or(GuestRingsState::Stopped, |running| GuestRingsState::Running {
             index: running.binding.index(),
@@ -219,30 +219,30 @@ impl PtnetInstance {
         Ok(this)
     }
 
-    /// The memory, to pass to the guest.
+    /// Returns the memory, to be passed to the guest.
     pub fn memory(&self) -> Option<BorrowedFd<'_>> {
         self.region.fd()
     }
 
-    /// The doorbells that the guest rings: tx rings, rx rings, commands.
+    /// Returns the doorbells that the guest rings: tx rings, rx rings, commands.
     pub fn doorbells(&self) -> &[Doorbell] {
         &self.doorbells
     }
 
-    /// The doorbells that interrupt the guest, in the same order.
+    /// Returns the doorbells that interrupt the guest, in the same order.
     pub fn vectors(&self) -> &[Doorbell] {
         &self.vectors
     }
 
-    /// Bytes of header before each frame.
+    /// Returns the number of bytes of header before each frame, while the rings run.
     pub fn hdr_len(&self) -> Option<u32> {
         self.running.as_ref().map(|running| running.hdr_len)
     }
 
-    /// Executes the guest's command, if it has a new one. Returns it with its result.
+    /// Executes the guest's command, if there is a new one. Returns it with its result.
     ///
     /// # Errors
-    /// A worker does not hand the running rings back: the guest must be given up.
+    /// [`InUse`] if a worker does not return the running rings: the guest must be disconnected.
     pub fn obey(&mut self) -> Result<Option<GuestCommandResult>, InUse> {
         let command = self.header.command();
         if command.number == self.seen {
@@ -263,26 +263,26 @@ impl PtnetInstance {
         Ok(Some((command.what, done)))
     }
 
-    /// Interrupts the guest's driver, to make it read the status.
+    /// Interrupts the guest's driver, which then reads the status.
     fn interrupt(&self) {
         if let Some(bell) = self.vectors.last() {
             bell.ring();
         }
     }
 
-    /// Starts new rings over all of the memory, in whatever state the guest left it.
+    /// Starts new rings over the whole memory, whatever state the guest left it in.
     fn start(&mut self, features: u32, extra_bufs: u32) -> Result<(), Errno> {
         if features & !self.config.features() != 0 {
             return Err(Errno::OPNOTSUPP);
         }
         let hdr_len = if features & FEATURE_VNET_HDR != 0 { 12 } else { 0 };
         let running = self.rings(hdr_len, extra_bufs).map_err(|why| {
-            tracing::warn!(%why, "rings cannot be started");
-            // Rings that are not handed back are out of use, and keep new ones out.
+            tracing::warn!(%why, "cannot start the rings");
+            // Rings that a worker does not return stay out of use, and no new ones take their place.
             let _ = self.backend.empty();
             Errno::NOMEM
         })?;
-        // The guest may have overwritten it.
+        // The guest may have overwritten the description.
         self.header.describe(&self.config, self.region.layout());
         self.header.set_binding(running.binding.nifp(), running.binding.extra_bufs());
         self.running = Some(running);
@@ -317,7 +317,7 @@ impl PtnetInstance {
         self.backend.fill(&GuestRings { mem, hdr_len: hdr_len.into(), uso: true, goes_on, of: &of })
     }
 
-    /// Takes the rings away from the workers.
+    /// Takes the rings back from the workers.
     fn stop(&mut self) -> Result<(), InUse> {
         let done = self.backend.empty();
         self.running = None;
@@ -330,7 +330,7 @@ impl PtnetInstance {
 
 impl Drop for PtnetInstance {
     fn drop(&mut self) {
-        // Rings that are not handed back are out of use, and keep their memory.
+        // Rings that a worker does not return stay out of use and keep their memory.
         let _ = self.stop();
         for (ring, bell) in self.doorbells.iter().enumerate() {
             if let Some(wake) = self.backend.wake(ring) {
@@ -340,12 +340,12 @@ impl Drop for PtnetInstance {
     }
 }
 
-/// The rings of a device.
+/// Returns the shape of a device's rings.
 pub fn shape(c: &PtnetDeviceConfig) -> PortShape {
     PortShape { tx_rings: c.tx_rings, rx_rings: c.rx_rings, tx_slots: c.slots, rx_slots: c.slots }
 }
 
-/// The sizes of a device's memory: its rings, and the rest for extra buffers.
+/// Returns the sizes of a device's memory: its rings, and the rest for extra buffers.
 pub fn sizes(c: &PtnetDeviceConfig) -> RegionSizes {
     let buf_size = if c.buf_size == 0 { DEFAULT_BUF_SIZE } else { c.buf_size };
     RegionSizes::for_port(c.tx_rings + c.rx_rings, c.slots, buf_size, 0, 0)

@@ -1,4 +1,4 @@
-//! The server's side of QEMU's ivshmem protocol (QEMU docs/specs/ivshmem-spec): it passes memory, doorbells and
+//! The server's side of QEMU's ivshmem protocol (QEMU docs/specs/ivshmem-spec), which passes memory, doorbells and
 //! interrupts to a guest.
 //!
 //! The server sends 64-bit little-endian numbers, some with a descriptor:
@@ -25,20 +25,20 @@ use crate::instance::PtnetInstance;
 
 /// The only protocol version.
 const VERSION: i64 = 0;
-/// Announces the memory.
+/// The number that announces the memory.
 const MEMORY: i64 = -1;
 /// The guest's peer number.
 pub const GUEST_PEER: u32 = 1;
-/// Longest wait for the other end to make room for a message.
+/// Maximum wait for room for a message at the other end.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A message: a number and, optionally, a descriptor.
 pub type IvshmemMessage<'a> = (i64, Option<BorrowedFd<'a>>);
 
-/// The messages for a new guest, in order.
+/// Returns the messages for a new guest, in order.
 ///
 /// # Errors
-/// `EBADF` if the device has no memory that can be passed on.
+/// `EBADF` if the device has no memory to pass on.
 pub fn greeting(device: &PtnetInstance) -> Result<Vec<IvshmemMessage<'_>>, Errno> {
     let memory = device.memory().ok_or(Errno::BADF)?;
     let host = device.doorbells().iter().map(|bell| (i64::from(HOST_PEER), Some(bell.as_fd())));
@@ -50,7 +50,7 @@ pub fn greeting(device: &PtnetInstance) -> Result<Vec<IvshmemMessage<'_>>, Errno
 /// Sends messages.
 ///
 /// # Errors
-/// Any error of sendmsg(2); `ETIMEDOUT` if the other end does not read, `ECANCELED` if `stop` became readable
+/// The error of sendmsg(2); `ETIMEDOUT` if the other end does not read, `ECANCELED` if `stop` became readable
 /// meanwhile.
 pub fn send(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, messages: &[IvshmemMessage<'_>]) -> Result<(), Errno> {
     messages.iter().try_for_each(|message| send_one(socket, stop, message))
@@ -60,7 +60,7 @@ fn send_one(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, (number, fd): &Ivshmem
     let bytes = number.to_le_bytes();
     let mut done = 0;
     while done < bytes.len() {
-        // A descriptor goes with the first byte.
+        // The descriptor goes with the first byte.
         let fds = if done == 0 { fd.as_slice() } else { &[] };
         let rest = bytes.get(done..).unwrap_or_default();
         match netvale_fdio::send(socket, rest, fds, SendFlags::DONTWAIT) {

@@ -1,4 +1,5 @@
-//! A virtual machine's memory, shown by two devices: the memory device, and the ptnet device, whose rings lie in it.
+//! A virtual machine's memory, which two devices share: the memory device exposes it, and the ptnet device's rings are
+//! in it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::header::PtnetDeviceConfig;
 use crate::instance::{InstanceError, shape, sizes};
 
-/// Memory numbers in use. A guest with several ptnet devices finds the memory of each by its 16-bit number, which must
-/// differ from port to port.
+/// Memory numbers in use. A guest with several ptnet devices finds the memory of each by its 16-bit number, so numbers
+/// are unique across ports.
 static NUMBERS: Mutex<MachineNumbers> = Mutex::new(MachineNumbers { last: 0, used: BTreeSet::new() });
 
 struct MachineNumbers {
@@ -23,7 +24,7 @@ struct MachineNumbers {
 }
 
 impl MachineNumbers {
-    /// Returns the next unused number; `None` if all 65,535 are used, more than a machine has descriptors for.
+    /// Returns the next unused number; `None` if all 65,535 are in use, more than a process has descriptors for.
     fn take(&mut self) -> Option<u16> {
         let next = (1..=u16::MAX).map(|k| self.last.wrapping_add(k)).find(|n| *n != 0 && !self.used.contains(n))?;
         self.used.insert(next);
@@ -32,7 +33,7 @@ impl MachineNumbers {
     }
 }
 
-/// A number, reserved until dropped.
+/// A memory number, reserved until dropped.
 #[derive(Debug)]
 struct MachineNumber(u16);
 
@@ -43,7 +44,7 @@ impl MachineNumber {
         taken.map(MachineNumber).ok_or_else(none)
     }
 
-    /// Reserves that number, if it is free.
+    /// Reserves `number` if it is free.
     fn of(number: u16) -> Option<MachineNumber> {
         let mut numbers = lock(&NUMBERS);
         (number != 0 && numbers.used.insert(number)).then(|| {
@@ -63,7 +64,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A virtual machine's memory. It lives while one of its two devices is connected.
+/// A virtual machine's memory, which exists while one of its two devices is connected.
 #[derive(Default)]
 pub struct PtnetMachine {
     shared: Mutex<MachineMemory>,
@@ -76,7 +77,7 @@ struct MachineMemory {
 }
 
 impl PtnetMachine {
-    /// Number and descriptor of its memory, if any.
+    /// Returns number and descriptor of the memory, if there is one.
     pub(crate) fn save(&self) -> std::io::Result<Option<MemoryState>> {
         let shared = lock(&self.shared);
         let Some((region, number)) = &shared.memory else { return Ok(None) };
@@ -84,12 +85,12 @@ impl PtnetMachine {
         Ok(Some(MemoryState { number: number.0, file: Fd::copy_of(fd)? }))
     }
 
-    /// Restores another process's machine, which has a device; writes nothing.
+    /// Restores a predecessor's machine, which has a connected device; writes nothing.
     pub(crate) fn restore(config: &PtnetDeviceConfig, memory: MemoryState) -> Result<PtnetMachine, BadState> {
         let layout = Layout::bar(sizes(config)).map_err(|e| BadState::new(RegionError::from(e)))?;
         let region = Region::adopt(memory.file.take()?, layout, &[]).map_err(BadState::new)?;
         let number =
-            MachineNumber::of(memory.number).ok_or_else(|| BadState::new("a number of memory that is in use"))?;
+            MachineNumber::of(memory.number).ok_or_else(|| BadState::new("a memory number that is already in use"))?;
         Ok(PtnetMachine { shared: Mutex::new(MachineMemory { memory: Some((region, number)), users: 0 }) })
     }
 }
@@ -101,7 +102,7 @@ pub(crate) struct MemoryState {
     file: Fd,
 }
 
-/// A device's share of its machine's memory.
+/// A device's share of a machine's memory.
 pub(crate) struct MachineShare {
     machine: Arc<PtnetMachine>,
     pub(crate) region: Arc<Region>,
@@ -110,7 +111,7 @@ pub(crate) struct MachineShare {
 }
 
 impl MachineShare {
-    /// Creates a share of the memory; the first one creates the memory.
+    /// Creates a share of the memory; the first share creates the memory.
     pub(crate) fn new(machine: &Arc<PtnetMachine>, config: &PtnetDeviceConfig) -> Result<MachineShare, InstanceError> {
         let mut shared = lock(&machine.shared);
         if shared.memory.is_none() {
@@ -134,29 +135,29 @@ impl Drop for MachineShare {
     }
 }
 
-/// Rings and their `netmap_if`, laid out in a machine's memory. Each layout has the same offsets: those that a driver
-/// has computed stay right.
+/// Rings and their `netmap_if`, laid out in a machine's memory. Every layout has the same offsets, so those that a
+/// driver has computed remain valid.
 pub(crate) struct RingsLayout {
     pub(crate) mem: Arc<PortMem>,
     binding: Binding,
 }
 
 impl RingsLayout {
-    /// Lays out everything anew, in whatever state the guest left it. The previous layout must be out of use.
+    /// Lays everything out again, whatever state the guest left it in. The previous layout must be out of use.
     pub(crate) fn new(region: &Region, c: &PtnetDeviceConfig) -> Result<RingsLayout, InstanceError> {
         let mem = Arc::new(region.renewed()?.port(shape(c))?);
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, 0)?;
         Ok(RingsLayout { mem, binding })
     }
 
-    /// The layout of another process; writes nothing.
+    /// Returns a predecessor's layout; writes nothing.
     pub(crate) fn continued(region: &Region, c: &PtnetDeviceConfig) -> Result<RingsLayout, InstanceError> {
         let mem = Arc::new(region.renewed()?.continue_port(shape(c), 0, 0, 0)?);
         let binding = mem.continue_binding(0, 0)?;
         Ok(RingsLayout { mem, binding })
     }
 
-    /// Offset of the `netmap_if`.
+    /// Returns the offset of the `netmap_if`.
     pub(crate) fn nifp(&self) -> u64 {
         self.binding.nifp()
     }
@@ -172,7 +173,7 @@ mod tests {
     use crate::published::PtnetDevice;
     use crate::seats::Seats;
 
-    /// Objective: numbers in use are not reserved twice, zero never, and returned ones are reused.
+    /// Objective: numbers in use are not reserved twice, zero is never reserved, and released ones are reused.
     #[test]
     fn numbers_in_use_are_not_reserved_twice() {
         let mut numbers = MachineNumbers { last: u16::MAX - 2, used: BTreeSet::from([1]) };
@@ -183,8 +184,8 @@ mod tests {
         assert_eq!(numbers.take(), Some(7));
     }
 
-    /// Objective: a loss of a machine's memory is attributed to the ptnet device's hypervisor; a loss of a pipe's to
-    /// its program.
+    /// Objective: the loss of a machine's memory is the fault of the ptnet device's hypervisor; the loss of a pipe's
+    /// memory is its program's.
     #[test]
     fn losses_are_blamed() {
         let config = PtnetDeviceConfig {
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(faults.map(|fault| fault.reason()), [Some(LOST.to_owned()), Some(LOST.to_owned())]);
     }
 
-    /// Objective: rings have the same offsets each time, even over nonsense.
+    /// Objective: rings have the same offsets each time, even over random data.
     #[test]
     fn rings_have_the_same_places_each_time() {
         let config = PtnetDeviceConfig {
@@ -225,7 +226,7 @@ mod tests {
         let picture = || {
             let laid = RingsLayout::new(&share.region, &config).unwrap();
             let nifp = laid.nifp() as usize / 4;
-            // The offsets of the rings in the netmap_if: two each way, and two of host rings, which do not exist.
+            // Offsets of the rings in the netmap_if: two in each direction, then two of absent host rings.
             let offsets = (0..6).map(|i| whole.load_wide(nifp + 14 + 2 * i)).collect::<Vec<_>>();
             let slots = laid.mem.tx.iter().chain(&laid.mem.rx).map(|side| side.ring.slot_word(7).buf_idx);
             (laid.nifp(), offsets, slots.collect::<Vec<_>>())

@@ -22,7 +22,7 @@ use crate::backend::{Backend, BackendMemory, GuestRings};
 use crate::header::PtnetDeviceConfig;
 use crate::instance::{InstanceError, shape, sizes};
 
-/// A ring of the program: its two doorbells, and the position in it.
+/// A ring of the program: its doorbell and wake-up, and a position in it.
 struct FarRing {
     side: RingSide,
     doorbell: Doorbell,
@@ -41,43 +41,43 @@ impl FarRing {
 #[derive(Serialize, Deserialize)]
 pub struct PipeState {
     memory: Fd,
-    /// Doorbell and wake-up of the program's rx ring, and of its tx ring.
+    /// Doorbell and wake-up of the program's rx ring, then of its tx ring.
     bells: [[Fd; 2]; 2],
     /// Buffers in use.
     used_bufs: Vec<Range<u32>>,
-    /// The positions in the program's rings, for the next guest.
+    /// Positions in the program's rings, for the next guest.
     at: [u32; 2],
-    /// The positions up to which the relays have filled, while a guest is connected.
+    /// Positions up to which the relays have filled the rings, while a guest is connected.
     filled: Option<[u32; 2]>,
 }
 
-/// Both directions of a pipe. The program's end stays while guests come and go.
+/// Both directions of a pipe. The program's end remains while guests come and go.
 pub struct PipeBackend {
     memory: BackendMemory,
-    /// The directions from the guest and to it.
+    /// Seats of the relays from the guest and to it.
     seats: [Arc<Seat<Relay>>; 2],
     /// The program's rx ring, and its tx ring.
     far: [FarRing; 2],
-    /// The positions in those rings, while no guest is connected.
+    /// Positions in the program's rings while no guest is connected.
     at: Mutex<[u32; 2]>,
-    /// The positions up to which another process has filled.
+    /// Positions up to which the predecessor has filled the rings.
     filled: Option<[u32; 2]>,
-    /// The program's fault.
+    /// Faults of the program.
     fault: Fault,
 }
 
-/// Index of a direction, and of its ring of the program.
+/// Index of the direction from the guest, and of the program's ring in it.
 const FROM_GUEST: usize = 0;
 const TO_GUEST: usize = 1;
 
 impl PipeBackend {
-    /// Creates a pipe of a device's size; `fault` is the program's.
+    /// Creates a pipe of a device's size; `fault` records faults of the program.
     ///
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
     pub fn new(config: &PtnetDeviceConfig, fault: Fault) -> Result<PipeBackend, InstanceError> {
         let region = Region::device("netvale-ptnet", both(config), PageKind::Ordinary)?;
-        // The guest's rings come first, as in a device's memory.
+        // The guest's rings come first, as in a device's own memory.
         let guest = Arc::new(region.port(shape(config))?);
         let other = Arc::new(region.port(shape_of_other(config))?);
         let bells = || -> Result<_, Errno> { Ok((Doorbell::shared(&fault)?, Doorbell::shared(&fault)?)) };
@@ -85,7 +85,8 @@ impl PipeBackend {
         Self::with(BackendMemory { region, guest, other }, bells, fault)
     }
 
-    /// Restores another process's pipe; `fault` is the program's. Nothing is rung or written.
+    /// Restores a predecessor's pipe; `fault` records faults of the program. No doorbell is rung and nothing is
+    /// written.
     ///
     /// # Errors
     /// [`BadState`] if memory or descriptors are inconsistent.
@@ -126,10 +127,10 @@ impl PipeBackend {
         Ok(PipeBackend { memory, seats, far, at: Mutex::default(), filled: None, fault })
     }
 
-    /// State for a successor, while the workers are parked.
+    /// Returns the state for a successor, while the workers are parked.
     ///
     /// # Errors
-    /// The process is out of descriptors, or a worker does not leave.
+    /// Fails if the process is out of descriptors or a worker does not return a relay.
     pub fn save(&self) -> std::io::Result<PipeState> {
         let filled = |seat: &Seat<Relay>| -> std::io::Result<Option<u32>> {
             let relay = seat.queue.control().map_err(std::io::Error::other)?;
@@ -152,22 +153,22 @@ impl PipeBackend {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The workers' seats: from the guest, and to it.
+    /// Returns the workers' seats: from the guest, and to it.
     pub fn seats(&self) -> [&Arc<Seat<Relay>>; 2] {
         [&self.seats[FROM_GUEST], &self.seats[TO_GUEST]]
     }
 
-    /// Doorbell and wake-up of the program's tx ring, and of its rx ring.
+    /// Returns doorbell and wake-up of the program's tx ring, and of its rx ring.
     pub fn bells(&self) -> [(&Doorbell, &Doorbell); 2] {
         [TO_GUEST, FROM_GUEST].map(|i| (&self.far[i].doorbell, &*self.far[i].wake))
     }
 
-    /// The program's fault.
+    /// Returns the record of the program's faults.
     pub fn fault(&self) -> &Fault {
         &self.fault
     }
 
-    /// The memory of both ends.
+    /// Returns the memory of both ends.
     pub fn beside(&self) -> &BackendMemory {
         &self.memory
     }
@@ -208,7 +209,7 @@ impl Backend for PipeBackend {
         let mut at = self.at();
         let there = self.seats[FROM_GUEST].disconnect();
         let back = self.seats[TO_GUEST].disconnect();
-        // The position shown to the program is known even if a worker does not hand its relay back.
+        // The position shown to the program is known even if a worker does not return its relay.
         match &there {
             Ok(relay) => at[FROM_GUEST] = relay.as_ref().map_or(at[FROM_GUEST], |relay| relay.to().hwtail()),
             Err(InUse) => at[FROM_GUEST] = self.far[FROM_GUEST].side.csb.hwtail(),
@@ -236,7 +237,7 @@ impl Backend for PipeBackend {
 }
 
 impl PipeBackend {
-    /// Connects rings relayed by another process.
+    /// Connects rings that a predecessor relayed.
     fn go_on(&self, rings: &GuestRings<'_>) -> Result<(), Errno> {
         let [there, back] = &self.far;
         let filled = self.filled.ok_or(Errno::INVAL)?;
@@ -253,12 +254,12 @@ impl PipeBackend {
     }
 }
 
-/// The program's rings.
+/// Returns the shape of the program's rings.
 fn shape_of_other(config: &PtnetDeviceConfig) -> PortShape {
     PortShape { tx_rings: 1, rx_rings: 1, ..shape(config) }
 }
 
-/// The sizes of a device's memory with a second pair of rings, and their buffers.
+/// Returns the sizes of a device's memory with a second set of rings and their buffers.
 fn both(config: &PtnetDeviceConfig) -> RegionSizes {
     let alone = sizes(config);
     let double = |n: u32| n.saturating_mul(2);

@@ -1,4 +1,4 @@
-//! A ptnet port: a socket, and a device for each virtual machine that connects to it.
+//! A ptnet port: a socket, and a device for each virtual machine that connects.
 
 mod state;
 
@@ -31,39 +31,39 @@ use crate::vfio::DeviceServices;
 /// Maximum number of rings in one direction.
 pub const MAX_RINGS: u32 = 16;
 
-/// Allowed number of slots of a ring: fewer are useless to a driver.
+/// Permitted number of slots per ring; a driver cannot use fewer.
 pub const SLOTS: std::ops::RangeInclusive<u32> = 4..=*netvale_mem::layout::RING_SLOTS_RANGE.end();
 
 /// The options of a port.
 #[derive(Clone, Debug)]
 pub struct PtnetOptions {
-    /// The socket.
+    /// Site of the socket.
     pub site: ListenAddress,
     /// The offered device.
     pub config: PtnetDeviceConfig,
-    /// The guests' access to it.
+    /// Transport between the guests and the device.
     pub transport: PtnetTransport,
 }
 
-/// A guest's access to the rings.
+/// Transport between a guest and the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PtnetTransport {
-    /// QEMU's ivshmem-doorbell, and netvale's header.
+    /// QEMU's ivshmem-doorbell, with netvale's header page.
     #[default]
     Ivshmem,
-    /// vfio-user, and netmap's published devices; the memory device listens at [`crate::vfio::memory_path`].
+    /// vfio-user, with netmap's published devices; the memory device listens at [`crate::vfio::memory_path`].
     VfioUser,
 }
 
-/// An error creating a port.
+/// An error of creating a port.
 #[derive(Debug, Error)]
 pub enum PtnetError {
     /// The number of rings is out of range.
-    #[error("{0} rings asked for; a ptnet device has 1 to {MAX_RINGS} each way")]
+    #[error("{0} rings requested: expected 1 to {MAX_RINGS} in each direction")]
     Rings(u32),
     /// The number of slots is out of range.
     #[error(
-        "{0} slots a ring asked for; a ptnet device has {least} to {most}",
+        "{0} slots per ring requested: expected {least} to {most}",
         least = SLOTS.start(),
         most = SLOTS.end()
     )]
@@ -77,7 +77,7 @@ pub enum PtnetError {
 }
 
 impl PtnetError {
-    /// The closest error number.
+    /// Returns the closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             PtnetError::Rings(_) | PtnetError::Slots(_) => Errno::INVAL,
@@ -96,7 +96,7 @@ pub struct PtnetPort {
     options: PtnetOptions,
 }
 
-/// Service of a port's guests.
+/// The service of a port's guests.
 enum PtnetService {
     Ivshmem(Box<Service<PtnetGuest, GuestState>>, Arc<Listener>),
     VfioUser(Box<DeviceServices>),
@@ -116,13 +116,13 @@ impl PtnetPort {
         if SLOTS.contains(&c.slots) { Ok(()) } else { Err(PtnetError::Slots(c.slots)) }
     }
 
-    /// Opens the socket and serves it; `backend` gets the guests' rings.
+    /// Opens the socket and serves it; `backend` receives the guests' rings.
     ///
     /// # Errors
     /// [`PtnetError`] if the configuration is invalid or a socket cannot be opened.
     pub fn new(options: &PtnetOptions, backend: Arc<dyn Backend>) -> Result<PtnetPort, PtnetError> {
         Self::check(&options.config)?;
-        // Reports invalid sizes now, not when a guest connects.
+        // Reports invalid sizes immediately, not when a guest connects.
         let path = options.site.path();
         let config = options.config;
         let fault = Fault::new().map_err(OpenError::step(path, "make an eventfd"))?;
@@ -139,17 +139,17 @@ impl PtnetPort {
         Ok(PtnetPort { serving, backend, options: options.clone() })
     }
 
-    /// The options of its creation.
+    /// Returns the options with which the port was created.
     pub fn options(&self) -> &PtnetOptions {
         &self.options
     }
 
-    /// Bytes of its guest's memory.
+    /// Returns the size of the guest's memory in bytes.
     pub fn memory(&self) -> u64 {
         Layout::new(instance::sizes(&self.options.config)).map_or(0, |layout| layout.total)
     }
 
-    /// State of its virtual machines.
+    /// Returns the state of the port's virtual machines.
     pub fn state(&self) -> service::ServiceState<PtnetGuest> {
         match &self.serving {
             PtnetService::Ivshmem(service, ..) => service.state(),
@@ -157,8 +157,8 @@ impl PtnetPort {
         }
     }
 
-    /// Has a thread of the port call `call` whenever a virtual machine connects or leaves. Only the first registration
-    /// counts.
+    /// Makes a thread of the port call `call` whenever a virtual machine connects or leaves. Only the first
+    /// registration counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         match &self.serving {
             PtnetService::Ivshmem(service, ..) => service.on_peer(call),
@@ -166,12 +166,13 @@ impl PtnetPort {
         }
     }
 
-    /// Interrupts sent to the guest and saved, and kicks from it, of one tx ring (`tx`) or rx ring.
+    /// Returns the kick counts of one tx ring (`tx`) or rx ring: interrupts sent to the guest, interrupts saved, kicks
+    /// from the guest.
     pub fn ring_kicks(&self, tx: bool, i: usize) -> (u64, u64, u64) {
         self.backend.kicks(tx, i)
     }
 
-    /// One of its rings, while a guest has it.
+    /// Returns a ring of the port, while a guest has it.
     pub fn ring_side(&self, tx: bool, i: usize) -> Option<RingSide> {
         self.backend.side(tx, i)
     }
@@ -181,24 +182,24 @@ impl PtnetPort {
 enum IvshmemConnection {
     /// A new connection.
     New(OwnedFd),
-    /// A connection of another process, with its device.
+    /// A predecessor's connection with its device.
     Continued(OwnedFd, Box<PtnetInstance>, Fault),
 }
 
 /// A guest served over ivshmem.
 type GuestPeer = ServicePeer<PtnetGuest, GuestState>;
 
-/// State of the control thread, for ivshmem.
+/// State of the control thread for ivshmem.
 struct IvshmemServer {
     backend: Arc<dyn Backend>,
     config: PtnetDeviceConfig,
     place: UserPath,
     listener: Arc<Listener>,
-    /// The restored guest, served first.
+    /// The restored guest, which is served first.
     first: Option<IvshmemConnection>,
 }
 
-/// Pause between two checks of a guest's commands: a guest that rings without end gets no larger share of a core.
+/// Pause between two checks for commands: it limits the CPU share of a guest that rings endlessly.
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl Protocol for IvshmemServer {
@@ -245,7 +246,7 @@ impl IvshmemServer {
             }
             if rang {
                 commands.drain();
-                if let Some((command, done)) = device.obey().map_err(|why| format!("its rings: {why}"))? {
+                if let Some((command, done)) = device.obey().map_err(|why| format!("the guest's rings: {why}"))? {
                     tracing::debug!(path = %self.place.path().display(), command, ?done, "command");
                     peer.told().update(|guest| guest.obeyed(device.hdr_len()));
                 }
@@ -255,7 +256,7 @@ impl IvshmemServer {
         }
     }
 
-    /// Creates a new device and announces it to the other end, or takes a restored one.
+    /// Creates a new device and announces it to the hypervisor, or takes a restored one.
     fn device(&self, connection: IvshmemConnection, peer: &GuestPeer) -> Result<(OwnedFd, PtnetInstance), String> {
         let fault = peer.fault();
         let connection = match connection {
@@ -268,26 +269,26 @@ impl IvshmemServer {
         let device = PtnetInstance::new(&self.config, &self.backend, fault).map_err(|e| e.to_string())?;
         let greeting = ivshmem::greeting(&device).map_err(|e| e.to_string())?;
         ivshmem::send(connection.as_fd(), peer.stops(), &greeting)
-            .map_err(|e| format!("its device cannot be described: {e}"))?;
-        // Without descriptors for its state, the guest is merely not kept.
+            .map_err(|e| format!("cannot announce the device: {e}"))?;
+        // Without descriptors for its state, the guest does not survive a restart.
         peer.keep(state::of(&connection, &device, InstanceState::UNKNOWN).ok());
         drop(greeting);
         Ok((connection, device))
     }
 }
 
-/// Pauses if the service must, and resumes afterwards. Returns `false` if it must stop for another reason.
+/// Pauses if the service must, and resumes afterwards. Returns `false` if the service must stop for another reason.
 fn pauses(connection: &OwnedFd, device: &PtnetInstance, peer: &GuestPeer) -> bool {
     let pause = peer.asked_to_pause();
     pause.map(|pause| pause.with(state::say(connection, device))).is_some()
 }
 
-/// Whether the other end has hung up. It never sends data.
+/// Returns whether the hypervisor has hung up. It never sends data.
 fn is_gone(connection: &OwnedFd) -> Result<bool, String> {
     let mut byte = [0u8; 1];
     match rustix::net::recv(connection, &mut byte, RecvFlags::DONTWAIT) {
         Ok((0, _)) | Err(Errno::CONNRESET) => Ok(true),
-        Ok(_) => Err("it sent something: no ivshmem client does".to_owned()),
+        Ok(_) => Err("it sent data: expected none from an ivshmem client".to_owned()),
         Err(Errno::AGAIN | Errno::INTR) => Ok(false),
         Err(e) => Err(e.to_string()),
     }

@@ -1,8 +1,9 @@
 //! ptnet as netmap published it: two PCI devices, over vfio-user.
 //!
 //! The *memory device* (1b36:000c) shows netmap's memory and describes its parts; the *ptnet device* (1b36:000d) has
-//! the registers of the ptnet paper. A guest's driver for them has status blocks of its own, in its own memory, and
-//! tells the device their addresses. Registers are 32 bits wide; reads of another width give zero, writes are ignored.
+//! the registers of the ptnet paper. A guest's driver for them allocates the status blocks in the guest's memory and
+//! writes their addresses to the device. Registers are 32 bits wide; reads of another width return zero, writes of
+//! another width are ignored.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -28,9 +29,9 @@ use crate::header::PtnetDeviceConfig;
 use crate::instance::InstanceError;
 use crate::machine::{MachineShare, PtnetMachine, RingsLayout};
 
-/// Bytes of registers.
+/// Size of the registers in bytes.
 const REGISTERS: u64 = 256;
-/// Base address registers: registers of both devices; memory of the first; vectors of the second.
+/// Numbers of base address registers: registers of both devices, memory of the first, vectors of the second.
 const IO: usize = 0;
 const MEMORY: usize = 1;
 const VECTORS: usize = 2;
@@ -39,7 +40,7 @@ const VECTORS_SIZE: u64 = 4096;
 /// Size of a status block in bytes.
 const CSB: u64 = 64;
 
-/// Writes a register's value to `data`.
+/// Copies a register's value to `data`.
 fn give(value: u32, data: &mut [u8]) {
     if let Ok(data) = <&mut [u8; 4]>::try_from(data) {
         *data = value.to_le_bytes();
@@ -53,13 +54,13 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// Number of vectors of each kind.
+    /// Number of interrupt vectors of each kind.
     pub const VECTORS: [u32; KINDS] = [0; KINDS];
 
-    /// Creates the device of a machine.
+    /// Creates the memory device of a machine.
     ///
     /// # Errors
-    /// [`InstanceError`].
+    /// [`InstanceError`] if the memory cannot be created.
     pub fn new(config: &PtnetDeviceConfig, machine: &Arc<PtnetMachine>) -> Result<MemoryDevice, InstanceError> {
         let share = MachineShare::new(machine, config)?;
         let who = Identity { id: (VENDOR, MEMORY_DEVICE), class: (5, 0x80, 0), ..Identity::default() };
@@ -117,7 +118,7 @@ impl Device for MemoryDevice {
     fn reset(&mut self, _host: &DeviceHost) {}
 }
 
-/// Reports whether the guest's rings run.
+/// A callback with the header length when the guest's rings start, and `None` when they stop.
 pub type RunListener = Box<dyn Fn(Option<u32>) + Send>;
 
 /// Guest-writable registers of a ptnet device.
@@ -127,49 +128,49 @@ pub struct PtnetRegisters {
     hdr_len: u32,
     csb: [u32; 4],
     result: u32,
-    /// Whether its rings run.
+    /// Whether the rings run.
     running: bool,
 }
 
 /// The ptnet device. Dropping it stops the rings.
 ///
 /// To a driver it behaves like netmap's own host. Everything that a driver reads in its probe function is valid from
-/// the start and stays so. The rings start with the first [`CREATE`]; a new address of status blocks stops rings that
-/// ran with the old one.
+/// the start and stays valid. The rings start with the first [`CREATE`]; a new address of status blocks stops rings
+/// that ran with the old one.
 pub struct PtnetDevice {
     space: ConfigSpace,
     config: PtnetDeviceConfig,
     share: MachineShare,
-    /// The layout of the rings: made anew whenever they stop, and before they start.
+    /// The layout of the rings, renewed whenever they stop and before they start.
     laid: RingsLayout,
     backend: Arc<dyn Backend>,
-    /// The doorbells that workers ring, tx rings first; they forward to the hypervisor's.
+    /// The doorbells that workers ring, tx rings first; they forward kicks to the hypervisor's.
     wakes: Vec<Arc<Doorbell>>,
     features: u32,
-    /// May change while the rings run.
+    /// The header length, which may change while the rings run.
     hdr_len: HdrLen,
     csb: [u32; 4],
-    /// The result of the last command.
+    /// Result of the last command.
     result: u32,
     running: bool,
-    /// Whether the last running rings were handed back.
+    /// Whether the workers returned the last running rings.
     handed_back: Result<(), InUse>,
     tell: RunListener,
 }
 
 impl PtnetDevice {
-    /// Number of vectors of each kind.
+    /// Returns the number of interrupt vectors of each kind.
     pub fn vectors(config: &PtnetDeviceConfig) -> [u32; KINDS] {
         let mut counts = [0; KINDS];
         counts[MSIX] = config.tx_rings + config.rx_rings;
         counts
     }
 
-    /// Creates the device of a machine. `tell` is called when its rings start, with the bytes of header, and when they
-    /// stop; `fault` is the hypervisor's.
+    /// Creates the ptnet device of a machine. `tell` is called with the header length when the rings start, and with
+    /// `None` when they stop; `fault` records faults of the hypervisor.
     ///
     /// # Errors
-    /// [`InstanceError`].
+    /// [`InstanceError`] if the memory cannot be created.
     pub fn new(
         config: &PtnetDeviceConfig,
         machine: &Arc<PtnetMachine>,
@@ -180,10 +181,10 @@ impl PtnetDevice {
         Self::laid(config, machine, backend, tell, fault, RingsLayout::new)
     }
 
-    /// Like [`PtnetDevice::new`], for another process's device; [`PtnetDevice::go_on`] must follow.
+    /// Creates a predecessor's device like [`PtnetDevice::new`]; [`PtnetDevice::go_on`] must follow.
     ///
     /// # Errors
-    /// [`InstanceError`].
+    /// [`InstanceError`] if the memory is not the predecessor's.
     pub fn continued(
         config: &PtnetDeviceConfig,
         machine: &Arc<PtnetMachine>,
@@ -228,7 +229,7 @@ impl PtnetDevice {
         })
     }
 
-    /// Its registers, for a successor.
+    /// Returns the registers for a successor.
     pub fn registers(&self) -> PtnetRegisters {
         PtnetRegisters {
             features: self.features,
@@ -239,10 +240,11 @@ impl PtnetDevice {
         }
     }
 
-    /// Attaches restored registers and the hypervisor's resources. Nothing is rung, and nothing of the guest's changes.
+    /// Attaches restored registers and the hypervisor's resources. No doorbell is rung and nothing of the guest's
+    /// changes.
     ///
     /// # Errors
-    /// The rings cannot run; the error says why.
+    /// The error for which the rings cannot run.
     pub fn go_on(&mut self, host: &DeviceHost, registers: &PtnetRegisters) -> Result<(), Errno> {
         self.set(reg::FEATURES, registers.features, host);
         self.set_header_len(registers.hdr_len);
@@ -256,7 +258,7 @@ impl PtnetDevice {
         Ok(())
     }
 
-    /// Sets the function to call when its rings start or stop.
+    /// Sets the callback for rings that start or stop.
     pub fn tells(&mut self, tell: RunListener) {
         self.tell = tell;
     }
@@ -291,16 +293,16 @@ impl PtnetDevice {
         }
     }
 
-    /// Sets the header length. An invalid length, or one that is not offered, changes nothing: the driver reads it
-    /// back. Running rings follow a change.
+    /// Sets the header length. An invalid or unoffered length changes nothing, which the driver sees when it reads the
+    /// register. Running rings follow the change.
     fn set_header_len(&mut self, value: u32) {
         if (value == 0 || self.config.vnet_hdr) && self.hdr_len.set(value) && self.running {
             (self.tell)(Some(value));
         }
     }
 
-    /// Sets half of an address. The low half is written last and takes effect: rings that run with the old address are
-    /// stopped.
+    /// Sets half of an address. The driver writes the low half last, which takes effect and stops rings that run with
+    /// the old address.
     fn set_csb(&mut self, half: usize, value: u32) {
         if let Some(place) = self.csb.get_mut(half) {
             *place = value;
@@ -332,7 +334,7 @@ impl PtnetDevice {
         tracing::debug!(command, result = self.result, "ptnet control");
     }
 
-    /// Starts the rings, with the guest's status blocks. Running rings keep running.
+    /// Starts the rings with the guest's status blocks. Rings that run already continue.
     fn start(&mut self, host: &DeviceHost) -> Result<(), Errno> {
         if self.running {
             return Ok(());
@@ -342,11 +344,11 @@ impl PtnetDevice {
         self.laid = RingsLayout::new(&self.share.region, &c).map_err(|_| Errno::NOMEM)?;
         for (i, csb) in csbs.iter().enumerate() {
             csb.reset(if i < self.laid.mem.tx.len() { c.slots - 1 } else { 0 });
-            // netmap's host starts this way; a driver that only waits for interrupts relies on it.
+            // netmap's host starts armed, and a driver that only waits for interrupts relies on it.
             arm(csb.appl_need_kick());
         }
         if let Err(why) = self.connect(&csbs, false) {
-            tracing::warn!(%why, "rings cannot be started");
+            tracing::warn!(%why, "cannot start the rings");
             self.stop();
             return Err(why);
         }
@@ -375,7 +377,8 @@ impl PtnetDevice {
         (0..rings).map(|i| self.csb(i, host)).collect::<Option<_>>().ok_or(Errno::NXIO)
     }
 
-    /// The status block of a ring, at the guest's address; `None` without an address, or outside the guest's memory.
+    /// Returns the status block of a ring at the guest's address; `None` without an address, or outside the guest's
+    /// memory.
     fn csb(&self, ring: usize, host: &DeviceHost) -> Option<Csb> {
         let half = |high: u32, low: u32| {
             let first = (u64::from(high) << 32 | u64::from(low)).checked_add(CSB * ring as u64)?;
@@ -387,12 +390,13 @@ impl PtnetDevice {
         Csb::apart(atok_map, atok, ktoa_map, ktoa)
     }
 
-    /// Takes the rings from the workers, and lays them out for the next driver, which reads them before it starts them.
+    /// Takes the rings back from the workers, and lays them out for the next driver, which reads them before it starts
+    /// them.
     fn stop(&mut self) {
         self.halt();
         match RingsLayout::new(&self.share.region, &self.config) {
             Ok(laid) => self.laid = laid,
-            Err(e) => tracing::warn!("the rings stay as the guest left them until they start: {e}"),
+            Err(e) => tracing::warn!("the rings are not laid out again until they start: {e}"),
         }
     }
 
@@ -441,16 +445,16 @@ impl Device for PtnetDevice {
                 None => Doorbell::new().and_then(|nobody| wake.lead_to(nobody.as_fd())),
             };
             if let Err(e) = led {
-                tracing::warn!(ring = i, "an interrupt cannot be connected: {e}");
+                tracing::warn!(ring = i, "cannot connect an interrupt: {e}");
             }
         }
     }
 
     fn memory_changed(&mut self, host: &DeviceHost) {
-        // The status blocks were unmapped by the guest; they stay mapped here only while the rings run.
+        // The guest unmapped the status blocks; here they stay mapped only while the rings run.
         let rings = self.config.tx_rings + self.config.rx_rings;
         if self.running && (0..rings as usize).any(|i| self.csb(i, host).is_none()) {
-            tracing::info!("the memory with the status blocks was taken away: rings stopped");
+            tracing::info!("the guest unmapped the memory with the status blocks: rings stopped");
             self.stop();
         }
     }

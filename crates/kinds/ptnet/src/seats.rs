@@ -1,4 +1,4 @@
-//! Queues of the switch that stay while guests' rings come and go. Without a guest, workers find an empty seat.
+//! The switch's queues, which stay while guests' rings come and go. Without a guest, workers find an empty seat.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,12 @@ use rustix::io::Errno;
 
 use crate::backend::{Backend, GuestRings};
 
-/// A seat of an rx ring, on which the guest receives. It is itself the switch's egress; workers share the ring.
+/// The seat of an rx ring, on which the guest receives. It is the switch's egress; workers share the ring.
 #[derive(Default)]
 pub struct RxSeat {
     ring: Lent<RingEgress, ManyWorkers>,
     counters: Arc<RingCounters>,
-    /// Counts of kicks, summed over all guests.
+    /// Kick counts, summed over all guests.
     kicks: Arc<KickCounts>,
     /// Whether the seat has a ring.
     is_open: AtomicBool,
@@ -45,7 +45,8 @@ impl Egress for RxSeat {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         match self.ring.enter() {
             Ok(ring) => return ring.deliver(batch, picks, scratch),
-            // A change only takes longer on a busy machine; until it ends, frames for a lossless port wait.
+            // The ring is being changed, which takes long only on a busy machine; until then, frames for a lossless
+            // port wait.
             Err(EntryError::Busy) => return 0,
             Err(EntryError::Empty) => {}
         }
@@ -55,8 +56,8 @@ impl Egress for RxSeat {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // A batch that does not suit the steps is handled in `deliver`, without entering twice; so is a worker that
-        // would have to wait: it then holds no other ring.
+        // `deliver` handles batches that are not plain, and workers that would have to wait, without entering twice; a
+        // waiting worker then holds no other ring.
         let ring = batch.is_plain(u32::MAX).then(|| self.ring.enter_now().ok())??;
         RingEgress::reserve_at(ring.into(), batch, picks)
     }
@@ -70,24 +71,24 @@ impl Egress for RxSeat {
     }
 }
 
-/// The queues of a port on a switch.
+/// The queues of a port, for a switch.
 pub type PtnetQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
-/// A port's seats.
+/// The seats of a port.
 pub struct Seats {
-    /// Seats of the rings that the guest sends on.
+    /// Seats of the rings on which the guest sends.
     tx: Vec<Arc<Seat<RingIngress>>>,
-    /// Seats of the rings that the guest receives on.
+    /// Seats of the rings on which the guest receives.
     rx: Vec<Arc<RxSeat>>,
     /// The rings, tx rings first, while a guest has them.
     sides: Mutex<Vec<RingSide>>,
 }
 
 impl Seats {
-    /// Creates that many seats each way, and the switch's queues on them.
+    /// Creates `tx` and `rx` seats, and the switch's queues on them.
     ///
     /// # Errors
-    /// As [`Seat::woken`].
+    /// The error of [`Seat::woken`].
     pub fn new(tx: u32, rx: u32) -> rustix::io::Result<(Seats, PtnetQueues)> {
         let tx = (0..tx).map(|_| Seat::woken().map(Arc::new)).collect::<Result<Vec<_>, Errno>>()?;
         let rx: Vec<_> = (0..rx).map(|_| Arc::new(RxSeat::default())).collect();
@@ -109,7 +110,7 @@ impl Seats {
 
 impl Backend for Seats {
     fn wake(&self, ring: usize) -> Option<&WakeSet> {
-        // Only tx rings have a worker to wake: a thread that delivers to a guest polls for room itself.
+        // Only tx rings have a worker to wake: a worker that delivers to a guest polls for room itself.
         self.tx.get(ring)?.wake.as_ref()
     }
 

@@ -26,7 +26,7 @@ use crate::published::{MemoryDevice, PtnetDevice, PtnetRegisters};
 /// Suffix of the memory device's socket name.
 const MEMORY: &str = ".mem";
 
-/// The socket of the memory device, beside that of the ptnet device.
+/// Returns the path of the memory device's socket, given that of the ptnet device.
 pub fn memory_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(MEMORY);
@@ -94,15 +94,15 @@ fn ptnet_server(
 /// A session with a new device.
 type NewDeviceSession<D> = Result<DeviceSession<D>, String>;
 
-/// A device served by a service.
+/// A device that a service serves.
 trait ServedDevice: Device + Send + Sized + 'static {
-    /// The service's detail about it.
+    /// The device's state for display.
     type Detail: Clone + Default + Send + 'static;
 
-    /// Starts showing its state in `_peer`.
+    /// Starts to show the device's state in `_peer`.
     fn shown(&mut self, _peer: &ServicePeer<Self::Detail>) {}
 
-    /// Its guest-writable registers, if any.
+    /// Returns the device's guest-writable registers, if it has any.
     fn registers(&self) -> Option<PtnetRegisters> {
         None
     }
@@ -125,13 +125,13 @@ impl ServedDevice for PtnetDevice {
     }
 }
 
-/// A hypervisor that has just connected, or one restored from another process.
+/// A hypervisor that has just connected, or a predecessor's.
 enum PtnetClient<D> {
     New(OwnedFd),
     Continued(OwnedFd, Box<DeviceSession<D>>, Fault),
 }
 
-/// The control thread's answer about its hypervisor.
+/// The control thread's answer to a request for its hypervisor's state.
 type PtnetClientAnswer = std::io::Result<ClientState<Option<PtnetRegisters>>>;
 
 fn say<D: ServedDevice>(connection: &OwnedFd, session: &mut DeviceSession<D>) -> PtnetClientAnswer {
@@ -139,10 +139,10 @@ fn say<D: ServedDevice>(connection: &OwnedFd, session: &mut DeviceSession<D>) ->
     Ok(ClientState { connection, session: session.save()?, device: session.device().0.registers() })
 }
 
-/// State of the control thread.
+/// State of a control thread.
 struct PtnetServer<D, F> {
     listener: Arc<Listener>,
-    /// The restored hypervisor, served first.
+    /// The restored hypervisor, which is served first.
     first: Option<PtnetClient<D>>,
     make: F,
 }

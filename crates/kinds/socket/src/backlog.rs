@@ -1,21 +1,21 @@
-//! The backlog of a peer: the rest of a frame that was begun, while its socket has no room. Of a stream, bytes;
-//! otherwise segments, each a message.
+//! The backlog of a peer: accepted data that waits for room in the peer's socket. For a stream it is the rest of a
+//! frame in bytes, otherwise segments, one per message.
 
-/// Bytes that may wait: twice the longest frame.
+/// Maximum size of a backlog in bytes: twice the longest frame.
 const MOST: usize = 128 * 1024;
 
-/// Bytes that were accepted, and have to be sent before any others.
+/// Accepted data that must be sent before any other.
 #[derive(Debug)]
 pub struct Backlog {
     bytes: Vec<u8>,
-    /// Where messages end.
+    /// Ends of the messages in the buffer.
     ends: Vec<usize>,
-    /// Bytes, and messages, that were sent.
+    /// Number of sent bytes, and of sent messages.
     at: usize,
     sent: usize,
 }
 
-/// Messages that may wait.
+/// Maximum number of messages in a backlog.
 const MESSAGES: usize = 2048;
 
 impl Default for Backlog {
@@ -25,12 +25,12 @@ impl Default for Backlog {
 }
 
 impl Backlog {
-    /// Whether nothing waits.
+    /// Returns whether the backlog is empty.
     pub fn is_empty(&self) -> bool {
         self.sent == self.ends.len()
     }
 
-    /// Forgets all.
+    /// Discards the whole backlog.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -38,7 +38,8 @@ impl Backlog {
         self.sent = 0;
     }
 
-    /// Adds a message, whose bytes `fill` appends. Returns whether there was room for its `len` bytes.
+    /// Appends a message of `len` bytes, which `fill` writes. Returns false, without calling `fill`, if there is no
+    /// room.
     pub fn add(&mut self, len: usize, fill: impl FnOnce(&mut Vec<u8>)) -> bool {
         if self.is_empty() {
             self.clear();
@@ -51,20 +52,20 @@ impl Backlog {
         true
     }
 
-    /// The message that is next, as far as it was not sent.
+    /// Returns the unsent part of the first message.
     pub fn front(&self) -> Option<&[u8]> {
         let end = *self.ends.get(self.sent)?;
         self.bytes.get(self.at..end)
     }
 
-    /// That many bytes of it were sent; `is_whole`: with them, the message is complete.
+    /// Removes `bytes` sent bytes from the front; `is_whole` means that this completes the message.
     pub fn sent(&mut self, bytes: usize, is_whole: bool) {
         let Some(&end) = self.ends.get(self.sent) else { return };
         self.at = if is_whole { end } else { (self.at + bytes).min(end) };
         self.sent += usize::from(self.at == end);
     }
 
-    /// All messages, as far as they were not sent.
+    /// Returns the unsent parts of all messages.
     pub fn messages(&self) -> Vec<Vec<u8>> {
         let begins = std::iter::once(&self.at).chain(self.ends.get(self.sent..).unwrap_or_default());
         let ends = self.ends.get(self.sent..).unwrap_or_default();
@@ -85,7 +86,7 @@ mod tests {
         backlog
     }
 
-    /// Objective: messages come out in order, in parts or whole; what is left of them is what another process gets.
+    /// Objective: messages leave in order, in parts or whole; the state for a successor contains the unsent rest.
     #[test]
     fn in_order() {
         let mut backlog = with(&[b"abc", b"", b"de"]);
@@ -102,7 +103,7 @@ mod tests {
         assert_eq!(backlog.messages(), [[1]]);
     }
 
-    /// Objective: no more waits than there is room for.
+    /// Objective: the backlog refuses messages beyond its limits.
     #[test]
     fn limits() {
         let mut backlog = with(&[&[1; MOST - 1]]);

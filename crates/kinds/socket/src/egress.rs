@@ -1,5 +1,5 @@
-//! What a peer gets: frames from where they lie, many a system call. What is left to do on one is done in private
-//! memory, if the peer's frames have no virtio-net header.
+//! The egress to a peer: sends frames from where they are, many per system call. If the peer takes no virtio-net
+//! header, checksums and segments are made in private memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -19,26 +19,26 @@ use crate::sys::Parcels;
 mod cut;
 mod send;
 
-/// Private memory for frames that are finished here, and the segments of one that is cut.
+/// Size of the private memory in bytes, for frames with a computed checksum and the segments of one frame.
 const PRIVATE: usize = 2 * (MAX_FRAME + 32 * 1024);
 
-/// A frame that is to be sent.
+/// A frame that waits to be sent.
 #[derive(Clone, Copy, Debug)]
 struct Parcel {
-    /// Which pick it is of.
+    /// Index of its pick in the batch.
     pick: usize,
-    /// Its bytes on the wire, and without what stands in front of it.
+    /// Length of the frame in bytes, with its prefix and header and without.
     bytes: usize,
     frame: usize,
 }
 
-/// What a peer gets, as a queue that lies in a seat.
+/// The egress to a peer, which lies in a seat.
 pub struct PeerEgress {
     parts: PeerParts,
     format: FrameFormat,
-    /// Whether the socket is of TCP: the kernel may take any part of a frame.
+    /// Whether the socket is a TCP socket, which may take any part of a frame.
     is_tcp: bool,
-    /// Whether the peer is gone once the socket says so.
+    /// Whether an error of the socket means that the peer is gone.
     is_connection: bool,
     counters: Arc<RingCounters>,
     parcels: Parcels,
@@ -46,21 +46,21 @@ pub struct PeerEgress {
     private: Vec<u8>,
     backlog: Backlog,
     pace: Arc<QueuePace>,
-    /// For a process that goes on: whether the stream lacks the rest of a frame.
+    /// Shared with a successor: whether the stream lacks the rest of a frame.
     noted: Option<NotedCounts>,
 }
 
-/// What a delivery has done.
+/// Progress of a delivery.
 struct Delivery<'a> {
     meter: Meter<'a, MachineClock>,
     frames: u64,
     bytes: u64,
 }
 
-/// There is no room: the pick that the caller has to come again with.
+/// The socket has no room: holds the pick from which the caller tries again.
 struct OutOfRoom(usize);
 
-/// How a peer is reached, besides its socket.
+/// Properties of a peer's socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carrier {
     pub format: FrameFormat,
@@ -69,7 +69,7 @@ pub(crate) struct Carrier {
 }
 
 impl PeerEgress {
-    /// Creates the queue; `backlog` was accepted by another process.
+    /// Creates the egress; `backlog` is what a predecessor accepted.
     pub(crate) fn new(
         parts: PeerParts,
         carrier: Carrier,
@@ -100,7 +100,7 @@ impl PeerEgress {
         queue
     }
 
-    /// What was accepted, and is not sent yet.
+    /// Returns the accepted data that is not sent yet.
     pub(crate) fn backlog(&self) -> Vec<Vec<u8>> {
         self.backlog.messages()
     }
@@ -109,7 +109,7 @@ impl PeerEgress {
         Arc::clone(&self.parts.socket)
     }
 
-    /// Delivers. Returns how many picks are done with.
+    /// Delivers frames. Returns how many picks are done, sent or dropped.
     fn put_all(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, delivery: &mut Delivery<'_>) -> usize {
         for (pick, frame) in picks.iter().enumerate() {
             let Some(frame) = batch.get(usize::from(*frame)) else { continue };
@@ -137,7 +137,7 @@ impl PeerEgress {
         }
     }
 
-    /// Adds a frame from where it lies.
+    /// Adds a frame without copying it.
     #[inline]
     fn put_whole(
         &mut self,
@@ -156,7 +156,7 @@ impl PeerEgress {
         Ok(())
     }
 
-    /// Adds a frame once its checksum is filled in.
+    /// Adds a frame after filling in its checksum.
     fn put_summed(
         &mut self,
         pick: usize,
@@ -177,17 +177,17 @@ impl PeerEgress {
         Ok(())
     }
 
-    /// Adds a frame that lies in private memory from `begin` on.
+    /// Adds a frame from private memory at offset `begin`.
     fn add_private(&mut self, pick: usize, begin: usize) {
         let bytes = self.private.get(begin..).unwrap_or_default();
         let (head, len) = self.parts.rules.head(self.format, &Offload::None, bytes.len());
-        // SAFETY: `private` never grows beyond its capacity, so that it is not moved, and what is in use of it is
-        // written no more before the frames are sent or cleared, which clears it, too.
+        // SAFETY: `private` never grows beyond its capacity, so it is not moved. Its used part is not written again
+        // before the frames are sent or cleared, which also empties it.
         unsafe { self.parcels.add_bytes(&head[..len], bytes) };
         self.entries.push(Parcel { pick, bytes: len + bytes.len(), frame: bytes.len() });
     }
 
-    /// Drops a frame; those before it are sent first, so that it is not counted twice if they have to wait.
+    /// Drops a frame. Earlier frames are sent first, so that the drop is not counted twice if they have to wait.
     #[cold]
     fn drop_one(&mut self, pick: usize, why: DropReason, delivery: &mut Delivery<'_>) -> Result<(), OutOfRoom> {
         self.send_all(pick, delivery)?;

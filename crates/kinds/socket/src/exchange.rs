@@ -1,5 +1,5 @@
-//! What the peers of a port connect through. An *exchange* has the port's lines, and a source of peers. A new peer is
-//! an *arrival*; the source watches *events* of its sockets. The main thread does everything here, without waiting.
+//! Connects a port with its peers. An *exchange* has the port's lines and a source of peers. A new peer is an
+//! *arrival*; the source watches its sockets for *events*. All of this runs on the main thread and never waits.
 
 mod bound;
 mod dial;
@@ -37,35 +37,35 @@ use crate::rules::FrameFormat;
 use crate::state::LineState;
 use crate::sys::maker_of;
 
-/// epoll data of what workers tell, and of the source's own socket. Those of connections begin behind.
+/// epoll data of workers' news and of the source's own socket. Numbers of connections start after it.
 const NEWS: u64 = 0;
 const SOCKET: u64 = 1;
 const FIRST: u64 = 16;
-/// Events that are read together.
+/// Maximum number of events per epoll_wait(2).
 const EVENTS: usize = 64;
 
-/// A peer that has come.
+/// A new peer.
 pub struct PeerArrival {
-    /// How it is reached, if that does not depend on its line.
+    /// The peer's sockets, if they do not depend on its line.
     peer: Option<SocketPeer>,
-    /// What its source knows it by.
+    /// The source's identifier for the peer.
     token: u64,
-    /// The number of the line that it wants.
+    /// The line number that the peer requests.
     pub number: Option<u16>,
-    /// Who it is.
+    /// The peer's identity, in words.
     pub who: Option<String>,
-    /// What it says of itself.
+    /// The peer's description of itself.
     pub about: Option<String>,
 }
 
 impl PeerArrival {
-    /// A peer that wants no particular line and says nothing.
+    /// Creates an arrival without a requested line or description.
     fn of(peer: SocketPeer, who: Option<String>) -> PeerArrival {
         PeerArrival { peer: Some(peer), token: 0, number: None, who, about: None }
     }
 }
 
-/// Who made a connection, in words.
+/// Returns the process and user that made a connection, in words.
 fn who_made(connection: &OwnedFd) -> Option<String> {
     let maker = maker_of(connection).ok()?;
     Some(match maker.pid {
@@ -74,20 +74,20 @@ fn who_made(connection: &OwnedFd) -> Option<String> {
     })
 }
 
-/// Bytes that a socket of datagrams, or of frames on this host, should have room for; it gets what the host allows.
+/// Requested buffer size in bytes for UNIX and datagram sockets; the kernel grants what the host allows.
 const WIDE: usize = 4 << 20;
 
-/// Gives a UNIX socket, or one of datagrams, as much room as it may have. A TCP socket finds out by itself.
+/// Enlarges the buffers of a UNIX or datagram socket. TCP sockets adapt by themselves.
 fn widen(socket: &OwnedFd) {
     if sockopt::socket_type(socket) == Ok(SocketType::STREAM) && !is_unix(socket, SocketType::STREAM) {
         return;
     }
-    // Less room costs frames that come together, and nothing else.
+    // With a smaller buffer, bursts lose frames.
     let _ = sockopt::set_socket_send_buffer_size(socket, WIDE);
     let _ = sockopt::set_socket_recv_buffer_size(socket, WIDE);
 }
 
-/// What a source watches.
+/// The set of sockets that a source watches.
 #[derive(Clone)]
 pub struct SourceEvents(Arc<OwnedFd>);
 
@@ -107,82 +107,83 @@ impl SourceEvents {
     }
 }
 
-/// Where peers come from.
+/// A source of peers.
 pub trait PeerSource {
-    /// Begins to watch for peers.
+    /// Starts to watch for peers.
     ///
     /// # Errors
-    /// Whatever epoll_ctl(2) returns.
+    /// The error of epoll_ctl(2).
     fn watch(&mut self, events: SourceEvents) -> Result<(), Errno>;
 
-    /// Peers that have come by now; `ready` is what has happened.
+    /// Returns the peers that have arrived by now; `ready` has the epoll data of ready sockets.
     fn arrivals(&mut self, now: Instant, ready: &BTreeSet<u64>) -> Vec<PeerArrival>;
 
-    /// How long until it has to be asked again, whatever happens.
+    /// Returns the time until the source must be polled again, even without an event.
     fn wait(&self, _now: Instant) -> Duration {
         Duration::MAX
     }
 
-    /// How a peer is reached that gets the line with that number.
+    /// Returns the sockets of an arrival that gets the line `number`.
     ///
     /// # Errors
-    /// Why it cannot be, in words.
+    /// The reason why the peer cannot be connected, in words.
     fn seat(&mut self, arrival: &mut PeerArrival, _number: u16) -> Result<SocketPeer, String> {
-        arrival.peer.take().ok_or_else(|| "it is gone already".to_owned())
+        arrival.peer.take().ok_or_else(|| "the peer is gone".to_owned())
     }
 
-    /// A peer that has come gets no line.
+    /// Rejects an arrival for which there is no line.
     fn turn_away(&mut self, arrival: PeerArrival, now: Instant) -> LeftPeer {
         self.left(0, now);
         arrival.peer.map(LeftPeer::of).unwrap_or_default()
     }
 
-    /// The peer of a line is gone.
+    /// Handles the departure of a line's peer.
     fn left(&mut self, number: u16, now: Instant);
 
-    /// Lines whose peers have said that they go.
+    /// Returns the lines whose peers have announced their departure.
     fn leaving(&mut self) -> Vec<u16> {
         Vec::new()
     }
 
-    /// Whether a peer is gone when nobody takes a datagram for it.
+    /// Returns whether a peer counts as gone when nobody receives its datagrams.
     fn goes_when_missed(&self) -> bool {
         false
     }
 
-    /// Goes on with the peer of a line in another process.
+    /// Continues the peer of a predecessor's line.
     ///
     /// # Errors
-    /// What is missing of it.
+    /// [`OpenError`] names what is missing.
     fn go_on(&mut self, _number: u16, _peer: &SocketPeer) -> Result<(), OpenError> {
         Ok(())
     }
 
-    /// The peer of a line in another process, where the sockets are the port's own.
+    /// Returns the peer of a predecessor's line if its sockets are the port's own.
     fn own_peer(&mut self) -> Option<SocketPeer> {
         None
     }
 
-    /// Why others were turned away since the last call.
+    /// Returns the reasons why peers were rejected since the last call.
     fn refused(&mut self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Descriptors that others have passed or left since the last call: for who can close them.
+    /// Returns descriptors that peers passed or left since the last call; the caller closes them where closing may
+    /// block.
     fn strangers(&mut self) -> Vec<OwnedFd> {
         Vec::new()
     }
 
-    /// The sockets that another process goes on with.
+    /// Returns the sockets that a successor needs.
     fn save(&self) -> Vec<Fd>;
 
-    /// Makes files of sockets this process's, once its predecessor does not go on.
+    /// Returns claims that make socket files this process's, to be used once the predecessor will not continue.
     fn claims(&self) -> Vec<Claim> {
         Vec::new()
     }
 }
 
-/// The lines of a port, and where their peers come from.
+/// The lines of a port and the source of their peers.
 pub struct Exchange {
     events: SourceEvents,
     news: Arc<OwnedFd>,
@@ -192,10 +193,10 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Creates an exchange without lines, for frames that lie so.
+    /// Creates an exchange without lines, for frames of this format.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// Fails when the process is out of descriptors.
     pub fn new(mut source: Box<dyn PeerSource>, format: FrameFormat) -> Result<Exchange, Errno> {
         let events = SourceEvents(Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?));
         let news = news()?;
@@ -204,7 +205,7 @@ impl Exchange {
         Ok(Exchange { events, news, source, format, lines: BTreeMap::new() })
     }
 
-    /// What lines tell their news by.
+    /// Returns the descriptor with which lines signal their news.
     pub fn news(&self) -> &Arc<OwnedFd> {
         &self.news
     }
@@ -214,10 +215,10 @@ impl Exchange {
         self.lines.insert(number, line);
     }
 
-    /// Adds another process's line, and goes on with its peer.
+    /// Adds a predecessor's line and continues with its peer.
     ///
     /// # Errors
-    /// [`BadState`] if what is said contradicts itself.
+    /// [`BadState`] if the state contradicts itself.
     pub fn restore(&mut self, number: u16, line: Rc<SocketLine>, state: LineState) -> Result<(), BadState> {
         let is_ports = state.peer.as_ref().is_some_and(|peer| peer.socket.is_none());
         let own = if is_ports { self.source.own_peer() } else { None };
@@ -229,33 +230,33 @@ impl Exchange {
         Ok(())
     }
 
-    /// Removes a line, whose peer must be gone.
+    /// Removes a line, which must have no peer.
     pub fn remove(&mut self, number: u16) {
         self.lines.remove(&number);
     }
 
-    /// Its lines by number.
+    /// Returns the lines by number.
     pub fn lines(&self) -> &BTreeMap<u16, Rc<SocketLine>> {
         &self.lines
     }
 
-    /// The source of its peers.
+    /// Returns the source of peers.
     pub fn source(&mut self) -> &mut dyn PeerSource {
         &mut *self.source
     }
 
-    /// Whether a line's peer is gone, as workers have found: why, if not because it left.
+    /// Returns the end of a line's peer as reported by workers: the reason, or `None` inside if the peer just left.
     pub fn over(&self, line: &SocketLine) -> Option<Option<String>> {
         let is_missed = line.take_missed() && self.source.goes_when_missed();
         line.over().or_else(|| is_missed.then_some(None))
     }
 
-    /// The sockets that another process goes on with.
+    /// Returns the sockets that a successor needs.
     pub fn save(&self) -> Vec<Fd> {
         self.source.save()
     }
 
-    /// Peers that have come by now.
+    /// Returns the peers that have arrived by now.
     pub fn arrivals(&mut self, now: Instant) -> Vec<PeerArrival> {
         let ready = self.ready();
         if ready.contains(&NEWS) {
@@ -268,7 +269,7 @@ impl Exchange {
         arrivals
     }
 
-    /// How long until it has to be asked again, whatever happens.
+    /// Returns the time until the exchange must be polled again, even without an event.
     pub fn wait(&self, now: Instant) -> Duration {
         self.source.wait(now)
     }
@@ -282,7 +283,7 @@ impl Exchange {
 }
 
 impl AsFd for Exchange {
-    /// Readable when there is something to do.
+    /// Readable when there is work.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.0.as_fd()
     }

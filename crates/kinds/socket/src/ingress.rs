@@ -1,4 +1,4 @@
-//! What a peer sends.
+//! The ingress from a peer.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use crate::parts::PeerParts;
 use crate::reader::{FrameReader, ReadStep};
 use crate::rules::PeerIntake;
 
-/// What a peer sends, as an ingress that lies in a seat.
+/// The ingress from a peer, which lies in a seat.
 pub struct PeerIngress {
     parts: PeerParts,
     reader: FrameReader,
@@ -36,7 +36,7 @@ impl PeerIngress {
         PeerIngress { parts, reader, counters, seats }
     }
 
-    /// The beginning of a frame that is not in the socket any more. The worker must have released all frames.
+    /// Returns the start of a frame that is no longer in the socket. The worker must have released all frames.
     pub(crate) fn begun(&self) -> &[u8] {
         match &self.reader {
             FrameReader::Stream(stream) => stream.begun(),
@@ -44,12 +44,12 @@ impl PeerIngress {
         }
     }
 
-    /// Looks again soon.
+    /// Has the worker poll the ingress again soon.
     fn poke(&self) {
         self.seats.input.upgrade().iter().for_each(|seat| seat.poke());
     }
 
-    /// The socket may have room again for what was accepted before.
+    /// Retries the backlog, for which the socket may have room again.
     #[cold]
     fn flush(&self) {
         let Some(output) = self.seats.output.upgrade() else { return };
@@ -64,7 +64,7 @@ impl PeerIngress {
 }
 
 impl Ingress for PeerIngress {
-    // SAFETY: frames lie in memory of `reader`, which is written here only.
+    // SAFETY: the frames are in memory of `reader`, which is written only here.
     unsafe fn take(&mut self, batch: &mut Batch) {
         if self.parts.room.is_awaited() {
             self.flush();
@@ -76,7 +76,7 @@ impl Ingress for PeerIngress {
         let on = self.reader.take(&self.parts.socket, &mut intake, &self.parts.news);
         let bytes = intake.bytes;
         self.counters.passed(batch.len() as u64, bytes);
-        // One that brings nothing is not asked again before it is announced.
+        // After a read without frames, the worker waits for the socket's event.
         if on != ReadStep::Wait && batch.is_empty() {
             self.poke();
         }
@@ -85,7 +85,7 @@ impl Ingress for PeerIngress {
     fn release(&mut self) {}
 
     fn arm(&mut self) -> bool {
-        // The socket itself wakes.
+        // The socket itself wakes the worker.
         false
     }
 

@@ -1,6 +1,6 @@
-//! Ports whose peers are at sockets: QEMU's streams and datagrams, VDE's plugs, User-Mode Linux, libkrun, and their
-//! like. A port is a [line](SocketLine): its queues stay while peers come and go. What peers connect through is an
-//! [exchange](Exchange).
+//! Ports with peers at sockets: QEMU's streams and datagrams, VDE's plugs, User-Mode Linux, libkrun, and similar
+//! programs. A port is a [line](SocketLine), whose queues stay while peers come and go. An [exchange](Exchange)
+//! connects peers with lines.
 //!
 //! ```text
 //!  socket ──► reader (frames of a stream, or messages) ──► PeerIngress ──► switch ──► PeerEgress ──► socket
@@ -9,15 +9,15 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`line`](mod@line) | what stays of a port while peers come and go |
-//! | [`state`] | what another process needs to go on with one |
-//! | [`exchange`] | how peers come: a listening socket, attempts to connect, datagrams |
+//! | [`line`](mod@line) | the part of a port that stays while peers come and go |
+//! | [`state`] | the state of a line for a successor |
+//! | [`exchange`] | sources of peers: a listening socket, attempts to connect, datagrams |
 //! | [`vde`] | requests of VDE's plugs |
-//! | [`ingress`], [`egress`] | a peer's queues; `backlog` is the rest of a frame that was begun |
-//! | `reader` | frames of a stream, and messages |
-//! | [`rules`] | what frames are, and how long |
+//! | [`ingress`], [`egress`] | a peer's queues; `backlog` is accepted data that waits for room |
+//! | `reader` | reads frames from streams and messages |
+//! | [`rules`] | the format and length of frames |
 //! | `parts` | the common parts of a peer's queues |
-//! | `news`, `room` | what workers tell of a peer, and whether its socket is watched for room |
+//! | `news`, `room` | workers' reports about a peer; the wait for room in its socket |
 //! | `sys` | system calls |
 
 mod backlog;

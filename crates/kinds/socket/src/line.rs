@@ -1,5 +1,5 @@
-//! A line: what stays of a port while its peers come and go. Its seats are what workers see, and a peer's queues sit in
-//! them as long as it is connected. Its story is what is shown of its peers.
+//! A line: the part of a port that stays while its peers come and go. Workers use its seats, which hold a connected
+//! peer's queues. Its story describes the peers for display.
 
 use std::cell::{Ref, RefCell};
 use std::net::SocketAddrV4;
@@ -22,45 +22,45 @@ use crate::reader::{FrameReader, MessageReader, StreamReader};
 use crate::room::AwaitedRoom;
 use crate::rules::{FrameFormat, FrameRules};
 
-/// How long a worker is waited for that is just using a queue of a peer's that goes.
+/// Maximum wait for a worker that is using a queue of a leaving peer.
 const GRACE: Duration = Duration::from_millis(1);
-/// Bytes of memory that a connected peer takes, about.
+/// Approximate memory of a connected peer, in bytes.
 pub const PEER_MEMORY: u64 = 3 << 20;
 
-/// How a peer is reached.
+/// The sockets of a peer and their use.
 #[derive(Clone, Debug)]
 pub struct SocketPeer {
-    /// The socket that its frames come from, and the one that frames for it go to.
+    /// The socket from which the peer's frames come, and the socket to which frames for it go.
     pub sockets: [Arc<OwnedFd>; 2],
-    /// How frames lie in them.
+    /// Format of frames in these sockets.
     pub format: FrameFormat,
-    /// Whether it is gone once a socket says so.
+    /// Whether an end or error of a socket means that the peer is gone.
     pub is_connection: bool,
-    /// Whether the sockets are the port's own, with any peer.
+    /// Whether the sockets are the port's own and serve any peer.
     pub is_ports: bool,
-    /// The connection that says that it is there, where its frames do not.
+    /// A connection that only shows that the peer is there.
     pub control: Option<Arc<OwnedFd>>,
-    /// Where this port's own frames to a group come from.
+    /// Source address of this port's own frames to a group.
     pub own: Option<SocketAddrV4>,
 }
 
 impl SocketPeer {
-    /// A peer at a connected socket.
+    /// Creates a peer with a connected socket.
     pub fn connected(socket: OwnedFd, format: FrameFormat) -> SocketPeer {
         SocketPeer { format, is_connection: true, ..SocketPeer::at(&Arc::new(socket)) }
     }
 
-    /// A peer to and from which datagrams go by a socket that is the port's own.
+    /// Creates a peer whose datagrams use a socket of the port's own.
     pub fn datagrams(socket: &Arc<OwnedFd>) -> SocketPeer {
         SocketPeer { is_ports: true, ..SocketPeer::at(socket) }
     }
 
-    /// A peer of datagrams that is there as long as a connection lasts.
+    /// Creates a datagram peer that exists as long as a connection.
     pub fn plugged(socket: OwnedFd, control: Arc<OwnedFd>) -> SocketPeer {
         SocketPeer { control: Some(control), ..SocketPeer::at(&Arc::new(socket)) }
     }
 
-    /// Datagrams by a socket.
+    /// Creates a datagram peer with one socket for both directions.
     fn at(socket: &Arc<OwnedFd>) -> SocketPeer {
         SocketPeer {
             sockets: [Arc::clone(socket), Arc::clone(socket)],
@@ -73,48 +73,48 @@ impl SocketPeer {
     }
 }
 
-/// What a peer's former process had taken out of a socket, or accepted for it, that is not delivered.
+/// Data of a peer that the predecessor took from a socket, or accepted for it, and did not deliver.
 #[derive(Debug, Default)]
 pub struct Undelivered {
-    /// The beginning of a frame, with its length.
+    /// The start of a frame, with its length prefix.
     pub begun: Vec<u8>,
-    /// What has to be sent before anything else.
+    /// Accepted data that must be sent before any other.
     pub backlog: Vec<Vec<u8>>,
-    /// Where each direction of a stream is noted.
+    /// For a stream, the shared record of each direction: whether a part of a frame is missing.
     pub noted: Option<[NotedCounts; 2]>,
 }
 
-/// A peer that is connected.
+/// The connected peer of a line.
 pub(crate) struct LinePeer {
     pub peer: SocketPeer,
     pub noted: Vec<Arc<OwnedFd>>,
     news: PeerNews,
 }
 
-/// What is shown of a line's peers.
+/// The history of a line's peers, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineStory {
     /// Number of peers so far.
     pub connections: u64,
-    /// Why the last one is not connected, unless it just left.
+    /// The reason why the last peer is not connected, unless it just left.
     pub last_error: Option<String>,
-    /// Who the last one is: it finds the line again by that.
+    /// Identity of the last peer, by which it finds its line again.
     pub who: Option<String>,
-    /// What it says of itself.
+    /// The last peer's description of itself.
     pub about: Option<String>,
 }
 
-/// What is left of a peer that is gone: closing it may take long.
+/// Resources of a peer that is gone, which may take long to close.
 #[derive(Debug, Default)]
 pub struct LeftPeer {
-    /// Its sockets, unless they are used elsewhere.
+    /// The peer's sockets, unless they are used elsewhere.
     pub sockets: Vec<Arc<OwnedFd>>,
-    /// Descriptors that it passed.
+    /// Descriptors that the peer passed.
     pub strangers: Vec<OwnedFd>,
 }
 
 impl LeftPeer {
-    /// What is left of that peer.
+    /// Returns the resources of a peer that is gone.
     pub fn of(peer: SocketPeer) -> LeftPeer {
         let [from, to] = peer.sockets;
         let to = (!Arc::ptr_eq(&from, &to)).then_some(to);
@@ -122,7 +122,7 @@ impl LeftPeer {
     }
 }
 
-/// What stays of a port while peers come and go.
+/// The part of a port that stays while peers come and go.
 pub struct SocketLine {
     pub(crate) input: Arc<Seat<PeerIngress>>,
     pub(crate) output: Arc<Seat<PeerEgress>>,
@@ -136,11 +136,11 @@ pub struct SocketLine {
 pub type LineQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 impl SocketLine {
-    /// Creates a line without a peer, and its queues. `news` becomes readable when a worker reports something about a
-    /// peer, such as its hang-up.
+    /// Creates a line without a peer, and the line's queues. `news` becomes readable when a worker reports something
+    /// about a peer, such as its hang-up.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// Fails when the process is out of descriptors.
     pub fn new(rules: &Arc<FrameRules>, news: &Arc<OwnedFd>) -> Result<(SocketLine, LineQueues), Errno> {
         let input = Arc::new(Seat::<PeerIngress>::woken()?);
         let output = Arc::<Seat<PeerEgress>>::default();
@@ -151,25 +151,25 @@ impl SocketLine {
         Ok((line, (vec![egress], vec![ingress])))
     }
 
-    /// Whether a peer is connected.
+    /// Returns whether a peer is connected.
     pub fn is_taken(&self) -> bool {
         self.peer.borrow().is_some()
     }
 
-    /// What is shown of its peers.
+    /// Returns the history of the line's peers.
     pub fn story(&self) -> LineStory {
         self.story.borrow().clone()
     }
 
-    /// Goes on with what is shown in another process.
+    /// Continues the predecessor's history.
     pub fn continue_story(&self, story: LineStory) {
         *self.story.borrow_mut() = story;
     }
 
-    /// Connects a peer, whose place is free: who it is, and what it says of itself.
+    /// Connects a peer to a free line; `who` identifies the peer, `about` is its description of itself.
     ///
     /// # Errors
-    /// Why it cannot be connected, in words.
+    /// The reason why the peer cannot be connected, in words.
     pub fn begin(&self, peer: SocketPeer, who: Option<String>, about: Option<String>) -> Result<(), String> {
         let noted = if peer.format == FrameFormat::Stream { Some(new_notes().map_err(text)?) } else { None };
         self.go_on(peer, Undelivered { noted, ..Undelivered::default() })?;
@@ -181,10 +181,10 @@ impl SocketLine {
         Ok(())
     }
 
-    /// Goes on with a peer, of whom that is not delivered.
+    /// Continues with a predecessor's peer and its undelivered data.
     ///
     /// # Errors
-    /// Why it cannot, in words.
+    /// The reason why the peer cannot be continued, in words.
     pub fn go_on(&self, peer: SocketPeer, rest: Undelivered) -> Result<(), String> {
         let from = Arc::clone(&peer.sockets[0]);
         self.input.wake.iter().try_for_each(|wake| wake.add(&*from)).map_err(text)?;
@@ -196,7 +196,7 @@ impl SocketLine {
         done
     }
 
-    /// Puts the queues of a peer into the seats. Its socket wakes the worker by then.
+    /// Puts the peer's queues into the seats. The socket is already in the worker's wake set.
     fn seat(&self, peer: SocketPeer, rest: Undelivered) -> Result<(), String> {
         let Undelivered { begun, backlog, noted } = rest;
         let news = PeerNews::new(&self.news);
@@ -225,38 +225,38 @@ impl SocketLine {
         PeerParts { socket, rules: Arc::clone(&self.rules), news: news.clone(), room: room.clone() }
     }
 
-    /// What a worker found: that the peer is gone, and the rule that it broke, if it did.
+    /// Returns the end of the peer as reported by a worker, with the rule that the peer broke, if any.
     pub fn over(&self) -> Option<Option<String>> {
         let peer = self.peer.borrow();
         let news = &peer.as_ref()?.news;
         news.is_over().then(|| news.reason())
     }
 
-    /// Whether a worker found that nobody takes the peer's datagrams since the last call.
+    /// Returns whether a worker found, since the last call, that nobody receives the peer's datagrams.
     pub fn take_missed(&self) -> bool {
         self.peer.borrow().as_ref().is_some_and(|peer| peer.news.take_missed())
     }
 
-    /// Takes what the peer has sent, and then finds it gone.
+    /// Lets the worker take everything that the peer has sent, and then report the peer as gone.
     pub fn let_go(&self) {
         self.peer.borrow().iter().for_each(|peer| peer.news.end());
         self.input.poke();
     }
 
-    /// Disconnects the peer, `why`: not because it left.
+    /// Disconnects the peer; `why` is the reason, unless the peer just left.
     pub fn end(&self, why: Option<String>) -> LeftPeer {
         let Some(LinePeer { peer, news, .. }) = self.peer.borrow_mut().take() else { return LeftPeer::default() };
         self.story.borrow_mut().last_error = why;
         self.input.wake.iter().for_each(|wake| wake.remove(&*peer.sockets[0]));
         self.input.set_open(false);
         self.output.set_open(false);
-        // What a worker does not give back in time is dropped by it.
+        // A worker that does not return the queue in time drops it later.
         let _ = self.input.queue.take_within(GRACE);
         let _ = self.output.queue.take_within(GRACE);
         LeftPeer { strangers: news.take_strangers(), ..LeftPeer::of(peer) }
     }
 
-    /// The peer that is connected.
+    /// Returns the connected peer.
     pub(crate) fn peer(&self) -> Ref<'_, Option<LinePeer>> {
         self.peer.borrow()
     }

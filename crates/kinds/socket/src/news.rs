@@ -1,4 +1,4 @@
-//! News of a peer, from workers for the main thread.
+//! News of a peer: what a worker reports about it to the main thread.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netvale_mem::fault::{Fault, raise};
 
-/// The reason for a peer that passed descriptors.
-pub const PASSED: &str = "it passed descriptors: frames are expected";
+/// The reason for disconnecting a peer that passed descriptors.
+pub const PASSED: &str = "it passed descriptors: expected only frames";
 
-/// What is told of a peer. Clones are the same.
+/// Reports about a peer. Clones share them.
 #[derive(Clone, Debug)]
 pub struct PeerNews(Arc<ToldOfPeer>);
 
@@ -17,18 +17,18 @@ pub struct PeerNews(Arc<ToldOfPeer>);
 struct ToldOfPeer {
     fault: Fault,
     news: Arc<OwnedFd>,
-    /// It has hung up.
+    /// The peer has hung up.
     is_gone: AtomicBool,
-    /// It has said that it goes: what it has sent is still taken.
+    /// The peer has announced its end; what it has sent is still taken.
     is_ending: AtomicBool,
-    /// Nobody takes its datagrams at the moment.
+    /// Nobody receives the peer's datagrams at the moment.
     is_missed: AtomicBool,
-    /// Descriptors that it passed. Closing one may take long.
+    /// Descriptors that the peer passed. Closing one may take long.
     strangers: Mutex<Vec<OwnedFd>>,
 }
 
 impl PeerNews {
-    /// Nothing is told yet; `news` becomes readable when something is.
+    /// Creates an empty report; `news` becomes readable at the first report.
     pub fn new(news: &Arc<OwnedFd>) -> PeerNews {
         PeerNews(Arc::new(ToldOfPeer {
             fault: Fault::told_by(news),
@@ -40,26 +40,26 @@ impl PeerNews {
         }))
     }
 
-    /// It broke a rule.
+    /// Reports that the peer broke a rule.
     #[cold]
     pub fn report(&self, why: impl std::fmt::Display) {
         self.0.fault.report(why);
         self.gone();
     }
 
-    /// It passed descriptors.
+    /// Reports that the peer passed descriptors.
     #[cold]
     pub fn passed(&self, strangers: Vec<OwnedFd>) {
         self.0.strangers.lock().unwrap_or_else(PoisonError::into_inner).extend(strangers);
         self.report(PASSED);
     }
 
-    /// The descriptors that it passed, for who can close them.
+    /// Returns the descriptors that the peer passed; the caller closes them where closing may block.
     pub fn take_strangers(&self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.0.strangers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// It has hung up.
+    /// Reports that the peer has hung up.
     #[cold]
     pub fn gone(&self) {
         if !self.0.is_gone.swap(true, Ordering::Relaxed) {
@@ -67,7 +67,7 @@ impl PeerNews {
         }
     }
 
-    /// Nobody takes its datagrams.
+    /// Reports that nobody receives the peer's datagrams.
     #[cold]
     pub fn missed(&self) {
         if !self.0.is_missed.swap(true, Ordering::Relaxed) {
@@ -75,17 +75,17 @@ impl PeerNews {
         }
     }
 
-    /// Whether somebody found that since the last call.
+    /// Returns whether a worker reported that since the last call.
     pub fn take_missed(&self) -> bool {
         self.0.is_missed.swap(false, Ordering::Relaxed)
     }
 
-    /// It goes once all is taken that it has sent.
+    /// Ends the peer once everything that it has sent is taken.
     pub fn end(&self) {
         self.0.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// Nothing more waits there.
+    /// Reports that the socket is empty, which completes an announced end.
     #[inline]
     pub fn found_nothing(&self) {
         if self.0.is_ending.load(Ordering::Relaxed) {
@@ -93,13 +93,13 @@ impl PeerNews {
         }
     }
 
-    /// Whether it is gone, or broke a rule.
+    /// Returns whether the peer is gone or broke a rule.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.0.is_gone.load(Ordering::Relaxed)
     }
 
-    /// The rule that it broke.
+    /// Returns the rule that the peer broke.
     pub fn reason(&self) -> Option<String> {
         self.0.fault.reason()
     }

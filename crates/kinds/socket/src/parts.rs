@@ -1,4 +1,4 @@
-//! The parts that both queues of a peer have.
+//! The parts that both queues of a peer share.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::news::PeerNews;
 use crate::room::AwaitedRoom;
 use crate::rules::FrameRules;
 
-/// The common parts of a peer's queues.
+/// The parts that both queues of a peer share.
 pub(crate) struct PeerParts {
     pub socket: Arc<OwnedFd>,
     pub rules: Arc<FrameRules>,

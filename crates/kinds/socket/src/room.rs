@@ -1,4 +1,4 @@
-//! Waiting for room in a peer's socket, while frames that were accepted cannot be sent.
+//! The wait for room in a peer's socket while accepted frames cannot be sent.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use netvale_port::seat::Seat;
 
 /// Wakes a worker when a socket has room.
 trait RoomWaker: Send + Sync {
-    /// Begins or ends the wait for room in a socket.
+    /// Starts or ends the wait for room in a socket.
     fn watch(&self, socket: &OwnedFd, on: bool);
 }
 
@@ -18,7 +18,7 @@ impl<Q: Send> RoomWaker for Seat<Q> {
     }
 }
 
-/// Whether room is waited for. Clones share it.
+/// The state of the wait for room. Clones share it.
 #[derive(Clone)]
 pub struct AwaitedRoom {
     is_awaited: Arc<AtomicBool>,
@@ -26,19 +26,19 @@ pub struct AwaitedRoom {
 }
 
 impl AwaitedRoom {
-    /// No wait yet. The worker that sleeps on `seat` is woken by room.
+    /// Creates the state without a wait. Room wakes the worker that sleeps on `seat`.
     pub fn new<Q: Send + 'static>(seat: &Arc<Seat<Q>>) -> AwaitedRoom {
         let seat = Arc::downgrade(seat);
         AwaitedRoom { is_awaited: Arc::default(), waker: seat }
     }
 
-    /// Whether room is waited for.
+    /// Returns whether the wait is active.
     #[inline]
     pub fn is_awaited(&self) -> bool {
         self.is_awaited.load(Ordering::Relaxed)
     }
 
-    /// Begins or ends the wait for room in a socket.
+    /// Starts or ends the wait for room in a socket.
     #[cold]
     pub fn watch(&self, socket: &OwnedFd, on: bool) {
         self.is_awaited.store(on, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! What a port's frames are: what stands in front of each, and how long they may be. What a peer sends is checked, and
-//! finished where its sender has left something to a network card.
+//! The format and length limits of a port's frames. The front of a stream is a whole frame or a part. A peer's
+//! frames are checked; offloads that its kernel left to a network card are recorded in the batch.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,32 +11,32 @@ use netvale_wire::{VnetHdr, ethernet, vnet};
 
 use crate::sys::HEAD;
 
-/// Bytes of a stream's length.
+/// Size of the length prefix in a stream, in bytes.
 pub const PREFIX: usize = 4;
-/// Bytes of an Ethernet header with two tags.
+/// Size of an Ethernet header with two tags, in bytes.
 const TAGGED: usize = ethernet::HEADER_LEN + 2 * ethernet::VLAN_TAG_LEN;
 /// Largest MTU.
 const MAX_MTU: u32 = 65_535;
 
-/// How frames lie in what a socket carries.
+/// The format of frames in a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameFormat {
-    /// One behind the other, each behind its length in four bytes, big-endian.
+    /// A byte stream; each frame follows its length, four bytes, big-endian.
     Stream,
-    /// Each is a message.
+    /// One frame per message.
     Messages,
 }
 
-/// What the frames of a port are.
+/// The rules for a port's frames.
 #[derive(Debug)]
 pub struct FrameRules {
-    /// Bytes of virtio-net header: 0, 10 or 12.
+    /// Size of the virtio-net header in bytes: 0, 10 or 12.
     header: usize,
     mtu: AtomicU32,
 }
 
 impl FrameRules {
-    /// Frames behind a virtio-net header of that length. Without one, none is longer than the MTU allows.
+    /// Creates rules for frames with a virtio-net header of this size. Without a header, the MTU limits all frames.
     pub fn new(header: u32, mtu: u32) -> FrameRules {
         FrameRules { header: header as usize, mtu: AtomicU32::new(mtu.min(MAX_MTU)) }
     }
@@ -46,34 +46,34 @@ impl FrameRules {
         self.mtu.store(mtu.min(MAX_MTU), Ordering::Relaxed);
     }
 
-    /// The MTU.
+    /// Returns the MTU.
     pub fn mtu(&self) -> usize {
         self.mtu.load(Ordering::Relaxed) as usize
     }
 
-    /// Bytes of virtio-net header.
+    /// Returns the size of the virtio-net header in bytes.
     pub fn header(&self) -> usize {
         self.header
     }
 
-    /// Most bytes of a frame with its header.
+    /// Returns the maximum size of a frame with its header, in bytes.
     pub fn longest(&self) -> usize {
         self.header + MAX_FRAME
     }
 
-    /// Whether frames travel with a checksum or segmentation left to do.
+    /// Returns whether frames may have a pending checksum or segmentation.
     #[inline]
     pub fn takes_offloads(&self) -> bool {
         self.header > 0
     }
 
-    /// Bytes of the longest frame that begins with `head`.
+    /// Returns the maximum size in bytes of a frame that starts with `head`.
     fn limit(&self, head: &[u8]) -> usize {
         let network = ethernet::network(head).map_or(ethernet::HEADER_LEN, |(_, at)| at);
         network + self.mtu()
     }
 
-    /// Whether the peer takes a frame of that length as it is.
+    /// Returns whether the peer accepts a frame of this length unchanged.
     #[inline]
     pub fn fits(&self, frame: &FrameRef<'_>) -> bool {
         if self.takes_offloads() || frame.len() <= ethernet::HEADER_LEN + self.mtu() {
@@ -84,13 +84,13 @@ impl FrameRules {
         frame.len() <= self.limit(&head[..known])
     }
 
-    /// The same of a frame that is whole.
+    /// Returns whether the peer accepts a contiguous frame of this length unchanged.
     #[inline]
     pub fn fits_whole(&self, frame: &[u8]) -> bool {
         frame.len() <= ethernet::HEADER_LEN + self.mtu() || frame.len() <= self.limit(frame)
     }
 
-    /// What stands in front of a frame of that length, and how much it is.
+    /// Returns the prefix and header of a frame of `len` bytes, and their size.
     #[inline]
     pub fn head(&self, format: FrameFormat, offload: &Offload, len: usize) -> ([u8; HEAD], usize) {
         let mut head = [0; HEAD];
@@ -107,13 +107,13 @@ impl FrameRules {
         (head, begin + self.header)
     }
 
-    /// Adds a frame of a peer's to a batch that has room. Returns its length.
+    /// Adds a peer's frame to a batch that has room. Returns the frame's length.
     ///
     /// # Errors
-    /// The reason for which it is dropped.
+    /// The reason for dropping the frame.
     ///
     /// # Safety
-    /// As [`Batch::push`], for all bytes.
+    /// The conditions of [`Batch::push`], for all bytes.
     unsafe fn push(&self, bytes: &[u8], batch: &mut Batch) -> Result<usize, DropReason> {
         let (header, frame) = bytes.split_at_checked(self.header).ok_or(DropReason::Runt)?;
         if frame.len() < ethernet::HEADER_LEN {
@@ -133,15 +133,15 @@ impl FrameRules {
         Ok(frame.len())
     }
 
-    /// The same of a frame without header: its sender's kernel may have left its checksum, or its segmentation.
+    /// Adds a frame without a header, whose checksum or segmentation the sender's kernel may have left pending.
     ///
     /// # Safety
-    /// As [`FrameRules::push`].
+    /// The conditions of [`FrameRules::push`].
     unsafe fn push_bare(&self, frame: &[u8], batch: &mut Batch) -> Result<usize, DropReason> {
         let limit = self.limit(frame);
         let left = left_to_do(frame, limit, 0);
         let is_long = frame.len() > limit;
-        // Datagrams that were put together have lengths that nobody tells.
+        // The segment sizes of coalesced datagrams are unknown.
         let is_lost = left.is_none_or(|left: VnetHdr| left.gso_type == vnet::GSO_UDP_L4);
         if is_long && is_lost {
             return Err(DropReason::TooLong);
@@ -154,7 +154,7 @@ impl FrameRules {
             if is_long {
                 return Err(DropReason::TooLong);
             }
-            // What does not fit its frame was not left by a kernel: the frame is whole.
+            // An offload that does not fit its frame is not a kernel's: the frame is complete.
             // SAFETY: the caller's contract.
             unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
         }
@@ -162,23 +162,23 @@ impl FrameRules {
     }
 }
 
-/// Frames of a peer's on their way into a batch.
+/// A peer's frames on their way into a batch.
 pub struct PeerIntake<'a> {
     /// The batch.
     pub batch: &'a mut Batch,
-    /// What frames are.
+    /// The rules for the frames.
     pub rules: &'a FrameRules,
-    /// Counts what is dropped.
+    /// Counters of dropped frames.
     pub counters: &'a RingCounters,
-    /// Bytes of the frames that were added.
+    /// Total size of the added frames in bytes.
     pub bytes: u64,
 }
 
 impl PeerIntake<'_> {
-    /// Adds a frame with what stands in front of it, or counts why not. There has to be room.
+    /// Adds a frame with its header, or counts the reason for dropping it. The batch must have room.
     ///
     /// # Safety
-    /// As [`Batch::push`].
+    /// The conditions of [`Batch::push`].
     pub unsafe fn add(&mut self, bytes: &[u8]) {
         // SAFETY: the caller's contract.
         match unsafe { self.rules.push(bytes, self.batch) } {
@@ -188,18 +188,18 @@ impl PeerIntake<'_> {
     }
 }
 
-/// What stands at the front of a stream.
+/// The front of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamFront {
-    /// A frame of that many bytes, behind its length.
+    /// A whole frame of this many bytes, after its length.
     Whole(usize),
-    /// The beginning of a frame, or of its length.
+    /// A part of a frame, or of its length.
     Part,
     /// A length that no frame has.
     Bad(u32),
 }
 
-/// What the bytes of a stream begin with, in which no frame has more than `longest` bytes.
+/// Determines the front of a stream in which no frame has more than `longest` bytes.
 pub fn front(bytes: &[u8], longest: usize) -> StreamFront {
     let Some((length, rest)) = bytes.split_first_chunk::<PREFIX>() else { return StreamFront::Part };
     let length = u32::from_be_bytes(*length);
@@ -214,8 +214,8 @@ pub fn front(bytes: &[u8], longest: usize) -> StreamFront {
 mod tests {
     use super::*;
 
-    /// Objective: a stream's front is what it is at every cut of it; only a length that no frame has is refused, as
-    /// soon as it is there.
+    /// Objective: the front of a stream is right at every cut; only a length that no frame has is refused, as soon as
+    /// it is complete.
     #[test]
     fn fronts() {
         let frame = [&[0, 0, 0, 3][..], b"abc"].concat();
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(front(&[0, 1, 0, 14], 65_550), StreamFront::Part);
     }
 
-    /// Objective: a head has the length and the virtio-net header, as far as there are.
+    /// Objective: a head has the length prefix and the virtio-net header, as far as the format has them.
     #[test]
     fn heads() {
         for (header, format, expected) in [
@@ -252,7 +252,7 @@ mod tests {
         added.map(|_| batch.get(0).map_or(Offload::None, |frame| frame.offload()))
     }
 
-    /// A TCP segment over IPv4; `None`: with half a checksum.
+    /// Returns a TCP segment over IPv4; without `sum`, its checksum is left half computed.
     fn segment(payload: usize, sum: Option<u16>, tag: bool) -> Vec<u8> {
         let len = 40 + payload;
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
@@ -269,8 +269,8 @@ mod tests {
         frame
     }
 
-    /// Objective: of what a peer without header sends, frames pass up to the MTU, with one tag or none; what a kernel
-    /// left is to be finished, a large segment cut to the MTU; what is long and whole is dropped.
+    /// Objective: frames of a peer without a header pass up to the MTU, with one tag or none; pending checksums are to
+    /// be filled in, large segments to be cut to the MTU; complete frames that are too long are dropped.
     #[test]
     fn frames_without_header() {
         let rules = FrameRules::new(0, 1500);
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(added(&rules, &[0; 60_000]), Ok(Offload::None));
     }
 
-    /// Objective: with a header, frames have any length, and a header that does not fit its frame costs the frame.
+    /// Objective: with a virtio-net header, frames may have any length; a frame that contradicts its header is dropped.
     #[test]
     fn frames_behind_headers() {
         let rules = FrameRules::new(12, 1500);

@@ -1,5 +1,5 @@
-//! What another process needs to go on with a line, at any time ([`SocketLine::save`]), or exactly, while the workers
-//! are parked ([`SocketLine::save_parked`]).
+//! The state of a line for a successor: at any time ([`SocketLine::save`]), or exact, while the workers are parked
+//! ([`SocketLine::save_parked`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,42 +12,42 @@ use crate::line::{LineStory, SocketLine, SocketPeer, Undelivered};
 use crate::reader::was_in_a_frame;
 use crate::rules::FrameFormat;
 
-/// The reason for a peer of whose stream a part was lost.
-const IN_A_FRAME: &str = "the daemon was killed in the middle of a frame: let it connect again";
+/// The reason for disconnecting a peer whose stream lost a part.
+const IN_A_FRAME: &str = "the daemon was killed in the middle of a frame: connect again";
 
-/// A line.
+/// State of a line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LineState {
     /// Number of peers so far.
     pub connections: u64,
-    /// Why the last peer is not connected.
+    /// The reason why the last peer is not connected.
     pub last_error: Option<String>,
-    /// Who the last peer is.
+    /// Identity of the last peer.
     pub who: Option<String>,
-    /// What it says of itself.
+    /// The last peer's description of itself.
     pub about: Option<String>,
     /// The connected peer.
     pub peer: Option<SocketPeerState>,
 }
 
-/// A peer.
+/// State of a connected peer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SocketPeerState {
-    /// Its socket; `None`: the port's own.
+    /// The peer's socket; `None`: a socket of the port's own.
     pub socket: Option<Fd>,
-    /// The connection that says that it is there.
+    /// A connection that only shows that the peer is there.
     pub control: Option<Fd>,
-    /// Where each direction of a stream is noted.
+    /// For a stream, the shared record of each direction: whether a part of a frame is missing.
     pub noted: Vec<Fd>,
-    /// The beginning of a frame that is not in the socket any more.
+    /// Start of a frame that is no longer in the socket.
     pub begun: Vec<u8>,
-    /// What has to be sent before anything else.
+    /// Accepted data that must be sent before any other.
     pub backlog: Vec<Vec<u8>>,
 }
 
 impl SocketLine {
-    /// What another process needs to go on with the line after this one ended without notice. It changes whenever a
-    /// peer comes or goes.
+    /// Returns the state for a successor after this process has ended without notice. It changes whenever a peer comes
+    /// or goes.
     pub fn save(&self) -> LineState {
         let LineStory { connections, last_error, who, about } = self.story();
         let peer = self.peer().as_ref().map(|one| SocketPeerState {
@@ -60,7 +60,8 @@ impl SocketLine {
         LineState { connections, last_error, who, about, peer }
     }
 
-    /// The same exactly. The workers must be parked. `None`: one of them does not give a queue back.
+    /// Returns the exact state for a successor. The workers must be parked. `None` if one of them does not return a
+    /// queue.
     pub fn save_parked(&self) -> Option<LineState> {
         let mut state = self.save();
         if let Some(peer) = &mut state.peer {
@@ -70,11 +71,11 @@ impl SocketLine {
         Some(state)
     }
 
-    /// Goes on with another process's line. `own` is the peer of a line whose socket is the port's own; that of another
-    /// one has its frames as `format` says. A peer of which a part was lost is not connected.
+    /// Restores a predecessor's line. `own` is the peer if the socket is the port's own; `format` is the format of
+    /// other peers' frames. A peer of which data was lost is not connected.
     ///
     /// # Errors
-    /// [`BadState`] if what is said contradicts itself.
+    /// [`BadState`] if the state contradicts itself.
     pub fn restore(&self, state: LineState, format: FrameFormat, own: Option<SocketPeer>) -> Result<(), BadState> {
         let LineState { connections, last_error, who, about, peer } = state;
         let story = LineStory { connections, last_error, who, about };
@@ -85,7 +86,7 @@ impl SocketLine {
             (Some(socket), None, None) => SocketPeer::connected(socket.take()?, format),
             (Some(socket), Some(control), None) => SocketPeer::plugged(socket.take()?, Arc::new(control.take()?)),
             (None, None, Some(own)) => own,
-            _ => return Err(BadState::new("a peer that is reached in another way")),
+            _ => return Err(BadState::new("a peer with another kind of socket")),
         };
         if noted.as_ref().is_some_and(|noted| is_lost(noted, &begun, &backlog)) {
             self.continue_story(LineStory { last_error: Some(IN_A_FRAME.to_owned()), ..story });
@@ -95,7 +96,7 @@ impl SocketLine {
     }
 }
 
-/// Whether a process was killed while it had a part of a frame that nobody else has.
+/// Returns whether a process was killed while it held the only copy of a part of a frame.
 fn is_lost(noted: &[NotedCounts; 2], begun: &[u8], backlog: &[Vec<u8>]) -> bool {
     let [reader, writer] = noted;
     was_in_a_frame(reader) && begun.is_empty() || was_in_a_frame(writer) && backlog.is_empty()
@@ -106,6 +107,6 @@ fn notes(files: Vec<OwnedFd>, format: FrameFormat) -> Result<Option<[NotedCounts
     match (<[NotedCounts; 2]>::try_from(notes), format) {
         (Ok(notes), FrameFormat::Stream) => Ok(Some(notes)),
         (Err(none), FrameFormat::Messages) if none.is_empty() => Ok(None),
-        _ => Err(BadState::new("notes of a stream that is none, or no notes of one")),
+        _ => Err(BadState::new("expected a record for each direction of a stream, and none for messages")),
     }
 }

@@ -1,5 +1,5 @@
-//! System calls of sockets that rustix lacks: many messages into buffers; frames as parcels, from where they lie; a
-//! look at the waiting bytes of a stream, and a skipper that takes them out.
+//! System calls on sockets that rustix lacks: they receive many messages into buffers, send many frames as parcels
+//! without copying, and peek at a stream. A skipper discards bytes of a stream.
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
@@ -13,20 +13,20 @@ use netvale_mem::copy::copy_bytes;
 use netvale_port::FrameRef;
 use rustix::io::Errno;
 
-/// Room for a control message with as many descriptors as the kernel passes (`SCM_MAX_FD`, linux/net/scm.h).
+/// Size of a control message with as many descriptors as the kernel passes (`SCM_MAX_FD`, linux/net/scm.h), in bytes.
 const RIGHTS: usize = size_of::<libc::cmsghdr>() + 254 * size_of::<libc::c_int>();
-/// Room for one with a user and a process.
+/// Size of a control message with a user and a process, in bytes.
 const CREDENTIALS: usize = size_of::<libc::cmsghdr>() + 16;
-/// Messages received together.
+/// Maximum number of messages per receive call.
 pub const MESSAGES: usize = 32;
-/// Frames sent together, and their parts (linux/uio.h, `UIO_MAXIOV`).
+/// Maximum number of frames per send call, and of their parts (linux/uio.h, `UIO_MAXIOV`).
 pub const PARCELS: usize = 64;
 const PARTS: usize = 1024;
-/// Bytes in front of a frame: its length, and a virtio-net header.
+/// Maximum size of a frame's prefix in bytes: its length and a virtio-net header.
 pub const HEAD: usize = 16;
-/// Bytes that a stream's bytes are taken out into, to be forgotten.
+/// Size of the buffer for discarded bytes.
 const FORGOTTEN: usize = 4096;
-/// Calls of one kind for that many bytes at most.
+/// Maximum number of bytes discarded in one call.
 const MOST_SKIPPED: usize = 128 * FORGOTTEN;
 
 fn done(returned: isize) -> Result<usize, Errno> {
@@ -37,16 +37,16 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Who made a UNIX connection: user and process, whose number is 0 if it has none in this PID namespace
-/// (`SO_PEERCRED`, unix(7)).
+/// Returns the user and process that made a UNIX connection (`SO_PEERCRED`, unix(7)). The process ID is 0 if it is
+/// invisible in this PID namespace.
 ///
 /// # Errors
-/// Whatever getsockopt(2) returns.
+/// The error of getsockopt(2).
 pub fn maker_of(connection: &OwnedFd) -> Result<libc::ucred, Errno> {
     let mut maker = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let at = (&raw mut maker).cast();
-    // SAFETY: the kernel writes at most `len` bytes, which is the size of what is there, and any bytes make one.
+    // SAFETY: the kernel writes at most `len` bytes, the size of the structure, for which any bytes are valid.
     let returned =
         unsafe { libc::getsockopt(connection.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, at, &raw mut len) };
     done(returned as isize).map(|_| maker)
@@ -60,7 +60,7 @@ struct Rights([u8; RIGHTS]);
 const _: () = assert!(RIGHTS.is_multiple_of(8));
 
 impl Rights {
-    /// Process and user in the first `len` bytes, which the kernel has written.
+    /// Returns process and user from the first `len` bytes, which the kernel has written.
     fn credentials(&self, len: usize) -> Option<(i32, u32)> {
         let (head, data) = header_of(self.0.get(..len)?)?;
         let is_it = head[1..] == [libc::SOL_SOCKET as usize, libc::SCM_CREDENTIALS as usize];
@@ -68,7 +68,7 @@ impl Rights {
         Some((i32::from_ne_bytes(*process), u32::from_ne_bytes(*data.first_chunk()?)))
     }
 
-    /// Takes the descriptors out of the first `len` bytes, which the kernel has written.
+    /// Moves the descriptors of the first `len` bytes, which the kernel has written, into `into`.
     fn take(&self, len: usize, into: &mut Vec<OwnedFd>) {
         let header = size_of::<libc::cmsghdr>();
         let mut rest = self.0.get(..len).unwrap_or_default();
@@ -76,7 +76,7 @@ impl Rights {
             let Some(values) = size.checked_sub(header).and_then(|len| data.get(..len)) else { return };
             if (level, kind) == (libc::SOL_SOCKET as usize, libc::SCM_RIGHTS as usize) {
                 let numbers = values.as_chunks().0.iter().map(|bytes| libc::c_int::from_ne_bytes(*bytes));
-                // SAFETY: the kernel has just made these descriptors for this message, and nobody else knows them.
+                // SAFETY: the kernel has just created these descriptors for this message; nothing else owns them.
                 into.extend(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
             }
             rest = rest.get(size.next_multiple_of(8)..).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Rights {
     }
 }
 
-/// Length, level and type of the control message that bytes begin with, and what follows its header.
+/// Returns length, level and type of the control message at the start of `bytes`, and the bytes after its header.
 fn header_of(bytes: &[u8]) -> Option<([usize; 3], &[u8])> {
     let (size, rest) = bytes.split_first_chunk()?;
     let (level, rest) = rest.split_first_chunk()?;
@@ -93,9 +93,9 @@ fn header_of(bytes: &[u8]) -> Option<([usize; 3], &[u8])> {
     Some(([usize::from_ne_bytes(*size), int(level), int(kind)], data))
 }
 
-/// A message header with nothing in it.
+/// Returns an empty message header.
 fn empty() -> libc::mmsghdr {
-    // SAFETY: all zeros are a value of it: null pointers and numbers.
+    // SAFETY: all zeros are valid: null pointers and numbers.
     unsafe { std::mem::zeroed() }
 }
 
@@ -103,12 +103,12 @@ fn part(at: *const u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len }
 }
 
-/// Bytes of control data: C libraries differ in the type of that number.
+/// Converts the length of control data, whose type differs between C libraries.
 fn control_len(len: impl TryInto<usize>) -> usize {
     len.try_into().unwrap_or_default().min(RIGHTS)
 }
 
-/// No address.
+/// An empty address.
 const NOWHERE: libc::sockaddr_in =
     libc::sockaddr_in { sin_family: 0, sin_port: 0, sin_addr: libc::in_addr { s_addr: 0 }, sin_zero: [0; 8] };
 
@@ -121,22 +121,22 @@ pub struct MessageBuffers {
     headers: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: pointers in it are written before each call, and used in that call only.
+// SAFETY: the pointers are written before each call and used in that call only.
 unsafe impl Send for MessageBuffers {}
 
-/// A message that came.
+/// A received message.
 #[derive(Clone, Copy, Debug)]
 pub struct CameMessage<'a> {
-    /// Its bytes.
+    /// The message's bytes, as far as they fit.
     pub bytes: &'a [u8],
-    /// Whether there were more.
+    /// Whether the message was longer than the buffer.
     pub is_cut: bool,
-    /// Where it came from, if that is an address of IPv4.
+    /// The source address, if it is an IPv4 address.
     pub from: Option<SocketAddrV4>,
 }
 
 impl MessageBuffers {
-    /// Makes room for messages of that many bytes.
+    /// Creates buffers for messages of `longest` bytes.
     pub fn new(longest: usize) -> MessageBuffers {
         MessageBuffers {
             buffers: (0..MESSAGES).map(|_| vec![0; longest].into_boxed_slice()).collect(),
@@ -147,11 +147,11 @@ impl MessageBuffers {
         }
     }
 
-    /// Receives as many messages as there are and have room. Returns their number. Descriptors that came with them,
-    /// which the kernel would otherwise close here, go to `fds`.
+    /// Receives as many messages as are available and have room. Returns their number. Descriptors that came with them
+    /// go to `fds`; the kernel would otherwise close them in this call.
     ///
     /// # Errors
-    /// Whatever recvmmsg(2) returns; `EAGAIN` if there is none.
+    /// The error of recvmmsg(2); `EAGAIN` if there is no message.
     pub fn receive(&mut self, socket: &OwnedFd, fds: &mut Vec<OwnedFd>) -> Result<usize, Errno> {
         for (i, buffer) in self.buffers.iter_mut().enumerate() {
             self.names[i] = NOWHERE;
@@ -179,7 +179,7 @@ impl MessageBuffers {
         Ok(got)
     }
 
-    /// Message `i` of those received last.
+    /// Returns message `i` of the last call.
     pub fn message(&self, i: usize) -> Option<CameMessage<'_>> {
         let buffer = self.buffers.get(i)?;
         let header = self.headers.get(i)?;
@@ -192,25 +192,25 @@ impl MessageBuffers {
     }
 }
 
-/// Who has sent a datagram, and how it begins.
+/// The sender and the start of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestSender {
-    /// The path that the sender's socket was bound to, as the sender had it.
+    /// Path to which the sender's socket is bound, as the sender wrote it.
     pub path: Option<PathBuf>,
-    /// Its user and process, as the kernel vouches for them.
+    /// User ID of the sender, attested by the kernel.
     pub user: u32,
-    /// The process; 0: it has no number in this PID namespace.
+    /// Process ID of the sender; 0 if it is invisible in this PID namespace.
     pub process: i32,
-    /// The first bytes.
+    /// The first bytes of the datagram.
     pub begins: [u8; 4],
-    /// All bytes.
+    /// Length of the datagram in bytes.
     pub len: usize,
 }
 
-/// Looks who has sent the datagram that is next; it stays there. The socket must ask for that (`SO_PASSCRED`).
+/// Returns the sender of the next datagram, which stays in the socket. The socket must have `SO_PASSCRED` set.
 ///
 /// # Errors
-/// Whatever recvmsg(2) returns; `EAGAIN` if nothing waits.
+/// The error of recvmsg(2); `EAGAIN` if there is no datagram.
 pub fn sender_of_next(socket: &OwnedFd) -> Result<GuestSender, Errno> {
     let mut begins = [0; 4];
     let mut name = libc::sockaddr_un { sun_family: 0, sun_path: [0; 108] };
@@ -233,19 +233,20 @@ pub fn sender_of_next(socket: &OwnedFd) -> Result<GuestSender, Errno> {
     Ok(GuestSender { path, user, process, begins, len })
 }
 
-/// What is found at the front of a stream.
+/// Result of a peek at a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peeked {
-    /// Bytes that were copied.
+    /// Number of copied bytes.
     pub bytes: usize,
-    /// Whether descriptors came with them, which stay where they are.
+    /// Whether descriptors came with the bytes; they stay in the socket.
     pub has_descriptors: bool,
 }
 
-/// Copies what waits in a stream, as much as there is room for; it stays there. `bytes` is 0 if the peer has hung up.
+/// Copies waiting bytes of a stream, which stay in the socket, as far as there is room. `bytes` is 0 if the peer has
+/// hung up.
 ///
 /// # Errors
-/// Whatever recvmsg(2) returns; `EAGAIN` if nothing waits.
+/// The error of recvmsg(2); `EAGAIN` if there are no bytes.
 pub fn peek(socket: &OwnedFd, into: &mut [u8]) -> Result<Peeked, Errno> {
     let mut one = part(into.as_mut_ptr(), into.len());
     let mut header = empty().msg_hdr;
@@ -257,13 +258,13 @@ pub fn peek(socket: &OwnedFd, into: &mut [u8]) -> Result<Peeked, Errno> {
     Ok(Peeked { bytes, has_descriptors: header.msg_flags & libc::MSG_CTRUNC != 0 })
 }
 
-/// Takes bytes out of streams and forgets them.
+/// Takes bytes from streams and discards them.
 pub struct Skipper {
     forgotten: Box<[u8; FORGOTTEN]>,
     parts: Vec<libc::iovec>,
 }
 
-// SAFETY: pointers in it are written before each call, and used in that call only.
+// SAFETY: the pointers are written before each call and used in that call only.
 unsafe impl Send for Skipper {}
 
 impl Default for Skipper {
@@ -273,10 +274,10 @@ impl Default for Skipper {
 }
 
 impl Skipper {
-    /// Takes that many bytes out, all of which wait there.
+    /// Discards `count` bytes, all of which must be in the socket.
     ///
     /// # Errors
-    /// Whatever recvmsg(2) returns; `EAGAIN` if there were fewer.
+    /// The error of recvmsg(2); `EAGAIN` if there are fewer bytes.
     pub fn skip(&mut self, socket: &OwnedFd, mut count: usize) -> Result<(), Errno> {
         while count > 0 {
             let skipped = self.skip_some(socket, count.min(MOST_SKIPPED))?;
@@ -288,7 +289,7 @@ impl Skipper {
         Ok(())
     }
 
-    /// All parts are the same memory, which so stays in the first cache.
+    /// All parts use the same memory, which therefore stays in the first-level cache.
     fn skip_some(&mut self, socket: &OwnedFd, count: usize) -> Result<usize, Errno> {
         let at = self.forgotten.as_mut_ptr();
         let lens = (0..count).step_by(FORGOTTEN).map(|from| FORGOTTEN.min(count - from));
@@ -297,22 +298,22 @@ impl Skipper {
         let mut header = empty().msg_hdr;
         header.msg_iov = self.parts.as_mut_ptr();
         header.msg_iovlen = self.parts.len() as _;
-        // SAFETY: each part is at most `FORGOTTEN` bytes of memory that is this value's own, and read by nobody.
+        // SAFETY: each part is at most `FORGOTTEN` bytes of this value's own memory, which nothing reads.
         done(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) })
     }
 }
 
-/// Frames that are sent together, each with what stands in front of it, from where they lie.
+/// Frames to be sent in one call, each with its prefix, without copying.
 pub struct Parcels {
     heads: Vec<[u8; HEAD]>,
     parts: Vec<libc::iovec>,
-    /// First part of each.
+    /// Index of each frame's first part.
     begins: Vec<usize>,
     headers: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: pointers in it belong to the caller of `add` and its like, who promised that they are good until the frames
-// are sent or cleared; nothing else reads them.
+// SAFETY: the pointers are valid by the contract of `add_frame` and `add_bytes` until the frames are sent or cleared;
+// nothing else reads them.
 unsafe impl Send for Parcels {}
 
 impl Default for Parcels {
@@ -327,19 +328,19 @@ impl Default for Parcels {
 }
 
 impl Parcels {
-    /// Forgets all frames.
+    /// Removes all frames.
     pub fn clear(&mut self) {
         self.heads.clear();
         self.parts.clear();
         self.begins.clear();
     }
 
-    /// Whether there is room for a frame of that many pieces.
+    /// Returns whether there is room for a frame of this many pieces.
     pub fn has_room(&self, pieces: usize) -> bool {
         self.begins.len() < PARCELS && self.parts.len() + 1 + pieces <= PARTS
     }
 
-    /// Begins a frame with what stands in front of it, at most [`HEAD`] bytes. There has to be room.
+    /// Starts a frame with a prefix of at most [`HEAD`] bytes. There must be room.
     fn begin(&mut self, head: &[u8]) {
         debug_assert!(self.begins.len() < PARCELS);
         let mut copy = [0; HEAD];
@@ -347,28 +348,28 @@ impl Parcels {
         copy[..len].copy_from_slice(&head[..len]);
         self.begins.push(self.parts.len());
         self.heads.push(copy);
-        // `heads` never grows beyond its capacity, so that what is in it stays where it is.
+        // `heads` never grows beyond its capacity, so its entries do not move.
         let at = self.heads.last().map_or(std::ptr::null(), |head| head.as_ptr());
         if len > 0 {
             self.parts.push(part(at, len));
         }
     }
 
-    /// Adds a frame of a batch. There has to be room.
+    /// Adds a frame of a batch. There must be room.
     ///
     /// # Safety
-    /// The batch of the frame must not be cleared before the frames are sent or cleared.
+    /// The frame's batch must not be cleared before the frames are sent or cleared.
     pub unsafe fn add_frame(&mut self, head: &[u8], frame: &FrameRef<'_>) {
         self.begin(head);
         let pieces = (0..frame.pieces()).map(|i| frame.piece(i).raw());
-        // The addresses go to the kernel, which copies.
+        // The kernel copies from these addresses.
         self.parts.extend(pieces.map(|(at, len)| part(at, len)));
     }
 
-    /// Adds a frame of one piece. There has to be room.
+    /// Adds a contiguous frame. There must be room.
     ///
     /// # Safety
-    /// The bytes must stay where they are, and be written by nobody, before the frames are sent or cleared.
+    /// The bytes must neither move nor be written before the frames are sent or cleared.
     pub unsafe fn add_bytes(&mut self, head: &[u8], bytes: &[u8]) {
         self.begin(head);
         self.parts.push(part(bytes.as_ptr(), bytes.len()));
@@ -379,10 +380,10 @@ impl Parcels {
         place(parcels.start)..place(parcels.end)
     }
 
-    /// Sends each as a message. Returns how many were sent.
+    /// Sends each frame as a message. Returns the number of sent frames.
     ///
     /// # Errors
-    /// Whatever sendmmsg(2) returns, about the first.
+    /// The error of sendmmsg(2) for the first frame.
     pub fn send_messages(&mut self, socket: &OwnedFd, parcels: Range<usize>) -> Result<usize, Errno> {
         for i in parcels.clone() {
             let range = self.parts_of(&(i..i + 1));
@@ -399,10 +400,10 @@ impl Parcels {
         done(unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, flags) } as isize)
     }
 
-    /// Sends these one behind the other. Returns how many bytes were sent.
+    /// Sends the frames as a byte stream. Returns the number of sent bytes.
     ///
     /// # Errors
-    /// Whatever sendmsg(2) returns.
+    /// The error of sendmsg(2).
     pub fn send_stream(&mut self, socket: &OwnedFd, parcels: &Range<usize>) -> Result<usize, Errno> {
         let range = self.parts_of(parcels);
         let parts = self.parts.get_mut(range).unwrap_or_default();
@@ -413,7 +414,7 @@ impl Parcels {
         done(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
     }
 
-    /// Copies what one has behind its first `skipped` bytes.
+    /// Copies a frame's bytes after the first `skipped`.
     pub fn copy_rest(&self, parcel: usize, mut skipped: usize, into: &mut Vec<u8>) {
         for one in self.parts.get(self.parts_of(&(parcel..parcel + 1))).unwrap_or_default() {
             let past = skipped.min(one.iov_len);

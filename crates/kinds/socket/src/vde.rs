@@ -1,80 +1,80 @@
-//! Requests of VDE's plugs, and the answer (vde-2, `datasock.c`; linux/arch/um/drivers/daemon_user.c).
+//! Requests of VDE's plugs and the answer (vde-2, `datasock.c`; linux/arch/um/drivers/daemon_user.c).
 //!
-//! A plug connects to the control socket of a switch, says where its own socket for datagrams is, and is told where the
-//! switch's is. Its port is there as long as the connection lasts.
+//! A plug connects to the control socket of a switch, sends the address of its own datagram socket, and receives the
+//! address of the switch's. Its port exists as long as the connection.
 //!
 //! ```text
 //!      0        4         8      12                    122
 //!      | magic  | version | type | sockaddr_un (110)   | description, as long as the message |
 //! ```
 //!
-//! Numbers are the machine's own. The low 8 bits of the type say what is wanted; what is above is the port's number.
+//! Numbers are in native byte order. The low 8 bits of the type select the request, the other bits the port's number.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// What a request begins with.
+/// First word of a request.
 const MAGIC: u32 = 0xfeed_face;
-/// The version of requests that are answered.
+/// The supported version of requests.
 const VERSION: u32 = 3;
-/// Types: a port, whose number is above, if it is not 0; one that nobody else sees.
+/// Request types: a new port, whose number is in the higher bits unless it is 0; a private port.
 const NEW_PORT: u32 = 0;
 const NEW_PORT_0: u32 = 1;
-/// Largest number of a port.
+/// Largest port number.
 const MOST_PORT: u16 = u16::MAX;
-/// Where the parts of a request are.
+/// Offset of the address in a request, in bytes.
 const ADDRESS: usize = 12;
-/// Bytes of an address (`struct sockaddr_un`), and of the path in it.
+/// Size of an address (`struct sockaddr_un`) in bytes, and of the path in it.
 const ADDRESS_LEN: usize = 110;
 const PATH_LEN: usize = 108;
-/// Bytes of a request without a description.
+/// Minimum size of a request in bytes, without a description.
 const SHORTEST: usize = ADDRESS + ADDRESS_LEN;
-/// Most bytes of a request, with its description.
+/// Maximum size of a request in bytes, with a description.
 pub const LONGEST: usize = SHORTEST + MOST_DESCRIPTION;
-/// Most bytes of a description.
+/// Maximum size of a description in bytes.
 const MOST_DESCRIPTION: usize = 134;
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadRequest {
-    /// It is no request of VDE's.
+    /// The magic number is wrong.
     #[error("the request begins with 0x{0:08x}: expected 0x{MAGIC:08x}")]
     Magic(u32),
-    /// It is one of another version.
+    /// The version is not supported.
     #[error("the request has version {0}: expected {VERSION}")]
     Version(u32),
-    /// It ends too early.
+    /// The request is too short.
     #[error("the request has {0} bytes: expected at least {SHORTEST}")]
     Short(usize),
-    /// It asks for something else.
+    /// The type is not supported.
     #[error("the request has type {0}: expected {NEW_PORT} or {NEW_PORT_0}")]
     Type(u32),
-    /// The number of the port is too large.
+    /// The port number is too large.
     #[error("the request is for port {0}: expected at most {MOST_PORT}")]
     Port(u32),
-    /// The plug's socket has no name that can be used.
+    /// The address of the plug's socket is unusable.
     #[error("the plug's socket has no usable address: expected an absolute path, or an abstract name")]
     Address,
 }
 
-/// Where a plug's socket is.
+/// The address of a plug's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlugAddress {
-    /// A file.
+    /// A path.
     Path(PathBuf),
-    /// A name that is no file's: what follows the NUL byte, all that there is of it.
+    /// An abstract name: all bytes after the NUL byte.
     Abstract(Vec<u8>),
 }
 
-/// What a plug asks for.
+/// A plug's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlugRequest {
-    /// The port's number, if it wants a certain one.
+    /// The requested port number, if any.
     pub port: Option<u16>,
-    /// Where its socket is.
+    /// The address of the plug's socket.
     pub address: PlugAddress,
-    /// What it says of itself.
+    /// The plug's description of itself.
     pub description: String,
 }
 
@@ -83,10 +83,11 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 impl PlugRequest {
-    /// Reads a request: one message.
+    /// Parses a request: one message.
     ///
     /// # Errors
-    /// [`BadRequest`]; which version it has is looked at before its length, so that a plug of another one is told so.
+    /// [`BadRequest`]. The version is checked before the length, so that a plug of another version gets the right
+    /// error.
     pub fn parse(bytes: &[u8]) -> Result<PlugRequest, BadRequest> {
         let short = BadRequest::Short(bytes.len());
         let magic = number(bytes, 0).ok_or(short)?;
@@ -105,7 +106,7 @@ impl PlugRequest {
     }
 }
 
-/// The port that a type asks for.
+/// Returns the port number in a type.
 fn port_of(kind: u32) -> Result<Option<u16>, BadRequest> {
     let number = kind >> 8;
     match kind & 0xff {
@@ -122,7 +123,7 @@ fn address_of(bytes: &[u8; ADDRESS_LEN]) -> Option<PlugAddress> {
         return None;
     }
     if let [0, name @ ..] = path {
-        // Who binds such a name counts all its bytes.
+        // All bytes of an abstract name count.
         return name.iter().any(|&byte| byte != 0).then(|| PlugAddress::Abstract(name.to_vec()));
     }
     let end = path.iter().position(|&byte| byte == 0).filter(|end| *end < PATH_LEN)?;
@@ -130,14 +131,14 @@ fn address_of(bytes: &[u8; ADDRESS_LEN]) -> Option<PlugAddress> {
     path.starts_with('/').then(|| PlugAddress::Path(path.into()))
 }
 
-/// The text up to the first NUL byte, without characters that would move a cursor.
+/// Returns the text up to the first NUL byte, without control characters.
 fn printable(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(&bytes[..end]);
     text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(MOST_DESCRIPTION).collect::<String>().trim().into()
 }
 
-/// The answer: where the switch's socket is.
+/// Returns the answer with the path of the switch's socket.
 pub fn answer(path: &str) -> [u8; ADDRESS_LEN] {
     let mut answer = [0; ADDRESS_LEN];
     answer[..2].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
@@ -159,7 +160,7 @@ mod tests {
         bytes
     }
 
-    /// Objective: what a plug asks for is read, with a port or without, also from plugs that say nothing of themselves.
+    /// Objective: requests are parsed, with and without a port number, and with an empty description.
     #[test]
     fn requests() {
         for (kind, port) in [(0, None), (1, None), (7 << 8, Some(7)), (0xffff << 8, Some(0xffff))] {
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!((read.address, read.description.as_str()), (PlugAddress::Abstract(name), "[2J"));
     }
 
-    /// Objective: requests of all other kinds are refused, each for its reason; one that is cut at any byte, too.
+    /// Objective: invalid requests are refused, each for its reason, as is a request cut at any byte.
     #[test]
     fn refused() {
         let of = |magic, version, kind, path: &[u8]| PlugRequest::parse(&request(magic, version, kind, path, b""));

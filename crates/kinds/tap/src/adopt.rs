@@ -1,11 +1,11 @@
-//! Takes over queues opened by another program. Descriptors may be anything; those that cannot serve a port are
+//! Takes over queues that another program opened. Descriptors may be anything; those that cannot serve a port are
 //! *unfit*.
 //!
-//! The kernel alone answers the first queries about a descriptor: a file system in user space would pass them to
-//! another program, which may delay its answer. Once the descriptor is known as an open TUN device, its driver answers.
-//! All settings that frames depend on are made anew. One setting cannot be checked: packets without the driver's own
-//! header (`IFF_NO_PI`), because another flag of the same value hides it. If an interface has that header, its owner
-//! loses its frames.
+//! The kernel alone answers the first queries about a descriptor: a file system in user space would pass them to its
+//! program, which could delay the answer. Once the descriptor is known to be an open TUN device, the TUN driver
+//! answers. The settings that frames depend on are all made again. One setting cannot be checked: the absence of the
+//! driver's own header (`IFF_NO_PI`), because another flag has the same value and hides it. If an interface has this
+//! header, its owner loses their frames.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -26,28 +26,28 @@ const NAPI_FRAGS: u16 = 0x0020;
 /// The reason why a descriptor is unfit as a queue of a TAP.
 #[derive(Debug, Error)]
 pub enum AdoptError {
-    /// Zero queues, or more than an interface has.
-    #[error("{0} descriptors came; a TAP has 1 to {MAX_QUEUES}")]
+    /// No queues, or more than an interface has.
+    #[error("{0} descriptors received: expected 1 to {MAX_QUEUES} queues of a TAP")]
     Number(usize),
     /// The descriptor names a file without opening it.
-    #[error("it is not open for reading and writing")]
+    #[error("expected a descriptor open for reading and writing")]
     NotOpen,
-    /// Reading it could block.
-    #[error("it is blocking: open it with O_NONBLOCK")]
+    /// Reading from the descriptor could block.
+    #[error("the descriptor is blocking: open it with O_NONBLOCK")]
     Blocking,
     /// Not a character device with TUN's number.
-    #[error("it is no TUN device")]
+    #[error("expected an open /dev/net/tun")]
     NotTun,
     /// The interface was not created, or is deleted.
-    #[error("there is no interface behind it")]
+    #[error("the TUN device has no interface")]
     NoInterface,
-    /// It carries packets without Ethernet headers.
-    #[error("{0} is a TUN, and not a TAP")]
+    /// The interface carries packets without Ethernet headers.
+    #[error("{0} is a TUN: expected a TAP")]
     NotTap(String),
     /// The interface has an unsupported mode.
     #[error("{0} {1}")]
     Mode(String, &'static str),
-    /// The descriptors are of several interfaces.
+    /// The descriptors belong to several interfaces.
     #[error("{0} and {1} are different interfaces")]
     Apart(String, String),
     /// The kernel refuses a query or a setting.
@@ -61,18 +61,18 @@ pub enum AdoptError {
 /// An interface with queues from another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdoptedInterface {
-    /// Its name, in its own network namespace.
+    /// Name of the interface in its own network namespace.
     pub name: String,
-    /// The inode of that namespace, if the kernel reports it (Linux 5.2).
+    /// Inode of that namespace, if the kernel reports it (Linux 5.2).
     pub netns: Option<u64>,
-    /// Whether the kernel also leaves UDP segmentation to the receiver.
+    /// Whether the kernel leaves UDP segmentation to the reader of the TAP (USO), as it does TCP segmentation.
     pub has_uso: bool,
 }
 
 /// Checks that descriptors are queues of one TAP, and makes the settings that frames depend on.
 ///
 /// # Errors
-/// [`AdoptError`] for the first that is not. Settings may have been made on those before it.
+/// [`AdoptError`] for the first unfit descriptor. Settings may have been made on earlier ones.
 pub fn adopt(queues: &[OwnedFd]) -> Result<AdoptedInterface, AdoptError> {
     if queues.is_empty() || queues.len() > MAX_QUEUES as usize {
         return Err(AdoptError::Number(queues.len()));
@@ -104,13 +104,13 @@ fn look(queue: &OwnedFd) -> Result<AdoptedInterface, AdoptError> {
     if flags & DETACHED != 0 {
         return Err(AdoptError::Mode(name, "has this queue detached"));
     }
-    // Linux before 5.2 lacks this query.
+    // Linux before 5.2 lacks this request.
     let netns = sys::namespace_of(queue).and_then(rustix::fs::fstat).map(|stat| stat.st_ino).ok();
     Ok(AdoptedInterface { name, netns, has_uso: false })
 }
 
-/// Checks that a descriptor is a queue of a TAP with virtio-net headers and never blocks. Returns the interface's name
-/// and flags.
+/// Checks that a descriptor is a queue of a TAP with virtio-net headers that never blocks. Returns name and flags of
+/// the interface.
 pub(crate) fn is_queue(queue: &OwnedFd) -> Result<(String, u16), AdoptError> {
     let mode = rustix::fs::fcntl_getfl(queue)?;
     if mode.contains(OFlags::PATH) || mode & OFlags::RWMODE != OFlags::RDWR {
@@ -136,8 +136,8 @@ pub(crate) fn is_queue(queue: &OwnedFd) -> Result<(String, u16), AdoptError> {
     Ok((name, flags))
 }
 
-/// Whether the kernel opened it as a TUN device. No file system is asked: the kernel's copy of the inode shows what it
-/// opened, and cannot change.
+/// Returns whether the kernel opened the descriptor as a TUN device. No file system is involved: the kernel's copy of
+/// the inode shows what was opened, and cannot change.
 fn is_tun(fd: &OwnedFd) -> Result<bool, AdoptError> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE)?;
@@ -145,8 +145,8 @@ fn is_tun(fd: &OwnedFd) -> Result<bool, AdoptError> {
     Ok(is_device && (stat.stx_rdev_major, stat.stx_rdev_minor) == TUN)
 }
 
-/// Makes the settings that frames depend on, whatever they were. Returns whether UDP segmentation is left to the
-/// receiver.
+/// Makes the settings that frames depend on, whatever their values were. Returns whether the kernel leaves UDP
+/// segmentation to the reader.
 fn set(queue: impl AsFd, name: &str) -> Result<bool, AdoptError> {
     let queue = queue.as_fd();
     sys::set_little_endian(queue)?;

@@ -27,7 +27,7 @@ mod offload {
 /// Options for opening a TAP.
 #[derive(Clone, Debug, Default)]
 pub struct TapOptions {
-    /// Name of the interface, at most 15 bytes; `%d` in it is replaced by a number.
+    /// Name of the interface, at most 15 bytes; the kernel replaces `%d` with a number.
     pub name: String,
     /// Number of queues; 0 means 1.
     pub queues: u32,
@@ -37,47 +37,47 @@ pub struct TapOptions {
     pub mac: Option<[u8; 6]>,
     /// Whether to bring the interface up.
     pub up: bool,
-    /// Whether the kernel must finish checksums and segments before it passes frames on.
+    /// Whether the kernel must complete checksums and segments before it passes frames on.
     pub no_offloads: bool,
 }
 
-/// An error opening a TAP.
+/// An error of opening a TAP.
 #[derive(Debug, Error)]
 pub enum TapError {
     /// The TUN device node is missing.
-    #[error("/dev/net/tun cannot be opened: {0}; the kernel needs TUN support (CONFIG_TUN), a container the device")]
+    #[error("cannot open /dev/net/tun: {0}; the kernel needs CONFIG_TUN, a container needs the device")]
     NoTun(Errno),
-    /// Not allowed.
+    /// The permission to create the interface is missing.
     #[error(
-        "no permission to make the interface {0}: it takes CAP_NET_ADMIN; run the daemon as root, or in a user and \
+        "cannot create the interface {0} without CAP_NET_ADMIN: run the daemon as root, or in a user and \
          network namespace of its own"
     )]
     Permission(String),
-    /// Another program has it open.
+    /// Another program has the interface open.
     #[error("the interface {0} is in use by another program: choose another name")]
     Busy(String),
-    /// The interface exists, made for one queue.
-    #[error("the interface {0} was made without multi_queue: ask for one ring, or make it anew")]
+    /// The interface exists and has only one queue.
+    #[error("the interface {0} was created without multi_queue: request one ring, or create it again")]
     OneQueue(String),
     /// An interface of another kind has this name.
-    #[error("the interface {0} is there already, and is {1}: choose another name, or remove it (ip link del {0})")]
+    #[error("the interface {0} exists and is {1}: choose another name, or remove it (ip link del {0})")]
     OtherKind(String, &'static str),
     /// Too many queues.
-    #[error("{0} queues asked for; a TAP has 1 to {MAX_QUEUES}")]
+    #[error("{0} queues requested: expected 1 to {MAX_QUEUES}")]
     Queues(u32),
     /// Another step failed.
     #[error("interface {name}: {what}: {source}")]
     Step {
         /// Name of the interface.
         name: String,
-        /// The step that failed.
+        /// The failed step, to follow "cannot".
         what: &'static str,
         /// The kernel's error.
         source: Errno,
     },
 }
 
-/// An open TAP. Closing its queues removes the interface.
+/// An open TAP. The interface is removed when its queues are closed.
 #[derive(Debug)]
 pub struct Tap {
     name: String,
@@ -109,7 +109,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// A configured interface.
+    /// Creates the value for a configured interface.
     pub(crate) fn of(name: String, queues: Vec<OwnedFd>, uso: bool) -> Tap {
         Tap { name, queues, uso }
     }
@@ -160,17 +160,17 @@ impl Tap {
         Ok(())
     }
 
-    /// The interface's name.
+    /// Returns the interface's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the kernel leaves UDP segmentation to the reader of the TAP (USO), as it does TCP segmentation.
+    /// Returns whether the kernel leaves UDP segmentation to the reader of the TAP (USO), as it does TCP segmentation.
     pub fn has_uso(&self) -> bool {
         self.uso
     }
 
-    /// Its queues.
+    /// Returns the interface's queues.
     pub fn into_queues(self) -> Vec<OwnedFd> {
         self.queues
     }
@@ -189,8 +189,8 @@ fn open_queue(name: &str, several: bool) -> Result<(OwnedFd, String), TapError> 
     Ok((fd, actual))
 }
 
-/// Opens an existing interface that does not match: one queue of a multi-queue TAP is accepted. Otherwise, the error
-/// names its kind.
+/// Opens an existing interface whose mode does not match. A multi-queue TAP is accepted with one queue; for others, the
+/// error names the interface's kind.
 fn take(fd: &OwnedFd, name: &str, mode: i32) -> Result<String, TapError> {
     let several = mode & libc::IFF_MULTI_QUEUE != 0;
     match sys::set_iff(fd, name, mode ^ libc::IFF_MULTI_QUEUE) {
@@ -202,7 +202,7 @@ fn take(fd: &OwnedFd, name: &str, mode: i32) -> Result<String, TapError> {
                 let taken = sys::set_iff(fd, name, *mode);
                 taken.is_ok() || taken == Err(Errno::BUSY)
             });
-            Err(TapError::OtherKind(name.to_owned(), if is_tun { "a TUN" } else { "no TAP" }))
+            Err(TapError::OtherKind(name.to_owned(), if is_tun { "a TUN" } else { "not a TAP" }))
         }
     }
 }
@@ -211,7 +211,7 @@ fn take(fd: &OwnedFd, name: &str, mode: i32) -> Result<String, TapError> {
 pub(crate) fn set_offloads(fd: BorrowedFd<'_>, name: &str, none: bool) -> Result<bool, TapError> {
     let step = |what| move |source| TapError::Step { name: name.to_owned(), what, source };
     sys::set_vnet_hdr_size(fd, HDR_LEN as i32).map_err(step("set the header's size"))?;
-    // Best effort: the default is smaller, not wrong.
+    // If this fails, the kernel's smaller default remains.
     let _ = sys::set_send_buffer(fd, i32::MAX);
     if none {
         return sys::set_offload(fd, 0).map(|()| false).map_err(step("set offloads"));

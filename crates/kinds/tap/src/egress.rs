@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::link::TapLink;
 
-/// Longest frame that a TAP takes: a 64 KiB packet after an Ethernet header with a VLAN tag.
+/// Maximum length of a frame in bytes: a 64 KiB packet after an Ethernet header with a VLAN tag.
 const LONGEST: usize = 65_535 + 18;
 
 /// One queue of a TAP as an egress. Concurrent writes of several workers are safe.
@@ -36,7 +36,7 @@ impl TapEgress {
         TapEgress { queue, counters, link: TapLink::default(), pace: QueuePace::default() }
     }
 
-    /// Sets the link to report the interface's state to.
+    /// Sets the link to which the interface's state is reported.
     pub fn behind(self, link: TapLink) -> Self {
         TapEgress { link, ..self }
     }

@@ -11,13 +11,13 @@ use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 use crate::device::HDR_LEN;
 use crate::link::TapLink;
 
-/// Maximum number of frames read in one pass: large ones soon fill the second-level cache, and other ingresses wait.
+/// Maximum number of frames per pass: large frames soon fill the second-level cache, and other ingresses wait.
 const READS: usize = 32;
 
 /// One queue of a TAP as an ingress.
 pub struct TapIngress {
     queue: Arc<OwnedFd>,
-    /// Frames between `take` and `release`; never moved, written only in `take`.
+    /// Buffers of the frames between `take` and `release`; never moved, written only in `take`.
     frames: Vec<Box<[u8]>>,
     counters: Arc<RingCounters>,
     link: TapLink,
@@ -31,14 +31,14 @@ impl TapIngress {
         TapIngress { queue, frames, counters, link: TapLink::default(), taken: false }
     }
 
-    /// Sets the link to report the interface's state to.
+    /// Sets the link to which the interface's state is reported.
     pub fn behind(self, link: TapLink) -> Self {
         TapIngress { link, ..self }
     }
 }
 
 impl Ingress for TapIngress {
-    // SAFETY: frames lie in `frames`, written only here.
+    // SAFETY: frames are in `frames`, written only here.
     unsafe fn take(&mut self, batch: &mut Batch) {
         debug_assert!(!self.taken);
         let mut bytes = 0;
@@ -69,7 +69,7 @@ impl Ingress for TapIngress {
     }
 
     fn arm(&mut self) -> bool {
-        // The queue itself wakes a level-triggered sleeper.
+        // The queue itself wakes the worker, level-triggered.
         false
     }
 

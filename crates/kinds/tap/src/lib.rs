@@ -1,15 +1,15 @@
 //! TAP devices as switch ports: the host's network stack.
 //!
-//! A TAP here carries a virtio-net header: the stack sends and accepts whole 64 KiB segments without checksums
+//! The queues use virtio-net headers: the stack sends and accepts whole 64 KiB segments without checksums
 //! (linux/if_tun.h; virtio 1.3 §5.1.6). Between two TAPs such a segment crosses the switch unchanged.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`device`] | opens a TAP |
-//! | [`adopt`](mod@adopt) | takes over a TAP opened by another program |
-//! | [`restore`] | restores a TAP of another process of the daemon |
-//! | [`link`] | the TAP's interface, which may be deleted |
-//! | [`ingress`], [`egress`] | its queues as the switch uses them |
+//! | [`adopt`](mod@adopt) | takes over a TAP that another program opened |
+//! | [`restore`] | restores a predecessor's TAP |
+//! | [`link`] | the state of the TAP's interface, which may be deleted |
+//! | [`ingress`], [`egress`] | the TAP's queues, for the switch |
 //! | `sys` | the ioctls of /dev/net/tun and of interfaces |
 
 pub mod adopt;

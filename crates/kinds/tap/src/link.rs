@@ -1,9 +1,8 @@
-//! The *link* of a TAP: the state of the interface behind its queues as the calls on a queue show it. It may be gone,
-//! and calls may block.
+//! The *link* of a TAP: the state of the interface behind a queue, as shown by calls on the queue. The interface may be
+//! gone, and calls may block.
 //!
-//! A queue is opened non-blocking. A program that holds another copy of its descriptor can undo that, as all copies
-//! share the property. So calls on such a queue are marked, and one that blocks is interrupted
-//! ([`netvale_mem::calls`]).
+//! A queue is opened non-blocking. A program with another copy of the descriptor can undo this, as all copies share the
+//! setting. Calls on such a queue are therefore marked, and a call that blocks is interrupted ([`netvale_mem::calls`]).
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -16,16 +15,16 @@ use rustix::io::Errno;
 
 use crate::sys;
 
-/// The reason for a port whose interface is gone.
+/// The reason for ending a port whose interface is gone.
 pub const GONE: &str = "its interface is gone: it was deleted, or its network namespace has ended";
-/// The reason for a port whose queue blocked.
+/// The reason for ending a port whose queue blocked.
 const BLOCKED: &str = "its TAP's descriptor was made blocking: using it would block a worker";
 
-/// The known state of an interface. Clones share it.
+/// The state of an interface, as far as known. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct TapLink(Arc<TapLinkState>);
 
-/// The function to call when the interface goes down or away, or comes up.
+/// A callback for an interface that goes down, vanishes, or comes up.
 struct LinkListener(Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for LinkListener {
@@ -39,45 +38,45 @@ struct TapLinkState {
     is_gone: AtomicBool,
     is_down: AtomicBool,
     on_change: OnceLock<LinkListener>,
-    /// For queues that another program may hold copies of.
+    /// Fault of the program that may hold copies of the queues, if there is one.
     fault: Option<Fault>,
 }
 
 impl TapLink {
-    /// The interface of queues that another program may hold copies of. Its end, and a call that blocks, are reported
-    /// to `fault`.
+    /// Creates the link of queues of which another program may hold copies. The end of the interface and a call that
+    /// blocks are reported to `fault`.
     pub fn held_by(fault: Fault) -> TapLink {
         TapLink(Arc::new(TapLinkState { fault: Some(fault), ..TapLinkState::default() }))
     }
 
-    /// Whether a call found the interface gone.
+    /// Returns whether a call found the interface gone.
     pub fn is_gone(&self) -> bool {
         self.0.is_gone.load(Ordering::Relaxed)
     }
 
-    /// Whether the last frame found the interface down or gone.
+    /// Returns whether the last frame found the interface down or gone.
     pub fn is_down(&self) -> bool {
         self.0.is_down.load(Ordering::Relaxed)
     }
 
-    /// Has the thread that notices call `call` when the interface goes down or away, or comes up.
+    /// Makes the thread that detects the change call `call` when the interface goes down, vanishes, or comes up.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.0.on_change.set(LinkListener(Box::new(call)));
     }
 
-    /// Checks that the interface of a queue and its namespace still exist: returns [`GONE`] if not. The kernel removes
-    /// the interfaces of a namespace some time after its end.
+    /// Checks that a queue's interface and its namespace still exist; returns [`GONE`] if not. The kernel removes a
+    /// namespace's interfaces some time after its end.
     pub fn look(&self, queue: impl AsFd) -> Option<String> {
         let is_gone = matches!(sys::namespace_of(queue), Err(Errno::BADFD | Errno::INVAL));
         is_gone.then(|| GONE.to_owned())
     }
 
-    /// Where its state is reported, if another program may hold copies of its queues.
+    /// Returns the fault for reports, if another program may hold copies of the queues.
     pub fn fault(&self) -> Option<&Fault> {
         self.0.fault.as_ref()
     }
 
-    /// Makes a call on a queue.
+    /// Makes a system call on a queue.
     #[inline]
     pub(crate) fn call(&self, call: impl FnOnce() -> rustix::io::Result<usize>) -> rustix::io::Result<usize> {
         let done = match &self.0.fault {
@@ -86,7 +85,7 @@ impl TapLink {
         };
         match done {
             Ok(_) if self.is_down() => self.turn(false),
-            // The errors of a queue without an interface, and with an interface that is down.
+            // The errors of a queue whose interface is gone, and of one whose interface is down.
             Err(Errno::BADFD) => {
                 self.lose();
                 self.turn(true);

@@ -1,4 +1,4 @@
-//! Restores queues of another process of the daemon. They are checked and not changed, as that process may resume them.
+//! Restores a predecessor's queues. They are checked and not changed, as the predecessor may resume them.
 
 use std::os::fd::OwnedFd;
 
@@ -10,10 +10,10 @@ use crate::device::{HDR_LEN, MAX_QUEUES, Tap};
 use crate::sys;
 
 impl Tap {
-    /// Restores the interface `name`; `uso`: the kernel leaves UDP segmentation to the receiver.
+    /// Restores the interface `name`; `uso` means that the kernel leaves UDP segmentation to the reader.
     ///
     /// # Errors
-    /// [`BadState`] if a descriptor is not one of its queues.
+    /// [`BadState`] if a descriptor is not one of the interface's queues.
     pub fn restore(name: &str, uso: bool, queues: Vec<OwnedFd>) -> Result<Tap, BadState> {
         if queues.is_empty() || queues.len() > MAX_QUEUES as usize {
             return Err(unfit(AdoptError::Number(queues.len())));
@@ -23,7 +23,7 @@ impl Tap {
     }
 }
 
-/// The current name of a queue's interface.
+/// Returns the current name of a queue's interface.
 ///
 /// # Errors
 /// The kernel's error.
@@ -38,11 +38,11 @@ fn unfit(why: AdoptError) -> BadState {
 fn is_queue_of(queue: &OwnedFd, said: &str, several: bool) -> Result<(), BadState> {
     let (found, flags) = is_queue(queue).map_err(unfit)?;
     if found != said {
-        return Err(BadState::new(format!("a queue is of interface {found}, not {said}")));
+        return Err(BadState::new(format!("a queue belongs to interface {found}, expected {said}")));
     }
     let header = sys::vnet_hdr_size(queue).map_err(|e| unfit(e.into()))?;
     let wrong = match () {
-        () if header != HDR_LEN as i32 => "has another header",
+        () if header != HDR_LEN as i32 => "has a virtio-net header of another size",
         () if (flags & libc::IFF_MULTI_QUEUE as u16 != 0) != several => "has another number of queues",
         () if flags & DETACHED != 0 => "has a queue detached",
         () => return Ok(()),

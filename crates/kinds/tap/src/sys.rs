@@ -11,7 +11,7 @@ const TUNSETVNETLE: libc::Ioctl = 0x4004_54dc;
 const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
 const TUNGETVNETHDRSZ: libc::Ioctl = 0x8004_54d7u32 as libc::Ioctl;
 
-/// The requests made here, for system call filters.
+/// The requests that this crate makes, for system call filters.
 pub const IOCTLS: [u32; 13] = [
     libc::TUNSETIFF as u32,
     libc::TUNSETVNETHDRSZ as u32,
@@ -28,7 +28,7 @@ pub const IOCTLS: [u32; 13] = [
     libc::SIOCSIFFLAGS as u32,
 ];
 
-/// `struct ifreq`: a name and a union; flags, a number and an address of it are used here.
+/// `struct ifreq`: a name and a union, of which this crate uses flags, a number and an address.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct IfReq {
@@ -86,17 +86,17 @@ pub fn set_iff(fd: impl AsFd, name: &str, flags: i32) -> Result<String, Errno> {
     Ok(r.name())
 }
 
-/// TUNGETIFF: the name and flags of the interface of an open TUN device.
+/// TUNGETIFF: returns name and flags of the interface of an open TUN device.
 pub fn get_iff(fd: impl AsFd) -> Result<(String, u16), Errno> {
     let mut r = IfReq::new("")?;
     with_ifreq(fd.as_fd(), TUNGETIFF, &mut r)?;
     Ok((r.name(), u16::from_ne_bytes([r.data[0], r.data[1]])))
 }
 
-/// TUNGETDEVNETNS: the network namespace of the interface of an open TUN device.
+/// TUNGETDEVNETNS: returns the network namespace of the interface of an open TUN device.
 pub fn namespace_of(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     let fd = call(fd.as_fd(), TUNGETDEVNETNS, std::ptr::null_mut())?;
-    // SAFETY: the request made this descriptor, and only we know it.
+    // SAFETY: the request created this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -105,7 +105,7 @@ pub fn set_little_endian(fd: impl AsFd) -> Result<(), Errno> {
     with_int(fd.as_fd(), TUNSETVNETLE, 1)
 }
 
-/// SIOCSIFHWADDR, for the interface of an open TUN device.
+/// SIOCSIFHWADDR: sets the Ethernet address of the interface of an open TUN device.
 pub fn set_address(fd: impl AsFd, name: &str, mac: [u8; 6]) -> Result<(), Errno> {
     let mut r = IfReq::new(name)?;
     let mut address = [0; 8];
@@ -115,34 +115,34 @@ pub fn set_address(fd: impl AsFd, name: &str, mac: [u8; 6]) -> Result<(), Errno>
     with_ifreq(fd.as_fd(), libc::SIOCSIFHWADDR as libc::Ioctl, &mut r)
 }
 
-/// TUNGETVNETHDRSZ.
+/// TUNGETVNETHDRSZ: returns the size of virtio-net headers in bytes.
 pub fn vnet_hdr_size(fd: impl AsFd) -> Result<i32, Errno> {
     let mut bytes: libc::c_int = 0;
     call(fd.as_fd(), TUNGETVNETHDRSZ, std::ptr::from_mut(&mut bytes).cast())?;
     Ok(bytes)
 }
 
-/// TUNSETVNETHDRSZ.
+/// TUNSETVNETHDRSZ: sets the size of virtio-net headers in bytes.
 pub fn set_vnet_hdr_size(fd: impl AsFd, bytes: i32) -> Result<(), Errno> {
     with_int(fd.as_fd(), libc::TUNSETVNETHDRSZ, bytes)
 }
 
-/// TUNSETOFFLOAD: the frames that the kernel may pass unfinished. The value is the argument itself.
+/// TUNSETOFFLOAD: sets the offloads that the kernel may leave to the reader. The value is the argument itself.
 pub fn set_offload(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
     call(fd.as_fd(), libc::TUNSETOFFLOAD, std::ptr::without_provenance_mut(flags as usize)).map(drop)
 }
 
-/// TUNSETSNDBUF: most bytes of sent frames that the kernel may hold.
+/// TUNSETSNDBUF: sets the maximum number of bytes of sent frames that the kernel may hold.
 pub fn set_send_buffer(fd: impl AsFd, bytes: i32) -> Result<(), Errno> {
     with_int(fd.as_fd(), libc::TUNSETSNDBUF, bytes)
 }
 
-/// TUNSETSTEERINGEBPF: the program that chooses the queue.
+/// TUNSETSTEERINGEBPF: sets the program that chooses the queue.
 pub fn set_steering(fd: impl AsFd, program: impl AsFd) -> Result<(), Errno> {
     with_int(fd.as_fd(), TUNSETSTEERINGEBPF, program.as_fd().as_raw_fd())
 }
 
-/// SIOCSIFMTU, through any socket.
+/// SIOCSIFMTU: sets an interface's MTU, through any socket.
 pub fn set_mtu(socket: impl AsFd, name: &str, mtu: u32) -> Result<(), Errno> {
     let mut r = IfReq::new(name)?;
     r.set(&(mtu as libc::c_int).to_ne_bytes());
@@ -158,7 +158,7 @@ pub fn set_up(socket: impl AsFd, name: &str) -> Result<(), Errno> {
     with_ifreq(socket.as_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &mut r)
 }
 
-/// Whether an interface of this name exists.
+/// Returns whether an interface of this name exists.
 pub fn is_there(name: &str) -> bool {
     let kind = rustix::net::SocketType::DGRAM;
     let flags = rustix::net::SocketFlags::CLOEXEC;

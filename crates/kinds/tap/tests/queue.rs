@@ -1,4 +1,4 @@
-//! A TAP's queue with a socket in the stack's place: it keeps frames apart, as a TAP does.
+//! A TAP's queue, with a socket in place of the stack that keeps frame boundaries like a TAP.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 /// Bytes of virtio-net header.
 const HDR: usize = 12;
 
-/// A queue, and the stack's end of it.
+/// Returns a queue, and the stack's end of it.
 fn queue() -> (Arc<OwnedFd>, OwnedFd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
@@ -23,12 +23,12 @@ fn ingress(queue: Arc<OwnedFd>) -> Source<TapIngress> {
     Source::new(Box::new(TapIngress::new(queue, Arc::default())))
 }
 
-/// A header without offloads, then a frame.
+/// Returns a frame after a header without offloads.
 fn with_header(frame: &[u8]) -> Vec<u8> {
     [&[0; HDR], frame].concat()
 }
 
-/// An IPv4 TCP frame with the checksum left to the receiver, after the header for that.
+/// Returns an IPv4 TCP frame with a pending checksum, after its header.
 fn unfinished() -> Vec<u8> {
     let mut frame = [0; 14 + 20 + 20 + 6];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -44,8 +44,8 @@ fn unfinished() -> Vec<u8> {
     [&header, &frame[..]].concat()
 }
 
-/// Objective: frames of the stack arrive unchanged, up to 32 a pass, in order; frames of the switch arrive there after
-/// a header; both are counted.
+/// Objective: frames of the stack arrive unchanged, up to 32 a pass, in order; frames of the switch arrive at the stack
+/// after a header; both are counted.
 #[test]
 fn frames_pass_unchanged_and_are_counted() {
     let (queue, stack) = queue();
@@ -76,7 +76,7 @@ fn frames_pass_unchanged_and_are_counted() {
     assert_eq!(counted, [(40, bytes); 2]);
 }
 
-/// Objective: pending offloads are passed on both ways; a frame with a header that does not fit is dropped under its
+/// Objective: pending offloads are passed both ways; a frame with a header that does not fit it is dropped under its
 /// own counter, and no other.
 #[test]
 fn headers_pass_pending_offloads_both_ways() {
@@ -104,8 +104,8 @@ fn headers_pass_pending_offloads_both_ways() {
     assert_eq!((&got[..10], &got[HDR..]), (&sent[..10], &sent[HDR..]));
 }
 
-/// Objective: frames that a full queue has no room for are neither counted, sent nor dropped; a queue whose device is
-/// gone drops under its own counter.
+/// Objective: frames for a full queue are neither counted, sent nor dropped; a queue whose device is gone drops under
+/// its own counter.
 #[test]
 fn frames_for_a_full_queue_are_not_drops() {
     let (from, sender) = queue();
@@ -138,7 +138,7 @@ fn frames_for_a_full_queue_are_not_drops() {
     source.release(&mut spare);
 }
 
-/// Objective: a frame is never shorter than a header or longer than the limit.
+/// Objective: a frame is never shorter than an Ethernet header or longer than the limit.
 #[test]
 fn frame_lengths_are_bounded() {
     let (queue, stack) = queue();

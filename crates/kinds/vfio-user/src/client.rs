@@ -11,7 +11,7 @@ use rustix::net::SendFlags;
 use crate::dma::WindowPlace;
 use crate::wire::{HEADER, MAX_MESSAGE, NO_REPLY, VfioHeader, WireWriter, command};
 
-/// The longest wait for an answer.
+/// Maximum wait for an answer.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Connects an interrupt's trigger to an eventfd (linux/vfio.h).
 const RING: u32 = 1 << 2 | 1 << 5;
@@ -31,7 +31,7 @@ impl VfioUserClient {
     /// Connects, and negotiates the version.
     ///
     /// # Errors
-    /// The socket fails, or the server refuses.
+    /// An error of the socket, or a refusal of the server.
     pub fn connect(path: &Path) -> io::Result<VfioUserClient> {
         let socket = UnixStream::connect(path)?;
         socket.set_read_timeout(Some(LIMIT))?;
@@ -43,7 +43,7 @@ impl VfioUserClient {
     /// Gives the device a window of memory.
     ///
     /// # Errors
-    /// As [`VfioUserClient::connect`].
+    /// The errors of [`VfioUserClient::connect`].
     pub fn map(&mut self, place: WindowPlace, fd: BorrowedFd<'_>) -> io::Result<()> {
         let mut w = WireWriter::default();
         w.u32(32).u32(place.flags).u64(place.offset).u64(place.address).u64(place.size);
@@ -53,7 +53,7 @@ impl VfioUserClient {
     /// Removes a window of memory.
     ///
     /// # Errors
-    /// As [`VfioUserClient::connect`].
+    /// The errors of [`VfioUserClient::connect`].
     pub fn unmap(&mut self, address: u64, size: u64) -> io::Result<()> {
         let mut w = WireWriter::default();
         w.u32(24).u32(0).u64(address).u64(size);
@@ -63,40 +63,40 @@ impl VfioUserClient {
     /// Makes the first interrupt of a kind ring `bell`.
     ///
     /// # Errors
-    /// As [`VfioUserClient::connect`].
+    /// The errors of [`VfioUserClient::connect`].
     pub fn interrupt(&mut self, kind: usize, bell: BorrowedFd<'_>) -> io::Result<()> {
         let mut w = WireWriter::default();
         w.u32(20).u32(RING).u32(kind as u32).u32(0).u32(1);
         self.ask(command::DEVICE_SET_IRQS, &w.0, &[bell]).map(|_| ())
     }
 
-    /// Reads from a region.
+    /// Reads from a region at offset `at`.
     ///
     /// # Errors
-    /// As [`VfioUserClient::connect`].
+    /// The errors of [`VfioUserClient::connect`].
     pub fn read(&mut self, region: u32, at: u64, into: &mut [u8]) -> io::Result<()> {
         let mut w = WireWriter::default();
         w.u64(at).u32(region).u32(into.len() as u32);
         let answer = self.ask(command::REGION_READ, &w.0, &[])?;
-        let data = answer.get(16..).filter(|data| data.len() == into.len()).ok_or_else(|| bad("a short answer"))?;
+        let data = answer.get(16..).filter(|data| data.len() == into.len()).ok_or_else(|| bad("short answer"))?;
         into.copy_from_slice(data);
         Ok(())
     }
 
-    /// Posts a write to a region, as hypervisors write memory: without waiting for an answer.
+    /// Posts a write to a region at offset `at` without waiting for an answer, as hypervisors write memory.
     ///
     /// # Errors
-    /// The socket fails.
+    /// An error of the socket.
     pub fn post(&mut self, region: u32, at: u64, data: &[u8]) -> io::Result<()> {
         let mut w = WireWriter::default();
         w.u64(at).u32(region).u32(data.len() as u32).0.extend_from_slice(data);
         self.send(command::REGION_WRITE, NO_REPLY, &w.0, &[]).map(|_| ())
     }
 
-    /// Writes to a region.
+    /// Writes to a region at offset `at` and waits for the answer.
     ///
     /// # Errors
-    /// As [`VfioUserClient::connect`].
+    /// The errors of [`VfioUserClient::connect`].
     pub fn write(&mut self, region: u32, at: u64, data: &[u8]) -> io::Result<()> {
         let mut w = WireWriter::default();
         w.u64(at).u32(region).u32(data.len() as u32).0.extend_from_slice(data);
@@ -117,10 +117,10 @@ impl VfioUserClient {
         self.socket.read_exact(&mut head)?;
         let header = VfioHeader::parse(&head);
         let size = (header.size as usize).checked_sub(HEADER).filter(|n| *n <= MAX_MESSAGE);
-        let mut payload = vec![0; size.ok_or_else(|| bad("an answer of no length"))?];
+        let mut payload = vec![0; size.ok_or_else(|| bad("an answer without a length"))?];
         self.socket.read_exact(&mut payload)?;
         if header.id != id || header.is_command() {
-            return Err(bad("an answer to another question"));
+            return Err(bad("an answer to another request"));
         }
         match header.errno() {
             0 => Ok(payload),

@@ -1,4 +1,4 @@
-//! PCI configuration space (PCI 3.0 §6): bytes, and their guest-writable bits.
+//! PCI configuration space (PCI 3.0 §6): its bytes, and masks of the guest-writable bits.
 
 /// Size of configuration space in bytes.
 pub const SIZE: usize = 256;
@@ -16,11 +16,11 @@ pub struct Identity {
     pub class: (u8, u8, u8),
     /// Revision.
     pub revision: u8,
-    /// Whether it interrupts by pin INTA.
+    /// Whether the device has the interrupt pin INTA.
     pub intx: bool,
 }
 
-/// A base address register as the guest sees it.
+/// The kind of a base address register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarKind {
     /// I/O ports.
@@ -31,7 +31,7 @@ pub enum BarKind {
     Prefetchable64,
 }
 
-/// Configuration space: the device's description, and the guest's writes. The hypervisor itself keeps the base address
+/// Configuration space: the device's description, and the guest's writes. The hypervisor emulates the base address
 /// registers and the vector tables.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
@@ -51,7 +51,7 @@ impl ConfigSpace {
         this.put(0x2c, &who.subsystem.0.to_le_bytes());
         this.put(0x2e, &who.subsystem.1.to_le_bytes());
         this.put(0x3d, &[u8::from(who.intx)]);
-        // Ports, memory, bus master, parity, SERR; interrupts off.
+        // Ports, memory, bus master, parity, SERR; interrupt disable.
         this.let_write(0x04, &[0x47, 0x05]);
         this.let_write(0x0c, &[0xff]);
         this.let_write(0x3c, &[0xff]);
@@ -79,7 +79,7 @@ impl ConfigSpace {
             BarKind::Prefetchable64 => (0xc, 0xf),
         };
         self.put(at, &[flags]);
-        // The bits below the size read as zero: this shows the size to the guest.
+        // The bits below the size read as zero, which tells the guest the size.
         let mask = !(size.max(16) - 1) & !keep;
         self.let_write(at, &(mask as u32).to_le_bytes());
         if kind == BarKind::Prefetchable64 {
@@ -99,7 +99,7 @@ impl ConfigSpace {
         self.let_write(at + 2, writable);
         let link = if self.last == 0 { 0x34 } else { self.last + 1 };
         self.put(link, &[at as u8]);
-        // Status: the list of capabilities is present.
+        // Status: a capability list is present.
         self.bytes[0x06] |= 0x10;
         self.last = at;
         self.next = (at + len).next_multiple_of(4);
@@ -128,7 +128,7 @@ impl ConfigSpace {
         self.capability(0x05, &body, &writable);
     }
 
-    /// Reads. Bytes outside read as ones.
+    /// Reads at offset `at`. Bytes outside read as all ones.
     pub fn read(&self, at: u64, data: &mut [u8]) {
         let start = usize::try_from(at).unwrap_or(SIZE).min(SIZE);
         for (i, place) in data.iter_mut().enumerate() {
@@ -136,7 +136,7 @@ impl ConfigSpace {
         }
     }
 
-    /// Writes the guest-writable bits.
+    /// Writes the guest-writable bits at offset `at`.
     pub fn write(&mut self, at: u64, data: &[u8]) {
         let start = usize::try_from(at).unwrap_or(SIZE).min(SIZE);
         for ((place, mask), byte) in self.bytes[start..].iter_mut().zip(&self.writable[start..]).zip(data) {
@@ -144,14 +144,14 @@ impl ConfigSpace {
         }
     }
 
-    /// Resets configuration space to its initial state: guest-writable bits are zero.
+    /// Resets configuration space to its initial state: guest-writable bits become zero.
     pub fn reset(&mut self) {
         for (byte, mask) in self.bytes.iter_mut().zip(&self.writable) {
             *byte &= !mask;
         }
     }
 
-    /// The command register.
+    /// Returns the command register.
     pub fn command(&self) -> u16 {
         u16::from_le_bytes([self.bytes[4], self.bytes[5]])
     }
@@ -177,7 +177,7 @@ mod tests {
         u32::from_le_bytes(bytes)
     }
 
-    /// Objective: a guest finds identity, sizes and the list of capabilities as PCI defines them.
+    /// Objective: a guest finds identity, sizes and the capability list as PCI defines them.
     #[test]
     fn what_a_guest_finds() {
         let mut c = space();
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(word(&c, second) & 0xffff, 0x05);
     }
 
-    /// Objective: read-only bits stay, bytes outside read as ones, and a reset undoes all writes.
+    /// Objective: read-only bits keep their value, bytes outside read as all ones, and a reset undoes all writes.
     #[test]
     fn what_a_guest_writes() {
         let mut c = space();

@@ -1,4 +1,4 @@
-//! The guest's memory: windows of its address space, each a part of a file of the hypervisor.
+//! The guest's memory: windows of its address space, each mapped from a file of the hypervisor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,14 +15,14 @@ pub const MAX_WINDOWS: usize = 1024;
 /// Readable and writable.
 const BOTH: u32 = 0b11;
 
-/// Most files kept for a successor to map: more than a machine has pieces of memory.
+/// Maximum number of files kept for a successor: more than a machine has blocks of memory.
 const MAX_FILES: usize = 64;
 
-/// One window.
+/// A window of the guest's address space.
 #[derive(Clone, Debug)]
 struct Window {
     place: WindowPlace,
-    /// `None`: it cannot be mapped or written, and netvale does not use it.
+    /// The mapping; `None` if netvale does not use the window, because it cannot be mapped or written.
     map: Option<MappedWindow>,
 }
 
@@ -30,11 +30,11 @@ struct Window {
 #[derive(Clone, Debug)]
 struct MappedWindow {
     map: Arc<Mapping>,
-    /// Its file, for a successor to map.
+    /// The window's file, for a successor to map.
     file: Option<Arc<WindowFile>>,
 }
 
-/// A file with guest memory, kept once for all its windows.
+/// A file with guest memory, kept once for all windows on it.
 #[derive(Debug)]
 struct WindowFile {
     fd: OwnedFd,
@@ -45,26 +45,26 @@ struct WindowFile {
 /// Saved state of a window.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct WindowState {
-    /// Its place.
+    /// Place of the window.
     pub(crate) place: WindowPlace,
-    /// Index of its file; `None` if netvale does not use it.
+    /// Index of the window's file; `None` if netvale does not use the window.
     file: Option<usize>,
 }
 
-/// All windows, by address.
+/// All windows of a client, by address.
 #[derive(Clone, Debug, Default)]
 pub struct Dma {
     windows: BTreeMap<u64, Window>,
-    /// The fault of the client, which may truncate memory.
+    /// Fault of the client, which may truncate memory.
     fault: Option<Fault>,
 }
 
-/// A client's description of a window.
+/// The place of a window, as the client describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowPlace {
-    /// Bit 0 readable, bit 1 writable.
+    /// Bit 0: readable; bit 1: writable.
     pub flags: u32,
-    /// Offset in its file in bytes.
+    /// Offset in the file in bytes.
     pub offset: u64,
     /// Address in the guest's address space.
     pub address: u64,
@@ -73,7 +73,7 @@ pub struct WindowPlace {
 }
 
 impl Dma {
-    /// Creates an empty map for a client's memory.
+    /// Creates a map without windows, for a client's memory.
     pub fn new(fault: &Fault) -> Dma {
         Dma { windows: BTreeMap::new(), fault: Some(fault.clone()) }
     }
@@ -81,8 +81,8 @@ impl Dma {
     /// Adds a window.
     ///
     /// # Errors
-    /// `EINVAL` if it wraps or is empty, `EEXIST` if it overlaps another one, `ENOSPC` if there are too many; for
-    /// memory that the guest can write, also `EINVAL` if its file can be truncated, and any error of mmap(2).
+    /// `EINVAL` if the window wraps or is empty, `EEXIST` if it overlaps another one, `ENOSPC` if there are too many;
+    /// for memory that the guest can write, also `EINVAL` if its file can be truncated, and any error of mmap(2).
     pub fn map(&mut self, place: WindowPlace, fd: Option<&OwnedFd>) -> Result<(), Errno> {
         let end = place.address.checked_add(place.size).filter(|_| place.size > 0).ok_or(Errno::INVAL)?;
         let before = self.windows.range(..end).next_back();
@@ -98,7 +98,7 @@ impl Dma {
             self.fault.iter().for_each(|fault| map.blame(fault));
             Ok::<_, Errno>(MappedWindow { map: Arc::new(map), file: self.keep(fd)? })
         };
-        // Read-only memory is firmware, without rings.
+        // Read-only memory is firmware and contains no rings.
         let map = fd.filter(|_| place.flags & BOTH == BOTH).map(mapped).transpose()?;
         self.windows.insert(place.address, Window { place, map });
         Ok(())
@@ -108,7 +108,7 @@ impl Dma {
         self.windows.values().filter_map(|window| window.map.as_ref()?.file.as_ref())
     }
 
-    /// The kept file of a mapped descriptor. `None` if files are too many.
+    /// Returns the kept file of a mapped descriptor; `None` if there are too many files.
     fn keep(&self, fd: &OwnedFd) -> Result<Option<Arc<WindowFile>>, Errno> {
         let stat = rustix::fs::fstat(fd)?;
         let id = (stat.st_dev, stat.st_ino);
@@ -123,10 +123,10 @@ impl Dma {
         Ok(Some(Arc::new(WindowFile { fd, id })))
     }
 
-    /// The windows, and their files.
+    /// Returns the state of the windows, and their files.
     ///
     /// # Errors
-    /// The process is out of descriptors, or has more files than are kept.
+    /// Fails if the process is out of descriptors, or the client has more files than are kept.
     pub(crate) fn state(&self) -> std::io::Result<(Vec<WindowState>, Vec<Fd>)> {
         let mut ids = Vec::new();
         let mut fds = Vec::new();
@@ -134,7 +134,7 @@ impl Dma {
         for Window { place, map } in self.windows.values() {
             let mut state = WindowState { place: *place, file: None };
             if let Some(mapped) = map {
-                let many = || std::io::Error::other(format!("its memory is in more than {MAX_FILES} files"));
+                let many = || std::io::Error::other(format!("the guest's memory is in more than {MAX_FILES} files"));
                 let file = mapped.file.as_ref().ok_or_else(many)?;
                 state.file = Some(ids.iter().position(|id| *id == file.id).unwrap_or(ids.len()));
                 if state.file == Some(ids.len()) {
@@ -147,20 +147,20 @@ impl Dma {
         Ok((windows, fds))
     }
 
-    /// Restores another process's window.
+    /// Restores a predecessor's window.
     ///
     /// # Errors
-    /// As [`Dma::map`]; `EBADF` if its file is missing.
+    /// The errors of [`Dma::map`]; `EBADF` if the window's file is missing.
     pub(crate) fn restore(&mut self, window: &WindowState, files: &[OwnedFd]) -> Result<(), Errno> {
         let file = window.file.map(|i| files.get(i).ok_or(Errno::BADF)).transpose()?;
         self.map(window.place, file)
     }
 
-    /// Removes the windows between two addresses, as the kernel's vfio does. When a driver releases the device, a
-    /// hypervisor with an IOMMU removes all of a guest's address space, in ranges that do not match the windows.
+    /// Removes the windows in an address range, as the kernel's vfio does. When a driver releases the device, a
+    /// hypervisor with an IOMMU removes the guest's whole address space, in ranges that do not match the windows.
     ///
     /// # Errors
-    /// `EINVAL` if the range wraps or is empty, or cuts a window; nothing is removed then.
+    /// `EINVAL` if the range wraps, is empty, or cuts a window; then nothing is removed.
     pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), Errno> {
         let last = size.checked_sub(1).and_then(|n| address.checked_add(n)).ok_or(Errno::INVAL)?;
         let end = |at: u64, window: &Window| at.saturating_add(window.place.size - 1);
@@ -178,7 +178,8 @@ impl Dma {
         self.windows.clear();
     }
 
-    /// The memory of `len` bytes at `address`, and their offset in it; `None` unless one window has all of them.
+    /// Returns the memory that contains `len` bytes at `address`, and their offset in it; `None` unless one window
+    /// contains all of them.
     pub fn find(&self, address: u64, len: u64) -> Option<(&Arc<Mapping>, u64)> {
         let (at, window) = self.windows.range(..=address).next_back()?;
         let from = address - at;
@@ -186,7 +187,7 @@ impl Dma {
         window.map.as_ref().filter(|_| inside).map(|mapped| (&mapped.map, from))
     }
 
-    /// Number of windows mapped by netvale.
+    /// Returns the number of windows that netvale has mapped.
     pub fn mapped(&self) -> usize {
         self.windows.values().filter(|window| window.map.is_some()).count()
     }
@@ -228,7 +229,7 @@ mod tests {
         assert!(dma.find(0x1010, 16).is_none() && dma.mapped() == 1);
     }
 
-    /// Objective: a loss of a window's memory is attributed to the client.
+    /// Objective: the loss of a window's memory is the client's fault.
     #[test]
     fn losses_are_blamed() {
         let fault = Fault::new().unwrap();

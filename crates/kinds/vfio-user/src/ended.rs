@@ -8,17 +8,17 @@ use thiserror::Error;
 
 use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE};
 
-/// The longest wait for the rest of a message, or for room for an answer.
+/// Maximum wait for the rest of a message, or for room for an answer.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A protocol violation; it ends the connection.
+/// A protocol violation, which ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ClientViolation {
-    /// The first message was not a version.
-    #[error("the first message is command {0}, not a version")]
+    /// The first message was not a version request.
+    #[error("the first message is command {0}: expected a version request")]
     NotAVersion(u16),
     /// The client's version is not supported.
-    #[error("the client speaks version {0} of the protocol, we speak version 0")]
+    #[error("protocol version {0}: expected version 0")]
     Version(u16),
     /// A reply without a request.
     #[error("unexpected reply (command {0})")]
@@ -46,10 +46,10 @@ pub enum ConnectionEnd {
     /// Too many descriptors arrived.
     #[error("a message with more than {MAX_FDS} descriptors")]
     Descriptors,
-    /// A message was begun but not completed, or an answer was not read.
+    /// A message remained incomplete, or an answer was not read.
     #[error("the client stalled: no progress for {0} s", TIMEOUT.as_secs())]
     Stalled,
-    /// The device no longer works.
+    /// A queue of the device is unusable.
     #[error("a queue of the device: {0}")]
     Device(#[from] InUse),
     /// A system call failed.
@@ -58,7 +58,7 @@ pub enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// The reason, unless the client hung up or the service stopped.
+    /// Returns the reason, unless the client hung up or the service stopped.
     pub fn reason(&self) -> Option<String> {
         (!matches!(self, ConnectionEnd::Closed | ConnectionEnd::Stopped)).then(|| self.to_string())
     }

@@ -1,28 +1,28 @@
-//! Received bytes that were not parsed yet: posted writes arrive many at a time, and one call reads them all.
+//! Received bytes that are not parsed yet: posted writes arrive in groups, and one call reads them all.
 
 use std::os::fd::OwnedFd;
 
 use crate::ended::ConnectionEnd;
 use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE, VfioHeader, VfioMessage};
 
-/// Bytes, and the descriptors that arrived with some of them.
+/// Received bytes, and the descriptors that arrived with them.
 #[derive(Default)]
 pub struct SocketInbox {
     bytes: Vec<u8>,
-    /// Number of parsed bytes.
+    /// Number of parsed bytes at the start.
     seen: usize,
     /// Descriptors, with the offset of their message.
     fds: Vec<(usize, Vec<OwnedFd>)>,
 }
 
 impl SocketInbox {
-    /// Whether all bytes were parsed, and no part of a message is left.
+    /// Returns whether all bytes are parsed and no part of a message is left.
     pub fn is_empty(&self) -> bool {
         self.seen == self.bytes.len()
     }
 
-    /// Restores another process's unparsed bytes; `None` if inconsistent: more than is ever read ahead, or descriptors
-    /// without a message.
+    /// Restores a predecessor's unparsed bytes; `None` if they are inconsistent: more than is ever read ahead, or
+    /// descriptors without a message.
     pub fn restore(bytes: Vec<u8>, fds: Vec<(usize, Vec<OwnedFd>)>) -> Option<SocketInbox> {
         let this = SocketInbox { bytes, seen: 0, fds };
         let count = this.fds.iter().map(|(_, fds)| fds.len()).sum::<usize>();
@@ -30,13 +30,13 @@ impl SocketInbox {
         (fits && this.fds.iter().all(|(at, _)| *at < this.bytes.len())).then_some(this)
     }
 
-    /// Copies the unparsed bytes, and returns the descriptors that arrived with some of them, by their offset.
+    /// Copies the unparsed bytes, and returns the descriptors that arrived with them, by their offset.
     pub fn left<'a>(&'a self, bytes: &mut Vec<u8>) -> impl Iterator<Item = (usize, &'a Vec<OwnedFd>)> {
         bytes.extend_from_slice(self.bytes.get(self.seen..).unwrap_or_default());
         self.fds.iter().map(|(at, fds)| (at.saturating_sub(self.seen), fds))
     }
 
-    /// Makes room for more bytes. [`SocketInbox::came`] then takes the number of bytes read.
+    /// Returns room for `bytes` more bytes. [`SocketInbox::came`] then takes the number of bytes read.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         self.bytes.drain(..self.seen);
         self.fds.iter_mut().for_each(|(at, _)| *at = at.saturating_sub(self.seen));
@@ -46,8 +46,8 @@ impl SocketInbox {
         self.bytes.get_mut(had..).unwrap_or_default()
     }
 
-    /// Records that the first `bytes` bytes of the room were filled, and descriptors with them. The kernel ends a read
-    /// after bytes with descriptors: these belong to the message that begins last.
+    /// Records that the first `bytes` bytes of the room were filled, and the descriptors that came with them. The
+    /// kernel ends a read after bytes with descriptors, so these belong to the message that begins last.
     ///
     /// # Errors
     /// [`ConnectionEnd::Descriptors`] if too many descriptors arrived; [`ConnectionEnd::Length`] if a header has an
@@ -66,7 +66,7 @@ impl SocketInbox {
         if count > MAX_FDS { Err(ConnectionEnd::Descriptors) } else { Ok(()) }
     }
 
-    /// The end of the message that begins at `at`, if its header is complete.
+    /// Returns the end of the message that begins at `at`, if its header is complete.
     fn end(&self, at: usize) -> Result<Option<usize>, ConnectionEnd> {
         let Some(header) = self.header(at) else { return Ok(None) };
         let size = usize::try_from(header.size).unwrap_or(usize::MAX);
@@ -123,7 +123,7 @@ mod tests {
             for (bytes, fds) in all.iter().zip(counts) {
                 for (k, piece) in bytes.chunks(cut).enumerate() {
                     put(&mut inbox, piece, if k == 0 { fds } else { 0 }).unwrap();
-                    // Sometimes the inbox is not emptied for a while.
+                    // Sometimes several reads precede a parse.
                     while cut % 3 != 0
                         && let Some(m) = inbox.take().unwrap()
                     {

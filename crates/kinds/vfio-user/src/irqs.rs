@@ -12,9 +12,9 @@ pub const INTX: usize = 0;
 pub const MSI: usize = 1;
 /// Message interrupts, MSI-X.
 pub const MSIX: usize = 2;
-/// Number of interrupt kinds, including two for errors and for returning the device.
+/// Number of interrupt kinds, including those for errors and for the request to release the device.
 pub const KINDS: usize = 5;
-/// Most vectors of a kind.
+/// Maximum number of vectors of a kind.
 pub const MAX_VECTORS: u32 = 64;
 
 const DATA_NONE: u32 = 1;
@@ -24,10 +24,10 @@ const ACTION_MASK: u32 = 1 << 3;
 const ACTION_UNMASK: u32 = 1 << 4;
 const ACTION_TRIGGER: u32 = 1 << 5;
 
-/// A client's request.
+/// A client's request for interrupts.
 #[derive(Clone, Copy, Debug)]
 pub struct IrqRequest {
-    /// The type of data and the action.
+    /// Type of the data and action.
     pub flags: u32,
     /// Kind of interrupt.
     pub index: u32,
@@ -37,24 +37,24 @@ pub struct IrqRequest {
     pub count: u32,
 }
 
-/// The effect of a client's request.
+/// The effect of a client's request on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IrqEffect {
-    /// The doorbells may have changed.
+    /// Doorbells may have changed.
     Bells,
-    /// The guest masked or unmasked the pin's interrupt.
+    /// The guest masked or unmasked the interrupt pin.
     Pin,
-    /// Nothing lasting.
+    /// No lasting effect.
     Nothing,
 }
 
-/// Vectors of all kinds.
+/// The interrupt vectors of all kinds.
 #[derive(Debug)]
 pub struct Irqs {
     vectors: [Vec<Option<Doorbell>>; KINDS],
-    /// The fault of the hypervisor.
+    /// Fault of the hypervisor.
     fault: Fault,
-    /// Whether the guest has masked the pin's interrupt.
+    /// Whether the guest has masked the interrupt pin.
     pub masked: bool,
 }
 
@@ -65,17 +65,17 @@ impl Irqs {
         Irqs { vectors, fault: fault.clone(), masked: false }
     }
 
-    /// Number of vectors of a kind.
+    /// Returns the number of vectors of a kind.
     pub fn count(&self, kind: usize) -> u32 {
         self.vectors.get(kind).map_or(0, |v| v.len() as u32)
     }
 
-    /// The doorbell of a vector, if it is connected.
+    /// Returns the doorbell of a vector, if it is connected.
     pub fn bell(&self, kind: usize, vector: usize) -> Option<&Doorbell> {
         self.vectors.get(kind)?.get(vector)?.as_ref()
     }
 
-    /// The connected vectors: kind, number, doorbell.
+    /// Returns the connected vectors: kind, number, doorbell.
     pub fn connected(&self) -> impl Iterator<Item = (usize, usize, &Doorbell)> {
         let of = |(kind, vectors): (usize, &'_ Vec<Option<Doorbell>>)| (kind, vectors.len());
         let all =
@@ -83,7 +83,7 @@ impl Irqs {
         all.filter_map(|(kind, vector)| Some((kind, vector, self.bell(kind, vector)?)))
     }
 
-    /// Connects a vector.
+    /// Connects a vector to an eventfd.
     ///
     /// # Errors
     /// `EINVAL` if the vector does not exist or the descriptor is not an eventfd.
@@ -103,7 +103,7 @@ impl Irqs {
     /// Executes a client's request. Returns its effect.
     ///
     /// # Errors
-    /// `EINVAL`, also for a descriptor that is not an eventfd.
+    /// `EINVAL` for an invalid request, also for a descriptor that is not an eventfd.
     pub fn set(&mut self, set: IrqRequest, data: &[u8], fds: Vec<OwnedFd>) -> Result<IrqEffect, Errno> {
         let kind = usize::try_from(set.index).map_err(|_| Errno::INVAL)?;
         let vectors = self.vectors.get_mut(kind).ok_or(Errno::INVAL)?;
@@ -140,7 +140,7 @@ impl Irqs {
                 self.masked = action == ACTION_MASK;
                 return Ok(IrqEffect::Pin);
             }
-            // An eventfd that unmasks: nothing on this side would ring it.
+            // An eventfd for unmasking: nothing on this side would read it.
             (ACTION_MASK | ACTION_UNMASK, DATA_EVENTFD) => return Ok(IrqEffect::Nothing),
             _ => return Err(Errno::INVAL),
         }

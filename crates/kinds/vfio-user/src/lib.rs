@@ -1,9 +1,9 @@
 //! The server's side of vfio-user: a PCI device outside the hypervisor (QEMU 10.1's `vfio-user-pci`, cloud-hypervisor's
 //! `--user-device`).
 //!
-//! The hypervisor is the client. It asks for the device's description, announces the guest's memory and the doorbells
-//! of interrupts, and passes on every access to registers that it cannot map. It is not trusted, nor is the guest
-//! behind it: lengths, offsets and descriptors are checked, and a protocol violation ends the connection with a reason.
+//! The hypervisor is the client. It requests the device's description, announces the guest's memory and the doorbells
+//! of interrupts, and forwards every access to registers that it cannot map. Neither the hypervisor nor its guest is
+//! trusted: lengths, offsets and descriptors are checked, and a protocol violation ends the connection with a reason.
 //!
 //! ```text
 //!  socket ──► [`serve`] ──► [`wire`] (bytes) ──► [`session`] (meaning) ──► [`Device`]
@@ -11,7 +11,7 @@
 //!                                                     └── [`irqs`]  doorbells to ring
 //! ```
 //!
-//! A whole session can be restored in another process ([`state`]).
+//! A successor can restore a whole session ([`state`]).
 //!
 //! Specification: QEMU docs/interop/vfio-user, protocol 0.0; structures as in `<linux/vfio.h>`.
 
@@ -34,15 +34,15 @@ use config::ConfigSpace;
 use dma::Dma;
 use irqs::Irqs;
 
-/// Base address registers.
+/// Number of base address registers.
 pub const BARS: usize = 6;
 
-/// A base address register's space.
+/// The space of a base address register.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bar<'a> {
     /// Size in bytes; 0: the device lacks this register.
     pub size: u64,
-    /// Memory of the whole space, for the guest to map: a file, and the offset in it.
+    /// The memory of the whole space, for the guest to map: a file and an offset in it.
     pub memory: Option<(BorrowedFd<'a>, u64)>,
 }
 
@@ -57,29 +57,29 @@ pub struct DeviceHost {
 
 /// A device. The thread that serves the connection calls its methods, one at a time.
 pub trait Device {
-    /// Configuration space.
+    /// Returns the configuration space.
     fn config(&mut self) -> &mut ConfigSpace;
 
-    /// A base address register's space.
+    /// Returns the space of a base address register.
     fn bar(&self, number: usize) -> Bar<'_>;
 
-    /// Reads `data.len()` bytes at `at` in a base address register's space. Both lie inside it.
+    /// Reads `data.len()` bytes at offset `at` of a base address register's space, which contains them all.
     fn read(&mut self, bar: usize, at: u64, data: &mut [u8], host: &DeviceHost);
 
-    /// Writes `data` at `at` in a base address register's space. Both lie inside it.
+    /// Writes `data` at offset `at` of a base address register's space, which contains all of it.
     fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &DeviceHost);
 
     /// Handles a change of the interrupts' doorbells.
     fn interrupts_changed(&mut self, _host: &DeviceHost) {}
 
-    /// Handles the guest's masking or unmasking of the pin ([`Irqs::masked`]); a hypervisor reports this after each
+    /// Handles the masking or unmasking of the interrupt pin ([`Irqs::masked`]), which a hypervisor reports after each
     /// interrupt.
     fn pin_changed(&mut self, _host: &DeviceHost) {}
 
-    /// Handles a change of the guest's memory: addresses found before are void when this returns.
+    /// Handles a change of the guest's memory: earlier results of [`Dma::find`] are invalid when this returns.
     fn memory_changed(&mut self, _host: &DeviceHost) {}
 
-    /// Whether the device works: one whose queues workers do not hand back ends the connection.
+    /// Checks that the device works. An error ends the connection.
     ///
     /// # Errors
     /// [`InUse`] if a worker does not return a queue.
@@ -90,11 +90,11 @@ pub trait Device {
     /// Handles a reset of the machine.
     fn reset(&mut self, host: &DeviceHost);
 
-    /// A descriptor, readable when [`Device::tick`] is due, for devices with timers.
+    /// Returns a descriptor that is readable when [`Device::tick`] is due, for devices with timers.
     fn timer(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Handles an expired timer.
+    /// Handles the expiry of the timer.
     fn tick(&mut self) {}
 }

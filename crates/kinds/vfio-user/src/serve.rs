@@ -13,15 +13,15 @@ use crate::inbox::SocketInbox;
 use crate::session::DeviceSession;
 use crate::wire::{MAX_FDS, VfioMessage};
 
-/// Bytes of one read.
+/// Maximum size of one read in bytes.
 const CHUNK: usize = 4096;
-/// Messages served in a row before `stop` and the device's timer are checked.
+/// Number of messages served in a row before `stop` and the device's timer are checked.
 const IN_A_ROW: u32 = 64;
 /// Time to poll for the next message before sleeping.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// Serves a connection (a non-blocking stream socket) to its end. After [`ConnectionEnd::Stopped`], no received byte is
-/// lost: the same session can be served again, here or in another process.
+/// lost: this process or a successor can continue the session.
 pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut DeviceSession<D>) -> ConnectionEnd {
     let mut line = ClientLine { socket, stop, in_a_row: 0 };
     loop {
@@ -31,11 +31,11 @@ pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &
     }
 }
 
-/// A connection, and the descriptor that ends every wait.
+/// A connection, and the descriptor that ends every wait on it.
 struct ClientLine<'a> {
     socket: BorrowedFd<'a>,
     stop: BorrowedFd<'a>,
-    /// Messages served since `stop` and the timer were checked.
+    /// Number of messages served since `stop` and the timer were checked.
     in_a_row: u32,
 }
 
@@ -50,10 +50,10 @@ impl ClientLine<'_> {
         Ok(session.device().0.health()?)
     }
 
-    /// Waits for the next message, and runs the device's timers meanwhile.
+    /// Waits for the next message, and serves the device's timer meanwhile.
     fn next<D: Device>(&mut self, session: &mut DeviceSession<D>) -> Result<(), ConnectionEnd> {
         self.in_a_row += 1;
-        // A client that never pauses must not hide either of them.
+        // A client that never pauses must not delay `stop` or the timer.
         let due = self.in_a_row > IN_A_ROW;
         if !due && (!session.inbox.is_empty() || self.spin(&mut session.inbox)?) {
             return Ok(());
@@ -84,8 +84,8 @@ impl ClientLine<'_> {
         }
     }
 
-    /// Polls for the next message for a moment: a guest that reads a register waits for the answer, and accesses come
-    /// in groups.
+    /// Polls for the next message for a moment: a guest waits for the answer to a register read, and accesses come in
+    /// groups.
     fn spin(&self, inbox: &mut SocketInbox) -> Result<bool, ConnectionEnd> {
         let began = Instant::now();
         loop {
@@ -111,12 +111,12 @@ impl ClientLine<'_> {
         if both[1].revents().is_empty() { Ok(()) } else { Err(ConnectionEnd::Stopped) }
     }
 
-    /// Waits likewise in the middle of a message.
+    /// Waits until the socket is ready in the middle of a message.
     fn go_on(&self, what: PollFlags) -> Result<(), ConnectionEnd> {
         self.wait(what, Some(&Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 }))
     }
 
-    /// The next message, already begun.
+    /// Returns the next message, which has begun to arrive.
     fn receive(&self, inbox: &mut SocketInbox) -> Result<VfioMessage, ConnectionEnd> {
         loop {
             if let Some(message) = inbox.take()? {
@@ -146,7 +146,7 @@ impl ClientLine<'_> {
     fn send<D>(&self, session: &mut DeviceSession<D>) -> Result<(), ConnectionEnd> {
         let Some((answer, done)) = &mut session.unsent else { return Ok(()) };
         while *done < answer.bytes.len() {
-            // Descriptors go with the first byte.
+            // The descriptors go with the first byte.
             let fds = if *done == 0 { &answer.fds[..] } else { &[] };
             if fds.len() > MAX_FDS {
                 return Err(ConnectionEnd::Descriptors);

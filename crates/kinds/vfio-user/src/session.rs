@@ -1,4 +1,4 @@
-//! Executes a client's messages: a state machine around a [`Device`], fed with messages, without a socket.
+//! Executes a client's messages: a state machine around a [`Device`], without a socket.
 
 use std::os::fd::OwnedFd;
 
@@ -13,9 +13,9 @@ use crate::irqs::{INTX, IrqEffect, IrqRequest, Irqs, KINDS};
 use crate::wire::{MAX_DATA, MAX_FDS, VfioMessage, WireReader, WireWriter, command};
 use crate::{BARS, Device, DeviceHost};
 
-/// Regions of a PCI device: the base address registers, the ROM, configuration space, VGA.
+/// Number of regions of a PCI device: the base address registers, the ROM, configuration space, VGA.
 const REGIONS: u32 = 9;
-/// Configuration space.
+/// Region number of configuration space.
 const CONFIG: u32 = 7;
 
 /// An answer: its bytes, and the descriptors sent with them.
@@ -23,17 +23,17 @@ const CONFIG: u32 = 7;
 pub struct VfioAnswer {
     /// Header and payload.
     pub bytes: Vec<u8>,
-    /// File descriptors sent with the bytes.
+    /// Descriptors sent with the bytes.
     pub fds: Vec<OwnedFd>,
 }
 
-/// The result of a command.
+/// Payload and descriptors of an answer, or the failure.
 type VfioOutcome = Result<(Vec<u8>, Vec<OwnedFd>), VfioFailure>;
 
 enum VfioFailure {
-    /// Reported to the client.
+    /// An error number for the client.
     Errno(Errno),
-    /// Ends the connection.
+    /// A violation, which ends the connection.
     Refused(ClientViolation),
 }
 
@@ -48,21 +48,21 @@ pub struct DeviceSession<D> {
     pub(crate) device: D,
     pub(crate) host: DeviceHost,
     pub(crate) greeted: bool,
-    /// Received bytes not handled yet.
+    /// Received bytes that are not handled yet.
     pub(crate) inbox: SocketInbox,
-    /// An answer not completely sent, and the number of its bytes sent.
+    /// An answer that is not completely sent, and the number of its sent bytes.
     pub(crate) unsent: Option<(VfioAnswer, usize)>,
 }
 
 impl<D: Device> DeviceSession<D> {
-    /// Creates a session with `vectors` vectors of each kind of interrupt; `fault` is the client's, whose descriptors
-    /// are rung.
+    /// Creates a session with `vectors` vectors of each kind of interrupt; `fault` is that of the client, which owns
+    /// the doorbells.
     pub fn new(device: D, vectors: [u32; KINDS], fault: &Fault) -> DeviceSession<D> {
         let host = DeviceHost { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) };
         DeviceSession { device, host, greeted: false, inbox: SocketInbox::default(), unsent: None }
     }
 
-    /// The device.
+    /// Returns the device and the hypervisor's resources.
     pub fn device(&mut self) -> (&mut D, &DeviceHost) {
         (&mut self.device, &self.host)
     }
@@ -129,7 +129,7 @@ impl<D: Device> DeviceSession<D> {
             Err(_) => return Err(Errno::INVAL.into()),
         };
         self.greeted = true;
-        // Never more than the client proposed: QEMU refuses that.
+        // QEMU refuses more than it proposed.
         let least = |what: &str, ours: usize| {
             let asked = theirs["capabilities"][what].as_u64().and_then(|n| usize::try_from(n).ok());
             asked.map_or(ours, |asked| asked.min(ours))
@@ -160,7 +160,7 @@ impl<D: Device> DeviceSession<D> {
         let flags = b.u32()?;
         let address = b.u64()?;
         let size = b.u64()?;
-        // "All of it", as in vfio; the specification defines no flags.
+        // "All of the memory", as in vfio; the specification defines no flags.
         if flags & 0b10 != 0 {
             self.host.dma.clear();
         } else {
@@ -190,11 +190,11 @@ impl<D: Device> DeviceSession<D> {
             w.u32(32).u32(access).u32(index).u32(0).u64(size).u64(0);
             return Ok((w.0, fds));
         };
-        // QEMU maps only listed areas, so the whole region is one area: mmap, and a capability at 32.
+        // QEMU maps only listed areas, so one area covers the whole region: mmap, and a capability at 32.
         w.u32(64).u32(access | 0b1100).u32(index).u32(32).u64(size).u64(offset);
         w.u16(1).u16(1).u32(0).u32(1).u32(0).u64(0).u64(size);
         if argsz < 64 {
-            // The client asks again with more room; then the descriptor is sent along.
+            // The client asks again with more room, and then gets the descriptor.
             w.0.truncate(32);
             return Ok((w.0, fds));
         }
@@ -210,7 +210,7 @@ impl<D: Device> DeviceSession<D> {
         if kind >= KINDS {
             return Err(Errno::INVAL.into());
         }
-        // Its handler masks the pin; messages are not masked.
+        // The pin's handler masks it; messages are not masked.
         let flags = if kind == INTX { 0b0111 } else { 0b1001 };
         let mut w = WireWriter::default();
         w.u32(16).u32(flags).u32(index).u32(self.host.irqs.count(kind));
@@ -229,7 +229,7 @@ impl<D: Device> DeviceSession<D> {
         Ok(Default::default())
     }
 
-    /// Offset, region and length of an access inside the region.
+    /// Returns offset, region and length of an access, which lies inside the region.
     fn access(&mut self, b: &mut PayloadReader<'_>) -> Result<(u64, u32, usize), VfioFailure> {
         let offset = b.u64()?;
         let region = b.u32()?;
@@ -275,7 +275,7 @@ impl<D: Device> DeviceSession<D> {
     }
 }
 
-/// A payload, read from the front; one that ends too early violates the protocol.
+/// Reads a payload from the front; a payload that ends too early violates the protocol.
 struct PayloadReader<'a> {
     what: u16,
     r: WireReader<'a>,

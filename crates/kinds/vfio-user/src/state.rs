@@ -1,5 +1,5 @@
 //! Saved state of a session: the client's setup, checked as if the client made it again, and the data in flight on the
-//! connection. A state that no client could have made is refused as broken.
+//! connection. A state that no client could have made is refused.
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
@@ -13,44 +13,44 @@ use crate::session::{DeviceSession, VfioAnswer};
 use crate::wire::{MAX_FDS, MAX_MESSAGE};
 use crate::{Device, DeviceHost};
 
-/// State of a session.
+/// State of a session, without the device.
 #[derive(Default, Serialize, Deserialize)]
 pub struct SessionState {
     /// Whether the client has sent its version.
     greeted: bool,
-    /// The guest's memory, and its files in the windows' numbering.
+    /// The windows of the guest's memory, and their files.
     windows: Vec<WindowState>,
     files: Vec<Fd>,
     /// Connected interrupts, by kind and vector, with their eventfds.
     vectors: Vec<(usize, usize, Fd)>,
-    /// Whether the guest has masked the pin.
+    /// Whether the guest has masked the interrupt pin.
     masked: bool,
     /// Configuration space.
     config: Vec<u8>,
-    /// Received bytes not parsed yet, and descriptors with the offset of their message.
+    /// Received bytes that are not parsed yet, and descriptors with the offset of their message.
     unread: Vec<u8>,
     unread_fds: Vec<(usize, Vec<Fd>)>,
-    /// Bytes of an answer that the client has not read yet, and its descriptors.
+    /// Bytes of an answer that the client has not read yet, and their descriptors.
     unsent: Vec<u8>,
     unsent_fds: Vec<Fd>,
 }
 
-/// State of a client; `T` is the device's own state.
+/// State of a client's connection; `T` is the device's own state.
 #[derive(Serialize, Deserialize)]
 pub struct ClientState<T> {
-    /// Its connection.
+    /// The connection.
     pub connection: Fd,
-    /// Its setup.
+    /// The client's setup.
     pub session: SessionState,
-    /// The device.
+    /// The device's state.
     pub device: T,
 }
 
 impl<D: Device> DeviceSession<D> {
-    /// State for a successor.
+    /// Returns the state for a successor.
     ///
     /// # Errors
-    /// The process is out of descriptors, or the client has more files than are kept.
+    /// Fails if the process is out of descriptors, or the client has more files than are kept.
     pub fn save(&mut self) -> std::io::Result<SessionState> {
         let mut config = vec![0; SIZE];
         self.device.config().read(0, &mut config);
@@ -66,14 +66,14 @@ impl<D: Device> DeviceSession<D> {
         }
         if let Some((answer, done)) = &self.unsent {
             state.unsent = answer.bytes.get(*done..).unwrap_or_default().to_vec();
-            // They were sent with the first byte.
+            // The descriptors were sent with the first byte.
             state.unsent_fds = Fd::copies_of(answer.fds.iter().filter(|_| *done == 0))?;
         }
         Ok(state)
     }
 
-    /// Restores another process's session with a new device; nothing is rung or written to the guest. The device must
-    /// then take what it uses from the [`DeviceHost`].
+    /// Restores a predecessor's session with a new device. No doorbell is rung and nothing is written to the guest. The
+    /// device must then fetch the resources that it uses from the [`DeviceHost`].
     ///
     /// # Errors
     /// [`BadState`] if a client could not have made this setup.
@@ -97,13 +97,13 @@ impl<D: Device> DeviceSession<D> {
             dma.restore(window, &files).map_err(|why| BadState::from(why).of(part()))?;
         }
         for (kind, vector, fd) in state.vectors {
-            let part = |why| BadState::from(why).of(format!("the interrupt {vector} of kind {kind}"));
+            let part = |why| BadState::from(why).of(format!("IRQ index {kind}, vector {vector}"));
             irqs.connect(kind, vector, fd.take()?).map_err(part)?;
         }
         irqs.masked = state.masked;
         let unread_fds = state.unread_fds.into_iter().map(|(at, fds)| Ok((at, Fd::take_all(fds)?)));
         let unread_fds = unread_fds.collect::<std::io::Result<_>>()?;
-        let impossible = || BadState::new("messages that cannot be");
+        let impossible = || BadState::new("unread messages that are impossible");
         session.inbox = SocketInbox::restore(state.unread, unread_fds).ok_or_else(impossible)?;
         if state.unsent.len() > MAX_MESSAGE || state.unsent_fds.len() > MAX_FDS {
             return Err(impossible());

@@ -1,14 +1,14 @@
-//! Messages as bytes: a header of 16, then each command's fields. Pure.
+//! Messages as bytes: a header of 16 bytes, then the fields of each command. Pure.
 
 use std::os::fd::OwnedFd;
 
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub const HEADER: usize = 16;
-/// Most data bytes in one access of a region, as announced to the client.
+/// Maximum size of the data in one access to a region, in bytes, as announced to the client.
 pub const MAX_DATA: usize = 64 * 1024;
-/// Most bytes of a message: the largest access, or a version text.
+/// Maximum size of a message in bytes: the largest access, or a version text.
 pub const MAX_MESSAGE: usize = HEADER + 32 + MAX_DATA;
-/// Most descriptors of a message, as announced to the client.
+/// Maximum number of descriptors of a message, as announced to the client.
 pub const MAX_FDS: usize = 64;
 
 /// The commands.
@@ -37,13 +37,13 @@ const ERROR: u32 = 1 << 5;
 /// The header of every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VfioHeader {
-    /// The sender's number for the message.
+    /// Number of the message, chosen by its sender.
     pub id: u16,
     /// The command.
     pub command: u16,
-    /// Bytes in all.
+    /// Size of the whole message in bytes.
     pub size: u32,
-    /// Flags: the type, whether the client wants a reply, whether it is an error.
+    /// Flags: type of the message, whether the client expects a reply, whether the reply is an error.
     pub flags: u32,
     /// The error number of a reply.
     pub error: u32,
@@ -62,17 +62,17 @@ impl VfioHeader {
         }
     }
 
-    /// Whether it is a command rather than a reply.
+    /// Returns whether the message is a command rather than a reply.
     pub fn is_command(&self) -> bool {
         self.flags & TYPE == 0
     }
 
-    /// Whether the client wants an answer.
+    /// Returns whether the client expects an answer.
     pub fn wants_reply(&self) -> bool {
         self.flags & NO_REPLY == 0
     }
 
-    /// The error number of a reply; 0 if the command succeeded.
+    /// Returns the error number of a reply; 0 if the command succeeded.
     pub fn errno(&self) -> u32 {
         if self.flags & ERROR != 0 { self.error.max(1) } else { 0 }
     }
@@ -111,7 +111,7 @@ pub struct VfioMessage {
     pub fds: Vec<OwnedFd>,
 }
 
-/// Takes numbers off the front of bytes. Both sides run on one machine, so the protocol uses its byte order.
+/// Reads numbers from the front of bytes. Both sides run on one machine, so the protocol uses native byte order.
 #[derive(Debug)]
 pub struct WireReader<'a>(pub &'a [u8]);
 
@@ -122,45 +122,45 @@ impl<'a> WireReader<'a> {
         Some(*first)
     }
 
-    /// The next 16 bits.
+    /// Returns the next 16 bits.
     pub fn u16(&mut self) -> Option<u16> {
         self.take().map(u16::from_ne_bytes)
     }
 
-    /// The next 32 bits.
+    /// Returns the next 32 bits.
     pub fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_ne_bytes)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_ne_bytes)
     }
 
-    /// All bytes that are left.
+    /// Returns all remaining bytes.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
 }
 
-/// Appends numbers to bytes.
+/// Appends numbers to bytes, in native byte order.
 #[derive(Debug, Default)]
 pub struct WireWriter(pub Vec<u8>);
 
 impl WireWriter {
-    /// 16 bits.
+    /// Appends 16 bits.
     pub fn u16(&mut self, v: u16) -> &mut Self {
         self.0.extend_from_slice(&v.to_ne_bytes());
         self
     }
 
-    /// 32 bits.
+    /// Appends 32 bits.
     pub fn u32(&mut self, v: u32) -> &mut Self {
         self.0.extend_from_slice(&v.to_ne_bytes());
         self
     }
 
-    /// 64 bits.
+    /// Appends 64 bits.
     pub fn u64(&mut self, v: u64) -> &mut Self {
         self.0.extend_from_slice(&v.to_ne_bytes());
         self

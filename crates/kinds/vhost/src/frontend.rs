@@ -1,5 +1,5 @@
-//! The front end's side: drives a back end's device in place of a guest. It requests the device from the back end, and
-//! passes memory and rings to it.
+//! The front end's side: drives a back end's device in place of a guest. The driver requests the device from the back
+//! end and passes memory and rings to it.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,41 +25,41 @@ use crate::features::PROTOCOL_FEATURES;
 use crate::proto::message::{FrontEndViolation, VhostMessage, protocol, put_region, request};
 use crate::proto::wire::{ReceiveResult, receive, send};
 
-/// An error that leaves the driver without a device.
+/// The reason why the driver has no device.
 #[derive(Debug, Error)]
 pub enum NoBackEnd {
     /// The back end violated the protocol, or the connection failed.
     #[error("the back end: {0}")]
     Refused(#[from] FrontEndViolation),
-    /// Its queues could not be lent to the workers.
+    /// The device's queues could not be lent to the workers.
     #[error(transparent)]
     Lend(#[from] LendError),
     /// The back end hung up.
     #[error("the back end hung up")]
     Closed,
-    /// The port has to stop.
+    /// The port must stop.
     #[error("stopped")]
     Stopped,
     /// The device lacks a feature that the driver needs.
     #[error("the back end lacks {0}")]
     MissingFeature(&'static str),
-    /// The answer belongs to another request.
-    #[error("the back end answers {got} to request {asked}")]
+    /// The answer is to another request.
+    #[error("the back end answered request {got}: expected an answer to {asked}")]
     Answer {
-        /// The request.
+        /// The request that was sent.
         asked: u32,
-        /// The request of the answer.
+        /// The request that the answer names.
         got: u32,
     },
     /// The back end refused the request.
-    #[error("the back end refuses request {0}")]
+    #[error("the back end refused request {0}")]
     Rejected(u32),
     /// A system call failed.
     #[error("{0}")]
     System(Errno),
 }
 
-/// The back end listening at a socket.
+/// The back end that listens at a socket.
 pub struct BackEnd(pub UserPath);
 
 impl fmt::Display for BackEnd {
@@ -84,7 +84,7 @@ impl Transport for BackEnd {
 
     fn serve(&mut self, connection: OwnedFd, session: &PortSession<'_>) -> Result<(), NoBackEnd> {
         let socket = connection.as_fd();
-        // The back end need not send anything: it hung up, or it violated the protocol.
+        // A back end need not send anything: any news is a hang-up or a violation.
         let news = |_| Err(NoBackEnd::Closed);
         if let Some(lent) = session.restored() {
             return session.go_on(lent, [socket, socket], Some(socket), news);
@@ -97,7 +97,7 @@ impl Transport for BackEnd {
     }
 }
 
-/// A conversation.
+/// The connection to a back end.
 pub struct Frontend<'a> {
     socket: BorrowedFd<'a>,
     stop: BorrowedFd<'a>,
@@ -106,8 +106,8 @@ pub struct Frontend<'a> {
 }
 
 impl<'a> Frontend<'a> {
-    /// Starts a conversation on a connection. `stop` ends any wait once readable; workers report the back end's
-    /// violations to `fault`.
+    /// Starts on a connection. `stop` ends any wait once it is readable. Workers report the back end's violations to
+    /// `fault`.
     pub fn new(socket: BorrowedFd<'a>, stop: BorrowedFd<'a>, fault: &'a Fault) -> Self {
         Frontend { socket, stop, fault, protocol: 0 }
     }
@@ -143,8 +143,8 @@ impl<'a> Frontend<'a> {
         self.tell(VhostMessage::new(request, n.to_le_bytes().to_vec()))
     }
 
-    /// Negotiates, and starts all queues. `calls` are the eventfds by which the device notifies, two per pair: for
-    /// received frames, and for transmitted ones.
+    /// Negotiates features and starts all queues. `calls` are the eventfds with which the device notifies, two per
+    /// pair: for received and for transmitted frames.
     ///
     /// # Errors
     /// [`NoBackEnd`] if the back end refuses or violates the protocol.
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
     use crate::port::{VhostMode, VhostOptions, VhostPort};
 
-    /// Objective: a loss of a driver's memory is attributed to its back end.
+    /// Objective: the loss of a driver's memory is its back end's fault.
     #[test]
     fn losses_are_blamed() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! In-flight records of our queues: the front end keeps them in case we end without notice (vhost-user, "Inflight I/O
-//! tracking"). We give buffers back in order of arrival, so the position of the last one is enough.
+//! In-flight records of netvale's queues. The front end keeps them for the case that netvale ends without notice
+//! (vhost-user, "Inflight I/O tracking"). netvale returns buffers in order of arrival, so the position of the last one
+//! suffices.
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -14,24 +15,24 @@ use netvale_virtio::queue::DeviceQueue;
 use netvale_virtio::queue::ring_index::WrapIndex;
 use serde::{Deserialize, Serialize};
 
-/// Queue regions begin at multiples of this.
+/// Alignment of queue regions in bytes.
 const ALIGN: u64 = 64;
-/// Bytes before the first descriptor's record: split, packed.
+/// Size of the header before the first descriptor's record in bytes: split, packed.
 const HEAD: (u64, u64) = (16, 32);
-/// Bytes per descriptor: split, packed.
+/// Size of a descriptor's record in bytes: split, packed.
 const EACH: (u64, u64) = (16, 32);
-/// Version of the layout; 0 before anything was stored.
+/// Version of the layout; 0 before anything is stored.
 const VERSION: u16 = 1;
 
 // Offsets in a queue's region.
 const VERSION_AT: usize = 8;
 const DESC_NUM_AT: usize = 10;
-/// Split.
+/// Offset of the used index in a split queue's region.
 const SPLIT_USED_AT: usize = 14;
-/// Packed: used index, old used index, their wrap counters, in one word.
+/// Offset in a packed queue's region: used index, old used index, their wrap counters, in one word.
 const PLACES_AT: usize = 16;
 
-/// Bytes for `queues` queues of `size` descriptors.
+/// Returns the size of the region in bytes for `queues` queues of `size` descriptors.
 pub fn bytes(queues: u16, size: u16, packed: bool) -> u64 {
     u64::from(queues) * queue_bytes(size, packed)
 }
@@ -41,7 +42,7 @@ fn queue_bytes(size: u16, packed: bool) -> u64 {
     (head + each * u64::from(size)).next_multiple_of(ALIGN)
 }
 
-/// The memory that survives this process.
+/// The region of in-flight records, which survives this process.
 #[derive(Debug)]
 pub struct Inflight {
     map: Mapping,
@@ -53,13 +54,13 @@ pub struct Inflight {
 /// Location and layout of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InflightShape {
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
     /// Offset in the file.
     pub offset: u64,
     /// Number of queues.
     pub queues: u16,
-    /// Descriptors of each.
+    /// Number of descriptors of each queue.
     pub size: u16,
 }
 
@@ -72,7 +73,7 @@ impl Inflight {
     /// Maps a region.
     ///
     /// # Errors
-    /// [`MemoryError`].
+    /// [`MemoryError`] if the region cannot be mapped.
     pub fn new(file: OwnedFd, shape: InflightShape) -> Result<Inflight, MemoryError> {
         let InflightShape { len, offset, .. } = shape;
         if offset.checked_add(len).is_none() {
@@ -83,7 +84,7 @@ impl Inflight {
         Ok(Inflight { base: map.start(), map, file, shape })
     }
 
-    /// Its shape and its file.
+    /// Returns the region's shape and file.
     pub fn file(&self) -> (InflightShape, &Arc<OwnedFd>) {
         (self.shape, &self.file)
     }
@@ -93,13 +94,13 @@ impl Inflight {
 pub struct QueueRecord {
     region: Arc<Inflight>,
     from: usize,
-    /// Packed: the position that the driver has been shown.
+    /// Packed rings: the position that the driver has seen.
     old: WrapIndex,
 }
 
 impl QueueRecord {
-    /// The record of queue `i`. If we or a predecessor left the queue without notice, it resumes where it stopped, and
-    /// the flag is true. `None` if the region has no room for it or does not fit it.
+    /// Opens the record of queue `i`. If this process or a predecessor left the queue without notice, the queue resumes
+    /// where it stopped, and the flag is true. `None` if the region has no room for the record or does not fit it.
     pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut DeviceQueue) -> Option<(QueueRecord, bool)> {
         let mut record = QueueRecord::part(region, i, queue)?;
         let is_kept = record.is_kept(queue)?;
@@ -111,7 +112,7 @@ impl QueueRecord {
         Some((record, is_kept))
     }
 
-    /// The record of queue `i`, whose position is known. `None` inside: nothing is recorded.
+    /// Returns the record of queue `i`, whose position is known. `Some(None)` if nothing is recorded.
     pub fn continued(region: &Arc<Inflight>, i: usize, queue: &DeviceQueue) -> Option<Option<QueueRecord>> {
         let mut record = QueueRecord::part(region, i, queue)?;
         if let DeviceQueue::Packed(q) = queue {
@@ -131,7 +132,7 @@ impl QueueRecord {
         Some(QueueRecord { region: Arc::clone(region), from, old: WrapIndex { at: 0, wrap: true } })
     }
 
-    /// Whether anything is recorded; `None` if the record does not fit the queue.
+    /// Returns whether anything is recorded; `None` if the record does not fit the queue.
     fn is_kept(&self, queue: &DeviceQueue) -> Option<bool> {
         match self.half(VERSION_AT).load(Ordering::Relaxed) {
             0 => Some(false),
@@ -174,7 +175,7 @@ impl QueueRecord {
                 if new.at >= q.size() || old.at >= q.size() {
                     return None;
                 }
-                // The process ended between these two steps: only the ring shows whether the driver has seen the
+                // The process ended between these two steps: only the ring shows whether the driver has seen the new
                 // position.
                 self.old = if new == old || q.is_used(old) { new } else { old };
                 q.resume(self.old);
@@ -184,7 +185,7 @@ impl QueueRecord {
         Some(())
     }
 
-    /// Packed: stores the position about to be shown, and the previous one.
+    /// Packed rings: stores the position about to be shown, and the previous one.
     fn keep(&self, new: WrapIndex) {
         let old = self.old;
         let word = u64::from(new.at) | u64::from(old.at) << 16 | u64::from(new.wrap) << 32 | u64::from(old.wrap) << 40;
@@ -211,7 +212,7 @@ impl live::InflightRecord for QueueRecord {
         }
     }
 
-    /// The front end knows the queue's position: it will pass it on when it restarts the queue.
+    /// Clears the record: the front end knows the queue's position and passes it on when it restarts the queue.
     fn close(&self) {
         self.half(VERSION_AT).store(0, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! vhost-user, from both ends: a protocol by which one process uses virtio-net devices of another.
+//! vhost-user, from both ends: a protocol through which a process uses virtio-net devices of another.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | [`proto`] | messages, and their effects on netvale's device |
 //! | [`log`] | the dirty log: pages written by a device while its guest migrates |
 //! | [`inflight`] | the state of queues that survives the back end |
-//! | [`port`] | a socket with our device behind it, and its saved state |
-//! | [`frontend`] | the other end: a back end's device, for our driver |
+//! | [`port`] | a port: a socket, a device behind it, and their saved state |
+//! | [`frontend`] | the front end's side: a back end's device, for netvale's driver |
 //!
 //! Virtqueues and the path of frames are in [`netvale_virtio`].
 

@@ -11,10 +11,10 @@ use netvale_mem::Mapping;
 use netvale_virtio::device::live::WriteLog;
 use netvale_virtio::memory::{MemoryError, map};
 
-/// Bytes of guest memory per bit (`VHOST_LOG_PAGE`).
+/// Size of guest memory per bit in bytes (`VHOST_LOG_PAGE`).
 const PAGE: u64 = 4096;
 
-/// A log shared by a front end.
+/// A dirty log, shared by a front end.
 #[derive(Debug)]
 pub struct DirtyLog {
     map: Mapping,
@@ -33,7 +33,7 @@ impl DirtyLog {
     /// Maps a log of `len` bytes.
     ///
     /// # Errors
-    /// [`MemoryError`].
+    /// [`MemoryError`] if the log cannot be mapped.
     pub fn new(file: OwnedFd, offset: u64, len: u64) -> Result<DirtyLog, MemoryError> {
         if len == 0 {
             return Err(MemoryError::Empty);
@@ -46,15 +46,15 @@ impl DirtyLog {
         Ok(DirtyLog { bits: map.start(), map, len, offset, file })
     }
 
-    /// Its length and its offset in its file, and the file.
+    /// Returns the log's length, its offset in its file, and the file.
     pub fn file(&self) -> ([u64; 2], &Arc<OwnedFd>) {
         ([self.len, self.offset], &self.file)
     }
 }
 
 impl WriteLog for DirtyLog {
-    /// Marks the pages of `len` bytes at a guest address, after they were written: an earlier mark could be read before
-    /// the bytes are there. Pages without bits in the log are not marked; that is the front end's loss.
+    /// Marks the pages of `len` bytes at a guest address after they were written: an earlier mark could be read before
+    /// the bytes are there. Pages beyond the log are not marked; the front end chose its size.
     fn mark(&self, guest: u64, len: u64) {
         let Some(last) = len.checked_sub(1).map(|more| guest.saturating_add(more) / PAGE) else { return };
         for page in guest / PAGE..=last {
@@ -67,7 +67,7 @@ impl WriteLog for DirtyLog {
         }
     }
 
-    /// Whether its file was truncated.
+    /// Returns whether the log's file was truncated.
     fn is_damaged(&self) -> bool {
         self.map.is_damaged()
     }
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(bytes[4096..], [0b111, 0b100, 0, 0x80]);
     }
 
-    /// Objective: a log that does not fit its file, or is empty, is refused.
+    /// Objective: a log that is empty or does not fit its file is refused.
     #[test]
     fn a_log_that_does_not_fit_is_refused() {
         let fd = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();

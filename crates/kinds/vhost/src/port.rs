@@ -1,4 +1,4 @@
-//! A vhost-user device port: a socket, and a device for each front end that connects to it.
+//! A vhost-user device port: a socket, and a device for each front end that connects.
 
 pub mod state;
 
@@ -23,38 +23,38 @@ use crate::proto::wire::{ReceiveResult, send};
 
 use state::{FrontEndConnection, KeptFrontEnd, UnreadState, VhostState};
 
-/// How the port and its front end connect.
+/// The side that listens at the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VhostMode {
-    /// It listens; front ends come and go.
+    /// The port listens; front ends come and go.
     #[default]
     Server,
-    /// It connects to a front end that listens, repeatedly.
+    /// The front end listens; the port connects repeatedly.
     Client,
 }
 
 /// The options of a port.
 #[derive(Clone, Debug)]
 pub struct VhostOptions {
-    /// The socket.
+    /// Site of the socket.
     pub site: ListenAddress,
     /// The side that listens at the socket.
     pub mode: VhostMode,
     /// Number of queue pairs, 1 to [`MAX_PAIRS`].
     pub pairs: u16,
-    /// Address offered to the driver.
+    /// Ethernet address offered to the driver.
     pub mac: [u8; 6],
     /// MTU offered to the driver in bytes.
     pub mtu: u16,
 }
 
-/// An error creating a port.
+/// An error of creating a port.
 #[derive(Debug, Error)]
 pub enum VhostError {
     /// The number of queue pairs is out of range.
-    #[error("{0} queue pairs asked for; a device has 1 to {MAX_PAIRS}")]
+    #[error("{0} queue pairs requested: expected 1 to {MAX_PAIRS}")]
     Pairs(u16),
-    /// Its socket or its service cannot be opened.
+    /// The socket or its service cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
@@ -66,7 +66,7 @@ impl From<VhostError> for BadState {
 }
 
 impl VhostError {
-    /// The closest error number.
+    /// Returns the closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             VhostError::Pairs(_) => Errno::INVAL,
@@ -80,7 +80,7 @@ impl VhostError {
 pub struct FrontEndStatus {
     /// Number of running queues.
     pub queues: usize,
-    /// Features the driver acknowledged.
+    /// Features that the driver acknowledged.
     pub features: u64,
 }
 
@@ -117,18 +117,18 @@ impl VhostPort {
     }
 
     /// Restores a port whose process was replaced or ended without notice. The port resumes once the last part of the
-    /// result is dropped; until then, the other process may resume it instead. Workers have its queues already. After
-    /// an end without notice, a front end that cannot be restored is disconnected.
+    /// result is dropped; until then, the predecessor may resume it instead. Workers have the queues already. After an
+    /// end without notice, a front end that cannot be restored is disconnected.
     ///
     /// # Errors
-    /// [`BadState`] if that was a different port, or its state is inconsistent.
+    /// [`BadState`] if the state is of a different port, or inconsistent.
     pub fn restore(
         options: &VhostOptions,
         state: VhostState,
     ) -> Result<(VhostPort, VirtioQueues, PausedService), BadState> {
         let (seats, queues) = seats(options)?;
         if (options.mode == VhostMode::Server) != state.listener.is_some() || state.kicks.len() != seats.len() {
-            return Err(BadState::new("a port that connects in another way, or has other queues"));
+            return Err(BadState::new("a port of another mode, or with other queues"));
         }
         let (listener, file) = match state.listener {
             Some(fd) => {
@@ -152,9 +152,9 @@ impl VhostPort {
                     kept.last = front.kept();
                     server.restored = Some(front);
                 }
-                // No other process can resume the front end: the port drops it.
+                // No predecessor can resume the front end: the port drops it.
                 Err(why) if is_lost => told.last_error = Some(why.to_string()),
-                Err(why) => return Err(why.of("its front end cannot be continued")),
+                Err(why) => return Err(why.of("the front end cannot be continued")),
             }
         }
         for (seat, (sent, received)) in seats.iter().zip(state.kicks) {
@@ -165,38 +165,38 @@ impl VhostPort {
         Ok((VhostPort { service, seats, options: options.clone(), mtu, listener }, queues, paused))
     }
 
-    /// The options of its creation.
+    /// Returns the options with which the port was created.
     pub fn options(&self) -> &VhostOptions {
         &self.options
     }
 
-    /// The MTU offered to drivers.
+    /// Returns the MTU offered to drivers.
     pub fn mtu(&self) -> &OfferedMtu {
         &self.mtu
     }
 
-    /// State of its front ends.
+    /// Returns the state of the port's front ends.
     pub fn state(&self) -> service::ServiceState<FrontEndStatus> {
         self.service.state()
     }
 
-    /// Has a thread of the port call `call` whenever a front end connects or leaves. Only the first registration
+    /// Makes a thread of the port call `call` whenever a front end connects or leaves. Only the first registration
     /// counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_peer(call);
     }
 
-    /// Calls to the driver and kicks from it, summed over all queues.
+    /// Returns the number of calls to the driver and of kicks from it, summed over all queues.
     pub fn notifications(&self) -> (u64, u64) {
         let sum = |count: fn(&KickCounts) -> u64| self.seats.iter().map(|seat| count(&seat.kicks)).sum();
         (sum(KickCounts::sent), sum(KickCounts::received))
     }
 }
 
-/// The name of its thread.
+/// Name of the port's thread.
 const THREAD: &str = "netvale-vhost";
 
-/// Two for each queue pair: for frames to the driver, and for frames from it.
+/// Seats, two per queue pair: for frames to the driver, and for frames from it.
 pub(crate) type VhostSeats = Vec<Arc<Seat<LiveQueue>>>;
 
 /// Creates the seats and queues of a port.
@@ -222,9 +222,9 @@ struct VhostServer {
     seats: VhostSeats,
     config: NetConfig,
     site: ListenAddress,
-    /// `None`: the front end listens.
+    /// The port's listener; `None` if the front end listens.
     listener: Option<Arc<Listener>>,
-    /// Another process's front end, served first.
+    /// The predecessor's front end, which is served first.
     restored: Option<FrontEndConnection>,
 }
 

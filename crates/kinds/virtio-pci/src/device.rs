@@ -28,14 +28,14 @@ const VENDOR_CAPABILITY: u8 = 9;
 const COMMON: u8 = 1;
 const NOTIFY: u8 = 2;
 const OWN: u8 = 4;
-/// No interrupt vector.
+/// Register value for no interrupt vector.
 const NO_VECTOR: u16 = 0xffff;
-/// Entries of the control queue.
+/// Number of entries of the control queue.
 const CONTROL_SIZE: u16 = 16;
-/// Longest time for any step of a device.
+/// Time limit for any step of a device.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Offsets in the common structure (§4.1.4.3).
+/// Offsets in the common configuration structure (§4.1.4.3).
 mod at {
     pub const DEVICE_FEATURE_SELECT: usize = 0;
     pub const DEVICE_FEATURE: usize = 4;
@@ -51,7 +51,7 @@ mod at {
     pub const QUEUE_DESC: usize = 32;
     pub const QUEUE_DRIVER: usize = 40;
     pub const QUEUE_DEVICE: usize = 48;
-    /// Length of the structure in bytes.
+    /// Length of the common configuration structure in bytes.
     pub const LEN: usize = 56;
 }
 
@@ -64,7 +64,7 @@ mod status {
     pub const NEEDS_RESET: u8 = 64;
 }
 
-/// An error that leaves the driver without a device.
+/// The reason why the driver has no device.
 #[derive(Debug, Error)]
 pub enum NoDevice {
     /// The function cannot be driven.
@@ -81,10 +81,10 @@ pub enum NoDevice {
     /// The device lacks a feature that every driver needs.
     #[error("the device lacks {0}")]
     MissingFeature(&'static str),
-    /// The device bypasses the IOMMU, so vfio cannot give it netvale's memory.
-    #[error("the device reaches memory past the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
+    /// The device bypasses the IOMMU, so vfio cannot give it access to netvale's memory.
+    #[error("the device bypasses the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
     PastIommu,
-    /// Its queues could not be lent to the workers.
+    /// The device's queues could not be lent to the workers.
     #[error(transparent)]
     Lend(#[from] LendError),
     /// A system call failed.
@@ -94,12 +94,12 @@ pub enum NoDevice {
     #[error("the device needs a reset")]
     NeedsReset,
     /// The device is being unbound or unplugged.
-    #[error("the kernel wants the device back")]
+    #[error("the kernel demands the device's release")]
     WantedBack,
 }
 
 impl NoDevice {
-    /// The closest error number.
+    /// Returns the closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             NoDevice::System(errno) => *errno,
@@ -111,11 +111,11 @@ impl NoDevice {
     }
 }
 
-/// A function's address on the bus.
+/// The PCI address of a device.
 pub struct BusAddress(String);
 
 impl BusAddress {
-    /// Finds the device, which must exist: this reports an error immediately.
+    /// Finds the device, so that an error is reported immediately.
     ///
     /// # Errors
     /// [`NoDevice`] if the device does not exist or cannot be used.
@@ -161,7 +161,7 @@ impl Transport for BusAddress {
     }
 }
 
-/// A device that was found.
+/// A device that is opened but not started.
 pub struct PciDevice {
     function: PciFunction,
     common: MappedBar,
@@ -170,7 +170,7 @@ pub struct PciDevice {
     own: Option<MappedBar>,
 }
 
-/// The control thread's state while the device runs.
+/// The control thread's view of a running device.
 pub struct DeviceRegisters {
     common: MappedBar,
     own: Option<MappedBar>,
@@ -179,22 +179,22 @@ pub struct DeviceRegisters {
 }
 
 impl DeviceRegisters {
-    /// Whether the device requests a reset.
+    /// Returns whether the device requests a reset.
     pub fn needs_reset(&self) -> bool {
         self.common.read8(at::STATUS) & status::NEEDS_RESET != 0
     }
 
-    /// Whether the link is up; always true for a device that does not report it.
+    /// Returns whether the link is up; always true for a device that does not report it.
     pub fn link(&self) -> bool {
         self.own.as_ref().is_none_or(|own| own.read16(6) & 1 != 0)
     }
 }
 
 impl PciDevice {
-    /// Takes the device at `address`.
+    /// Opens the device at `address`.
     ///
     /// # Errors
-    /// [`NoDevice`] if it is not a virtio-net device, or the kernel refuses.
+    /// [`NoDevice`] if the device is not a virtio-net device, or the kernel refuses.
     pub fn open(address: &str) -> Result<PciDevice, NoDevice> {
         let function = PciFunction::open(address)?;
         let (vendor, device) = function.id();
@@ -204,20 +204,20 @@ impl PciDevice {
         function.enable()?;
         let (common, _) = structure(&function, COMMON)?.ok_or(NoDevice::MissingFeature("virtio 1.0"))?;
         let (notify, multiplier) =
-            structure(&function, NOTIFY)?.ok_or(NoDevice::MissingFeature("a place for kicks"))?;
+            structure(&function, NOTIFY)?.ok_or(NoDevice::MissingFeature("a register for kicks"))?;
         if common.len() < at::LEN {
-            return Err(NoDevice::MissingFeature("room for its common registers"));
+            return Err(NoDevice::MissingFeature("common registers of full size"));
         }
         let own = structure(&function, OWN)?.map(|(bar, _)| bar);
         Ok(PciDevice { function, common, notify: Arc::new(notify), multiplier: multiplier as usize, own })
     }
 
-    /// Negotiates, and starts all queues. `calls` are as for [`PortSession::calls`]; `changed` is rung when the
-    /// device's state changes, `wanted` when the kernel demands it back. Workers report the device's violations to
-    /// `fault`.
+    /// Negotiates features and starts all queues. [`PortSession::calls`] describes `calls`. `changed` is rung when the
+    /// device's state changes, `wanted` when the kernel demands the device's release. Workers report the device's
+    /// violations to `fault`.
     ///
     /// # Errors
-    /// [`NoDevice`] if the device lacks something, fails, or the kernel refuses.
+    /// [`NoDevice`] if the device lacks something or fails, or the kernel refuses.
     pub fn start(
         mut self,
         options: DriverOptions,
@@ -261,10 +261,10 @@ impl PciDevice {
         self.common.write8(at::STATUS, bits);
     }
 
-    /// Resets the device; it reports status 0 when done (§2.4.1).
+    /// Resets the device, which reports status 0 when done (§2.4.1).
     fn reset(&self) -> Result<(), NoDevice> {
         self.say(0);
-        wait_until(|| self.common.read8(at::STATUS) == 0).ok_or(NoDevice::MissingFeature("an answer to its reset"))
+        wait_until(|| self.common.read8(at::STATUS) == 0).ok_or(NoDevice::MissingFeature("a completed reset"))
     }
 
     fn negotiate(&self, options: DriverOptions) -> Result<u64, NoDevice> {
@@ -291,12 +291,12 @@ impl PciDevice {
         }
         self.say(status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK);
         if self.common.read8(at::STATUS) & status::FEATURES_OK == 0 {
-            return Err(NoDevice::MissingFeature("what its features need"));
+            return Err(NoDevice::MissingFeature("features that its other features need"));
         }
         Ok(features)
     }
 
-    /// Most pairs of the device, from its device-specific structure.
+    /// Returns the maximum number of queue pairs, from the device-specific structure.
     fn most_pairs(&self) -> u16 {
         self.own.as_ref().filter(|own| own.len() >= 10).map_or(1, |own| own.read16(8).max(1))
     }
@@ -307,19 +307,19 @@ impl PciDevice {
         options.pairs.min(most).min(interrupts.saturating_sub(1)).max(1)
     }
 
-    /// Its index follows those of all pairs (§5.1.2).
+    /// Returns the index of the control queue, after those of all pairs (§5.1.2).
     fn control_queue(&self) -> u16 {
         2 * self.most_pairs()
     }
 
     fn queue_size(&self, wanted: u16) -> u16 {
         self.common.write16(at::QUEUE_SELECT, 0);
-        // A power of two if the ring is split; also fine if packed.
+        // The size must be a power of two in a split ring, and may be one in a packed ring.
         let most = self.common.read16(at::QUEUE_SIZE).max(1);
         wanted.min(1 << most.ilog2())
     }
 
-    /// Connects interrupt 0 to the device's state, and one to each pair's receive queue.
+    /// Connects interrupt 0 to changes of the device's state, and one interrupt to each pair's receive queue.
     fn listen(&self, calls: &[Doorbell], pairs: u16, changed: &Doorbell, wanted: &Doorbell) -> Result<(), NoDevice> {
         let received = calls.iter().step_by(2).take(pairs.into());
         let bells: Vec<&Doorbell> = std::iter::once(changed).chain(received).collect();
@@ -327,7 +327,7 @@ impl PciDevice {
         self.function.when_wanted_back(wanted)?;
         self.common.write16(at::CONFIG_VECTOR, 0);
         if self.common.read16(at::CONFIG_VECTOR) == NO_VECTOR {
-            return Err(NoDevice::MissingFeature("interrupts by message"));
+            return Err(NoDevice::MissingFeature("message interrupts"));
         }
         Ok(())
     }
@@ -366,7 +366,7 @@ impl PciDevice {
     }
 }
 
-/// A structure's registers, and the number after its capability (the notification structure's multiplier).
+/// Returns a structure's registers, and the number after its capability (the notification structure's multiplier).
 fn structure(function: &PciFunction, kind: u8) -> Result<Option<(MappedBar, u32)>, PciError> {
     for capability in function.capabilities() {
         let at = capability.at;
@@ -396,12 +396,12 @@ fn set_pairs(control: &mut RunningQueue, pairs: u16) -> Result<(), NoDevice> {
     }
     let answer = wait_until(|| !matches!(control.queue.next_used(), Ok(None)));
     if answer.is_none() || control.ram.first_byte(third) != 0 {
-        return Err(NoDevice::MissingFeature("several queues, which it says it has"));
+        return Err(NoDevice::MissingFeature("the multiple queues that it offered"));
     }
     Ok(())
 }
 
-/// Polls: devices answer immediately, or after a moment of a hypervisor's thread.
+/// Polls: devices answer immediately, or once a thread of the hypervisor has run.
 fn wait_until(mut done: impl FnMut() -> bool) -> Option<()> {
     let begin = Instant::now();
     while !done() {

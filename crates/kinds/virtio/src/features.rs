@@ -40,7 +40,7 @@ pub const INDIRECT_DESC: u64 = 1 << 28;
 pub const EVENT_IDX: u64 = 1 << 29;
 /// `VIRTIO_F_VERSION_1`.
 pub const VERSION_1: u64 = 1 << 32;
-/// `VIRTIO_F_ACCESS_PLATFORM`: the device reaches memory through the platform, by an IOMMU if it has one.
+/// `VIRTIO_F_ACCESS_PLATFORM`: the device accesses memory through the platform's IOMMU, if there is one.
 pub const ACCESS_PLATFORM: u64 = 1 << 33;
 /// `VIRTIO_F_RING_PACKED`.
 pub const RING_PACKED: u64 = 1 << 34;
@@ -55,7 +55,7 @@ pub const GUEST_USO6: u64 = 1 << 55;
 /// `VIRTIO_NET_F_HOST_USO`.
 pub const HOST_USO: u64 = 1 << 56;
 
-/// The features for offloads in one direction.
+/// The features for the offloads in one direction.
 struct OffloadFeatures {
     csum: u64,
     tso4: u64,
@@ -80,7 +80,7 @@ const TO_DEVICE: OffloadFeatures =
     OffloadFeatures { csum: CSUM, tso4: HOST_TSO4, tso6: HOST_TSO6, ecn: HOST_ECN, uso4: HOST_USO, uso6: HOST_USO };
 
 impl OffloadFeatures {
-    /// The features that a frame with this offload needs.
+    /// Returns the features that a frame with this offload needs.
     #[inline]
     fn needed(&self, offload: &Offload) -> u64 {
         match offload {
@@ -102,19 +102,19 @@ impl OffloadFeatures {
 /// The effect of negotiated features on frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
-    /// Bytes of virtio-net header: 12, or 10 before virtio 1.0 without mergeable buffers.
+    /// Size of the virtio-net header in bytes: 12, or 10 before virtio 1.0 without mergeable buffers.
     pub hdr_len: usize,
-    /// A frame may take several receive buffers.
+    /// Whether a frame may span several receive buffers.
     pub mergeable: bool,
-    /// The sender may use offloads: its headers must be read.
+    /// Whether the sender may use offloads, so its headers must be read.
     pub sender_offloads: bool,
-    /// Headers towards the driver are empty: each frame has one buffer and no offload.
+    /// Whether headers towards the driver are empty: each frame has one buffer and no offload.
     pub bare: bool,
     features: u64,
 }
 
 impl Framing {
-    /// Derives it from the features that a driver acknowledged.
+    /// Derives the effect from the features that a driver acknowledged.
     pub fn of(features: u64) -> Framing {
         let mergeable = features & MRG_RXBUF != 0;
         let long = mergeable || features & VERSION_1 != 0;
@@ -127,13 +127,13 @@ impl Framing {
         }
     }
 
-    /// The form in which the driver takes a frame.
+    /// Returns the form in which the driver accepts a frame.
     #[inline]
     pub fn to_driver(&self, frame: &FrameRef<'_>) -> FrameForm {
         self.form(frame, &TO_DRIVER)
     }
 
-    /// The form in which the device takes a frame from the driver.
+    /// Returns the form in which the device accepts a frame from the driver.
     #[inline]
     pub fn to_device(&self, frame: &FrameRef<'_>) -> FrameForm {
         self.form(frame, &TO_DEVICE)

@@ -6,8 +6,8 @@
 //! | [`memory`] | a guest's memory, with checked addresses |
 //! | [`queue`] | the device side of virtqueues, split and packed |
 //! | [`device`] | a device's queues as ingress and egress |
-//! | [`driver`] | the other end: a virtio-net driver |
-//! | [`driver`] | the other end: a virtio-net driver |
+//! | [`driver`] | the driver's side: a virtio-net driver |
+//!
 //! A transport (vhost-user, PCI) finds the other end, negotiates features, and exchanges the location of memory and
 //! rings. Transports depend on this crate, not the reverse.
 
@@ -21,7 +21,7 @@ pub mod features;
 pub mod memory;
 pub mod queue;
 
-/// Most queue pairs of a device, both netvale's own and driven ones.
+/// Maximum number of queue pairs of a device, netvale's or a driven one.
 pub const MAX_PAIRS: usize = 16;
 
 /// A port's queues for the switch.

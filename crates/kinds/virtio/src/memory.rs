@@ -1,12 +1,12 @@
-//! A guest's memory: regions of files, mapped here, and addresses of three kinds.
+//! A guest's memory: regions of files, mapped into this process, and addresses of three kinds.
 //!
 //! | address | where it appears |
 //! |---|---|
 //! | guest physical | in descriptors |
-//! | the hypervisor's own ("user") | in messages of transports to a hypervisor: location of the rings |
-//! | ours | the result of both, once checked to lie in a region |
+//! | the hypervisor's own ("user") | in a transport's messages from a hypervisor: location of the rings |
+//! | this process's | the result of both, once checked to be in a region |
 //!
-//! Guests may change the memory behind these addresses at any time: it is read once, checked, and only the copy is
+//! Guests may change the memory behind these addresses at any time. It is read once into a copy, which is checked and
 //! used.
 #![allow(unsafe_code)]
 
@@ -21,49 +21,49 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Most regions of a guest (QEMU's `pc` and `q35` have fewer memory slots).
+/// Maximum number of regions of a guest (QEMU's `pc` and `q35` have fewer memory slots).
 pub const MAX_REGIONS: usize = 509;
 
-/// Most different files of regions that are kept open for a successor.
+/// Maximum number of different files that are kept open for a successor.
 const MAX_FILES: usize = 64;
 
-/// Description of a region.
+/// The description of a memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionSpec {
-    /// Guest physical address of its first byte.
+    /// Guest physical address of the region's first byte.
     pub guest: u64,
     /// Size in bytes.
     pub size: u64,
-    /// The hypervisor's own address of its first byte.
+    /// The hypervisor's own address of the first byte.
     pub user: u64,
-    /// Offset of its first byte in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
 }
 
-/// An error in a region or its mapping.
+/// An error of a region or its mapping.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemoryError {
-    /// Zero bytes.
+    /// The region has no bytes.
     #[error("a memory region of no bytes")]
     Empty,
-    /// Addresses beyond 2⁶⁴.
+    /// The addresses exceed 2⁶⁴.
     #[error("a memory region at {guest:#x} of {size:#x} bytes wraps around")]
     Wraps {
         /// First guest address.
         guest: u64,
-        /// Its size in bytes.
+        /// Size in bytes.
         size: u64,
     },
     /// Two regions share addresses.
     #[error("two memory regions overlap at {0:#x}")]
     Overlap(u64),
-    /// More than [`MAX_REGIONS`].
+    /// There are more than [`MAX_REGIONS`] regions.
     #[error("more than {MAX_REGIONS} memory regions")]
     TooMany,
-    /// The file is shorter than described.
-    #[error("a memory region ends {past} bytes behind its file")]
+    /// The file ends before the region.
+    #[error("a memory region ends {past} bytes after the end of its file")]
     FileTooShort {
-        /// Missing bytes.
+        /// Number of missing bytes.
         past: u64,
     },
     /// The file is on a file system that may delay page faults without limit.
@@ -71,24 +71,24 @@ pub enum MemoryError {
         "a memory region lies in a file that is not in memory: give the guest memory from a memfd, tmpfs or hugetlbfs"
     )]
     NotInMemory,
-    /// A hole is being punched in the file, which takes too long.
-    #[error("a memory region cannot be mapped, as a hole is being made in its file that takes too long")]
+    /// A hole is being punched into the file, which takes too long.
+    #[error("cannot map a memory region while a hole is being punched into its file")]
     Hole,
     /// A system call failed.
     #[error("cannot map a memory region: {0}")]
     Map(Errno),
     /// No region has exactly these addresses.
-    #[error("there is no memory region at {0:#x} to take away")]
+    #[error("no memory region at {0:#x} to remove")]
     NoSuch(u64),
 }
 
 #[derive(Clone, Debug)]
 struct GuestRegion {
     spec: RegionSpec,
-    /// Our address of its first byte.
+    /// Address of the first byte in this process.
     host: NonNull<u8>,
     map: Arc<Mapping>,
-    /// Its file; `None` if files are too many.
+    /// The region's file; `None` if there are too many files.
     file: Option<Arc<OwnedFd>>,
 }
 
@@ -97,16 +97,16 @@ unsafe impl Send for GuestRegion {}
 // SAFETY: a shared region, too, only gives out addresses: the bytes are accessed raw or as atomics.
 unsafe impl Sync for GuestRegion {}
 
-/// The regions of a guest. A change makes a new value; live queues keep the old one.
+/// The regions of a guest. A change creates a new value; live queues keep the old one.
 #[derive(Clone, Debug, Default)]
 pub struct GuestMemory {
-    /// By guest address.
+    /// The regions by guest address.
     regions: Vec<GuestRegion>,
-    /// Count of losses anywhere when these regions were last found whole.
+    /// Number of losses in this process when the regions were last found undamaged.
     found_whole: Arc<AtomicUsize>,
 }
 
-/// The region found last; the next address is most likely in it.
+/// The last region found, which most likely contains the next address, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Hint {
     guest: u64,
@@ -124,10 +124,10 @@ impl Default for Hint {
 unsafe impl Send for Hint {}
 
 impl GuestMemory {
-    /// Maps a whole table.
+    /// Maps a whole table of regions.
     ///
     /// # Errors
-    /// Like [`GuestMemory::with`], for any of its regions.
+    /// The errors of [`GuestMemory::with`], for any of the regions.
     pub fn new(table: Vec<(RegionSpec, OwnedFd)>) -> Result<GuestMemory, MemoryError> {
         let mut memory = GuestMemory::default();
         for (spec, fd) in table {
@@ -136,16 +136,16 @@ impl GuestMemory {
         Ok(memory)
     }
 
-    /// Whether the table has exactly this region.
+    /// Returns whether the table has exactly this region.
     pub fn has(&self, spec: &RegionSpec) -> bool {
         self.regions.iter().any(|r| r.spec == *spec)
     }
 
-    /// A copy with one more region.
+    /// Returns a copy with one more region.
     ///
     /// # Errors
-    /// [`MemoryError`] if the region is empty, wraps around, overlaps another or is one too many, or if its file is too
-    /// short or cannot be mapped.
+    /// [`MemoryError`] if the region is empty, wraps around, overlaps another one or is one too many, or if its file is
+    /// too short or cannot be mapped.
     pub fn with(&self, spec: RegionSpec, fd: &OwnedFd) -> Result<GuestMemory, MemoryError> {
         let RegionSpec { guest, size, user, offset } = spec;
         if size == 0 {
@@ -174,7 +174,7 @@ impl GuestMemory {
         Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
 
-    /// A copy without a region.
+    /// Returns a copy without a region.
     ///
     /// # Errors
     /// [`MemoryError::NoSuch`] if no region has exactly these addresses.
@@ -187,7 +187,7 @@ impl GuestMemory {
         Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
 
-    /// The file behind a descriptor, shared with the other regions of the same file.
+    /// Returns the file of a descriptor, shared with the other regions of the same file.
     fn file(&self, fd: &OwnedFd) -> Result<Option<Arc<OwnedFd>>, MemoryError> {
         let mut files: Vec<&Arc<OwnedFd>> = Vec::new();
         for file in self.regions.iter().filter_map(|r| r.file.as_ref()) {
@@ -206,22 +206,22 @@ impl GuestMemory {
         copy_of(fd).map(Some)
     }
 
-    /// The regions with their files, for a successor. `None`: the files were too many to keep.
+    /// Returns the regions with their files, for a successor; `None` if there were too many files to keep.
     pub fn files(&self) -> Option<Vec<(RegionSpec, Arc<OwnedFd>)>> {
         self.regions.iter().map(|r| Some((r.spec, r.file.clone()?))).collect()
     }
 
-    /// Number of regions.
+    /// Returns the number of regions.
     pub fn len(&self) -> usize {
         self.regions.len()
     }
 
-    /// Whether the table has no regions.
+    /// Returns whether the table has no regions.
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty()
     }
 
-    /// Whether a region's file was cut short: its bytes are lost.
+    /// Returns whether a region's file was truncated, which loses its bytes.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         let losses = netvale_mem::watch::losses();
@@ -237,8 +237,8 @@ impl GuestMemory {
         damaged
     }
 
-    /// Address of `len` bytes at a guest address, and the number of them in one piece (at least one, unless `len` is
-    /// 0).
+    /// Returns the address of `len` bytes at a guest address, and the number of bytes in one piece (at least one,
+    /// unless `len` is 0).
     #[inline]
     pub fn guest(&self, at: u64, len: u64, hint: &mut Hint) -> Option<(NonNull<u8>, u64)> {
         let mut inside = at.wrapping_sub(hint.guest);
@@ -257,7 +257,7 @@ impl GuestMemory {
         (at - r.spec.guest < r.spec.size).then_some(Hint { guest: r.spec.guest, size: r.spec.size, host: r.host })
     }
 
-    /// Address of `len` bytes at a hypervisor address; they must be aligned and in one region.
+    /// Returns the address of `len` bytes at a hypervisor address; they must be aligned and in one region.
     pub fn user(&self, at: u64, len: u64, align: u64) -> Option<NonNull<u8>> {
         let r = self.regions.iter().find(|r| at.wrapping_sub(r.spec.user) < r.spec.size)?;
         let inside = at - r.spec.user;
@@ -267,7 +267,7 @@ impl GuestMemory {
         (fits && (p.as_ptr() as u64).is_multiple_of(align)).then_some(p)
     }
 
-    /// The guest address of an address in this process, for the dirty log; `None` outside guest memory.
+    /// Returns the guest address of an address in this process, for the dirty log; `None` outside guest memory.
     pub fn guest_of(&self, p: *const u8) -> Option<u64> {
         let inside = |r: &GuestRegion| (p as u64).wrapping_sub(r.host.as_ptr() as u64);
         self.regions.iter().find(|r| inside(r) < r.spec.size).map(|r| r.spec.guest + inside(r))
@@ -278,13 +278,13 @@ fn copy_of(fd: &OwnedFd) -> Result<Arc<OwnedFd>, MemoryError> {
     rustix::io::fcntl_dupfd_cloexec(fd, 0).map(Arc::new).map_err(MemoryError::Map)
 }
 
-/// Maps `size` bytes of a peer's file. The process survives if the peer cuts it short at any time. Only files in memory
-/// are accepted: a worker that touches a page waits for the file system.
+/// Maps `size` bytes of a peer's file. The process survives if the peer truncates the file at any time. Only files in
+/// memory are accepted, as a worker that touches a page would have to wait for another file system.
 ///
 /// # Errors
-/// [`MemoryError`]: the file is not in memory, is too short, or cannot be mapped.
+/// [`MemoryError`] if the file is not in memory, is too short, or cannot be mapped.
 pub fn map(fd: Arc<OwnedFd>, offset: u64, size: u64) -> Result<Mapping, MemoryError> {
-    // Only files in memory have seals. Asking for them does not involve a file system.
+    // Only files in memory have seals. The request does not involve a file system.
     rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemoryError::NotInMemory)?;
     let stat = rustix::fs::fstat(&fd).map_err(MemoryError::Map)?;
     let past = offset.saturating_add(size).saturating_sub(u64::try_from(stat.st_size).unwrap_or(0));
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(m.user(u64::MAX, 1, 1), None);
     }
 
-    /// Objective: a buffer over two regions comes in pieces.
+    /// Objective: a buffer that spans two regions comes in pieces.
     #[test]
     fn a_buffer_over_two_regions_comes_in_pieces() {
         let table =
@@ -383,7 +383,7 @@ mod tests {
         assert!(m.files().is_none());
     }
 
-    /// Objective: a file that is later cut short loses its bytes; the process survives.
+    /// Objective: a file that is truncated later loses its bytes; the process survives.
     #[test]
     fn the_process_survives_a_file_cut_later() {
         let fd = file(0x2000);

@@ -6,13 +6,13 @@ use netvale_wire::{checksum, ethernet};
 use crate::header;
 use crate::sys::VxlanMessage;
 
-/// Codepoints (RFC 3168 §5): of a transport without ECN, of those with it, and the mark of a congested router.
+/// Codepoints (RFC 3168 §5): of a transport without ECN, of transports with it, and the mark of a congested router.
 pub const NOT_ECT: u8 = 0;
 const ECT_1: u8 = 1;
 const ECT_0: u8 = 2;
 pub const CE: u8 = 3;
 
-/// Offset of the codepoint in a frame's packet, and its shift in that byte.
+/// Returns the offset of the codepoint in a frame, and its shift in that byte.
 fn place(frame: &[u8]) -> Option<(usize, u8)> {
     let (ethertype, l3) = ethernet::network(frame).ok()?;
     let version = frame.get(l3)? >> 4;
@@ -23,18 +23,18 @@ fn place(frame: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// The codepoint of a frame's packet; `None` without an IP packet.
+/// Returns the codepoint of a frame's packet; `None` without an IP packet.
 pub fn of(frame: &[u8]) -> Option<u8> {
     let (at, shift) = place(frame)?;
     Some(frame.get(at)? >> shift & 3)
 }
 
-/// Whether a marked packet must be dropped: its transport does not support marks (RFC 6040 §4.2).
+/// Returns whether a marked packet must be dropped, because its transport does not support marks (RFC 6040 §4.2).
 pub fn is_lost(outer: u8, frame: &[u8]) -> bool {
     outer == CE && of(frame) == Some(NOT_ECT)
 }
 
-/// Copies the marks of the outer packets of a message to its frames.
+/// Copies the mark of a message's outer packets to its frames.
 pub fn mark(message: &mut VxlanMessage) {
     let outer = message.ecn;
     if outer != CE && outer != ECT_1 {
@@ -55,7 +55,7 @@ fn mark_frame(outer: u8, frame: &mut [u8]) -> Option<()> {
         (ECT_0, ECT_1) => ECT_1,
         _ => return None,
     };
-    // The word with version and class, and after it, in IPv4, the header's checksum.
+    // The word with version and class, and after it, in IPv4, the header checksum.
     let word = |frame: &[u8], at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
     let before = word(frame, at - 1)?;
     let after = before ^ u16::from(inner ^ marked) << shift;
@@ -97,8 +97,8 @@ mod tests {
         message.datagrams().map(|datagram| datagram[header::LEN..].to_vec()).collect()
     }
 
-    /// Objective: RFC 6040, figure 4, for packets of both versions, with and without a tag, alone and several together;
-    /// only the codepoint changes, and IPv4's header checksum stays right.
+    /// Objective: codepoints follow RFC 6040, figure 4, for packets of both versions, with and without a tag, alone and
+    /// several together; only the codepoint changes, and the IPv4 header checksum stays valid.
     #[test]
     fn codepoints_follow_figure_4_of_rfc_6040() {
         for frame in [ipv4, ipv6] {

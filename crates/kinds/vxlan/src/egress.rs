@@ -1,5 +1,5 @@
-//! A tunnel's egress: each frame goes to the VTEP of its address or, if that is unknown or the frame is for all, to
-//! each VTEP (head-end replication).
+//! A tunnel's egress: each frame goes to the VTEP of its destination address or, if that is unknown or a group, to each
+//! VTEP (head-end replication).
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::table::VtepTable;
 use crate::too_long::{self, TooLongReply};
 use crate::tunnel::{Tunnel, now};
 
-/// Bytes of a frame that are read: all headers up to the ports, with tags.
+/// Number of bytes of a frame that are read: all headers up to the ports, with tags.
 const HEAD: usize = 96;
 
 /// A tunnel's egress.
@@ -27,16 +27,16 @@ pub struct TunnelEgress {
     counters: Arc<RingCounters>,
 }
 
-/// State shared by all frames of a batch.
+/// State common to all frames of a batch.
 struct BatchPass<'a> {
     job: TunnelSendContext<'a>,
     table: &'a VtepTable,
     now: u32,
-    /// The origin of the frames.
+    /// Origin of the frames.
     from: Origin,
-    /// The longest frame that is sent.
+    /// Maximum length of a sent frame in bytes.
     longest: usize,
-    /// The last decision: the VTEP and the socket for frames of that flow.
+    /// The last decision: a flow, with the VTEP and socket for its frames.
     last: Option<(PlainFlow, IpWords, u8)>,
 }
 
@@ -47,7 +47,7 @@ impl TunnelEgress {
         TunnelEgress { tunnel, counters: Arc::default() }
     }
 
-    /// Memory for sending; waits for another worker's only if all are in use.
+    /// Returns memory for sending; waits for another worker's only if all are in use.
     fn sender(&self) -> Option<LentGuard<'_, TunnelSender>> {
         let [first, second] = &self.tunnel.senders;
         first.enter_now().or_else(|_| second.enter_now()).or_else(|_| first.enter()).ok()
@@ -61,12 +61,12 @@ impl TunnelEgress {
         }
     }
 
-    /// The VTEP and socket for a plain IPv4 frame, if the table knows its address: the rest of the frame need not be
+    /// Returns VTEP and socket for a plain IPv4 frame if the table has its address; the rest of the frame need not be
     /// read.
     #[inline]
     fn place(&self, pass: &mut BatchPass<'_>, frame: &FrameRef<'_>) -> Option<(IpWords, u8)> {
         let words = frame.words(flow::WORDS)?;
-        // The type of service of plain IPv4.
+        // The type of service of a plain IPv4 packet.
         let ecn = (words[1] >> 56) as u8 & 3;
         if let Some((last, vtep, source)) = &pass.last
             && last.has(words)
@@ -80,7 +80,7 @@ impl TunnelEgress {
         Some((vtep, source | ecn << ECN_SHIFT))
     }
 
-    /// The VTEP of a frame's destination, from its first eight bytes.
+    /// Returns the VTEP of a frame's destination, given the frame's first eight bytes.
     #[inline]
     fn vtep_of(&self, pass: &BatchPass<'_>, first: u64) -> Option<IpWords> {
         let to = first & 0xffff_ffff_ffff;
@@ -143,13 +143,13 @@ impl TunnelEgress {
     }
 }
 
-/// The socket for frames of a flow, before their codepoint is added.
+/// Returns the socket for frames of a flow, without the part for the codepoint.
 #[inline]
 fn source(hash: u32) -> u8 {
     (hash % SOURCES as u32) as u8
 }
 
-/// Bytes of the longest frame that leaves. TCP is cut to fit.
+/// Returns the length in bytes of the longest frame that leaves; TCP is cut to fit.
 #[inline]
 fn length_of(frame: &FrameRef<'_>) -> usize {
     match frame.offload() {

@@ -1,7 +1,7 @@
-//! The UDP socket of a VTEP's address and port, shared by the tunnels of several VNIs, and their sockets to send from.
+//! The UDP socket of a VTEP's address and port, which the tunnels of several VNIs share, and the sockets for sending.
 //!
-//! Any tunnel's worker reads the socket; datagrams of another VNI go to that tunnel's inbox. A reader holds
-//! [`Endpoint::turn`] until it has finished, and empties its own inbox first: datagrams of a VNI stay in order.
+//! Any tunnel's worker reads the socket, and moves datagrams of another VNI to that tunnel's inbox. A reader holds
+//! [`Endpoint::turn`] until it has finished, and empties its own inbox first, so datagrams of a VNI stay in order.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,27 +18,27 @@ use thiserror::Error;
 
 use crate::sys::{self, VxlanMessage};
 
-/// Most bytes that wait in the socket: half a millisecond at 100 Gbit/s.
+/// Size of the socket's receive buffer in bytes: half a millisecond at 100 Gbit/s.
 const RECEIVE_ROOM: i32 = 4 << 20;
 const SEND_ROOM: i32 = 4 << 20;
-/// Messages in an inbox.
+/// Capacity of an inbox in messages.
 const INBOX: usize = 32;
-/// Number of sockets to send from: flows spread over their source ports.
+/// Number of sockets for sending, so that flows spread over source ports.
 pub const SOURCES: usize = 16;
-/// Shift of the ECN codepoint, above the socket's number.
+/// Shift of the ECN codepoint in a socket's number.
 pub const ECN_SHIFT: u32 = SOURCES.ilog2();
 
-/// An error creating a tunnel.
+/// An error of creating a tunnel.
 #[derive(Debug, Error)]
 pub enum EndpointError {
     /// Another socket has the address and port.
     #[error("UDP port {1} of {0} is in use: by the kernel's VXLAN device or another program; name another port")]
     InUse(IpAddr, u16),
     /// The address is not one of this host's.
-    #[error("{0} is no address of this host")]
+    #[error("{0} is not an address of this host")]
     NotHere(IpAddr),
-    /// Another tunnel has the VNI.
-    #[error("VNI {0} is another port's on this address and UDP port")]
+    /// Another port has the VNI.
+    #[error("VNI {0} belongs to another port on this address and UDP port")]
     VniInUse(u32),
     /// A system call failed.
     #[error("UDP socket at {0}: {1}")]
@@ -58,15 +58,15 @@ pub struct SendOptions {
     pub no_checksum: bool,
 }
 
-/// Sockets to send from, with the same options.
+/// Sockets for sending, all with the same options.
 #[derive(Debug)]
 pub struct SendSockets {
     sockets: Vec<OwnedFd>,
-    /// Type of service, or traffic class, without the codepoint.
+    /// Type of service or traffic class, without the ECN codepoint.
     pub class: u8,
     /// Whether the kernel cuts messages into datagrams (UDP GSO).
     gso: AtomicBool,
-    /// Pacing of the workers' time for sending.
+    /// Pace of the workers' time for sending.
     pub(crate) pace: QueuePace,
 }
 
@@ -88,7 +88,7 @@ impl SendSockets {
         })
     }
 
-    /// Whether the kernel cuts messages into datagrams.
+    /// Returns whether the kernel cuts messages into datagrams.
     #[inline]
     pub fn has_gso(&self) -> bool {
         self.gso.load(Ordering::Relaxed)
@@ -100,7 +100,7 @@ impl SendSockets {
         self.gso.store(false, Ordering::Relaxed);
     }
 
-    /// The socket for flows with this hash.
+    /// Returns the socket for flows with this hash.
     #[inline]
     pub fn get(&self, hash: usize) -> &OwnedFd {
         &self.sockets[hash % self.sockets.len()]
@@ -120,7 +120,7 @@ impl SendOptions {
         sys::set(socket, level, tos, i32::from(self.dscp) << 2)?;
         let how = if self.may_fragment { libc::IP_PMTUDISC_DONT } else { libc::IP_PMTUDISC_DO };
         sys::set(socket, level, discover, how)?;
-        // IPv6 has no datagrams without checksums (RFC 6935).
+        // IPv6 datagrams always have checksums (RFC 6935).
         if self.no_checksum && is_v4 {
             sys::set(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)?;
         }
@@ -149,7 +149,7 @@ impl TunnelInbox {
         TunnelInbox { content: Lent::with(content), wake }
     }
 
-    /// Adds a message, made by `fill` from a spare one. Returns whether it had room.
+    /// Adds a message, which `fill` writes into a spare buffer. Returns whether there was room.
     fn put(&self, fill: impl FnOnce(&mut VxlanMessage)) -> bool {
         let Ok(mut content) = self.content.enter() else { return false };
         let Some(mut message) = content.spare.pop() else { return false };
@@ -160,7 +160,7 @@ impl TunnelInbox {
         true
     }
 
-    /// Appends messages to `into`, while `free` has buffers. Returns whether some are left.
+    /// Appends messages to `into`, while `free` has buffers for the inbox. Returns whether some are left.
     pub fn take(&self, into: &mut Vec<VxlanMessage>, free: &mut Vec<VxlanMessage>) -> bool {
         let Ok(mut content) = self.content.enter() else { return true };
         let InboxContent { full, spare } = &mut *content;
@@ -174,12 +174,12 @@ impl TunnelInbox {
 /// A tunnel of an endpoint: its VNI and its inbox.
 type EndpointMember = (u32, Arc<TunnelInbox>);
 
-/// A VTEP of this host.
+/// A VTEP of this host: an address, a UDP port and its tunnels.
 pub struct Endpoint {
     local: IpAddr,
     port: u16,
     socket: OwnedFd,
-    /// The turn to read.
+    /// The right to read the socket, which one worker has at a time.
     turn: Lent<()>,
     members: ArcSwap<Vec<EndpointMember>>,
     /// Held during changes of the members.
@@ -201,10 +201,10 @@ impl Endpoint {
         Self::of(local, port, socket)
     }
 
-    /// Continues with another process's socket.
+    /// Continues with a predecessor's socket.
     ///
     /// # Errors
-    /// [`EndpointError::Socket`] if it is not such a socket.
+    /// [`EndpointError::Socket`] if it is another kind of socket.
     pub fn continued(local: IpAddr, port: u16, socket: OwnedFd) -> Result<Endpoint, EndpointError> {
         let is_bound = rustix::net::getsockname(&socket)
             .ok()
@@ -220,8 +220,8 @@ impl Endpoint {
     fn of(local: IpAddr, port: u16, socket: OwnedFd) -> Result<Endpoint, EndpointError> {
         let failed = |e| EndpointError::Socket(local, e);
         sys::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_ROOM).map_err(failed)?;
-        // Received data is another host's, and is cut again where necessary. Kernels without this option deliver each
-        // datagram alone.
+        // Received data may contain merged datagrams, which are cut again where necessary. Kernels without this option
+        // deliver each datagram alone.
         let _ = sys::set_gro(&socket);
         let (level, name) = if local.is_ipv4() {
             (libc::IPPROTO_IP, libc::IP_RECVTOS)
@@ -235,13 +235,13 @@ impl Endpoint {
         Ok(Endpoint { local, port, socket, turn, members, changing: Mutex::default(), sources })
     }
 
-    /// Its address.
+    /// Returns the endpoint's address.
     #[must_use]
     pub fn local(&self) -> IpAddr {
         self.local
     }
 
-    /// Its UDP port.
+    /// Returns the endpoint's UDP port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -261,13 +261,13 @@ impl Endpoint {
         Ok(inbox)
     }
 
-    /// Removes the tunnel with that inbox: its VNI is free.
+    /// Removes the tunnel with that inbox, which frees its VNI.
     pub fn leave(&self, inbox: &Arc<TunnelInbox>) {
         self.change(|members| members.retain(|(_, other)| !Arc::ptr_eq(other, inbox)));
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<EndpointMember>)) {
-        // Workers that leave a tunnel, and the control thread.
+        // Workers that leave a tunnel, and the control thread, may call this together.
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut members = Vec::clone(&self.members.load());
         change(&mut members);
@@ -275,7 +275,7 @@ impl Endpoint {
         self.members.store(Arc::new(members));
     }
 
-    /// Sockets to send from.
+    /// Returns sockets for sending with these options.
     ///
     /// # Errors
     /// [`EndpointError::Socket`] if the process is out of descriptors, or an option is refused.
@@ -291,21 +291,21 @@ impl Endpoint {
         Ok(sources)
     }
 
-    /// The turn to read, unless another worker holds it.
+    /// Returns the right to read, unless another worker has it.
     #[inline]
     pub fn turn(&self) -> Option<LentGuard<'_, ()>> {
         self.turn.enter_now().ok()
     }
 
-    /// Passes a message, made by `fill` from a spare one, to the tunnel of another VNI. Returns whether it had room;
-    /// `None` for an unknown VNI.
+    /// Passes a message, which `fill` writes into a spare buffer, to the tunnel of another VNI. Returns whether there
+    /// was room; `None` for an unknown VNI.
     pub fn pass_on(&self, vni: u32, fill: impl FnOnce(&mut VxlanMessage)) -> Option<bool> {
         let members = self.members.load();
         let i = members.binary_search_by_key(&vni, |(vni, _)| *vni).ok()?;
         members.get(i).map(|(_, inbox)| inbox.put(fill))
     }
 
-    /// The largest packet on the path to a VTEP, in bytes, as far as the host knows.
+    /// Returns the size of the largest packet on the path to a VTEP, in bytes, as far as the host knows.
     #[must_use]
     pub fn path_mtu(&self, to: IpAddr) -> Option<u32> {
         let socket = sys::udp(SocketAddr::new(self.local, 0)).ok()?;

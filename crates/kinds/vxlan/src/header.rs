@@ -1,19 +1,19 @@
 //! The VXLAN header (RFC 7348 §5): flags, 24 bits of VNI, and reserved bits, which are zero when sent and ignored when
 //! received.
 
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub const LEN: usize = 8;
 /// The flag of a valid VNI.
 const HAS_VNI: u8 = 0x08;
 
-/// The header of frames of a VNI.
+/// Returns the header of frames of a VNI.
 #[must_use]
 pub const fn encode(vni: u32) -> [u8; LEN] {
     let [_, a, b, c] = vni.to_be_bytes();
     [HAS_VNI, 0, 0, 0, a, b, c, 0]
 }
 
-/// The VNI of a datagram; `None` if it is shorter than a header or has none.
+/// Returns the VNI of a datagram; `None` if the datagram is shorter than a header or has none.
 #[inline]
 #[must_use]
 pub fn decode(datagram: &[u8]) -> Option<u32> {
@@ -25,7 +25,7 @@ pub fn decode(datagram: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Objective: RFC 7348 §5: the I flag, the VNI's place; reserved bits are ignored on receipt.
+    /// Objective: the header follows RFC 7348 §5: the I flag, the VNI's offset; reserved bits are ignored on receipt.
     #[test]
     fn the_header_has_the_layout_of_rfc_7348() {
         assert_eq!(encode(0x01_0203), [8, 0, 0, 0, 1, 2, 3, 0]);

@@ -1,10 +1,11 @@
-//! Claims *heard* of neighbours behind this host's ports: the IP addresses that stations claim, for a control plane.
+//! Address claims *heard* from stations behind this host's ports: the IP addresses that they claim, for a control
+//! plane.
 //!
-//! Senders may claim anything. So each owner of ports has its own *claims*, at most one of an address; of several
-//! owners' claims of an address, the oldest whose station is present counts ([`HeardClaims::all`]). Space is shared
+//! Senders may claim anything. Each owner of ports therefore has separate *claims*, at most one per address. If several
+//! owners claim an address, the oldest claim whose station is present counts ([`HeardClaims::all`]). Space is shared
 //! out: a secret hash assigns each address to a line of the table, which has room for a few claims. In a full line, a
-//! new claim replaces one of the owner with most claims there, and of that owner's port with most: a flood fills its
-//! owner's share, and its further claims are ignored.
+//! new claim replaces one of the owner with the most claims there, and of that owner's port with the most. A flood thus
+//! fills its owner's share, and further claims of it are ignored.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,7 @@ use netvale_port::origin::Origin;
 use crate::ip::{self, IpWords};
 use crate::neighbors::{NeighborMessage, TunnelNeighbor};
 
-/// Number of lines, and of claims in one.
+/// Number of lines, and of claims per line.
 const LINES: usize = 512;
 const LINE: usize = 16;
 /// Seconds of silence after which a claim is forgotten.
@@ -25,11 +26,11 @@ const AGEING: u32 = 1200;
 #[derive(Clone, Copy, Debug, Default)]
 struct HeardClaim {
     ip: IpWords,
-    /// The Ethernet address; 0: no claim.
+    /// Ethernet address of the station; 0: no claim.
     mac: u64,
     from: Origin,
     seen: u32,
-    /// Number of claims before its owner first claimed the address.
+    /// Value of the claim counter when the owner first claimed the address.
     order: u64,
     router: bool,
 }
@@ -42,15 +43,15 @@ impl HeardClaim {
 
 struct Claims {
     all: Vec<HeardClaim>,
-    /// Number of claims so far.
+    /// Number of claims so far, for their order.
     count: u64,
 }
 
-/// All claims. A worker that finds it in use records the claim next time.
+/// All claims. A worker that finds them in use records its claim at the next message.
 pub struct HeardClaims {
     table: Lent<Claims>,
     key: u64,
-    /// Counts new claims.
+    /// Counter of new claims.
     changes: ChangeCount,
 }
 
@@ -62,8 +63,8 @@ impl HeardClaims {
         HeardClaims { table: Lent::with(table), key: key | 1, changes: ChangeCount::default() }
     }
 
-    /// Records a claim of an address. One of IPv6 counts only once its sender has said whether it is a router, since a
-    /// reply on its behalf must say so, too: hosts give up a router that denies being one (RFC 4861 §7.2.5).
+    /// Records a claim of an address. An IPv6 claim only counts once its sender has announced whether it is a router,
+    /// as a reply on its behalf must announce the same: hosts give up a router that denies being one (RFC 4861 §7.2.5).
     pub fn hear(&self, said: &NeighborMessage, from: Origin, now: u32) {
         let Some((address, mac)) = said.has else { return };
         let Ok(mut table) = self.table.enter_now() else { return };
@@ -80,7 +81,7 @@ impl HeardClaims {
         let at = own.or_else(|| place_in(line, from, now));
         let Some((router, claim)) = router.zip(at.and_then(|at| line.get_mut(at))) else {
             if let Some(claim) = own.and_then(|at| line.get_mut(at)) {
-                // A station of the same owner takes over, and has not said yet whether it is a router.
+                // Another station of the same owner takes over, and has not yet announced whether it is a router.
                 *claim = HeardClaim::default();
                 self.changes.note();
             }
@@ -93,8 +94,8 @@ impl HeardClaims {
         }
     }
 
-    /// The owners of addresses. Of several claims of one address, the oldest counts; claims of stations that are not
-    /// among their owner's, by `is_there` of Ethernet address and owner, are left out.
+    /// Returns the stations of addresses. Of several claims of one address, the oldest counts. Claims for which
+    /// `is_there`, given Ethernet address and owner, returns false are omitted.
     pub fn all(&self, now: u32, is_there: impl Fn(u64, u32) -> bool) -> Vec<TunnelNeighbor> {
         let Ok(Some(mut claims)) = self.table.control().map(|mut table| table.as_mut().map(|table| table.all.clone()))
         else {
@@ -109,22 +110,22 @@ impl HeardClaims {
         claims.into_iter().map(neighbor).collect()
     }
 
-    /// Counts new claims, for those who wait for one.
+    /// Returns the counter of new claims, for those who wait for one.
     #[must_use]
     pub fn changes(&self) -> &ChangeCount {
         &self.changes
     }
 }
 
-/// Claims of an owner in a line, and those of one of its ports.
+/// Number of claims of an owner in a line, and of one of its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClaimCount {
     owner: usize,
     port: usize,
 }
 
-/// The place of a new claim: a free one, or the longest silent claim of those who have most, if they have more than
-/// `from` would.
+/// Returns the place of a new claim: a free one, or the longest silent claim of the origin with the most, if that is
+/// more than `from` would have.
 fn place_in(line: &[HeardClaim], from: Origin, now: u32) -> Option<usize> {
     if let Some(free) = line.iter().position(|claim| !claim.is_alive(now)) {
         return Some(free);
@@ -135,7 +136,7 @@ fn place_in(line: &[HeardClaim], from: Origin, now: u32) -> Option<usize> {
     };
     let own = share(from);
     let own = ClaimCount { owner: own.owner + 1, port: own.port + 1 };
-    // Claims of one owner are compared by port, of several by owner.
+    // Claims of one owner are compared by port, those of several owners by owner.
     let has_more = |of: Origin| {
         let other = share(of);
         if of.owner == from.owner { other.port > own.port } else { other.owner > own.owner }
@@ -151,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// As random as a real key: similar addresses should be in different lines.
+    /// A constant as random as a real key: similar addresses should be in different lines.
     const KEY: u64 = 0x9e37_79b9_7f4a_7c15;
     const A: u64 = 0x0100_0000_0002;
     const B: u64 = 0x0200_0000_0002;
@@ -170,7 +171,7 @@ mod tests {
         NeighborMessage { has: Some((ip, mac)), router: None, wants: None }
     }
 
-    /// Objective: a claim is found once; it moves among an owner's ports; a silent one is forgotten.
+    /// Objective: a claim is found once; it moves among an owner's ports; a silent claim is forgotten.
     #[test]
     fn a_claim_is_found_once_and_forgotten_in_silence() {
         let heard = HeardClaims::new(7);
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(all(&heard, 12 + AGEING), []);
     }
 
-    /// Objective: an address stays with its station against claims of other owners, also by that station's Ethernet
+    /// Objective: an address stays with its station against claims of other owners, even with that station's Ethernet
     /// address, until the station leaves; then the next claim counts.
     #[test]
     fn addresses_stay_with_their_owner() {
@@ -203,8 +204,9 @@ mod tests {
         assert_eq!(all(&heard, 13 + AGEING), [TunnelNeighbor { ip, mac: B, router: false }], "it was silent");
     }
 
-    /// Objective: a flood from one port, or from many of one owner, leaves room for other owners' hosts; one from one
-    /// port leaves room for hosts at the owner's other ports, also if it came first. Those stay while it continues.
+    /// Objective: a flood from one port, or from many ports of one owner, leaves room for other owners' stations; a
+    /// flood from one port also leaves room for stations at the owner's other ports, even if it came first. These stay
+    /// while it continues.
     #[test]
     fn floods_leave_room() {
         for (ports, honest) in [(1, OTHER), (1, Origin { port: 99, ..OWN }), (90, OTHER)] {
@@ -226,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Objective: a flood reports at most as many changes as the table has places: a watcher is not kept busy.
+    /// Objective: a flood reports at most as many changes as the table has places, so it does not keep a watcher busy.
     #[test]
     fn floods_tell_little() {
         let heard = HeardClaims::new(7);
@@ -234,8 +236,8 @@ mod tests {
         assert!(heard.changes().count() <= (LINES * LINE) as u64, "{}", heard.changes().count());
     }
 
-    /// Objective: routers of IPv6 are known; a station that has not said whether it is one is not, nor is one that
-    /// takes another's address without saying so.
+    /// Objective: IPv6 routers are recognised; a station that has not announced itself as one is not a router, nor is
+    /// one that takes another's address without announcing it.
     #[test]
     fn only_stations_that_say_so_are_routers() {
         let heard = HeardClaims::new(7);

@@ -1,5 +1,5 @@
-//! A tunnel's ingress: datagrams of its VNI, from VTEPs that it knows, with a frame each. Frames stay in the buffers
-//! that the kernel filled until they are delivered.
+//! A tunnel's ingress: datagrams of its VNI, each with a frame, from known VTEPs. Frames stay in the buffers that the
+//! kernel filled until they are delivered.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -20,28 +20,28 @@ use crate::table::VtepTable;
 use crate::too_long::TooLongReply;
 use crate::tunnel::{Tunnel, now};
 
-/// Messages read in one pass.
+/// Number of messages read in one pass.
 const READS: usize = 16;
-/// Most messages kept at a time: those read here, and those read by other tunnels' workers.
+/// Maximum number of messages kept at a time: those read here, and those that other tunnels' workers read.
 const KEPT: usize = 3 * READS;
 
 /// A tunnel's ingress.
 pub struct TunnelIngress {
     tunnel: Arc<Tunnel>,
     receiver: VxlanReceiver,
-    /// Messages with frames to take, in order, and buffers for more. A message is neither moved nor written between
-    /// `take` and `release`.
+    /// Messages with frames to take, in order, and spare buffers. A message is neither moved nor written between `take`
+    /// and `release`.
     messages: Vec<VxlanMessage>,
     free: Vec<VxlanMessage>,
-    /// Number of messages wholly in the batch, and of datagrams of the next one.
+    /// Number of messages entirely in the batch, and of datagrams taken from the next one.
     taken: usize,
     datagrams: usize,
-    /// Replies in the batch.
+    /// Replies that are in the batch.
     replies: Vec<TooLongReply>,
     counters: Arc<RingCounters>,
 }
 
-/// State shared by all messages of a pass.
+/// State common to all messages of a pass.
 struct ReceivePass<'a> {
     tunnel: &'a Tunnel,
     table: &'a VtepTable,
@@ -69,12 +69,12 @@ impl TunnelIngress {
         }
     }
 
-    /// Reads messages; those that others have read for this tunnel come first.
+    /// Reads messages, first those that other workers have read for this tunnel.
     fn read(&mut self) {
         let endpoint = Arc::clone(&self.tunnel.endpoint);
-        // Another tunnel's worker is reading, and wakes this one if it finds messages for it.
+        // Another tunnel's worker is reading, and wakes this one if it finds messages for this tunnel.
         let Some(turn) = endpoint.turn() else {
-            // It does not announce messages that it leaves in the socket.
+            // That worker does not announce messages that it leaves in the socket.
             return self.tunnel.wake.poke();
         };
         let is_left = self.tunnel.inbox.take(&mut self.messages, &mut self.free);
@@ -89,17 +89,17 @@ impl TunnelIngress {
         }
         drop(turn);
         if is_left || got == READS {
-            // More messages may be left, without a further wake-up.
+            // More messages may be left, without a further event.
             self.tunnel.wake.poke();
         }
     }
 
-    /// Keeps a message, or passes it to its tunnel.
+    /// Keeps a message, or passes it to the tunnel of its VNI.
     fn sort(&mut self, mut message: VxlanMessage) {
         let own = self.tunnel.options.vni;
         let vni = message.datagrams().next().and_then(header::decode).unwrap_or(own);
         if message.datagrams().any(|datagram| header::decode(datagram) != Some(vni)) {
-            // The kernel has merged datagrams of several networks. Those of others are passed on before the turn ends.
+            // The kernel may have merged datagrams of several VNIs. Those of others are passed on before the turn ends.
             for datagram in message.datagrams() {
                 if let Some(vni) = header::decode(datagram).filter(|vni| *vni != own) {
                     self.pass_on(vni, 1, |spare| spare.copy_of(datagram, message.from, message.ecn));
@@ -114,7 +114,7 @@ impl TunnelIngress {
         self.free.push(message);
     }
 
-    /// Passes `count` datagrams of another network to its tunnel.
+    /// Passes `count` datagrams of another VNI to its tunnel.
     fn pass_on(&self, vni: u32, count: usize, fill: impl FnOnce(&mut VxlanMessage)) {
         match self.tunnel.endpoint.pass_on(vni, fill) {
             Some(true) => {}
@@ -123,7 +123,7 @@ impl TunnelIngress {
         }
     }
 
-    /// Takes frames out of the messages, while the batch has room.
+    /// Moves frames from the messages to the batch, while it has room.
     fn fill(&mut self, batch: &mut Batch) {
         let tunnel = Arc::clone(&self.tunnel);
         let table = tunnel.table.load();
@@ -155,14 +155,14 @@ impl TunnelIngress {
         for reply in &self.replies {
             // SAFETY: the reply is not moved until `release`.
             unsafe { batch.push(reply.bytes().as_ptr(), reply.bytes().len() as u32) };
-            // It answers on behalf of a remote station.
+            // The reply is on behalf of a remote station.
             batch.set_no_learn();
         }
     }
 }
 
 impl ReceivePass<'_> {
-    /// Takes the frames of a message from datagram `first` on. Returns the datagram at which it stopped, 0 at the end.
+    /// Adds the frames of a message from datagram `first` on. Returns the datagram at which it stopped; 0 at the end.
     fn take(&self, message: &VxlanMessage, first: usize, batch: &mut Batch) -> usize {
         if message.len == 0 {
             self.counters.dropped(DropReason::BadVxlan, 1);
@@ -188,14 +188,14 @@ impl ReceivePass<'_> {
         stopped
     }
 
-    /// The frame in a datagram, if it is for this tunnel.
+    /// Returns the frame in a datagram, if it is for this tunnel.
     fn frame<'m>(&self, datagram: &'m [u8], message: &VxlanMessage) -> Option<&'m [u8]> {
         let Some(vni) = header::decode(datagram) else {
             self.counters.dropped(DropReason::BadVxlan, 1);
             return None;
         };
         if vni != self.tunnel.options.vni {
-            // It was passed on when it was read.
+            // The datagram was passed on when it was read.
             return None;
         }
         if !self.tunnel.takes_from(self.peers, message.from) {
@@ -213,7 +213,7 @@ impl ReceivePass<'_> {
         Some(frame)
     }
 
-    /// Learns the VTEP of an address, unless the batch has learned its share: a later frame will do.
+    /// Learns the VTEP of an address, unless the batch has reached its limit: a later frame teaches it then.
     #[inline]
     fn learn(&self, mac: u64, from: IpWords) {
         if self.table.known(mac, from, self.now).is_none()
@@ -224,7 +224,7 @@ impl ReceivePass<'_> {
         }
     }
 
-    /// Adds a frame to the batch. A frame that came alone may have an offload left by its sender's kernel.
+    /// Adds a frame to the batch. A frame that arrived alone may have a pending offload of its sender's kernel.
     fn push(&self, frame: &[u8], message: &VxlanMessage, batch: &mut Batch) {
         if self.tunnel.options.learning
             && let Some(source) = frame.get(4..).and_then(<[u8]>::first_chunk::<8>)
@@ -265,7 +265,7 @@ impl Ingress for TunnelIngress {
     }
 
     fn arm(&mut self) -> bool {
-        // Messages that wait are taken before the worker sleeps; all else wakes it.
+        // Waiting messages are taken before the worker sleeps; everything else wakes the worker.
         !self.messages.is_empty()
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// An address as words, the first half first.
+/// An address as two words, the first half first.
 pub type IpWords = [u64; 2];
 
 /// Converts an address to words.
@@ -22,7 +22,7 @@ pub fn of([high, low]: IpWords) -> IpAddr {
     Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).to_canonical()
 }
 
-/// Whether a VTEP can have this address.
+/// Returns whether a VTEP can have this address.
 #[must_use]
 pub fn is_host(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
@@ -33,7 +33,7 @@ pub fn is_host(ip: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: addresses of both versions convert back unchanged; none is taken for another.
+    /// Objective: addresses of both versions convert back unchanged, and no two are confused.
     #[test]
     fn addresses_convert_back_unchanged() {
         for text in ["10.0.0.1", "255.255.255.254", "fe80::1", "2001:db8::ffff:a00:1", "::1"] {

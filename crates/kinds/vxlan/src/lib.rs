@@ -6,8 +6,8 @@
 //!   switch ◀── ingress ◀─────┘◀── endpoint: VNI → tunnel ◀────── UDP socket, port 4789
 //! ```
 //!
-//! Sockets are ordinary ones and need no privilege. Frames of one flow and length leave as one datagram that the kernel
-//! cuts (UDP GSO), and arrive as one that it has merged (UDP GRO).
+//! Sockets are ordinary and need no privilege. Frames of one flow and length leave as one message that the kernel cuts
+//! (UDP GSO), and arrive as one that it has merged (UDP GRO).
 //!
 //! | module | what it is |
 //! |---|---|
@@ -16,14 +16,14 @@
 //! | [`peers`] | known VTEPs, and those that get flooded frames |
 //! | [`tunnel`] | state shared by the queues of one VNI |
 //! | [`endpoint`] | the UDP socket of one address, shared by its tunnels |
-//! | [`ingress`], [`egress`] | a tunnel's queues as a switch uses them |
+//! | [`ingress`], [`egress`] | a tunnel's queues, for the switch |
 //! | `ecn` | congestion marks of routers |
-//! | [`partial`] | datagrams with a frame that stands for several |
-//! | [`neighbors`] | requests for addresses (ARP, ND) answered here |
+//! | [`partial`] | datagrams with a frame that stands for several packets |
+//! | [`neighbors`] | answers to requests for addresses (ARP, ND) |
 //! | [`heard`] | IP addresses claimed by stations behind this host's ports |
 //! | [`too_long`] | replies to senders of frames that do not fit |
 //! | [`ip`] | addresses of VTEPs as words |
-//! | [`check`] | reachability of another host's endpoint |
+//! | [`check`] | checks whether a remote endpoint is reachable |
 //! | `sender` | packs frames into datagrams and sends them |
 //! | `sys` | system calls that send and receive several datagrams a message |
 

@@ -1,5 +1,5 @@
-//! Requests for the Ethernet address of an IP address (ARP, RFC 826; neighbour discovery, RFC 4861): what frames claim
-//! and ask. Requests for known neighbours are answered here instead of flooded to all VTEPs (RFC 9161).
+//! Requests for the Ethernet address of an IP address (ARP, RFC 826; neighbour discovery, RFC 4861), and the claims in
+//! them. Requests for known neighbours are answered here instead of flooded to all VTEPs (RFC 9161).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +12,7 @@ use netvale_wire::{Layers, MacAddr, arp, ethernet};
 use crate::ip::{self, IpWords};
 use crate::too_long::TooLongReply;
 
-/// Number of maps of known neighbours, and an odd number that mixes an address's bits.
+/// Number of maps of known neighbours, and an odd number that mixes the bits of an address.
 const SHARDS: usize = 256;
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const ICMPV6: u8 = 58;
@@ -28,20 +28,21 @@ const ROUTER: u8 = 0x80;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 
-/// A neighbour: an IP address and its owner.
+/// A neighbour: an IP address and the station that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelNeighbor {
-    /// Its IP address.
+    /// IP address.
     pub ip: IpAddr,
-    /// Its Ethernet address in wire order, first byte lowest.
+    /// Ethernet address in wire order, first byte lowest.
     pub mac: u64,
-    /// Whether it is a router: replies on its behalf say so, too (RFC 9161 §3.2).
+    /// Whether the station is a router; replies on its behalf then set the router flag (RFC 9161 §3.2).
     pub router: bool,
 }
 
 type NeighborShard = ArcSwap<HashMap<IpWords, TunnelNeighbor>>;
 
-/// Given neighbours behind VTEPs, in many small maps: a change copies few of them.
+/// Neighbours behind VTEPs, as provided by a control plane. They are in many small maps, so that a change copies few of
+/// them.
 #[derive(Debug)]
 pub struct TunnelNeighbors(Box<[NeighborShard]>);
 
@@ -56,30 +57,30 @@ impl TunnelNeighbors {
         ((high ^ low).wrapping_mul(MIX) >> 32) as usize % self.0.len()
     }
 
-    /// The neighbour with this address.
+    /// Returns the neighbour with this address.
     #[must_use]
     pub fn get(&self, ip: IpAddr) -> Option<TunnelNeighbor> {
         let words = ip::words(ip);
         self.0.get(self.shard(words))?.load().get(&words).copied()
     }
 
-    /// All neighbours.
+    /// Returns all neighbours.
     pub fn all(&self) -> impl Iterator<Item = TunnelNeighbor> + '_ {
         self.0.iter().flat_map(|shard| shard.load().values().copied().collect::<Vec<_>>())
     }
 
-    /// Number of neighbours.
+    /// Returns the number of neighbours.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.iter().map(|shard| shard.load().len()).sum()
     }
 
-    /// Removes all.
+    /// Removes all neighbours.
     pub fn clear(&self) {
         self.0.iter().for_each(|shard| shard.store(Arc::default()));
     }
 
-    /// Removes some, then adds others.
+    /// Removes the neighbours `less`, then adds `more`.
     pub fn change(&self, more: &[TunnelNeighbor], less: &[IpAddr]) {
         let mut changed: HashMap<usize, (Vec<TunnelNeighbor>, Vec<IpWords>)> = HashMap::new();
         for ip in less.iter().map(|ip| ip::words(*ip)) {
@@ -98,18 +99,18 @@ impl TunnelNeighbors {
     }
 }
 
-/// A frame's claim and request.
+/// The claim and the request in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborMessage {
     /// Claimed address: IP and Ethernet address, if any.
     pub has: Option<(IpAddr, u64)>,
-    /// Whether the claimant is a router, if the frame says so.
+    /// Whether the claimant is a router, if the frame announces it.
     pub router: Option<bool>,
     /// Requested IP address.
     pub wants: Option<IpAddr>,
 }
 
-/// Reads a frame that begins with `head`. `None` if it is neither ARP nor neighbour discovery.
+/// Parses a frame that begins with `head`. `None` if it is neither ARP nor neighbour discovery.
 #[must_use]
 pub fn read(head: &[u8]) -> Option<NeighborMessage> {
     let (ethertype, l3) = ethernet::network(head).ok()?;
@@ -124,7 +125,7 @@ pub fn read(head: &[u8]) -> Option<NeighborMessage> {
             let has = says.then_some((from.into(), sender));
             Some(NeighborMessage { has, router: None, wants: asks.then_some(wanted.into()) })
         }
-        // It cannot come from off the link (RFC 4861 §7.1).
+        // With this hop limit it cannot come from off the link (RFC 4861 §7.1).
         ethernet::IPV6 if head.get(l3 + 7) == Some(&255) => read_discovery(head, sender),
         _ => None,
     }
@@ -135,7 +136,7 @@ fn read_discovery(head: &[u8], sender: u64) -> Option<NeighborMessage> {
     let message = head.get(ip.l4..)?;
     let kind = *message.first()?;
     if kind == ROUTER_ADVERTISEMENT {
-        // From any other address it is invalid (RFC 4861 §6.1.2).
+        // Router advertisements from any other address are invalid (RFC 4861 §6.1.2).
         let is_local = matches!(ip.src, IpAddr::V6(src) if src.is_unicast_link_local());
         return is_local.then_some(NeighborMessage { has: Some((ip.src, sender)), router: Some(true), wants: None });
     }
@@ -157,7 +158,7 @@ fn read_discovery(head: &[u8], sender: u64) -> Option<NeighborMessage> {
     }
 }
 
-/// The reply to a frame that begins with `head`, if it requests a known neighbour.
+/// Returns the reply to a frame that begins with `head`, if the frame requests a known neighbour.
 #[must_use]
 pub fn answer(head: &[u8], said: &NeighborMessage, known: &TunnelNeighbors) -> Option<TooLongReply> {
     let wanted = said.wants?;
@@ -182,7 +183,8 @@ pub fn answer(head: &[u8], said: &NeighborMessage, known: &TunnelNeighbors) -> O
         }
         IpAddr::V6(wanted) => {
             let IpAddr::V6(asker) = Layers::parse(head).ok()?.ip?.src else { return None };
-            // A host that checks whether an address is free has no address: the reply goes to all (RFC 4861 §7.2.4).
+            // A host that checks whether an address is free has no address, so the reply goes to all nodes (RFC 4861
+            // §7.2.4).
             let to = if asker.is_unspecified() { Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1) } else { asker };
             if asker.is_unspecified() {
                 link[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
@@ -194,7 +196,7 @@ pub fn answer(head: &[u8], said: &NeighborMessage, known: &TunnelNeighbors) -> O
     }
 }
 
-/// An advertisement of `mac` for address `from`.
+/// Creates an advertisement of `mac` for address `from`.
 fn advertisement(from: Ipv6Addr, to: Ipv6Addr, mac: MacAddr, flags: u8) -> [u8; 72] {
     let mut packet = [0; 72];
     packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 32, ICMPV6, 255]);
@@ -253,8 +255,8 @@ mod tests {
         frame
     }
 
-    /// Objective: an ARP request for a known neighbour is answered on its behalf, others are not; the asker's claim is
-    /// read, unless it speaks for another.
+    /// Objective: an ARP request for a known neighbour is answered on its behalf, others are not; the requester's claim
+    /// is read, unless it claims for another station.
     #[test]
     fn arp_requests_for_known_neighbours_are_answered() {
         let wanted: IpAddr = [10, 0, 0, 2].into();
@@ -283,7 +285,7 @@ mod tests {
         }
     }
 
-    /// Objective: the same with neighbour discovery, also for hosts without an address.
+    /// Objective: solicitations (neighbour discovery) are answered alike, also for hosts without an address.
     #[test]
     fn solicitations_for_known_neighbours_are_answered() {
         let [from, target] = ["fd00::1", "fd00::2"].map(|text| text.parse::<Ipv6Addr>().unwrap());

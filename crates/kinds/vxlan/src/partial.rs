@@ -1,12 +1,12 @@
-//! Frames that a sender's kernel has left undone ([`half_summed`](netvale_wire::half_summed)), in datagrams.
+//! Datagrams whose frame the sender's kernel has left incomplete ([`half_summed`](netvale_wire::half_summed)).
 
 use netvale_wire::ethernet;
 
 use crate::header;
 use crate::sys::VxlanMessage;
 
-/// Makes a message one datagram again if its frame stands for several UDP datagrams: the kernel reports their length
-/// like that of datagrams to cut the message into. No part of a frame is then taken for a datagram.
+/// Makes a message one datagram again if its frame stands for several UDP datagrams. The kernel reports their length
+/// like that of datagrams to cut the message into; parts of the frame must not be taken for datagrams.
 pub fn whole_again(message: &mut VxlanMessage) {
     let first = message.datagrams().next().and_then(|datagram| datagram.get(header::LEN..)).unwrap_or_default();
     let is_cut = message.each > 0 && packet_end(first).is_some_and(|end| end > first.len());
@@ -16,7 +16,7 @@ pub fn whole_again(message: &mut VxlanMessage) {
     }
 }
 
-/// End of the IP packet in a frame that begins with `head`, by its header.
+/// Returns the end of the IP packet in a frame that begins with `head`, according to the packet's header.
 fn packet_end(head: &[u8]) -> Option<usize> {
     let (ethertype, l3) = ethernet::network(head).ok()?;
     let length = |at: usize| Some(usize::from(u16::from_be_bytes(*head.get(l3 + at..)?.first_chunk()?)));
@@ -45,7 +45,7 @@ mod tests {
     }
 
     /// Objective: a datagram that stands for several, with the kernel's inner length, stays one datagram; several
-    /// datagrams stay several.
+    /// datagrams stay separate.
     #[test]
     fn inner_lengths_keep_datagrams_together() {
         let message = |frames: &[Vec<u8>], each: usize| {

@@ -8,7 +8,7 @@ use netvale_port::pace::QueuePace;
 
 use crate::ip::{self, IpWords};
 
-/// Most VTEPs of a tunnel.
+/// Maximum number of VTEPs of a tunnel.
 pub const MAX_PEERS: usize = 4096;
 
 /// Frames and bytes sent to a VTEP and received from it.
@@ -29,7 +29,7 @@ impl PeerCounters {
         add(&self.received, frames, bytes);
     }
 
-    /// Frames and bytes sent, then received.
+    /// Returns the numbers of frames and bytes sent, then received.
     #[must_use]
     pub fn all(&self) -> [u64; 4] {
         let [sent, received] =
@@ -43,16 +43,16 @@ fn add([frames, bytes]: &[AtomicU64; 2], more: u64, more_bytes: u64) {
     bytes.fetch_add(more_bytes, Ordering::Relaxed);
 }
 
-/// A VTEP.
+/// A remote VTEP.
 #[derive(Clone, Debug)]
 pub struct VtepPeer {
-    /// Its address.
+    /// Address of the VTEP.
     pub ip: IpAddr,
-    /// Whether it gets flooded frames.
+    /// Whether the VTEP receives flooded frames.
     pub floods: bool,
-    /// Traffic between it and this tunnel.
+    /// Traffic between the VTEP and this tunnel.
     pub counters: Arc<PeerCounters>,
-    /// Pacing of the workers' time for datagrams to it.
+    /// Pace of the workers' time for datagrams to the VTEP.
     pub(crate) pace: Arc<QueuePace>,
 }
 
@@ -60,13 +60,13 @@ pub struct VtepPeer {
 #[derive(Debug, Default)]
 pub struct VtepPeers {
     list: Vec<VtepPeer>,
-    /// Index in the list, sorted by address: for the usual few, a search is faster than a hash.
+    /// Indices in the list, sorted by address. For the usual few VTEPs, a search is faster than a hash.
     places: Vec<(IpWords, usize)>,
     flood: Vec<IpWords>,
 }
 
 impl VtepPeers {
-    /// Creates the list of those VTEPs, with their flood flags; those in `before` keep their counters.
+    /// Creates a list of VTEPs with their flood flags; those in `before` keep their counters.
     #[must_use]
     pub fn new(all: impl IntoIterator<Item = (IpAddr, bool)>, before: &VtepPeers) -> VtepPeers {
         let mut peers = VtepPeers::default();
@@ -82,7 +82,7 @@ impl VtepPeers {
         peers
     }
 
-    /// Finds a VTEP.
+    /// Returns the VTEP with this address.
     #[inline]
     #[must_use]
     pub fn get(&self, words: IpWords) -> Option<&VtepPeer> {
@@ -90,13 +90,13 @@ impl VtepPeers {
         self.list.get(self.places[found].1)
     }
 
-    /// All VTEPs.
+    /// Returns all VTEPs.
     #[must_use]
     pub fn all(&self) -> &[VtepPeer] {
         &self.list
     }
 
-    /// The VTEPs that get flooded frames.
+    /// Returns the VTEPs that receive flooded frames.
     #[inline]
     #[must_use]
     pub fn flood(&self) -> &[IpWords] {

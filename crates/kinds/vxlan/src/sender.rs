@@ -5,10 +5,10 @@
 //!   frames ──▶ lanes (VTEP, socket, ECN), each in order ──▶ messages: header, frame, header, frame, … ──▶ sendmmsg
 //! ```
 //!
-//! The outcome of a delivery has the number of frames sent.
+//! The result of a delivery is the number of frames sent.
 //!
-//! Frames are sent from their buffers. Private memory only holds bytes written for a frame: its headers, if it is a
-//! segment of a longer one, or all of it, if its checksum is missing.
+//! Frames are sent from their buffers. Private memory only holds bytes generated for a frame: the headers of its
+//! segments, or the whole frame if its checksum is filled in.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -28,23 +28,23 @@ use crate::ip::{self, IpWords};
 use crate::peers::VtepPeers;
 use crate::sys::Outbox;
 
-/// Most messages and parts of a system call; most parts of one message (linux/uio.h, `UIO_MAXIOV`).
+/// Maximum number of messages and parts in a system call, and of parts in one message (linux/uio.h, `UIO_MAXIOV`).
 const MESSAGES: usize = 128;
 const PARTS: usize = 2048;
 const MOST_PARTS: usize = 1024;
-/// Most messages of a call while datagrams are slow: a call cannot be interrupted.
+/// Maximum number of messages in a call while sending is slow, as a call cannot be interrupted.
 const MESSAGES_A_CALL: usize = 32;
-/// Most datagrams of a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels), and their bytes.
+/// Maximum number of datagrams in a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels), and of their bytes.
 const DATAGRAMS: usize = 64;
 const BYTES: usize = 65_000;
-/// Most runs of frames that wait to be packed, and most of their destinations.
+/// Maximum number of runs of frames that wait to be packed, and of their destinations.
 const RUNS: usize = 512;
 const LANES: usize = 32;
-/// Private memory: room for two of the longest frames and the headers of their segments.
+/// Size of the private memory in bytes: two of the longest frames and the headers of their segments.
 const PRIVATE: usize = 2 * (MAX_FRAME + DATAGRAMS * MAX_HEADERS);
 const END: u16 = u16::MAX;
 
-/// Destination, socket and ECN codepoint of frames, and the first and last run of them.
+/// Destination, socket and ECN codepoint of frames, with their first and last run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SendLane {
     to: IpWords,
@@ -61,28 +61,28 @@ struct PickRun {
     next: u16,
 }
 
-/// The frames sent in a delivery.
+/// The result of a delivery.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TunnelSendResult {
-    /// Number of frames.
+    /// Number of sent frames.
     pub frames: u64,
-    /// Number of bytes.
+    /// Number of sent bytes.
     pub bytes: u64,
-    /// A VTEP whose path takes only shorter packets than assumed.
+    /// A VTEP whose path only accepts shorter packets than assumed.
     pub too_long_to: Option<IpWords>,
 }
 
 /// A message being packed.
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenMessage {
-    /// Bytes of each datagram; the last one may be shorter.
+    /// Size of each datagram in bytes; the last one may be shorter.
     each: usize,
     count: usize,
-    /// Most datagrams.
+    /// Maximum number of datagrams.
     most: usize,
     bytes: usize,
     parts: usize,
-    /// Most parts.
+    /// Maximum number of parts.
     most_parts: usize,
 }
 
@@ -95,25 +95,25 @@ struct CompleteMessage {
     bytes: u64,
 }
 
-/// Memory for sending, used by one worker at a time.
+/// Memory for sending, which one worker uses at a time.
 pub struct TunnelSender {
     outbox: Outbox,
     done: Vec<CompleteMessage>,
     runs: Vec<PickRun>,
     lanes: Vec<SendLane>,
-    /// The lane of the frame added last.
+    /// The lane of the last frame added.
     recent: usize,
-    /// Private memory, and the number of bytes in use.
+    /// Private memory, and the number of its bytes in use.
     private: Vec<u8>,
     used: usize,
-    /// The lane being packed, and its message.
+    /// The lane that is being packed, and its open message.
     lane: SendLane,
     open: OpenMessage,
     outcome: TunnelSendResult,
 }
 
 impl CompleteMessage {
-    /// Cost of the message. Datagrams that the kernel cuts are cheaper than as many messages.
+    /// Returns the cost of the message. Datagrams that the kernel cuts cost less than the same number of messages.
     fn weight(&self) -> usize {
         1 + self.frames as usize / 8
     }
@@ -123,17 +123,17 @@ impl CompleteMessage {
 pub struct TunnelSendContext<'a> {
     /// The batch of frames.
     pub batch: &'a Batch,
-    /// Numbers of the frames to send.
+    /// Indices of the frames to send.
     pub picks: &'a [u16],
     /// The VTEPs, with their counters.
     pub peers: &'a VtepPeers,
-    /// Counts dropped frames.
+    /// Counters of dropped frames.
     pub counters: &'a RingCounters,
-    /// The sockets to send from.
+    /// The sockets for sending.
     pub sources: &'a SendSockets,
     /// The header before each frame.
     pub header: &'a [u8; header::LEN],
-    /// The longest frame that fits a packet of the path.
+    /// Size of the longest frame that fits a packet of the path.
     pub whole: usize,
 }
 
@@ -188,7 +188,7 @@ impl TunnelSender {
         self.runs.push(PickRun { from: pick, end: pick + 1, next: END });
     }
 
-    /// Sends all frames added. Returns the outcome since the last call.
+    /// Sends all added frames. Returns the result since the last call.
     pub fn finish(&mut self, job: &TunnelSendContext<'_>) -> TunnelSendResult {
         self.flush(job);
         std::mem::take(&mut self.outcome)
@@ -219,7 +219,7 @@ impl TunnelSender {
         }
     }
 
-    /// Packs a frame. `None`: its offload does not fit it.
+    /// Packs a frame. `None` if its offload does not fit it.
     #[inline]
     fn put(&mut self, job: &TunnelSendContext<'_>, frame: &FrameRef<'_>) -> Option<()> {
         match frame.offload() {
@@ -239,7 +239,7 @@ impl TunnelSender {
                 Some(())
             }
             Offload::Gso(gso) => {
-                // A frame cut here has a message, or several, of its own.
+                // A frame that is cut here has separate messages.
                 self.close();
                 let done = self.segments(job, frame, gso);
                 self.close();
@@ -248,7 +248,7 @@ impl TunnelSender {
         }
     }
 
-    /// Adds a datagram: the header, and pieces of private memory, unchanged until the messages are sent.
+    /// Adds a datagram: the header, and pieces of private memory, which are unchanged until the messages are sent.
     fn add_private(&mut self, job: &TunnelSendContext<'_>, pieces: &[(usize, usize)]) {
         // SAFETY: the header outlives the message; it is sent before `flush` returns.
         unsafe { self.outbox.add(job.header.as_ptr(), header::LEN) };
@@ -280,7 +280,7 @@ impl TunnelSender {
         (frame.copy_out(0, place) == frame.len()).then_some(place)
     }
 
-    /// Packs the segments of a frame. TCP segments never exceed a packet of the path, whatever length was requested.
+    /// Packs the segments of a frame. TCP segments never exceed a packet of the path, whatever size was requested.
     fn segments(&mut self, job: &TunnelSendContext<'_>, frame: &FrameRef<'_>, gso: Gso) -> Option<()> {
         let headers = usize::from(gso.hdr_len);
         let fits = job.whole.saturating_sub(headers).clamp(1, u16::MAX.into()) as u16;
@@ -308,7 +308,7 @@ impl TunnelSender {
         Some(())
     }
 
-    /// Begins a datagram of `len` bytes: in the open message if it fits, else in a new one.
+    /// Begins a datagram of `len` bytes: in the open message if it fits there, else in a new one.
     #[inline]
     fn next_datagram(&mut self, job: &TunnelSendContext<'_>, len: usize, parts: usize) {
         let open = &self.open;
@@ -360,11 +360,11 @@ impl TunnelSender {
         self.used = 0;
     }
 
-    /// Sends all messages, but keeps private memory.
+    /// Sends all messages, but keeps private memory in use.
     fn send_but_private(&mut self, job: &TunnelSendContext<'_>) {
         let mut first = 0;
         while let Some(&CompleteMessage { to, source, .. }) = self.done.get(first) {
-            // If datagrams were slow, each VTEP has its own pace.
+            // If sending was slow, each VTEP is paced separately.
             let slow_to = job.sources.pace.looks().then_some(to);
             let is_same = |other: &&CompleteMessage| other.source == source && slow_to.is_none_or(|to| other.to == to);
             let end = first + self.done[first..].iter().take_while(is_same).count();
@@ -391,7 +391,7 @@ impl TunnelSender {
             }
             let (sent, error) = self.outbox.send(socket, first, first + count);
             self.done[first..].iter().take(sent).for_each(|done| count_sent(job, done, &mut self.outcome));
-            // A refused one has taken time, too.
+            // A refused message has taken time, too.
             meter.took(self.weight(first..first + sent.max(1)) as u32);
             first += sent;
             if sent == 0 {
@@ -402,12 +402,12 @@ impl TunnelSender {
         meter.end();
     }
 
-    /// Cost of these messages in frames, for a [`QueuePace`].
+    /// Returns the cost of these messages in frames, for a [`QueuePace`].
     fn weight(&self, messages: Range<usize>) -> usize {
         self.done[messages].iter().map(CompleteMessage::weight).sum()
     }
 
-    /// Number of these messages in a call of `frames` frames; a message is sent whole.
+    /// Returns how many of these messages go into a call of `frames` frames; a message is sent whole.
     fn fitting(&self, messages: Range<usize>, frames: usize) -> usize {
         let mut left = frames;
         let fits = |done: &&CompleteMessage| {
@@ -431,7 +431,7 @@ impl TunnelSender {
         let Some(done) = self.done.get(message) else { return };
         let why = match error.and_then(io::Error::raw_os_error) {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => DropReason::NoRoom,
-            // Older kernels return EINVAL for datagrams to be cut that do not fit the path's packets.
+            // Older kernels return EINVAL for messages whose datagrams exceed the path's packets.
             Some(libc::EMSGSIZE | libc::EINVAL) => {
                 self.outcome.too_long_to = Some(done.to);
                 DropReason::TooLong

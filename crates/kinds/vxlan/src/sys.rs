@@ -1,5 +1,5 @@
-//! System calls on UDP sockets that rustix lacks: many messages together, each of several datagrams. An outbox has
-//! messages to send.
+//! System calls on UDP sockets that rustix lacks: they send or receive many messages, each of several datagrams. An
+//! outbox holds the messages to send.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -11,17 +11,17 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 
 use crate::ip::{self, IpWords};
 
-/// linux/udp.h.
+/// Socket option of linux/udp.h.
 const UDP_SEGMENT: libc::c_int = 103;
 const UDP_GRO: libc::c_int = 104;
-/// Bytes of a control message with an int, including its header.
+/// Size of a control message with an int, including its header, in bytes.
 const CONTROL: usize = 24;
-/// Most control messages of a message: segment size and traffic class.
+/// Maximum number of control messages of a message: segment size and traffic class.
 const CONTROLS: usize = 2;
-/// Bytes of a buffer for a datagram.
+/// Size of a buffer for a datagram in bytes.
 pub const BUFFER: usize = 65_536;
 
-/// Makes a UDP socket and binds it.
+/// Opens a UDP socket and binds it.
 pub fn udp(at: SocketAddr) -> io::Result<OwnedFd> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -54,13 +54,14 @@ pub fn get(socket: &impl AsFd, level: libc::c_int, name: libc::c_int) -> io::Res
     }
 }
 
-/// The longest packet, in bytes, to the peer of a connected socket, as far as the host knows.
+/// Returns the size in bytes of the longest packet to the peer of a connected socket, as far as the host knows.
 pub fn path_mtu(socket: &impl AsFd, is_v4: bool) -> Option<u32> {
     let (level, name) = if is_v4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
     get(socket, level, name).ok().and_then(|mtu| u32::try_from(mtu).ok())
 }
 
-/// A monotonic clock with the precision of the kernel's ticks. The C library reads it even without a vDSO.
+/// Returns the time of a monotonic clock with the precision of the kernel's ticks. The C library reads it even without
+/// a vDSO.
 pub fn coarse_time() -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is writable, and outlives the call; the call cannot fail: every Linux has that clock.
@@ -68,7 +69,7 @@ pub fn coarse_time() -> libc::timespec {
     time
 }
 
-/// Has the kernel merge datagrams of one sender.
+/// Makes the kernel merge datagrams of one sender.
 pub fn set_gro(socket: &impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_UDP, UDP_GRO, 1)
 }
@@ -86,7 +87,7 @@ impl VxlanSocketName {
         v6: unsafe { std::mem::zeroed() },
     };
 
-    /// Converts an address. Returns its length, too.
+    /// Converts an address. Returns it with its length.
     fn of(words: IpWords, port: u16) -> (VxlanSocketName, u32) {
         match ip::of(words) {
             std::net::IpAddr::V4(v4) => {
@@ -109,7 +110,7 @@ impl VxlanSocketName {
         }
     }
 
-    /// The address written by the kernel.
+    /// Returns the address that the kernel has written.
     fn words(&self) -> IpWords {
         // SAFETY: the union was all zeros or was written by the kernel: each byte is initialized, and both structs are
         // integers. Both begin with the family.
@@ -123,7 +124,7 @@ impl VxlanSocketName {
     }
 }
 
-/// Control data, with the alignment of its header.
+/// Control data, aligned as its header requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct VxlanControl {
@@ -159,27 +160,27 @@ fn empty() -> libc::mmsghdr {
 /// A received datagram, or several of one length merged by the kernel.
 #[derive(Debug)]
 pub struct VxlanMessage {
-    /// Its bytes, and the rest of the buffer.
+    /// Bytes of the message, and the rest of the buffer.
     pub data: Box<[u8]>,
     /// Length of the data in bytes.
     pub len: usize,
-    /// Bytes of each datagram but the last; 0 for a single one.
+    /// Size of each datagram but the last in bytes; 0 for a single datagram.
     pub each: usize,
-    /// Payload bytes of each packet that the frame in a single datagram stands for, if the kernel reports it; else 0.
+    /// Payload bytes of each packet for which the frame in a single datagram stands, if the kernel reports it; else 0.
     pub inner: usize,
-    /// Its sender.
+    /// Address of the sender.
     pub from: IpWords,
-    /// The ECN codepoint of its packet.
+    /// ECN codepoint of the message's packet.
     pub ecn: u8,
 }
 
 impl VxlanMessage {
-    /// A buffer without a message.
+    /// Creates a buffer without a message.
     pub fn empty() -> VxlanMessage {
         VxlanMessage { data: vec![0; BUFFER].into_boxed_slice(), len: 0, each: 0, inner: 0, from: [0; 2], ecn: 0 }
     }
 
-    /// Makes it a copy of a single datagram.
+    /// Makes the message a copy of a single datagram.
     pub fn copy_of(&mut self, datagram: &[u8], from: IpWords, ecn: u8) {
         let len = datagram.len().min(self.data.len());
         self.data[..len].copy_from_slice(&datagram[..len]);
@@ -190,7 +191,7 @@ impl VxlanMessage {
         self.ecn = ecn;
     }
 
-    /// Reads the kernel's control data about it.
+    /// Reads the kernel's control data about the message.
     fn read_controls(&mut self, controls: &[VxlanControl; CONTROLS]) {
         self.each = 0;
         self.inner = 0;
@@ -205,7 +206,7 @@ impl VxlanMessage {
         }
     }
 
-    /// The datagrams.
+    /// Returns the datagrams.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         let each = if self.each == 0 { BUFFER } else { self.each };
         self.data.get(..self.len).unwrap_or_default().chunks(each)
@@ -224,7 +225,7 @@ pub struct VxlanReceiver {
 unsafe impl Send for VxlanReceiver {}
 
 impl VxlanReceiver {
-    /// Creates a receiver of up to `most` messages a call.
+    /// Creates a receiver of at most `most` messages per call.
     pub fn new(most: usize) -> VxlanReceiver {
         VxlanReceiver {
             names: vec![VxlanSocketName::EMPTY; most],
@@ -270,13 +271,13 @@ fn part(at: *const u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len }
 }
 
-/// Messages to send together, built piece by piece.
+/// Messages to be sent in one call, built piece by piece.
 pub struct Outbox {
     names: Vec<VxlanSocketName>,
     controls: Vec<[VxlanControl; CONTROLS]>,
     parts: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
-    /// First part of each message.
+    /// Index of each message's first part.
     begins: Vec<usize>,
     port: u16,
 }
@@ -286,7 +287,7 @@ pub struct Outbox {
 unsafe impl Send for Outbox {}
 
 impl Outbox {
-    /// Creates an outbox for `messages` messages of `parts` parts in all.
+    /// Creates an outbox for `messages` messages, with `parts` parts in total.
     pub fn new(messages: usize, parts: usize, port: u16) -> Outbox {
         Outbox {
             names: Vec::with_capacity(messages),
@@ -298,7 +299,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets all messages.
+    /// Removes all messages.
     pub fn clear(&mut self) {
         self.names.clear();
         self.controls.clear();
@@ -307,12 +308,12 @@ impl Outbox {
         self.begins.clear();
     }
 
-    /// Number of parts that still fit.
+    /// Returns the number of parts that still fit.
     pub fn room(&self) -> usize {
         self.parts.capacity() - self.parts.len()
     }
 
-    /// Whether a message of `parts` parts fits.
+    /// Returns whether a message of `parts` parts fits.
     pub fn has_room(&self, parts: usize) -> bool {
         self.begins.len() < self.begins.capacity() && parts <= self.room()
     }
@@ -331,7 +332,7 @@ impl Outbox {
     /// Adds bytes to the last message.
     ///
     /// # Safety
-    /// They must be readable until the messages are sent or cleared.
+    /// The bytes must be readable until the messages are sent or cleared.
     #[inline]
     pub unsafe fn add(&mut self, at: *const u8, len: usize) {
         debug_assert!(self.parts.len() < self.parts.capacity());
@@ -341,12 +342,11 @@ impl Outbox {
     /// Adds a header and a frame's bytes to the last message.
     ///
     /// # Safety
-    /// The header must outlive the messages, and the batch of the frame must not be cleared, before they are sent or
-    /// cleared.
+    /// The header must outlive the messages, and the frame's batch must not be cleared before they are sent or cleared.
     #[inline]
     pub unsafe fn add_frame(&mut self, header: &[u8], frame: &FrameRef<'_>) {
         debug_assert!(self.parts.len() + frame.pieces() < self.parts.capacity());
-        // The kernel gets the addresses and copies.
+        // The kernel copies from these addresses.
         let of = |i| {
             let (at, len) = frame.piece(i).raw();
             part(at, len)
@@ -357,7 +357,7 @@ impl Outbox {
         }
     }
 
-    /// Makes the last message several datagrams of `each` bytes (UDP GSO); the last one may be shorter.
+    /// Makes the last message several datagrams of `each` bytes (UDP GSO), of which the last may be shorter.
     pub fn set_segment_size(&mut self, each: usize) {
         let [a, b] = (each as u16).to_ne_bytes();
         let value = [a, b, 0, 0, 0, 0, 0, 0];
@@ -377,7 +377,7 @@ impl Outbox {
         }
     }
 
-    /// Sends messages `first` up to `end`. Returns the number sent, and the error of the next one.
+    /// Sends the messages from `first` up to `end`. Returns the number of sent messages, and the error of the next one.
     pub fn send(&mut self, socket: &impl AsFd, first: usize, end: usize) -> (usize, Option<io::Error>) {
         for i in first..end.min(self.headers.len()) {
             let next = self.begins.get(i + 1).copied().unwrap_or(self.parts.len());

@@ -1,9 +1,9 @@
-//! The table of Ethernet addresses and their VTEPs, and the result of a put.
+//! The table of Ethernet addresses and their VTEPs.
 //!
-//! Workers look up and learn addresses without waiting for each other. Each slot has a version, odd while the slot is
-//! written, and one thread at a time writes. A worker that finds another one writing learns with the next frame
-//! instead. The hash is keyed: nobody can aim at one place. Learned addresses expire; given ones (by an operator or a
-//! control plane) stay until they are removed, and learned ones do not replace them.
+//! Workers look up and learn addresses without waiting for each other. Each slot has a version, which is odd while the
+//! slot is written, and one thread at a time writes. A worker that finds another one writing learns from a later frame
+//! instead. The hash is keyed, so nobody can aim at one slot. Learned addresses expire; given ones (from an operator or
+//! a control plane) stay until they are removed, and learned ones do not replace them.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -12,12 +12,12 @@ use crate::ip::{self, IpWords};
 
 /// Number of slots examined for an address.
 const PROBES: usize = 32;
-/// Most slots: four times the most addresses.
+/// Maximum number of slots: four times the maximum number of addresses.
 const MOST: usize = 1 << 20;
-/// A slot whose address was removed: addresses placed after it are still found.
+/// A slot whose address was removed: addresses in later slots are still found.
 const REMOVED: u64 = 1 << 63;
 
-/// Parts of the second word: time last seen, in seconds; whether it was given; whether it may not move; the version.
+/// Parts of the second word: time last seen, in seconds; whether it is given; whether it is sticky; the version.
 const SEEN: u64 = 0xffff_ffff;
 const GIVEN: u64 = 1 << 32;
 const STICKY: u64 = 1 << 33;
@@ -26,7 +26,7 @@ const VERSION_SHIFT: u32 = 40;
 #[derive(Debug, Default)]
 #[repr(align(32))]
 struct Slot {
-    /// The address in wire order, first byte lowest; 0: free.
+    /// The address in wire order, first byte lowest; 0: the slot is free.
     mac: AtomicU64,
     state: AtomicU64,
     high: AtomicU64,
@@ -38,21 +38,21 @@ struct Slot {
 pub struct VtepTable {
     slots: Box<[Slot]>,
     key: u64,
-    /// Slots with a present or former address.
+    /// Number of slots with a present or former address.
     used: AtomicUsize,
     writing: AtomicBool,
 }
 
-/// An address's entry.
+/// The entry of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VtepEntry {
     /// The address in wire order, first byte lowest.
     pub mac: u64,
-    /// Its VTEP.
+    /// The VTEP behind which the address is.
     pub vtep: IpAddr,
-    /// Whether it was given rather than learned.
+    /// Whether the address was given rather than learned.
     pub given: bool,
-    /// Whether it may not move to another VTEP.
+    /// Whether the address must not move to another VTEP.
     pub sticky: bool,
     /// Time last seen, on the learner's clock.
     pub seen: u32,
@@ -63,12 +63,12 @@ pub struct VtepEntry {
 pub enum AddResult {
     /// The address was added.
     Done,
-    /// The table has to grow first.
+    /// The table must grow first.
     Full,
 }
 
 impl VtepTable {
-    /// Creates a table for `room` addresses, with its hash keyed by `key` (from a random source).
+    /// Creates a table for `room` addresses; `key`, from a random source, keys its hash.
     #[must_use]
     pub fn new(room: usize, key: u64) -> VtepTable {
         let slots = room.saturating_mul(2).clamp(PROBES, MOST).next_power_of_two();
@@ -76,19 +76,19 @@ impl VtepTable {
         VtepTable { slots, key: key | 1, used: AtomicUsize::new(0), writing: AtomicBool::new(false) }
     }
 
-    /// Whether it cannot grow further.
+    /// Returns whether the table cannot grow further.
     #[must_use]
     pub fn is_largest(&self) -> bool {
         self.slots.len() >= MOST
     }
 
-    /// Number of addresses that it has room for.
+    /// Returns the number of addresses for which the table has room.
     #[must_use]
     pub fn room(&self) -> usize {
         self.slots.len() / 2
     }
 
-    /// The possible slots of an address, in order.
+    /// Returns the possible slots of an address, in order.
     #[inline]
     fn places(&self, mac: u64) -> impl Iterator<Item = &Slot> {
         let product = (mac ^ self.key.rotate_left(32)).wrapping_mul(self.key);
@@ -109,7 +109,7 @@ impl VtepTable {
         None
     }
 
-    /// The VTEP of an address that was given, or seen within `ageing` seconds before `now`.
+    /// Returns the VTEP of an address that was given, or seen within `ageing` seconds before `now`.
     #[inline]
     #[must_use]
     pub fn lookup(&self, mac: u64, now: u32, ageing: u32) -> Option<IpWords> {
@@ -117,13 +117,13 @@ impl VtepTable {
         (state & GIVEN != 0 || is_fresh(state, now, ageing)).then_some(words)
     }
 
-    /// Records that an address was seen behind a VTEP. Returns whether the table has that now.
+    /// Records that an address was seen behind a VTEP. Returns whether the table now has this entry.
     #[inline]
     pub fn learn(&self, mac: u64, vtep: IpWords, now: u32, ageing: u32) -> bool {
         self.known(mac, vtep, now).unwrap_or_else(|| self.learn_anew(mac, vtep, now, ageing))
     }
 
-    /// The result of [`VtepTable::learn`] if it would change nothing.
+    /// Returns the result of [`VtepTable::learn`] if it would change nothing.
     #[inline]
     pub(crate) fn known(&self, mac: u64, vtep: IpWords, now: u32) -> Option<bool> {
         if mac & 1 != 0 || mac == 0 {
@@ -153,20 +153,20 @@ impl VtepTable {
         put
     }
 
-    /// For threads that may wait. A holder executes a few dozen instructions.
+    /// Waits until no other thread writes. A writer executes a few dozen instructions.
     fn lock(&self) {
         while self.writing.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
     }
 
-    /// Puts an address in its slot, a free one or, if learned, that of an expired one.
+    /// Puts an address into its slot, a free one or, for a learned address, that of an expired one.
     fn put_in(&self, mac: u64, vtep: IpWords, state: u64, learned: Option<(u32, u32)>) -> AddResult {
         let mut free = None;
         for slot in self.places(mac) {
             match slot.mac.load(Ordering::Relaxed) {
                 found if found == mac => {
-                    // It may have been given since the caller checked.
+                    // The address may have been given since the caller's check.
                     if learned.is_none() || slot.state.load(Ordering::Relaxed) & GIVEN == 0 {
                         slot.write(mac, vtep, state);
                     }
@@ -206,7 +206,7 @@ impl VtepTable {
         self.remove_where(|entry| entry.mac == mac, Some(mac)) > 0
     }
 
-    /// Removes the entries for which `gone` is true; returns their number.
+    /// Removes the entries for which `gone` returns true. Returns their number.
     pub fn remove_all(&self, gone: impl Fn(&VtepEntry) -> bool) -> usize {
         self.remove_where(gone, None)
     }
@@ -228,13 +228,13 @@ impl VtepTable {
         count
     }
 
-    /// All entries, including expired ones.
+    /// Returns all entries, including expired ones.
     #[must_use]
     pub fn entries(&self) -> Vec<VtepEntry> {
         self.slots.iter().filter_map(Slot::entry).collect()
     }
 
-    /// A copy with room for `room` addresses, without expired ones.
+    /// Returns a copy with room for `room` addresses, without expired ones.
     #[must_use]
     pub fn grown(&self, room: usize, now: u32, ageing: u32) -> VtepTable {
         let table = VtepTable::new(room, self.key);
@@ -254,7 +254,7 @@ fn is_fresh(state: u64, now: u32, ageing: u32) -> bool {
 }
 
 impl Slot {
-    /// State and VTEP, if they belong to this address and no thread is writing.
+    /// Returns state and VTEP, if they belong to this address and no thread is writing.
     #[inline]
     fn read(&self, mac: u64) -> Option<(u64, IpWords)> {
         let before = self.state.load(Ordering::Acquire);
@@ -266,7 +266,7 @@ impl Slot {
         (still && version.is_multiple_of(2) && after == before).then_some((before, words))
     }
 
-    /// Writes the slot, for one thread at a time.
+    /// Writes the slot; only one thread at a time may call this.
     fn write(&self, mac: u64, [high, low]: IpWords, state: u64) {
         let version = (self.state.load(Ordering::Relaxed) >> VERSION_SHIFT) & !1;
         self.state.store((version + 1) << VERSION_SHIFT, Ordering::Relaxed);
@@ -275,7 +275,7 @@ impl Slot {
         self.high.store(high, Ordering::Relaxed);
         self.low.store(low, Ordering::Relaxed);
         self.state.store(state | (version + 2) << VERSION_SHIFT, Ordering::Release);
-        // A reader that sees the address sees its data.
+        // A reader that sees the address also sees its data.
         self.mac.store(mac, Ordering::Release);
     }
 
@@ -304,8 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: the table is a map to the latest VTEP of each address; learned addresses do not displace given
-        /// ones.
+        /// Objective: the table maps each address to its latest VTEP; learned addresses do not displace given ones.
         #[test]
         fn addresses_map_to_their_latest_vtep(steps in proptest::collection::vec((0u64..24, 1u8..9, 0u8..4), 0..300)) {
             let table = VtepTable::new(64, 0x1234_5678_9abc_def1);
@@ -356,8 +355,8 @@ mod tests {
         assert_eq!(grown.remove_all(|entry| entry.given), 1);
     }
 
-    /// Objective: a reader never finds an address with a VTEP that it did not have, while it moves and others use its
-    /// slot.
+    /// Objective: a reader never finds an address with a VTEP that it did not have, while the address moves and others
+    /// use its slot.
     #[test]
     fn a_torn_read_never_yields_a_wrong_vtep() {
         let table = VtepTable::new(16, 5);

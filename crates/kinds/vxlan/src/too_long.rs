@@ -1,27 +1,27 @@
-//! A reply to the sender of a packet that does not fit: ICMP "fragmentation needed" (RFC 1191), ICMPv6 "packet too big"
-//! (RFC 4443 §3.2), on behalf of the packet's destination; also the queue of all replies that a tunnel sends back to
-//! its switch.
+//! The reply to the sender of a packet that does not fit: ICMP "fragmentation needed" (RFC 1191), ICMPv6 "packet too
+//! big" (RFC 4443 §3.2), on behalf of the packet's destination. Also the queue of all replies that a tunnel sends back
+//! to its switch.
 
 use std::net::IpAddr;
 
 use netvale_wire::checksum::{Sum, pseudo_v6};
 use netvale_wire::{Layers, ethernet};
 
-/// Most frames that wait.
+/// Maximum number of waiting frames.
 const WAITING: usize = 16;
-/// Bytes of the longest reply: ICMPv6 quotes as much as fits the smallest MTU of IPv6.
+/// Maximum size of a reply in bytes: ICMPv6 quotes as much as fits the minimum MTU of IPv6.
 pub const LONGEST: usize = ETHERNET + TAGS + 1280;
-/// Bytes of a packet that ICMP quotes: the most that RFC 1812 §4.3.2.3 wants in a reply, without headers.
+/// Size of the quoted packet in ICMP, in bytes: the maximum of RFC 1812 §4.3.2.3 for a reply, without headers.
 const QUOTED_V4: usize = 548;
 const QUOTED_V6: usize = 1280 - 48;
 const ETHERNET: usize = 14;
-/// Bytes of two VLAN tags.
+/// Size of two VLAN tags in bytes.
 const TAGS: usize = 8;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const HOPS: u8 = 64;
 
-/// Bytes of a frame needed to quote it.
+/// Number of a frame's bytes that are needed to quote it.
 pub const HEAD: usize = ETHERNET + QUOTED_V6;
 
 /// A frame that replies to another.
@@ -30,7 +30,7 @@ pub struct TooLongReply {
     len: usize,
 }
 
-/// Frames on their way back, in order. Those without room are lost.
+/// Frames on their way back, in order. Frames without room are lost.
 pub struct Replies(Vec<TooLongReply>);
 
 impl Default for Replies {
@@ -46,7 +46,7 @@ impl Replies {
         Replies(Vec::with_capacity(WAITING))
     }
 
-    /// Adds a reply, if it has room.
+    /// Adds a reply if there is room.
     pub fn push(&mut self, reply: TooLongReply) {
         if self.0.len() < WAITING {
             self.0.push(reply);
@@ -60,7 +60,7 @@ impl Replies {
 }
 
 impl TooLongReply {
-    /// A reply with these bytes, cut to [`LONGEST`].
+    /// Creates a reply with these bytes, cut to [`LONGEST`].
     #[must_use]
     pub fn of(parts: &[&[u8]]) -> TooLongReply {
         let mut reply = TooLongReply { bytes: [0; LONGEST], len: 0 };
@@ -72,16 +72,16 @@ impl TooLongReply {
         reply
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the reply.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// The reply to a frame that begins with `head` (at least [`HEAD`] bytes of it, or all) and does not fit; packets of up
-/// to `mtu` bytes do. `None` if a reply is not allowed: it is not an IP packet, goes to a group, or is itself an error
-/// message.
+/// Returns the reply to a frame that begins with `head` (at least its first [`HEAD`] bytes, or all of it) and does not
+/// fit, while packets of up to `mtu` bytes do. `None` if no reply is allowed: the frame has no IP packet, goes to a
+/// group, or is itself an error message.
 #[must_use]
 pub fn answer(head: &[u8], mtu: usize) -> Option<TooLongReply> {
     let layers = Layers::parse(head).ok()?;
@@ -128,7 +128,7 @@ pub fn answer(head: &[u8], mtu: usize) -> Option<TooLongReply> {
     }
 }
 
-/// Errors are not answered by errors (RFC 1122 §3.2.2, RFC 4443 §2.4).
+/// Returns whether a packet is an error, which must not be answered by an error (RFC 1122 §3.2.2, RFC 4443 §2.4).
 fn is_error(head: &[u8], protocol: u8, at: usize) -> bool {
     let kind = head.get(at).copied();
     match protocol {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     /// Objective: the sender of a packet of either version gets a reply that it accepts: from the destination, with
-    /// right checksums, the MTU, and the packet's start.
+    /// valid checksums, the MTU, and the start of the packet.
     #[test]
     fn the_sender_gets_a_reply_that_it_accepts() {
         let frame = packet(false, 17);
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(reply.bytes().len(), LONGEST - TAGS);
     }
 
-    /// Objective: senders of other frames, of group packets, and of errors get no reply; a reply to a tagged frame is
+    /// Objective: senders of other frames, of group packets, and of errors get no reply; the reply to a tagged frame is
     /// tagged, too.
     #[test]
     fn senders_of_other_frames_get_no_reply() {

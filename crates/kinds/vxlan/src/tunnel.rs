@@ -1,5 +1,5 @@
-//! State shared by the queues of one VNI, and its changes while they run: a [`TunnelChange`] adds and removes given
-//! VTEPs, addresses and neighbours.
+//! State common to the queues of one VNI, and its changes while the queues run: a [`TunnelChange`] adds and removes
+//! VTEPs, addresses and neighbours that are given (configured, not learned).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,22 +24,22 @@ use crate::sys;
 use crate::table::{AddResult, VtepEntry, VtepTable};
 use crate::too_long::Replies;
 
-/// Capacity for learned addresses.
+/// Capacity of the table for learned addresses.
 const ROOM: usize = 16_384;
-/// Most given addresses, and most given neighbours, of a tunnel.
+/// Maximum number of given addresses, and of given neighbours, of a tunnel.
 pub const MAX_GIVEN: usize = 1 << 18;
-/// Bytes of a UDP and a VXLAN header, and of an IP header.
+/// Size of a UDP and a VXLAN header, and of an IP header, in bytes.
 const HEADERS: u32 = 8 + header::LEN as u32;
 const IPV4: u32 = 20;
 const IPV6: u32 = 40;
-/// A path's assumed MTU while it is unknown.
+/// Assumed MTU of a path while it is unknown, in bytes.
 const USUAL_MTU: u32 = 1500;
-/// Seconds between checks of paths, and number of paths checked: others show their MTU when a message is refused.
+/// Seconds between checks of paths, and number of paths checked; other paths show their MTU when a message is refused.
 const LOOK_AGAIN: u32 = 300;
 const LOOKED_AT: usize = 64;
-/// The longest frame in a datagram that may be fragmented.
+/// Size of the longest frame in a datagram that may be fragmented, in bytes.
 const LONGEST: u32 = 65_507 - header::LEN as u32;
-/// Bytes of an Ethernet header.
+/// Size of an Ethernet header in bytes.
 const ETHERNET: u32 = 14;
 
 /// Options of a tunnel.
@@ -47,69 +47,69 @@ const ETHERNET: u32 = 14;
 pub struct TunnelOptions {
     /// VXLAN network identifier.
     pub vni: u32,
-    /// VTEPs that get flooded frames.
+    /// VTEPs that receive flooded frames.
     pub remotes: Vec<IpAddr>,
-    /// Whether it learns the VTEPs of addresses.
+    /// Whether the tunnel learns the VTEPs of addresses.
     pub learning: bool,
-    /// Whether it takes frames from unknown VTEPs.
+    /// Whether the tunnel accepts frames from unknown VTEPs.
     pub any_peer: bool,
-    /// Seconds after which a learned address is forgotten.
+    /// Seconds without a frame after which a learned address is forgotten.
     pub ageing: u32,
     /// Options for sending datagrams.
     pub send: SendOptions,
-    /// Longest packet in a frame, in bytes; `None`: by the path to the VTEPs.
+    /// Size of the longest packet in a frame, in bytes; `None`: derived from the paths to the VTEPs.
     pub mtu: Option<u32>,
-    /// Secret keys of its hashes.
+    /// Secret keys of the tunnel's hashes.
     pub key: [u64; 2],
 }
 
-/// A change, made as a whole or not at all.
+/// A change of the given entries, made as a whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TunnelChange {
-    /// Whether everything given before is removed first.
+    /// Whether to remove all earlier given entries first.
     pub replace: bool,
-    /// VTEPs that get flooded frames from now on, and those that no longer do.
+    /// VTEPs that start to receive flooded frames, and VTEPs that no longer do.
     pub flood: (Vec<IpAddr>, Vec<IpAddr>),
-    /// Addresses behind VTEPs to add; those to remove, in wire order.
+    /// Addresses behind VTEPs to add, and addresses to remove, in wire order.
     pub addresses: (Vec<GivenAddress>, Vec<u64>),
-    /// Neighbours behind VTEPs to add; those to remove.
+    /// Neighbours behind VTEPs to add, and neighbours to remove.
     pub neighbors: (Vec<TunnelNeighbor>, Vec<IpAddr>),
 }
 
-/// A given address.
+/// An address that a control plane has provided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenAddress {
     /// The address in wire order, first byte lowest.
     pub mac: u64,
-    /// Its VTEP.
+    /// The VTEP behind which the address is.
     pub vtep: IpAddr,
-    /// Whether it may not move to another VTEP.
+    /// Whether the address must not move to another VTEP.
     pub sticky: bool,
-    /// Number of its moves, as counted by its control plane.
+    /// Number of the address's moves, as counted by the control plane.
     pub sequence: u32,
 }
 
-/// The reason for refusing a change.
+/// The reason for refusing a change of the given entries.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ChangeError {
-    /// A VTEP cannot have that address.
-    #[error("{0} is no VTEP's address")]
+    /// A VTEP cannot have this address.
+    #[error("{0} cannot be the address of a VTEP")]
     NoHost(IpAddr),
-    /// The VTEP's address has the other IP version.
+    /// The VTEP's address is of the other IP version.
     #[error("{0} cannot be reached from {1}: one is IPv4, the other IPv6")]
     Version(IpAddr, IpAddr),
     /// The address is the tunnel's own.
     #[error("{0} is the tunnel's own address")]
     Own(IpAddr),
-    /// Not the address of a single station.
-    #[error("{0} is no address of a single station")]
+    /// The address is not that of a single station.
+    #[error("{0} is not the address of a single station")]
     NoStation(MacAddr),
-    /// Too many items.
+    /// There are too many entries.
     #[error("more than {0} {1}")]
     TooMany(usize, &'static str),
 }
 
-/// All that was given rather than learned, for the control thread.
+/// All given entries, for the control thread.
 #[derive(Debug, Default)]
 struct GivenEntries {
     flood: BTreeSet<IpAddr>,
@@ -151,7 +151,7 @@ pub struct Tunnel {
     pub(crate) replies: Lent<Replies>,
     pub(crate) senders: [Lent<TunnelSender>; 2],
     pub(crate) flows: FlowKey,
-    /// The MTU of the paths, and the time of its last check.
+    /// MTU of the paths, and the time of the last check.
     path: AtomicU32,
     looked: AtomicU32,
     given: Mutex<GivenEntries>,
@@ -192,30 +192,30 @@ impl Tunnel {
         Ok(Arc::new(tunnel))
     }
 
-    /// Gives up its VNI; workers may use it a moment longer.
+    /// Frees the tunnel's VNI; workers may use the tunnel a moment longer.
     pub fn leave(&self) {
         self.endpoint.leave(&self.inbox);
     }
 
-    /// The options of its creation.
+    /// Returns the options with which the tunnel was created.
     #[must_use]
     pub fn options(&self) -> &TunnelOptions {
         &self.options
     }
 
-    /// Its endpoint on this host.
+    /// Returns the tunnel's endpoint on this host.
     #[must_use]
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
     }
 
-    /// The known VTEPs.
+    /// Returns the known VTEPs.
     #[must_use]
     pub fn peers(&self) -> Arc<VtepPeers> {
         self.peers.load_full()
     }
 
-    /// The known addresses without expired ones, and the seconds since each was last seen.
+    /// Returns the known addresses without expired ones, and the seconds since each was last seen.
     #[must_use]
     pub fn addresses(&self) -> Vec<(VtepEntry, u32)> {
         let now = now();
@@ -224,44 +224,45 @@ impl Tunnel {
         table.entries().into_iter().map(with_age).filter(|(e, age)| e.given || *age < self.options.ageing).collect()
     }
 
-    /// Number of known addresses.
+    /// Returns the number of known addresses.
     #[must_use]
     pub fn count_addresses(&self) -> usize {
-        // Given addresses may be very many; without learning there are only those.
+        // There may be many given addresses; without learning there are no others.
         if self.options.learning { self.addresses().len() } else { self.count_given() }
     }
 
-    /// An address, if it was given.
+    /// Returns an address, if it is given.
     #[must_use]
     pub fn given_address(&self, mac: u64) -> Option<GivenAddress> {
         self.given().addresses.get(&mac).copied()
     }
 
-    /// Number of given addresses.
+    /// Returns the number of given addresses.
     #[must_use]
     pub fn count_given(&self) -> usize {
         self.given().addresses.len()
     }
 
-    /// Whether the VTEP of an address is known. For workers.
+    /// Returns whether the VTEP of an address is known. For workers.
     #[must_use]
     pub fn knows(&self, mac: u64) -> bool {
         self.table.load().lookup(mac, now(), self.options.ageing).is_some()
     }
 
-    /// IP addresses claimed by stations behind this host's ports.
+    /// Returns the IP addresses that stations behind this host's ports claim.
     #[must_use]
     pub fn heard(&self) -> &HeardClaims {
         &self.heard
     }
 
-    /// The longest packet in a frame, in bytes, for a guest's driver.
+    /// Returns the size in bytes of the longest packet in a frame, for a guest's driver.
     #[must_use]
     pub fn mtu(&self) -> u32 {
         (self.limits().0 as u32).saturating_sub(ETHERNET)
     }
 
-    /// The longest frame that fits a packet of the path, and the longest one that is sent.
+    /// Returns the sizes in bytes of the longest frame that fits a packet of the path, and of the longest frame that is
+    /// sent.
     #[inline]
     pub(crate) fn limits(&self) -> (usize, usize) {
         let asked = self.options.mtu.map_or(LONGEST, |mtu| LONGEST.min(mtu + ETHERNET));
@@ -269,10 +270,10 @@ impl Tunnel {
         (fits as usize, if self.options.send.may_fragment { asked } else { fits } as usize)
     }
 
-    /// Adds and removes given items.
+    /// Adds and removes given entries.
     ///
     /// # Errors
-    /// [`ChangeError`] with the first impossible item; nothing is changed then.
+    /// [`ChangeError`] with the first impossible entry; nothing is changed then.
     pub fn change(&self, change: &TunnelChange) -> Result<(), ChangeError> {
         let mut given = self.given();
         self.check(&given, change)?;
@@ -324,7 +325,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Rebuilds the list of VTEPs if others are known now.
+    /// Rebuilds the list of VTEPs if the known ones have changed.
     fn look_at_peers(&self, given: &GivenEntries) {
         let mut all: BTreeMap<IpAddr, bool> = given.vteps.keys().map(|vtep| (*vtep, false)).collect();
         all.extend(given.flood.iter().map(|ip| (*ip, true)));
@@ -337,7 +338,8 @@ impl Tunnel {
         }
     }
 
-    /// Called after a delivery: a path takes shorter packets than assumed, or a check for longer ones is due.
+    /// Handles the end of a delivery in which a path only accepted shorter packets than assumed, or after which a check
+    /// for longer ones is due.
     #[inline]
     pub(crate) fn path_is(&self, shorter: Option<IpWords>, now: u32) {
         if shorter.is_some() || now.wrapping_sub(self.looked.load(Ordering::Relaxed)) >= LOOK_AGAIN {
@@ -345,7 +347,7 @@ impl Tunnel {
         }
     }
 
-    /// Makes system calls for a few VTEPs, at most once a second, or every few minutes.
+    /// Makes system calls for a few VTEPs, at most once per second, or every few minutes.
     #[cold]
     fn look_again(&self, shorter: Option<IpWords>, now: u32) {
         if self.looked.swap(now, Ordering::Relaxed) == now {
@@ -360,7 +362,7 @@ impl Tunnel {
         }
     }
 
-    /// Asks the host for the MTU of the paths to VTEPs, up to the limit of paths.
+    /// Queries the host for the MTU of the paths to VTEPs, up to the limit of paths.
     fn look_at_paths(&self) {
         let peers = self.peers.load_full();
         let paths = peers.all().iter().take(LOOKED_AT).filter_map(|peer| self.endpoint.path_mtu(peer.ip));
@@ -380,7 +382,7 @@ impl Tunnel {
             .filter(|mac| !given.addresses.contains_key(mac))
             .for_each(|mac| _ = table.remove(*mac));
         for GivenAddress { mac, vtep, sticky, .. } in &change.addresses.0 {
-            // The largest table only lacks room for one by chance: frames for it are flooded.
+            // The largest table lacks room for an address only by chance: frames for this address are flooded.
             while table.give(*mac, ip::words(*vtep), *sticky) == AddResult::Full && !table.is_largest() {
                 table = Arc::new(table.grown(table.room() * 2, now(), self.options.ageing));
                 self.table.store(Arc::clone(&table));
@@ -388,7 +390,7 @@ impl Tunnel {
         }
     }
 
-    /// State for a successor: given items, and learned addresses.
+    /// Returns the state for a successor: the given entries, and the learned addresses.
     #[must_use]
     pub fn state(&self) -> (TunnelChange, Vec<(u64, IpAddr)>) {
         let given = self.given();
@@ -405,7 +407,7 @@ impl Tunnel {
         (change, learned.map(|(entry, _)| (entry.mac, entry.vtep)).collect())
     }
 
-    /// Learns another process's learned addresses.
+    /// Learns a predecessor's learned addresses.
     pub fn learn_all(&self, learned: &[(u64, IpAddr)]) {
         let now = now();
         let table = self.table.load();
@@ -414,7 +416,7 @@ impl Tunnel {
         }
     }
 
-    /// Whether a frame from that VTEP is accepted.
+    /// Returns whether a frame from this VTEP is accepted.
     #[inline]
     pub(crate) fn takes_from(&self, peers: &VtepPeers, from: IpWords) -> bool {
         peers.get(from).is_some() || self.options.any_peer
@@ -428,10 +430,10 @@ impl Drop for Tunnel {
     }
 }
 
-/// Checks that a VTEP can have that address, for an endpoint at `local`.
+/// Checks that a VTEP can have this address, for an endpoint at `local`.
 ///
 /// # Errors
-/// [`ChangeError`] with the reason why not.
+/// [`ChangeError`] with the reason.
 pub fn check_vtep(vtep: IpAddr, local: IpAddr) -> Result<(), ChangeError> {
     if !ip::is_host(vtep) {
         return Err(ChangeError::NoHost(vtep));
@@ -442,26 +444,27 @@ pub fn check_vtep(vtep: IpAddr, local: IpAddr) -> Result<(), ChangeError> {
     if vtep == local { Err(ChangeError::Own(vtep)) } else { Ok(()) }
 }
 
-/// Bytes around a frame in a packet between endpoints of this IP version.
+/// Returns the number of bytes around a frame in a packet between endpoints of this IP version.
 #[inline]
 fn around_frame(local: IpAddr) -> u32 {
     HEADERS + if local.is_ipv4() { IPV4 } else { IPV6 }
 }
 
-/// Bytes around a packet in a frame through a tunnel, in a packet between endpoints of this IP version.
+/// Returns the number of bytes around a tunnelled packet, frame header included, in a packet between endpoints of this
+/// IP version.
 #[must_use]
 pub fn around_packet(local: IpAddr) -> u32 {
     around_frame(local) + ETHERNET
 }
 
-/// Whether the address, in wire order, is of a single station.
+/// Returns whether the address, in wire order, is that of a single station.
 fn is_station(mac: u64) -> bool {
     mac != 0 && mac & 1 == 0 && mac >> 48 == 0
 }
 
-/// Seconds of a monotonic clock.
+/// Returns the seconds of a monotonic clock.
 #[must_use]
 pub fn now() -> u32 {
-    // It wraps after 136 years.
+    // The value wraps after 136 years.
     sys::coarse_time().tv_sec as u32
 }

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn ip(n: u8) -> IpAddr {
-    // Addresses of these tests' own: others can run beside them.
+    // These tests use their own addresses, so others can run beside them.
     let [a, b, ..] = std::process::id().to_le_bytes();
     IpAddr::from([127, 1 | a, b, n])
 }
@@ -111,7 +111,7 @@ impl End {
         self.egress.counters().drops(why) + self.source.ingress().counters().drops(why)
     }
 
-    /// Takes once, for drops.
+    /// Polls once, to count drops.
     fn look(&mut self) {
         let mut spare = Box::new(Batch::new());
         assert!(self.source.take(&mut spare).is_empty());
@@ -140,8 +140,8 @@ fn frames_arrive() {
     assert_eq!(b.bytes(many.len()), many);
 }
 
-/// Objective: a flood of new sources teaches a tunnel a limited number per batch; a source that keeps sending is
-/// learned.
+/// Objective: a flood of new sources teaches a tunnel a limited number of addresses per batch; a source that keeps
+/// sending is learned.
 #[test]
 fn a_flood_of_sources_is_learned_in_parts() {
     let one = endpoint(1, 4789);
@@ -152,7 +152,7 @@ fn a_flood_of_sources_is_learned_in_parts() {
     with_batch(&frames, &VnetHdr::default(), |batch, picks| {
         assert_eq!(a.egress.deliver(batch, picks, &mut Scratch::new()), picks.len())
     });
-    // They leave from several sockets.
+    // The frames leave from several sockets.
     let mut came = b.bytes(frames.len());
     came.sort();
     assert!(came == frames);
@@ -182,7 +182,7 @@ fn datagram(to: u8, port: u16, len: usize, tag: u8) -> Vec<u8> {
     bytes
 }
 
-/// Objective: flows of all kinds in one batch, interleaved and in runs, to two VTEPs and to both: each VTEP gets its
+/// Objective: in a batch of interleaved flows of all kinds, and in runs, to two VTEPs and to both, each VTEP gets its
 /// frames, each flow in order, and every frame once.
 #[test]
 fn mixed_flows_reach_their_vteps_in_order() {
@@ -230,8 +230,8 @@ fn with_batch(frames: &[Vec<u8>], left: &VnetHdr, f: impl FnOnce(&Batch, &[u16])
     f(source.frames(), &(0..count as u16).collect::<Vec<_>>());
 }
 
-/// Objective: the VTEP of an address is learned; then frames for it go there only. Those for unknown and group
-/// addresses go to all.
+/// Objective: once the VTEP of an address is learned, frames for it go only there. Those for unknown and group
+/// addresses go to all VTEPs.
 #[test]
 fn the_vtep_of_an_address_is_learned() {
     let hub: Vec<_> = (11..=13).map(|n| endpoint(n, 4789)).collect();
@@ -247,7 +247,7 @@ fn the_vtep_of_an_address_is_learned() {
     assert_eq!(a.bytes(1), [frame(1, 2, 60, 2)]);
     a.send(&[frame(2, 1, 60, 3), frame(9, 1, 60, 4)]);
     assert_eq!(b.bytes(2), [frame(2, 1, 60, 3), frame(9, 1, 60, 4)]);
-    assert_eq!(c.bytes(1), [frame(9, 1, 60, 4)], "only what is for all");
+    assert_eq!(c.bytes(1), [frame(9, 1, 60, 4)], "only frames for all");
     let known = b.tunnel.addresses();
     assert_eq!(known.iter().map(|(entry, _)| entry.vtep).collect::<Vec<_>>(), [ip(11)]);
 }
@@ -286,7 +286,7 @@ fn frames_of_strangers_are_dropped_and_counted() {
     }
 }
 
-/// A frame with that type of service in its IPv4 packet.
+/// Returns a frame whose IPv4 packet has this type of service.
 fn packet(class: u8, tag: u8) -> Vec<u8> {
     let mut frame = datagram(2, 1000, 60, tag);
     frame[15] = class;
@@ -296,7 +296,7 @@ fn packet(class: u8, tag: u8) -> Vec<u8> {
     frame
 }
 
-/// The type of service of the next packet to a socket, and its bytes.
+/// Returns the type of service of the next packet to a socket, and its bytes.
 fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
     let mut bytes = vec![0u8; 2000];
     let mut control = [0u64; 8];
@@ -315,8 +315,9 @@ fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
     (control[2] as u8, bytes)
 }
 
-/// Objective: RFC 6040: a datagram has the codepoint of its frame's packet, beside the configured class, in batches of
-/// all codepoints. A mark on the way is copied inside, and drops packets without support for marks.
+/// Objective: as in RFC 6040, a datagram has the codepoint of its frame's packet, beside the configured class, in
+/// batches of all codepoints. A mark made on the way is copied inside; a marked packet without support for marks is
+/// dropped.
 #[test]
 fn marks_of_congestion_follow_rfc_6040() {
     let one = endpoint(71, 4789);
@@ -375,7 +376,7 @@ fn several_networks_share_an_address_and_port() {
     drop(again);
 }
 
-/// Objective: a long TCP segment is cut to fit, with right checksums, whatever size was requested; a missing checksum
+/// Objective: a long TCP segment is cut to fit, with valid checksums, whatever size was requested; a pending checksum
 /// is filled in.
 #[test]
 fn work_left_to_do() {
@@ -439,7 +440,7 @@ fn work_left_to_do() {
     assert_eq!(next, payload as u32);
 }
 
-/// Objective: the sender of a packet that does not fit gets a reply; nothing else is sent in its place.
+/// Objective: the sender of a packet that does not fit gets a reply; nothing else is sent instead.
 #[test]
 fn senders_of_too_long_packets_get_a_reply() {
     let one = endpoint(51, 4789);
@@ -455,7 +456,7 @@ fn senders_of_too_long_packets_get_a_reply() {
     assert_eq!(a.drops(DropReason::TooLong), 1);
 }
 
-/// Objective: given items are used, and learned ones do not replace them; an impossible change changes nothing.
+/// Objective: given entries are used, and learned ones do not replace them; an impossible change changes nothing.
 #[test]
 fn learned_items_do_not_replace_given_ones() {
     let hub: Vec<_> = (61..=63).map(|n| endpoint(n, 4789)).collect();
@@ -479,7 +480,7 @@ fn learned_items_do_not_replace_given_ones() {
         ChangeError::NoStation(MacAddr([1, 0, 0, 0, 0, 0]))
     ));
     assert!(!a.tunnel.knows(mac(3)), "nothing was changed");
-    // Many, and then others.
+    // Many entries, and then others.
     let many = |n: u32| GivenAddress { mac: u64::from(n) << 16 | 2, ..at(0, ip(62)) };
     a.tunnel.change(&give((1..50_000).map(many).collect())).unwrap();
     assert!((1..50_000).all(|n| a.tunnel.knows(many(n).mac)));

@@ -1,14 +1,14 @@
 /*
- * libnetmap: netmap ports from their names.
+ * libnetmap: opens netmap ports by name.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  *
- * A port is named
+ * The name of a port is
  *
  *     netmap:NAME or valeID:NAME   an interface; a port of a switch (the ID may be empty)
  *     ...{PIPE  ...}PIPE           the two ends of a pipe in that port's region
  *
- * and then, in this order, by what is wanted of it:
+ * followed, in this order, by
  *
  *     -N  ^  ^N  *    one ring; all host rings; one host ring; NIC and host rings
  *     @N              in memory region N
@@ -18,7 +18,7 @@
  * conf's keys are rings, tx-rings, rx-rings, host-rings, host-tx-rings, host-rx-rings, slots, tx-slots, rx-slots;
  * extmem's are file, if-num, if-size, ring-num, ring-size, buf-num, buf-size.
  *
- * Functions return 0 or a pointer, or -1 or NULL with errno set and a text given to the context's error function.
+ * Functions return 0 or a pointer. On failure they return -1 or NULL, set errno, and pass a text to the context's error function.
  */
 #ifndef LIBNETMAP_H_
 #define LIBNETMAP_H_
@@ -39,7 +39,7 @@ struct nmport_d {
 	struct nmreq_header hdr;
 	struct nmreq_register reg;
 
-	struct nmem_d *mem; /* equal for two ports: their buffers can be swapped */
+	struct nmem_d *mem; /* ports with the same value can swap buffers */
 	struct nmctx *ctx;
 
 	int register_done;
@@ -55,16 +55,16 @@ struct nmport_d {
 	uint16_t cur_tx_ring; /* used by nmport_inject() */
 	uint16_t cur_rx_ring;
 
-	struct nmport_cleanup_d *clist; /* the library's own */
+	struct nmport_cleanup_d *clist; /* private to the library */
 };
 
 /* Opens a port by its name: prepare, then open_desc. */
 struct nmport_d *nmport_open(const char *portspec);
 void nmport_close(struct nmport_d *d);
-/* Copies a frame into a tx ring, the bound rings taking turns. -1 when there is no room. */
+/* Copies a frame into a tx ring, using the bound rings in turn. Returns -1 if there is no room. */
 int nmport_inject(struct nmport_d *d, const void *buf, size_t size);
 
-/* The steps of nmport_open(): new + parse = prepare; register + mmap = open_desc. Each has its undoing. */
+/* The steps of nmport_open(): new + parse = prepare; register + mmap = open_desc. Each step has an undo function. */
 struct nmport_d *nmport_new(void);
 int nmport_parse(struct nmport_d *d, const char *portspec);
 int nmport_register(struct nmport_d *d);
@@ -78,31 +78,31 @@ int nmport_open_desc(struct nmport_d *d);
 void nmport_undo_prepare(struct nmport_d *d);
 void nmport_undo_open_desc(struct nmport_d *d);
 
-/* A prepared copy: same name and request, no options. A port with extmem must be registered first. */
+/* Returns a prepared copy: same name and request, no options. A port with extmem must be registered first. */
 struct nmport_d *nmport_clone(struct nmport_d *d);
 
-/* Between prepare and open_desc: the region is to lie in the program's own memory, or in a file's. */
+/* Between prepare and open_desc: places the region in the program's own memory, or in a file. */
 int nmport_extmem(struct nmport_d *d, void *base, size_t size);
 int nmport_extmem_from_file(struct nmport_d *d, const char *fname);
-/* The numbers of that memory, to be set before or read after registration. NULL without extmem. */
+/* Returns the sizes of that memory's pools, to be set before or read after registration. NULL without extmem. */
 struct nmreq_pools_info *nmport_extmem_getinfo(struct nmport_d *d);
-/* Frames at an offset in their buffers. */
+/* Between prepare and open_desc: requests frames at an offset in their buffers. */
 int nmport_offset(struct nmport_d *d, uint64_t initial, uint64_t maxoff, uint64_t bits, uint64_t mingap);
 
-/* Whether an @option may be used in a name. */
+/* Forbid or allow an @option in names. */
 void nmport_disable_option(const char *opt);
 int nmport_enable_option(const char *opt);
 
 /* ---- requests ---- */
 
 void nmreq_header_init(struct nmreq_header *hdr, uint16_t reqtype, void *body);
-/* Take the name, or what follows it up to an @option, off the front of *ppspec. */
+/* Parse the name, or the text after it up to an @option, and advance *ppspec past it. */
 int nmreq_header_decode(const char **ppspec, struct nmreq_header *hdr, struct nmctx *ctx);
 int nmreq_register_decode(const char **pmode, struct nmreq_register *reg, struct nmctx *ctx);
-/* The number of the region a port lies in; its name is taken off the front of *portname. -1 on error. */
+/* Returns the number of a port's region, and advances *portname past the port's name. -1 on error. */
 int32_t nmreq_get_mem_id(const char **portname, struct nmctx *ctx);
 
-/* Options of a program's own: each @option is handed to the parser of its prefix. */
+/* Options of a program's own: each @option is passed to the parser of its prefix. */
 struct nmreq_parse_ctx;
 typedef int (*nmreq_opt_parser_cb)(struct nmreq_parse_ctx *);
 
@@ -110,7 +110,7 @@ typedef int (*nmreq_opt_parser_cb)(struct nmreq_parse_ctx *);
 
 struct nmreq_opt_key {
 	const char *key;
-	int id; /* its place in nmreq_parse_ctx.keys */
+	int id; /* its index in nmreq_parse_ctx.keys */
 	unsigned int flags;
 #define NMREQ_OPTK_ALLOWEMPTY (1U << 0)
 #define NMREQ_OPTK_MUSTSET (1U << 1)
@@ -132,7 +132,7 @@ struct nmreq_opt_parser {
 struct nmreq_parse_ctx {
 	struct nmctx *ctx;
 	void *token;
-	const char *keys[NMREQ_OPT_MAXKEYS]; /* values by key id, NULL for keys that are not given */
+	const char *keys[NMREQ_OPT_MAXKEYS]; /* values by key id, NULL for absent keys */
 };
 
 int nmreq_options_decode(const char *opt, struct nmreq_opt_parser *parsers, void *token, struct nmctx *ctx);
@@ -155,7 +155,7 @@ typedef void (*nmctx_free_cb)(struct nmctx *, void *);
 typedef void (*nmctx_lock_cb)(struct nmctx *, int);
 
 struct nmctx {
-	int verbose; /* 0: errors are not told */
+	int verbose; /* 0: errors are not reported */
 	nmctx_error_cb error;
 	nmctx_malloc_cb malloc;
 	nmctx_free_cb free;
@@ -182,7 +182,7 @@ void nmctx_free(struct nmctx *ctx, void *p);
 void nmctx_lock(struct nmctx *ctx);
 void nmctx_unlock(struct nmctx *ctx);
 
-/* libnetmap is thread-safe in any case; the name is there for programs that refer to it. */
+/* libnetmap is always thread-safe; the variable exists for programs that refer to it. */
 extern int nmctx_threadsafe;
 
 #ifdef __cplusplus

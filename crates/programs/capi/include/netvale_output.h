@@ -1,6 +1,6 @@
 /*
- * For libraries that give programs a descriptor to send on which is no socket (netvale's libpcap is one): poll, select and epoll show room to
- * send on it, as far as netvale's netmap library is linked or preloaded. Look the function up with dlsym(RTLD_DEFAULT, ...).
+ * For libraries whose descriptors for sending are not sockets, such as netvale's libpcap: poll, select and epoll report room to send on such a
+ * descriptor, if netvale's netmap library is linked or preloaded. Look the function up with dlsym(RTLD_DEFAULT, ...).
  */
 #ifndef NETVALE_OUTPUT_H
 #define NETVALE_OUTPUT_H
@@ -11,23 +11,23 @@
 extern "C" {
 #endif
 
-/* Functions may be called by several threads together, until `release`. */
+/* Several threads may call the functions at the same time, until `release`. */
 struct netvale_output {
-	void *of;                        /* what they are called with */
-	int (*room)(void *of);           /* looks afresh: 1: room, or an error that sending would tell */
-	uint64_t (*news)(void *of);      /* changes when there is room again: for edge-triggered epoll */
+	void *of;                        /* first argument of the functions */
+	int (*room)(void *of);           /* checks now; 1: room, or an error that sending would report */
+	uint64_t (*news)(void *of);      /* changes when there is room again, for edge-triggered epoll */
 	/*
-	 * Asks to be woken, before a last look and a sleep. Returns how many descriptors it wrote (2 at most) that become readable
-	 * then; they stay open until `release`.
+	 * Requests a wake-up, before a last check and a sleep. Writes at most 2 descriptors that become readable on the wake-up, and returns
+	 * their number; they stay open until `release`.
 	 */
 	int (*sleep)(void *of, int fds[2]);
-	void (*awake)(void *of);         /* takes that back; once for each sleep */
-	void (*release)(void *of);       /* nobody will call again */
+	void (*awake)(void *of);         /* withdraws the request; called once for each sleep */
+	void (*release)(void *of);       /* no further call follows */
 };
 
 /*
- * POLLOUT on `fd` is `output`'s from now on, which is copied; all else on it stays the kernel's. NULL: no longer, which must be said before
- * the descriptor is closed. Returns 0, or -1 and errno.
+ * Makes `output`, which is copied, report POLLOUT on `fd`; the kernel reports all other events. NULL ends this, and must be passed before the
+ * descriptor is closed. Returns 0, or -1 and errno.
  */
 int netvale_watch_output(int fd, const struct netvale_output *output);
 

@@ -1,4 +1,4 @@
-//! CSB entries in a program's own memory (netmap.h, `nmreq_opt_csb`): one pair a bound ring, tx rings first.
+//! CSB entries in a program's own memory (netmap.h, `nmreq_opt_csb`): one pair per bound ring, tx rings first.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use netvale_abi::{NmCsbAtok, NmCsbKtoa};
 use rustix::io::Errno;
 
-/// Both arrays. The program owns them; by netmap's contract they stay in place while the port is registered.
+/// Both CSB arrays. The program owns them; by netmap's contract they stay in place while the port is registered.
 #[derive(Debug)]
 pub struct UserCsb {
     atok: usize,
@@ -16,7 +16,7 @@ pub struct UserCsb {
 }
 
 impl UserCsb {
-    /// Probes the arrays once.
+    /// Probes both arrays once.
     ///
     /// # Errors
     /// `EINVAL` for misaligned addresses, `EFAULT` for unmapped ones.
@@ -44,7 +44,7 @@ impl UserCsb {
         Self::word(self.ktoa, ring.min(self.rings - 1), offset)
     }
 
-    /// A fresh entry: the application's indices as they are in the ring, kicks wanted.
+    /// Initialises an entry: the application's indices as they are in the ring, kicks requested.
     pub fn init(&self, ring: usize, head: u32, cur: u32, hwcur: u32, hwtail: u32) {
         self.atok(ring, offset_of!(NmCsbAtok, cur)).store(cur, Ordering::Relaxed);
         self.atok(ring, offset_of!(NmCsbAtok, head)).store(head, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl UserCsb {
         self.publish(ring, hwcur, hwtail);
     }
 
-    /// The application's `head` and `cur`, read in the order that matches its writes.
+    /// Returns the application's `head` and `cur`, read in the order that matches its writes.
     pub fn head_cur(&self, ring: usize) -> (u32, u32) {
         let head = self.atok(ring, offset_of!(NmCsbAtok, head)).load(Ordering::Acquire);
         (head, self.atok(ring, offset_of!(NmCsbAtok, cur)).load(Ordering::Relaxed))
@@ -66,13 +66,13 @@ impl UserCsb {
         self.ktoa(ring, offset_of!(NmCsbKtoa, hwtail)).store(hwtail, Ordering::Release);
     }
 
-    /// Whether the application wants a kick for updates published before.
+    /// Returns whether the application requests a kick for earlier updates.
     pub fn appl_wants_kick(&self, ring: usize) -> bool {
         fence(Ordering::SeqCst);
         self.atok(ring, offset_of!(NmCsbAtok, appl_need_kick)).load(Ordering::Relaxed) != 0
     }
 
-    /// Sets whether the library wants kicks; check once more before sleeping.
+    /// Sets whether the library requests kicks; check once more before sleeping.
     pub fn want_kick(&self, ring: usize, wanted: bool) {
         self.ktoa(ring, offset_of!(NmCsbKtoa, kern_need_kick)).store(wanted.into(), Ordering::Relaxed);
         fence(Ordering::SeqCst);

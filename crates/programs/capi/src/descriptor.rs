@@ -1,7 +1,7 @@
 //! An open `/dev/netmap`: this process's state behind one of the program's descriptors.
 //!
-//! The descriptor itself is a connection to the daemon, so it means the same after dup, fork, exec and in a process
-//! that received it over a socket.
+//! The descriptor itself is a connection to the daemon, so it has the same meaning after dup, fork and exec, and in a
+//! process that received it over a socket.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::csb::UserCsb;
 use crate::loop_state::LoopState;
 use crate::starving::FullRing;
 
-/// The operations that a ring of either direction supports here.
+/// The operations of a ring, whatever its direction.
 pub trait DirectedRing {
     /// See [`TxRing::sync_header`].
     fn sync_header(&mut self) -> SyncResult;
@@ -31,7 +31,7 @@ pub trait DirectedRing {
     fn disarm(&self);
     /// See [`TxRing::wake_fd`].
     fn wake(&self) -> c_int;
-    /// Slots and header.
+    /// Returns slots and header.
     fn mem(&self) -> &RingMem;
 }
 
@@ -60,7 +60,7 @@ macro_rules! ring {
 ring!(TxRing, |ring| ring.sync_header(crate::indirect::fetch));
 ring!(RxRing, |ring| ring.sync_header());
 
-/// A bound ring, shared by the program's threads.
+/// A bound ring, which the program's threads share.
 pub struct BoundRing<R> {
     ring: Mutex<SharedRing<R>>,
     header: RingMem,
@@ -70,7 +70,7 @@ pub struct BoundRing<R> {
 
 struct SharedRing<R> {
     ring: R,
-    /// Threads asleep on the ring, plus a waiting loop that is not interposed.
+    /// Number of threads that sleep on the ring, plus one for a waiting loop that is not interposed.
     sleepers: u32,
     /// Whether such a loop waits.
     resting: bool,
@@ -92,8 +92,8 @@ impl<R: DirectedRing> BoundRing<R> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs, unless another thread is syncing (netmap skips a busy ring too). Returns whether the ring was bad or
-    /// takes nothing.
+    /// Syncs, unless another thread is syncing (netmap skips a busy ring, too). Returns whether the ring was bad or
+    /// cannot be synced.
     #[inline]
     pub fn sync(&self) -> bool {
         match self.ring.try_lock() {
@@ -102,7 +102,7 @@ impl<R: DirectedRing> BoundRing<R> {
         }
     }
 
-    /// Syncs a tx ring. A caller that keeps finding it full may itself be starving the worker.
+    /// Syncs a tx ring. A caller that repeatedly finds the ring full may be the one that starves the worker.
     #[inline]
     fn sync_tx(&self) -> bool {
         let bad = self.sync();
@@ -113,14 +113,14 @@ impl<R: DirectedRing> BoundRing<R> {
         bad
     }
 
-    /// Whether `tail` has moved past `cur`.
+    /// Returns whether `tail` has moved past `cur`.
     #[inline]
     pub fn is_ready(&self) -> bool {
         let (_, cur, tail) = self.header.indices();
         cur != tail
     }
 
-    /// The ring's header and slots.
+    /// Returns the ring's header and slots.
     pub fn header(&self) -> &RingMem {
         &self.header
     }
@@ -156,7 +156,7 @@ impl<R: DirectedRing> SharedRing<R> {
         }
     }
 
-    /// Ends the wait of the loop that is not interposed, if any.
+    /// Ends the wait of a loop that is not interposed, if one waits.
     fn stir(&mut self) {
         if std::mem::take(&mut self.resting) {
             self.wake_up();
@@ -166,9 +166,9 @@ impl<R: DirectedRing> SharedRing<R> {
 
 /// A registered port.
 pub struct BoundPort {
-    /// Rings to send on.
+    /// Bound tx rings.
     pub tx: Vec<BoundRing<TxRing>>,
-    /// Rings to receive on.
+    /// Bound rx rings.
     pub rx: Vec<BoundRing<RxRing>>,
     /// The daemon's reply.
     pub reply: AttachReply,
@@ -176,14 +176,14 @@ pub struct BoundPort {
     pub region: OwnedFd,
     /// `nr_flags` of the registration.
     pub flags: u64,
-    /// The program's entries, in CSB mode.
+    /// The program's CSB entries, in CSB mode.
     pub csb: OnceLock<UserCsb>,
     /// Time of the last report that the daemon has closed the connection.
     told_end: Mutex<Option<Instant>>,
     _map: Arc<netvale_mem::Mapping>,
 }
 
-/// Interval of that report: a program that ignores it would poll without pause.
+/// Interval of this report: a program that ignores it would poll without pause.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 impl BoundPort {
@@ -201,7 +201,7 @@ impl BoundPort {
         }
     }
 
-    /// Whether the rings are synced through the CSB only.
+    /// Returns whether the rings are synced through the CSB only.
     #[inline]
     pub fn is_csb(&self) -> bool {
         self.csb.get().is_some()
@@ -219,7 +219,7 @@ impl BoundPort {
         self.rx.iter().fold(false, |bad, r| r.sync() | bad)
     }
 
-    /// Implements poll(2): syncs as netmap's does, and returns those of `events` that are ready.
+    /// Implements poll(2): syncs as netmap does, and returns the ready events among `events`.
     pub fn poll(&self, events: i16) -> i16 {
         if self.is_csb() {
             return POLLERR;
@@ -247,67 +247,67 @@ impl BoundPort {
         (if want_tx != 0 { &self.tx } else { &[] }, if want_rx != 0 { &self.rx } else { &[] })
     }
 
-    /// Asks for wake-ups for `events`; poll once more before sleeping.
+    /// Requests wake-ups for `events`; poll once more before sleeping.
     pub fn go_to_sleep(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().for_each(BoundRing::go_to_sleep);
         rx.iter().for_each(BoundRing::go_to_sleep);
     }
 
-    /// Withdraws [`Self::go_to_sleep`].
+    /// Withdraws the request of [`Self::go_to_sleep`].
     pub fn wake_up(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().for_each(BoundRing::wake_up);
         rx.iter().for_each(BoundRing::wake_up);
     }
 
-    /// Asks for wake-ups until the next call, or until [`Self::stir`]; poll once more before sleeping.
+    /// Requests wake-ups until the next call, or until [`Self::stir`]; poll once more before sleeping.
     pub fn rest(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().for_each(BoundRing::rest);
         rx.iter().for_each(BoundRing::rest);
     }
 
-    /// Withdraws [`Self::rest`].
+    /// Withdraws the request of [`Self::rest`].
     pub fn stir(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().for_each(BoundRing::stir);
         rx.iter().for_each(BoundRing::stir);
     }
 
-    /// The descriptors that become readable on a wake-up.
+    /// Returns the descriptors that become readable on a wake-up.
     pub fn wake_fds(&self, events: i16) -> impl Iterator<Item = c_int> + '_ {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().map(|r| r.wake).chain(rx.iter().map(|r| r.wake))
     }
 
-    /// Time until the next report that the daemon has closed the connection.
+    /// Returns the time until the next report that the daemon has closed the connection.
     pub fn until_end_is_told(&self) -> Duration {
         let told = *self.told_end.lock().unwrap_or_else(PoisonError::into_inner);
         told.map_or(Duration::ZERO, |at| TOLD_EVERY.saturating_sub(at.elapsed()))
     }
 
-    /// Records such a report. A monitor's end is reported every time, as netmap does.
+    /// Records this report. The end of a monitor is reported every time, as in netmap.
     pub fn end_is_told(&self) {
         if self.reply.role != Role::Monitor {
             *self.told_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }
     }
 
-    /// The result of poll(2) once the daemon has closed the connection: `POLLERR` for a monitor, whose port is gone (as
-    /// in netmap), `POLLHUP` for any other port.
+    /// Returns the result of poll(2) once the daemon has closed the connection: `POLLERR` for a monitor, whose port is
+    /// gone (as in netmap), `POLLHUP` for any other port.
     pub fn hung_up(&self) -> i16 {
         if self.reply.role == Role::Monitor { POLLERR } else { POLLHUP }
     }
 
-    /// A number that changes with each update of a ring: for edge-triggered epoll.
+    /// Returns a number that changes with each update of a ring, for edge-triggered epoll.
     pub fn news(&self) -> u64 {
         let tails = self.tx.iter().map(|r| r.header.indices().2).chain(self.rx.iter().map(|r| r.header.indices().2));
         tails.fold(1469598103934665603, |sum, tail| (sum ^ u64::from(tail)).wrapping_mul(1099511628211))
     }
 }
 
-/// The bits of `events` for sending, and those for receiving.
+/// Returns the bits of `events` for sending, and those for receiving.
 fn wants(events: i16) -> (i16, i16) {
     (events & (POLLOUT | POLLWRNORM), events & (POLLIN | POLLRDNORM))
 }
@@ -316,23 +316,23 @@ fn wants(events: i16) -> (i16, i16) {
 #[derive(Default)]
 pub struct Descriptor {
     bound: ArcSwapOption<BoundPort>,
-    /// Held during a registration: one at a time.
+    /// Held during a registration, so that there is only one at a time.
     pub registering: Mutex<()>,
-    /// Descriptor numbers of this process that refer to it.
+    /// Number of this process's descriptors that refer to it.
     numbers: AtomicUsize,
     closed: AtomicBool,
-    /// The loop that syncs in the kernel's place.
+    /// State of the sync kloop, a loop that syncs in the kernel's place.
     pub kloop: LoopState,
 }
 
 impl Descriptor {
-    /// The registered port.
+    /// Returns the registered port.
     #[inline]
     pub fn bound(&self) -> Option<Arc<BoundPort>> {
         self.bound.load_full()
     }
 
-    /// Calls `f` with the registered port, without keeping it.
+    /// Calls `f` with the registered port, without keeping a reference to the port.
     #[inline]
     pub fn with<T>(&self, f: impl FnOnce(&BoundPort) -> T) -> Option<T> {
         self.bound.load().as_ref().map(|b| f(b))
@@ -351,12 +351,12 @@ impl Descriptor {
         self.with(|b| b.poll(events)).unwrap_or(POLLERR)
     }
 
-    /// Counts one more descriptor number.
+    /// Counts another descriptor number.
     pub fn count_up(&self) {
         self.numbers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Drops one descriptor number. The last one wakes waiters.
+    /// Removes a descriptor number from the count. The last one wakes waiters.
     pub fn count_down(&self) {
         if self.numbers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.closed.store(true, Ordering::Release);
@@ -366,7 +366,7 @@ impl Descriptor {
     }
 }
 
-/// Rings one of the library's eventfds, as the daemon would.
+/// Rings one of the library's eventfds, as the daemon does.
 #[allow(unsafe_code)]
 fn ring(fd: c_int) {
     // SAFETY: the number belongs to a lane of a live `BoundPort`, which owns the descriptor.

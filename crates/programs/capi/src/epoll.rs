@@ -1,5 +1,5 @@
-//! epoll sets that hold netmap descriptors, directly or in inner sets. The kernel's set holds all other members and the
-//! inner sets, and reports their readiness except for netmap descriptors; those are kept here.
+//! epoll sets that contain netmap descriptors, directly or in inner sets. The kernel's set contains all other members
+//! and the inner sets, and reports the readiness of everything but netmap descriptors, which are kept here.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::wait::{EventSource, WatchedFd, wait};
 
 /// A member of a set.
 enum EpollMember {
-    /// A netmap descriptor, or room to send on another one.
+    /// A netmap descriptor, or room to send on a descriptor of another kind.
     Source(EventSource),
     /// Another set.
     Set,
@@ -32,7 +32,7 @@ struct EpollEntry {
     member: EpollMember,
     events: u32,
     data: u64,
-    /// False once a one-shot entry has been reported.
+    /// Whether the entry may be reported; false once a one-shot entry has been.
     enabled: bool,
     /// [`EventSource::news`] of each descriptor at its last report: the entry's own, or those of an inner set.
     reported: Vec<(c_int, Option<u64>)>,
@@ -41,7 +41,7 @@ struct EpollEntry {
 type EpollSets = BTreeMap<c_int, Vec<EpollEntry>>;
 
 static SETS: Mutex<EpollSets> = Mutex::new(BTreeMap::new());
-/// Number of sets that hold netmap descriptors themselves; at zero, lookups are skipped.
+/// Number of sets that directly contain netmap descriptors; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Descriptor numbers that are epoll sets.
 static MADE: FdMarks = FdMarks::new();
@@ -50,32 +50,33 @@ fn sets() -> MutexGuard<'static, EpollSets> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether `epoll` holds netmap descriptors, itself or through an inner set.
+/// Returns whether `epoll` contains netmap descriptors, directly or through an inner set.
 #[inline]
 pub fn is_ours(epoll: c_int) -> bool {
     COUNT.load(Ordering::Relaxed) != 0 && reaches(&sets(), epoll)
 }
 
-/// Whether netmap descriptors are reachable from `epoll`. The recursion ends: the kernel refuses cycles of sets.
+/// Returns whether netmap descriptors are reachable from `epoll`. The recursion ends, as the kernel refuses cycles of
+/// sets.
 fn reaches(sets: &EpollSets, epoll: c_int) -> bool {
     sets.get(&epoll).is_some_and(|set| set.iter().any(|e| e.is_source() || reaches(sets, e.fd)))
 }
 
-/// Records a new set of that number.
+/// Records a new set with this descriptor number.
 pub fn made(epoll: c_int) {
     MADE.set(epoll, true);
 }
 
-/// Whether a number is a set's.
+/// Returns whether a number is a set's.
 #[inline]
 pub fn is_set(fd: c_int) -> bool {
     MADE.has(fd)
 }
 
-/// epoll_ctl(2) on a netmap descriptor.
+/// Implements epoll_ctl(2) for a netmap descriptor.
 ///
 /// # Errors
-/// As epoll_ctl(2).
+/// The errors of epoll_ctl(2).
 pub fn control(
     epoll: c_int,
     op: c_int,
@@ -144,7 +145,8 @@ impl EpollEntry {
         }
     }
 
-    /// The event of ready members. They are reported again after further news only, or never if one-shot.
+    /// Returns the event of ready members. The entry is reported again only after further news, or never if it is
+    /// one-shot.
     fn report<'a>(&mut self, ready: impl Iterator<Item = &'a WatchedFd>) -> epoll_event {
         self.enabled = self.events & EPOLLONESHOT as u32 == 0;
         let mut found = 0;
@@ -158,7 +160,7 @@ impl EpollEntry {
     }
 }
 
-/// The entries of a set that may be reported.
+/// Returns the entries of a set that may be reported.
 fn enabled(sets: &EpollSets, epoll: c_int) -> impl Iterator<Item = &EpollEntry> {
     sets.get(&epoll).into_iter().flatten().filter(|e| e.enabled)
 }
@@ -169,7 +171,7 @@ pub fn watch(epoll: c_int, watched: &mut Vec<WatchedFd>) {
     enabled(&sets, epoll).for_each(|e| e.watch(&sets, watched));
 }
 
-/// The descriptors that decide whether a set is ready, each with the number of its entry.
+/// Returns the descriptors that decide whether a set is ready, each with the number of its entry.
 fn members(epoll: c_int) -> (Vec<WatchedFd>, Vec<c_int>) {
     let sets = sets();
     let mut watched = Vec::new();
@@ -181,7 +183,7 @@ fn members(epoll: c_int) -> (Vec<WatchedFd>, Vec<c_int>) {
     (watched, owners)
 }
 
-/// Records an epoll_ctl(2) that the kernel has done on an inner set.
+/// Records an epoll_ctl(2) that the kernel has made on an inner set.
 pub fn control_inner(epoll: c_int, inner: c_int, event: Option<epoll_event>) {
     let mut sets = sets();
     let set = sets.entry(epoll).or_default();
@@ -190,7 +192,7 @@ pub fn control_inner(epoll: c_int, inner: c_int, event: Option<epoll_event>) {
     tidy(&mut sets);
 }
 
-/// Records the events that report room to send on `fd`; all its other events are the kernel's. `None` forgets them.
+/// Records the events that report room to send on `fd`; the kernel reports all its other events. `None` removes them.
 pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn SendQueue>, epoll_event)>) {
     let mut sets = sets();
     let gone = sets.get_mut(&epoll).map(|set| take_output(set, fd));
@@ -199,11 +201,11 @@ pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn SendQueue>, 
     }
     tidy(&mut sets);
     drop(sets);
-    // Not under the lock: the last owner closes descriptors, and close is interposed.
+    // Dropped outside the lock: the last owner closes descriptors, and close is interposed.
     drop(gone);
 }
 
-/// Takes the entry for room on `fd` out of a set.
+/// Removes the entry for room on `fd` from a set.
 fn take_output(set: &mut Vec<EpollEntry>, fd: c_int) -> Vec<EpollEntry> {
     let is_output = |e: &EpollEntry| e.fd == fd && matches!(e.member, EpollMember::Source(EventSource::Output(_)));
     let (gone, rest) = std::mem::take(set).into_iter().partition(is_output);
@@ -211,7 +213,7 @@ fn take_output(set: &mut Vec<EpollEntry>, fd: c_int) -> Vec<EpollEntry> {
     gone
 }
 
-/// Forgets `fd` as a descriptor to send on.
+/// Forgets `fd` as a descriptor for sending.
 pub fn forget_output(fd: c_int) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
@@ -229,13 +231,13 @@ fn tidy(sets: &mut EpollSets) {
     COUNT.store(count, Ordering::Relaxed);
 }
 
-/// Whether `epoll` is an epoll descriptor at all.
+/// Checks that `epoll` is an epoll descriptor.
 fn check(epoll: c_int) -> Result<(), Errno> {
     let link = std::fs::read_link(format!("/proc/self/fd/{epoll}")).map_err(|_| Errno::BADF)?;
     if link.as_os_str() == "anon_inode:[eventpoll]" { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-/// Removes `fd`, which is about to be closed, from all sets; if it is a set, forgets that too.
+/// Removes `fd`, which is about to be closed, from all sets; if it is a set, forgets that, too.
 pub fn forget(fd: c_int, port: &Arc<Descriptor>) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
@@ -258,10 +260,10 @@ pub fn closed(epoll: c_int) {
     }
 }
 
-/// epoll_pwait(2) on a set with netmap descriptors in it. Returns the number of events written.
+/// Implements epoll_pwait(2) for a set that contains netmap descriptors. Returns the number of events written.
 ///
 /// # Errors
-/// As epoll_wait(2).
+/// The errors of epoll_wait(2).
 pub fn wait_events(
     epoll: c_int,
     events: &mut [epoll_event],
@@ -277,7 +279,7 @@ pub fn wait_events(
         let mut count = report(epoll, &owners, &ports, events);
         if others[0].revents != 0 && count < events.len() {
             let room = &mut events[count..];
-            // SAFETY: the slice is the caller's for the call.
+            // SAFETY: the slice belongs to the caller for the length of the call.
             let n = unsafe { real::epoll_wait(epoll, room.as_mut_ptr(), room.len() as c_int, 0) };
             count += usize::try_from(n).map_err(|_| crate::errno::last())?;
         }
@@ -287,8 +289,8 @@ pub fn wait_events(
     }
 }
 
-/// Turns ready descriptors into events. `owners` are the entries that `ports` belong to. The kernel may report an inner
-/// set a second time, for its other descriptors.
+/// Converts ready descriptors into events. `owners` has the number of the entry to which each of `ports` belongs. The
+/// kernel may report an inner set a second time, for its other descriptors.
 fn report(epoll: c_int, owners: &[c_int], ports: &[WatchedFd], events: &mut [epoll_event]) -> usize {
     let mut sets = sets();
     let mut count = 0;

@@ -7,27 +7,27 @@ use rustix::io::Errno;
 
 /// Sets `errno`.
 pub fn set(value: c_int) {
-    // SAFETY: the C library's own place for this thread.
+    // SAFETY: the C library's own `errno` of this thread.
     unsafe { *libc::__errno_location() = value };
 }
 
 /// Reads `errno`.
 pub fn get() -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the C library's own `errno` of this thread.
     unsafe { *libc::__errno_location() }
 }
 
-/// An error number from outside; an invalid one becomes `EIO`.
+/// Converts an error number from outside; an invalid one becomes `EIO`.
 pub fn from_raw(number: c_int) -> Errno {
     if (1..4096).contains(&number) { Errno::from_raw_os_error(number) } else { Errno::IO }
 }
 
-/// The error that the C library last reported.
+/// Returns the last error that the C library reported.
 pub fn last() -> Errno {
     from_raw(get())
 }
 
-/// A result in C form: 0, or -1 and `errno`.
+/// Converts a result to C: 0, or -1 and `errno`.
 pub fn done(result: Result<(), Errno>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -41,7 +41,7 @@ pub fn fail(e: Errno) -> c_int {
     -1
 }
 
-/// The errno that a netmap program expects for a netvale error.
+/// Returns the errno that a netmap program expects for a netvale error.
 pub fn of(e: &Error) -> Errno {
     match e {
         Error::Refused { errno, .. } | Error::Offsets { errno, .. } | Error::File { errno, .. } => from_raw(*errno),

@@ -1,4 +1,4 @@
-//! netmap's extmem option: the region replaces memory that the program brought.
+//! netmap's extmem option: the region replaces memory that the program provides.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -13,22 +13,23 @@ use crate::descriptor::BoundPort;
 use crate::maps::{FileMemory, Inode};
 use crate::{real, user};
 
-/// The program's memory, and the pools it requests there.
+/// The program's memory, and the pools that it requests there.
 pub struct ProgramExtmem {
     addr: u64,
     option: NmreqOptExtmem,
     /// The requested pools.
     pub pools: PoolSizes,
-    /// The region that already lies in this memory: in netmap, the same memory is the same region.
+    /// Number of the region that is already in this memory: in netmap, the same memory is the same region.
     pub known: Option<u32>,
-    /// Set if the memory is part of a file: the region is then placed in that file, where other processes can map it.
+    /// The file of which the memory is a part, if any. The region is then placed in that file, where other processes
+    /// can map it.
     file: Option<FileMemory>,
     room: u64,
 }
 
 const PAGE: u64 = 4096;
 
-/// Memory that a region replaced.
+/// Memory that a region has replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ReplacedMemory {
     start: u64,
@@ -36,11 +37,11 @@ struct ReplacedMemory {
     file: Inode,
 }
 
-/// The places of this program's regions, with their numbers.
+/// The memory of this program's regions, with the regions' numbers.
 static PLACES: Mutex<Vec<(ReplacedMemory, u32)>> = Mutex::new(Vec::new());
 
 impl ProgramExtmem {
-    /// Reads the option at `addr`. Fields that the program left zero get netmap's numbers for a small region.
+    /// Reads the option at `addr`. Fields that the program left zero get netmap's values for a small region.
     ///
     /// # Errors
     /// `EFAULT` for unmapped memory, `ENOMEM` for an empty range, `EINVAL` for too little memory.
@@ -51,20 +52,20 @@ impl ProgramExtmem {
         let known = known(start, len);
         let file = if known.is_some() { None } else { FileMemory::find(start..start + len) };
         if file.is_none() {
-            // A file's memory may be in use by others.
+            // Other processes may be using a file's memory.
             user::probe(start, usize::try_from(len).map_err(|_| Errno::NOMEM)?)?;
         }
         let pools = pools(&option.nro_info, len)?;
         Ok(ProgramExtmem { addr, option, pools, known, file, room: len })
     }
 
-    /// The file for the region, and the place in it.
+    /// Returns the file for the region, and the place in it.
     pub fn file(&self) -> Option<(BorrowedFd<'_>, FilePlacement)> {
         let memory = self.file.as_ref()?;
         Some((memory.file.as_fd(), FilePlacement { offset: memory.offset, len: self.room }))
     }
 
-    /// Whether the program's memory holds that region already.
+    /// Returns whether the program's memory already contains this region.
     fn is_there(&self, bound: &BoundPort) -> Result<bool, Errno> {
         if self.known == Some(bound.reply.mem_id) {
             return Ok(true);
@@ -76,7 +77,7 @@ impl ProgramExtmem {
         Ok(same_file && memory.offset == bound.reply.file_offset)
     }
 
-    /// Maps the region over the program's memory if it is not there yet, and writes the option back.
+    /// Maps the region over the program's memory unless it is there already, and writes the option back.
     ///
     /// # Errors
     /// The error of mmap(2).
@@ -84,7 +85,7 @@ impl ProgramExtmem {
         let r = &bound.reply;
         let (start, room) = pages(self.option.nro_usrptr, self.option.nro_info.nr_memsize)?;
         if !self.is_there(bound)? {
-            // The CSB behind the pools stays out of the program's memory.
+            // The CSB arrays after the pools stay out of the program's memory.
             let len = r.csb_atok.min(room);
             let at = start as *mut libc::c_void;
             let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -103,7 +104,7 @@ impl ProgramExtmem {
     }
 }
 
-/// Fills fields that the program left zero with netmap's numbers for a private region.
+/// Sets fields that the program left zero to netmap's values for a private region.
 fn fill_in(info: &mut NmreqPoolsInfo) {
     for (field, default) in [
         (&mut info.nr_if_pool_objtotal, 2),
@@ -119,14 +120,15 @@ fn fill_in(info: &mut NmreqPoolsInfo) {
     }
 }
 
-/// The whole pages of `len` bytes at `at`: their start and length.
+/// Returns the whole pages of `len` bytes at `at`: their start and length.
 fn pages(at: u64, len: u64) -> Result<(u64, u64), Errno> {
     let start = at & !(PAGE - 1);
     let end = at.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE)).ok_or(Errno::FAULT)?;
     if end == start { Err(Errno::NOMEM) } else { Ok((start, end - start)) }
 }
 
-/// Objects of the requested size, rounded up to cache lines; each pool holds as many as fit behind the previous pool.
+/// Returns pools of objects of the requested size, rounded up to cache lines. Each pool has as many as fit after the
+/// previous pool.
 fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<PoolSizes, Errno> {
     const LINE: u64 = 64;
     const RING_ALIGN: u64 = 128;
@@ -134,7 +136,7 @@ fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<PoolSizes, Errno> {
     let mut fit = |num: u32, size: u32| {
         let size = u64::from(size).next_multiple_of(LINE);
         let fits = u64::from(num).min(room.saturating_sub(at) / size);
-        // The first object that does not fit uses up the rest all the same, as in netmap.
+        // As in netmap, the first object that does not fit also uses up the rest.
         at = if fits < num.into() { room } else { (at + fits * size).next_multiple_of(RING_ALIGN) };
         Ok::<_, Errno>((fits as u32, u32::try_from(size).map_err(|_| Errno::INVAL)?))
     };
@@ -143,11 +145,11 @@ fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<PoolSizes, Errno> {
         rings: fit(info.nr_ring_pool_objtotal, info.nr_ring_pool_objsize)?,
         bufs: fit(info.nr_buf_pool_objtotal, info.nr_buf_pool_objsize)?,
     };
-    // Two buffers stay unused by rings.
+    // Two buffers are not used by rings.
     if pools.bufs.0 <= 2 { Err(Errno::INVAL) } else { Ok(pools) }
 }
 
-/// The region that already lies in this memory.
+/// Returns the number of the region that is already in this memory.
 fn known(start: u64, len: u64) -> Option<u32> {
     let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
     let same = places.iter().rev().find(|(place, _)| (place.start, place.len) == (start, len))?;
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(pools(&info, 1000), Err(Errno::INVAL));
     }
 
-    /// Objective: fields that the program left zero get netmap's numbers.
+    /// Objective: fields that the program left zero get netmap's values.
     #[test]
     fn zero_fields_get_netmaps_defaults() {
         let mut info = NmreqPoolsInfo { nr_memsize: 1 << 24, nr_ring_pool_objtotal: 7, ..NmreqPoolsInfo::default() };

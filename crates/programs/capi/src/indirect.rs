@@ -1,8 +1,8 @@
-//! Indirect slots (netmap.h, `NS_INDIRECT`): frames anywhere in the program's memory instead of the slot's buffer.
+//! Indirect slots (netmap.h, `NS_INDIRECT`): frames anywhere in the program's memory instead of in the slot's buffer.
 //!
-//! netmap's kernel module copies them from `ptr`. The netvale daemon is another process, so this library copies them,
-//! in the program's own sync, into the slots' own buffers and then publishes ordinary slots. The copy goes through the
-//! kernel (process_vm_readv(2) on this process), which reports unmapped addresses; one call takes many frames.
+//! netmap's kernel module copies these frames from `ptr`. The netvale daemon is another process, so this library copies
+//! them, in the program's own sync, into the slots' buffers, and then publishes ordinary slots. The copy goes through
+//! the kernel (process_vm_readv(2) on this process), which reports unmapped addresses; one call copies many frames.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,18 +13,18 @@ use netvale_mem::RingMem;
 
 use crate::user;
 
-/// Frames copied by one call.
+/// Number of frames copied by one call.
 const AT_ONCE: usize = 64;
 const NOTHING: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
-/// Set once the system call is unavailable (seccomp filter, kernel without it): it is not tried again.
+/// Set once the system call is unavailable (seccomp filter, or a kernel without it), so that it is not tried again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Copies the frames that the indirect slots from `first` up to (not including) `end` point to. A slot whose bytes
+/// Copies the frames to which the indirect slots from `first` up to (not including) `end` point. A slot whose bytes
 /// cannot be read is marked: its frame is sent without them, or not at all.
 #[cold]
 pub fn fetch(ring: &RingMem, first: u32, end: u32) {
-    // A successful sync leaves the program's errno alone.
+    // A successful sync leaves the program's errno unchanged.
     let errno = crate::errno::get();
     let mut batch = MsgBatch { ring, slots: [0; AT_ONCE], from: [NOTHING; AT_ONCE], to: [NOTHING; AT_ONCE], len: 0 };
     let mut i = first;
@@ -53,7 +53,7 @@ impl MsgBatch<'_> {
             return;
         }
         let len = usize::from(slot.len);
-        // A slot without a buffer, or longer than its buffer, is dropped for that elsewhere.
+        // A slot without a buffer, or longer than its buffer, is dropped elsewhere, with its own counter.
         let Some(buf) = self.ring.within(slot.buf_idx, 0, len) else { return };
         if slot.ptr == 0 || len == 0 {
             return self.settle(i, slot.ptr != 0);
@@ -63,7 +63,7 @@ impl MsgBatch<'_> {
         self.to[self.len] = iovec { iov_base: buf.as_ptr().cast(), iov_len: len };
         let own = buf.as_ptr() as u64;
         if slot.ptr < own + u64::from(slot.len) && own < slot.ptr.saturating_add(slot.len.into()) {
-            // Bytes within the slot's own buffer: moved through an intermediate buffer.
+            // Bytes within the slot's own buffer are moved through an intermediate buffer.
             let done = self.copy_alone(self.len);
             return self.settle(i, done);
         }
@@ -84,7 +84,7 @@ impl MsgBatch<'_> {
                 next += 1;
             }
             if next < self.len {
-                // The slot at which the call stopped. Some memory, such as a device's, is readable by write(2) only.
+                // The call stopped at this slot. Some memory, such as a device's, is readable only with write(2).
                 let done = self.copy_alone(next);
                 self.settle(self.slots[next], done);
                 next += 1;
@@ -93,7 +93,7 @@ impl MsgBatch<'_> {
         self.len = 0;
     }
 
-    /// process_vm_readv(2) of the frames from `next` on. Returns the number of bytes copied, in order.
+    /// Calls process_vm_readv(2) for the frames from `next` on. Returns the number of bytes copied, in order.
     fn call(&self, next: usize) -> usize {
         let count = (self.len - next) as c_ulong;
         let me = rustix::process::getpid().as_raw_nonzero().get();
@@ -111,12 +111,12 @@ impl MsgBatch<'_> {
     fn copy_alone(&self, k: usize) -> bool {
         let from = self.from[k];
         let to = self.to[k];
-        // SAFETY: `to` is a piece of a buffer in the live mapping, as long as it says.
+        // SAFETY: `to` is a piece of a buffer in the live mapping, with this length.
         unsafe { user::move_bytes(from.iov_base.cast(), to.iov_base.cast(), to.iov_len) }.is_ok()
     }
 
-    /// Marks in the slot whether its bytes were copied. All else stays: a program may set the flag once and from then
-    /// on only `ptr`.
+    /// Marks in the slot whether its bytes were copied. Everything else stays: a program may set the flag once and then
+    /// only set `ptr`.
     fn settle(&self, i: u32, readable: bool) {
         let slot = self.ring.slot_word(i);
         let flags = if readable { slot.flags & !NS_UNREADABLE } else { slot.flags | NS_UNREADABLE };

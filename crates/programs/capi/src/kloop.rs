@@ -1,4 +1,4 @@
-//! netmap's sync kloop: a program thread that stays in the ioctl and syncs the rings through their CSB entries.
+//! netmap's sync kloop: a program's thread stays in the ioctl and syncs the rings through their CSB entries.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::loop_state::LoopState;
 use crate::options::RequestOptions;
 use crate::{user, wait};
 
-/// Upper bound on the delay until a stop is noticed.
+/// Maximum delay until the loop notices a stop.
 const LOOK_UP: Duration = Duration::from_millis(20);
 
 /// `NETMAP_REQ_SYNC_KLOOP_START`: syncs until [`LoopState::stop`].
@@ -28,7 +28,7 @@ const LOOK_UP: Duration = Duration::from_millis(20);
 pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut RequestOptions) -> Result<(), Errno> {
     let bound = descriptor.bound().ok_or(Errno::NXIO)?;
     let csb = bound.csb.get().ok_or(Errno::INVAL)?;
-    // The modes choose the thread that copies; here no copy is made.
+    // The modes choose the thread that copies, and nothing is copied here.
     let mode = options.find(NETMAP_REQ_OPT_SYNC_KLOOP_MODE).map_or(Ok(0), |opt| read_mode(opt.addr));
     options.set(NETMAP_REQ_OPT_SYNC_KLOOP_MODE, mode.map(drop));
     let direct = mode? != 0;
@@ -64,7 +64,7 @@ fn read_eventfds(addr: u64, size: u64, rings: usize, direct: bool) -> Result<Vec
     }
     let read = |i: usize| user::read(addr + header + (i * size_of::<NmEventfds>()) as u64);
     let eventfds: Vec<NmEventfds> = (0..rings).map(read).collect::<Result<_, _>>()?;
-    // A direct mode copies in the notification and needs an ioeventfd of each ring.
+    // A direct mode copies in the notification, and needs an ioeventfd of each ring.
     if direct && eventfds.iter().any(|e| e.ioeventfd < 0) {
         return Err(Errno::INVAL);
     }
@@ -96,7 +96,7 @@ impl KloopRun<'_> {
         }
     }
 
-    /// Syncs all rings once. Returns whether any had news.
+    /// Syncs all rings once. Returns whether any has changed.
     fn round(&mut self) -> bool {
         let bound = Arc::clone(self.bound);
         let n = bound.tx.len();
@@ -110,10 +110,10 @@ impl KloopRun<'_> {
         let (before, _, tail) = header.indices();
         header.set_indices(head, cur, tail);
         lane.sync();
-        // The sync reset a bad head.
+        // The sync has reset a bad head.
         let (head, _, tail) = header.indices();
         let n = header.num_slots();
-        // Tx slots beyond the tail have been taken.
+        // The worker has taken tx slots beyond the tail.
         let hwcur = if is_tx { if tail + 1 >= n { 0 } else { tail + 1 } } else { head };
         self.csb.publish(i, hwcur, tail);
         let news = self.tails.get_mut(i).is_some_and(|last| std::mem::replace(last, tail) != tail);
@@ -133,7 +133,7 @@ impl KloopRun<'_> {
         (0..self.tails.len()).for_each(|i| self.csb.want_kick(i, wanted));
     }
 
-    /// Waits until the application kicks, frames arrive, or it is time to check for a stop.
+    /// Waits until the application kicks, frames arrive, or the loop must check for a stop.
     fn sleep(&self) {
         let kicks = self.eventfds.iter().map(|e| e.ioeventfd).filter(|fd| *fd >= 0);
         let wakes = self.bound.wake_fds(POLLIN | libc::POLLOUT);
@@ -145,14 +145,14 @@ impl KloopRun<'_> {
     }
 }
 
-/// Writes the program's eventfd. A full counter or a closed descriptor is the program's own affair.
+/// Writes to the program's eventfd. A full counter or a closed descriptor is the program's fault.
 fn write_eventfd(fd: RawFd) {
     if let Some(fd) = crate::borrow(fd) {
         let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
     }
 }
 
-/// Reads an eventfd that poll(2) reported readable: this does not block unless another reader was faster.
+/// Reads an eventfd that poll(2) reported readable, which does not block unless another reader was faster.
 fn drain_eventfd(fd: c_int) {
     let mut count = [0u8; 8];
     if let Some(fd) = crate::borrow(fd) {

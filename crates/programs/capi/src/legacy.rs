@@ -1,4 +1,4 @@
-//! `NIOCREGIF` and `NIOCGINFO`: the requests that preceded `NIOCCTRL`, translated to it.
+//! `NIOCREGIF` and `NIOCGINFO`: the requests that preceded `NIOCCTRL`, translated into it.
 
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
@@ -25,10 +25,10 @@ use crate::options::RequestOptions;
 use crate::request::{ask, port_name};
 use crate::{register, user};
 
-/// `NIOCREGIF`.
+/// Implements `NIOCREGIF`.
 ///
 /// # Errors
-/// As netmap's; `EINVAL` for programs older than API 14, whose `netmap_if` has another layout.
+/// netmap's errors; `EINVAL` for programs older than API 14, whose `netmap_if` has another layout.
 pub fn regif(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> Result<(), Errno> {
     let mut nmr: Nmreq = user::read(addr)?;
     check_version(&mut nmr, addr)?;
@@ -40,10 +40,10 @@ pub fn regif(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> Res
     user::write(addr, &nmr)
 }
 
-/// `NIOCGINFO`.
+/// Implements `NIOCGINFO`.
 ///
 /// # Errors
-/// As netmap's.
+/// netmap's errors.
 pub fn ginfo(fd: BorrowedFd<'_>, addr: u64) -> Result<(), Errno> {
     let mut nmr: Nmreq = user::read(addr)?;
     check_version(&mut nmr, addr)?;
@@ -89,7 +89,7 @@ fn register_legacy(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, nmr: &mut N
     Ok(())
 }
 
-/// The mode; programs older than `nr_flags` encode it in `nr_ringid`.
+/// Returns the mode, which programs older than `nr_flags` encode in `nr_ringid`.
 fn mode(nmr: &Nmreq) -> u32 {
     match nmr.nr_flags & NR_REG_MASK {
         NR_REG_DEFAULT if nmr.nr_ringid & NETMAP_SW_RING != 0 => NR_REG_SW,
@@ -104,7 +104,7 @@ fn poll_flags(ringid: u16) -> u64 {
     flag(NETMAP_NO_TX_POLL, NR_NO_TX_POLL) | flag(NETMAP_DO_RX_POLL, NR_DO_RX_POLL)
 }
 
-/// A request's body, field by field.
+/// The body of a request, written field by field.
 struct RequestBody([u8; BODY_LEN]);
 
 impl RequestBody {
@@ -146,7 +146,7 @@ fn info(fd: BorrowedFd<'_>, nmr: &mut Nmreq) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A command on a switch, its arguments in `nr_arg1` and `nr_arg2`.
+/// Executes a command on a switch, whose arguments are in `nr_arg1` and `nr_arg2`.
 fn switch_command(fd: BorrowedFd<'_>, cmd: u16, nmr: &mut Nmreq) -> Result<(), Errno> {
     let field = nmr.nr_name;
     let port = port_name(&field)?;

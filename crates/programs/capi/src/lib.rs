@@ -1,8 +1,8 @@
 //! netmap's C interface on netvale.
 //!
-//! Programs written for netmap open `/dev/netmap`, register a port with an ioctl, mmap its region and sync with ioctl
-//! or poll. netvale has no such device: this library, linked to the program or preloaded, answers in its place. It is
-//! also libnetmap.
+//! Programs written for netmap open `/dev/netmap`, register a port with an ioctl, mmap its region, and sync with ioctl
+//! or poll. There is no such device with netvale: this library, linked to the program or preloaded, answers instead. It
+//! also contains libnetmap.
 //!
 //! ```text
 //!   program ──open, ioctl, mmap, poll, …──► interpose ──► table: is it netmap's? ──no──► C library
@@ -11,21 +11,21 @@
 //!                                      descriptor, wait, epoll            (syncs, in this process)
 //! ```
 //!
-//! The program's descriptor is the connection to the daemon: a kernel object that survives dup, fork, exec and being
-//! passed over a socket. A process that receives one asks the daemon for its port (`lifecycle::adopt`).
+//! The program's descriptor is the connection to the daemon, a kernel object that survives dup, fork, exec and being
+//! passed over a socket. A process that receives one requests its port from the daemon (`lifecycle::adopt`).
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `interpose` | the functions in front of the C library's |
+//! | `interpose` | the functions that precede the C library's |
 //! | `real` | the C library's functions |
 //! | `table` | which descriptors are netmap's |
-//! | `lifecycle` | descriptors whose numbers are closed, duplicated or inherited |
+//! | `lifecycle` | closed, duplicated and inherited descriptor numbers |
 //! | `descriptor` | an open `/dev/netmap`: rings, syncs, readiness |
 //! | `open`, `request`, `options`, `register`, `extmem`, `csb`, `kloop`, `loop_state`, `legacy` | the control API |
 //! | `indirect` | frames elsewhere in the program's memory |
 //! | `wait`, `epoll` | poll, select, epoll |
-//! | `output` | POLLOUT on descriptors that frames are sent on |
-//! | `ready` | event loops that are not interposed |
+//! | `output` | POLLOUT on other descriptors on which programs send frames |
+//! | `ready` | readiness for event loops that are not interposed |
 //! | `told` | the text of the last error |
 //! | `packet` | packet sockets on ports |
 //! | `nmport` | libnetmap's functions |
@@ -33,8 +33,7 @@
 //! | `maps` | the program's mappings, and the files behind them |
 //! | `marks` | one bit per descriptor, readable in signal handlers |
 //! | `starving` | warns a program at a real-time priority that keeps the daemon's worker from its CPU |
-//! | `starving` | warns a program at a real-time priority that keeps the daemon's worker from its CPU |
-// Under test nothing is exported, hence nothing is used.
+// Tests export nothing, so much of the code is unused.
 #![cfg_attr(test, allow(dead_code))]
 
 mod csb;
@@ -78,15 +77,15 @@ fn borrow<'a>(fd: c_int) -> Option<BorrowedFd<'a>> {
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Closes a number that the program never received.
+/// Closes a descriptor that the program has never received.
 #[allow(unsafe_code)]
 fn close(fd: c_int) {
-    // SAFETY: the number is ours, and not used after.
+    // SAFETY: the descriptor is ours, and not used afterwards.
     unsafe { real::close(fd) };
 }
 
-/// Keeps the daemon's reason for [`told`], and prints it on standard error if `$NETVALE_VERBOSE` is set: an errno says
-/// little.
+/// Keeps the daemon's reason for [`told`], and prints it on standard error if `$NETVALE_VERBOSE` is set, as an errno is
+/// not specific.
 fn say(e: &netvale::Error) {
     told::note(&e.to_string());
     static VERBOSE: OnceLock<bool> = OnceLock::new();

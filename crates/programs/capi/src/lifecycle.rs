@@ -23,7 +23,7 @@ pub fn remove(fd: c_int) {
     }
 }
 
-/// Removes all descriptors of a range that is about to be closed.
+/// Removes all descriptors in a range that is about to be closed.
 pub fn remove_range(first: u32, last: u32) {
     if table::is_used() || packet::any() {
         (first..=last.min(MAX_FDS as u32 - 1)).for_each(|fd| remove(fd as c_int));
@@ -31,7 +31,7 @@ pub fn remove_range(first: u32, last: u32) {
     }
 }
 
-/// Forgets epoll sets of a range that is about to be closed or overwritten.
+/// Forgets epoll sets in a range that is about to be closed or overwritten.
 fn forget_sets(first: u32, last: u32) {
     let sets = (first..=last.min(MAX_FDS as u32 - 1)).map(|fd| fd as c_int).filter(|fd| epoll::is_set(*fd));
     // A vfork child's calls do not affect the program's sets.

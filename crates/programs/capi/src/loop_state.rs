@@ -1,9 +1,9 @@
-//! Whether a descriptor's sync kloop runs.
+//! The state of a descriptor's sync kloop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Whether a loop runs, and whether it must stop.
+/// Whether the loop runs, and whether it must stop.
 #[derive(Default)]
 pub struct LoopState {
     running: AtomicBool,
@@ -11,7 +11,7 @@ pub struct LoopState {
 }
 
 impl LoopState {
-    /// Begins a loop; false if one already runs.
+    /// Begins a loop. Returns false if one already runs.
     pub fn begin(&self) -> bool {
         !self.running.swap(true, Ordering::AcqRel)
     }
@@ -22,12 +22,12 @@ impl LoopState {
         self.running.store(false, Ordering::Release);
     }
 
-    /// Whether the loop must end.
+    /// Returns whether the loop must stop.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Asks the loop to stop; one that has not begun yet stops immediately, as in netmap.
+    /// Requests a stop. A loop that has not begun yet stops immediately, as in netmap.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }

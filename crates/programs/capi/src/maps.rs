@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// The file of a mapping: device and inode.
+/// The identity of a mapping's file: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inode {
     major: u32,
@@ -35,7 +35,7 @@ struct MapsLine<'a> {
 }
 
 impl Inode {
-    /// The inode of an open file.
+    /// Returns the inode of an open file.
     ///
     /// # Errors
     /// The error of fstat(2).
@@ -46,7 +46,7 @@ impl Inode {
         Ok(Inode { major, minor, inode: stat.st_ino })
     }
 
-    /// The inode of the file that is mapped at an address.
+    /// Returns the inode of the file that is mapped at an address.
     pub fn at(address: u64) -> Option<Inode> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         lines(&maps).find(|line| line.range.contains(&address)).map(|line| line.inode)
@@ -54,7 +54,7 @@ impl Inode {
 }
 
 impl FileMemory {
-    /// The file in memory whose part this program has mapped shared over the whole range; `None` for any other range.
+    /// Finds the file in memory that this program has mapped shared over the whole range; `None` for any other range.
     pub fn find(range: Range<u64>) -> Option<FileMemory> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         let (line, offset) = part(lines(&maps), &range)?;
@@ -63,7 +63,7 @@ impl FileMemory {
     }
 }
 
-/// The first of the mappings that make up a range, if they map one part of a file, and the part's offset.
+/// Returns the first of the mappings that make up a range, and the offset in the file, if they map one part of a file.
 fn part<'a>(lines: impl Iterator<Item = MapsLine<'a>>, range: &Range<u64>) -> Option<(MapsLine<'a>, u64)> {
     let mut within = lines.filter(|l| l.range.end > range.start && l.range.start < range.end);
     let first = within.next().filter(|l| l.range.start <= range.start && l.rights == "rw-s" && l.inode.inode != 0)?;
@@ -79,14 +79,14 @@ fn part<'a>(lines: impl Iterator<Item = MapsLine<'a>>, range: &Range<u64>) -> Op
     (end >= range.end).then_some((first, offset))
 }
 
-/// Whether `fd` is the mapping's file, on a file system in memory, open for reading and writing.
+/// Returns whether `fd` is the mapping's file, on a file system in memory, open for reading and writing.
 fn is_that(fd: BorrowedFd<'_>, line: &MapsLine<'_>) -> bool {
     let writable = rustix::fs::fcntl_getfl(fd).is_ok_and(|mode| mode & OFlags::RWMODE == OFlags::RDWR);
     // Only files in memory support seals.
     writable && rustix::fs::fcntl_get_seals(fd).is_ok() && Inode::of(fd) == Ok(line.inode)
 }
 
-/// The file through a descriptor of the program.
+/// Opens the file through a descriptor of the program.
 fn opened(line: &MapsLine<'_>) -> Option<OwnedFd> {
     let numbers = std::fs::read_dir("/proc/self/fd").ok()?;
     let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -95,7 +95,7 @@ fn opened(line: &MapsLine<'_>) -> Option<OwnedFd> {
     found.try_clone_to_owned().ok().filter(|fd| is_that(fd.as_fd(), line))
 }
 
-/// The file by its name.
+/// Opens the file by its name.
 fn named(line: &MapsLine<'_>) -> Option<OwnedFd> {
     if !line.path.starts_with('/') {
         return None;
@@ -103,7 +103,7 @@ fn named(line: &MapsLine<'_>) -> Option<OwnedFd> {
     open(line.path).filter(|fd| is_that(fd.as_fd(), line))
 }
 
-/// The file through its mapping, which the kernel allows to privileged processes.
+/// Opens the file through its mapping, which the kernel permits to privileged processes.
 fn by_address(line: &MapsLine<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/map_files/{:x}-{:x}", line.range.start, line.range.end);
     open(&path).filter(|fd| is_that(fd.as_fd(), line))
@@ -118,7 +118,7 @@ fn lines(maps: &str) -> impl Iterator<Item = MapsLine<'_>> {
     maps.lines().filter_map(line)
 }
 
-/// Parses a line: addresses, rights, offset, device, inode, name.
+/// Parses a line: addresses, permissions, offset, device, inode, name.
 fn line(text: &str) -> Option<MapsLine<'_>> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let small = |text: &str| u32::from_str_radix(text, 16).ok();
@@ -143,7 +143,7 @@ mod tests {
 7f100000c000-7f1000010000 rw-p 00000000 00:00 0 
 ";
 
-    /// Objective: lines of /proc/self/maps are read, names with blanks too, and memory is found by its address.
+    /// Objective: lines of /proc/self/maps are parsed, names with blanks too, and memory is found by its address.
     #[test]
     fn lines_of_the_maps_file_are_read() {
         let first = lines(MAPS).next().unwrap();

@@ -6,11 +6,11 @@ use libc::c_int;
 
 use crate::table::MAX_FDS;
 
-/// The set of marked numbers.
+/// A set of marked descriptor numbers.
 pub struct FdMarks([AtomicU64; MAX_FDS / 64]);
 
 impl FdMarks {
-    /// An empty set.
+    /// Creates an empty set.
     pub const fn new() -> FdMarks {
         FdMarks([const { AtomicU64::new(0) }; MAX_FDS / 64])
     }
@@ -21,12 +21,12 @@ impl FdMarks {
         Some((self.0.get(i / 64)?, 1 << (i % 64)))
     }
 
-    /// Whether a number is in the range that can be marked.
+    /// Returns whether a number is in the range that can be marked.
     pub fn fits(&self, number: c_int) -> bool {
         self.place(number).is_some()
     }
 
-    /// Whether a number is marked.
+    /// Returns whether a number is marked.
     #[inline]
     pub fn has(&self, number: c_int) -> bool {
         self.place(number).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)

@@ -1,4 +1,4 @@
-//! Opening `/dev/netmap`: connecting to the daemon.
+//! Opens `/dev/netmap`, which means connecting to the daemon.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix};
 use crate::descriptor::Descriptor;
 use crate::{errno, table};
 
-/// The device's name.
+/// Path of the device.
 pub const DEVICE: &[u8] = b"/dev/netmap";
 
 /// Opens the device. Returns the new descriptor's number.
@@ -29,7 +29,7 @@ pub fn open(flags: c_int) -> Result<c_int, Errno> {
     if flags & O_NONBLOCK != 0 {
         rustix::io::ioctl_fionbio(&conn, true)?;
     }
-    // From here on the program closes the number.
+    // From here on the program closes the descriptor.
     let fd = conn.into_raw_fd();
     if table::insert(fd, Arc::new(Descriptor::default())) {
         return Ok(fd);
@@ -38,7 +38,7 @@ pub fn open(flags: c_int) -> Result<c_int, Errno> {
     Err(Errno::MFILE)
 }
 
-/// Whether a descriptor of unknown origin is a connection to a daemon's attach socket.
+/// Returns whether a descriptor of unknown origin is a connection to a daemon's attach socket.
 pub fn is_ours(fd: BorrowedFd<'_>) -> bool {
     let Ok(peer) = rustix::net::getpeername(fd) else { return false };
     if peer.is_none_or(|p| p.address_family() != AddressFamily::UNIX) {

@@ -1,7 +1,7 @@
-//! The list of options behind a request (netmap.h, `struct nmreq_option`): read once, answered in place.
+//! The list of options of a request (netmap.h, `struct nmreq_option`): read once, answered in place.
 //!
 //! netmap copies request and options into one buffer of fixed size, and reports `EOPNOTSUPP` in an option that no
-//! handler recognized: the maximum length of a list and the final status of each option follow from that.
+//! handler recognised. The maximum length of a list, and the final status of each option, follow from this.
 
 use netvale_abi::nmreq::{
     NETMAP_REQ_MAXSIZE, NETMAP_REQ_OPT_CSB, NETMAP_REQ_OPT_EXTMEM, NETMAP_REQ_OPT_OFFSETS,
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::user;
 
-/// An option, as read.
+/// An option, as the library read it.
 #[derive(Clone, Copy, Debug)]
 pub struct NmOption {
     /// Address of the option.
@@ -27,30 +27,30 @@ pub struct NmOption {
 #[derive(Debug, Default)]
 pub struct RequestOptions(Vec<NmOption>);
 
-/// `nro_status` is its third field.
+/// Offset of `nro_status` in an option.
 const STATUS_AT: u64 = std::mem::offset_of!(NmreqOption, nro_status) as u64;
 const HEADER: usize = size_of::<NmreqOption>();
-/// Types below this are known, 0 excepted.
+/// Number of option types, of which all but 0 are known.
 const KINDS: usize = NETMAP_REQ_OPT_OFFSETS as usize + 1;
 const POINTER: usize = size_of::<u64>();
-/// netmap's buffer for a request: two pointers, body and options of the largest size, a pointer before each kind of
-/// option, and netmap's table of options.
+/// Size of netmap's buffer for a request: two pointers, body and options of the largest size, a pointer before each
+/// kind of option, and netmap's table of options.
 const BUFFER: usize = (2 + KINDS) * POINTER + NETMAP_REQ_MAXSIZE + KINDS * POINTER;
 
 /// The used part of netmap's buffer.
 struct OptionRoom {
-    /// Bytes of the buffer, with pointers and table.
+    /// Size of the buffer with pointers and table, in bytes.
     buffer: usize,
-    /// Bytes of the request alone, which may be `NETMAP_REQ_MAXSIZE` long.
+    /// Size of the request alone, at most `NETMAP_REQ_MAXSIZE` bytes.
     request: usize,
 }
 
 impl RequestOptions {
-    /// Reads the list of a request whose body is `body` bytes long. An error is recorded in the options read so far.
+    /// Reads the option list of a request whose body has `body` bytes. An error is recorded in the options read so far.
     ///
     /// # Errors
-    /// `EFAULT`; `EINVAL` for an option of type 0 and for two of one type; `EMSGSIZE` if request and options together
-    /// exceed netmap's buffer, as an endless list of unknown options does.
+    /// `EFAULT` for unmapped memory; `EINVAL` for an option of type 0 and for two of one type; `EMSGSIZE` if request
+    /// and options together exceed netmap's buffer, as an endless list of unknown options does.
     pub fn read(addr: u64, body: usize) -> Result<RequestOptions, Errno> {
         let mut this = RequestOptions::default();
         match this.fill(addr, body) {
@@ -103,21 +103,21 @@ impl RequestOptions {
         user::read_bytes(addr + HEADER as u64, &mut vec![0; rest])
     }
 
-    /// The option of a type, if present.
+    /// Returns the option of a type, if present.
     pub fn find(&self, kind: u32) -> Option<NmOption> {
         self.0.iter().find(|o| o.header.nro_reqtype == kind).copied()
     }
 
-    /// Records the result of the option of a type, which then counts as recognized.
+    /// Records the result of an option, which then counts as recognised.
     pub fn set(&mut self, kind: u32, done: Result<(), Errno>) {
         let status = done.err().map_or(0, number);
         self.0.iter_mut().filter(|o| o.header.nro_reqtype == kind).for_each(|o| o.status = status);
     }
 
-    /// Whether all options were recognized.
+    /// Checks that all options were recognised.
     ///
     /// # Errors
-    /// `EOPNOTSUPP`.
+    /// `EOPNOTSUPP` if one was not.
     pub fn check(&self) -> Result<(), Errno> {
         let unsupported = number(Errno::OPNOTSUPP);
         if self.0.iter().any(|o| o.status == unsupported) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
@@ -126,7 +126,7 @@ impl RequestOptions {
     /// Writes the status of each option.
     ///
     /// # Errors
-    /// `EFAULT`.
+    /// `EFAULT` for unmapped memory.
     pub fn write_back(&self) -> Result<(), Errno> {
         self.0.iter().try_for_each(|opt| user::write_bytes(opt.addr + STATUS_AT, &opt.status.to_ne_bytes()))
     }
@@ -136,7 +136,7 @@ fn number(e: Errno) -> u32 {
     e.raw_os_error().cast_unsigned()
 }
 
-/// Bytes of an option behind its header: by its type, or by its own size field.
+/// Returns the size of an option after its header, from its type or its own size field, in bytes.
 fn rest_of_option(kind: u32, size: usize) -> usize {
     let whole = match kind {
         NETMAP_REQ_OPT_EXTMEM => size_of::<NmreqOptExtmem>(),

@@ -1,5 +1,5 @@
-//! Descriptors that frames are sent on but that are not netmap descriptors: POLLOUT on them is the library's, all else
-//! the kernel's.
+//! Descriptors other than netmap's on which frames are sent: the library reports POLLOUT on them, the kernel everything
+//! else.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -11,18 +11,18 @@ use netvale::OutgoingRing;
 
 use crate::packet::socket;
 
-/// The bits of poll's events for room.
+/// The bits of poll's events that mean room.
 pub const ROOM: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
 
-/// A queue to send frames on.
+/// A queue on which frames are sent.
 pub trait SendQueue: Send + Sync {
-    /// Whether there is room, or an error that sending would report; checked afresh.
+    /// Returns whether there is room, or an error that sending would report. Checks every time.
     fn has_room(&self) -> bool;
-    /// A number that changes when there is room again.
+    /// Returns a number that changes when there is room again.
     fn news(&self) -> u64;
-    /// Asks to be woken through the returned descriptors; check once more before sleeping.
+    /// Requests a wake-up through the returned descriptors; check once more before sleeping.
     fn go_to_sleep(&self) -> Vec<c_int>;
-    /// Withdraws [`SendQueue::go_to_sleep`].
+    /// Withdraws the request of [`SendQueue::go_to_sleep`].
     fn wake_up(&self);
 }
 
@@ -49,13 +49,13 @@ static OUTPUTS: Mutex<BTreeMap<c_int, Arc<dyn SendQueue>>> = Mutex::new(BTreeMap
 /// Number of outputs; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any such descriptor exists.
+/// Returns whether any such descriptor exists.
 #[inline]
 pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0 || socket::any()
 }
 
-/// The queue that `fd` sends to, if registered.
+/// Returns the queue on which `fd` sends, if registered.
 pub fn get(fd: c_int) -> Option<Arc<dyn SendQueue>> {
     if !any() {
         return None;
@@ -64,7 +64,7 @@ pub fn get(fd: c_int) -> Option<Arc<dyn SendQueue>> {
     socket::sender(fd).map(|sender| sender as Arc<dyn SendQueue>).or_else(outputs)
 }
 
-/// Registers the queue that `fd` sends to; `None` removes it.
+/// Registers the queue on which `fd` sends; `None` removes it.
 pub fn watch(fd: c_int, room: Option<Arc<dyn SendQueue>>) {
     let old = {
         let mut outputs = OUTPUTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,6 +75,6 @@ pub fn watch(fd: c_int, room: Option<Arc<dyn SendQueue>>) {
         COUNT.store(outputs.len(), Ordering::Release);
         old
     };
-    // Not under the lock: dropping the old queue may close descriptors.
+    // Dropped outside the lock: the old queue may close descriptors.
     drop(old);
 }

@@ -1,7 +1,8 @@
 //! Readiness for event loops that are not interposed: asyncio, libuv, GLib (netvale.h).
 //!
-//! poll, select and epoll arm a port's rings for the length of a call. A loop that waits in calls which this library
-//! does not see keeps them armed from one check to the next, and waits on the descriptors of the daemon's wake-ups.
+//! poll, select and epoll arm a port's rings for the length of a call. An event loop that waits in calls unknown to
+//! this library keeps the rings armed from one check to the next, and waits on the descriptors of the daemon's
+//! wake-ups.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use rustix::io::Errno;
 use crate::descriptor::BoundPort;
 use crate::{errno, table};
 
-/// The registered port behind `fd`, and `events` as poll's.
+/// Returns the registered port behind `fd`, and `events` in poll's form.
 fn port(fd: c_int, events: c_int) -> Result<(Arc<BoundPort>, c_short), Errno> {
     let descriptor = table::get(fd).ok_or(Errno::BADF)?;
     let bound = descriptor.bound().ok_or(Errno::NXIO)?;
     Ok((bound, c_short::try_from(events).map_err(|_| Errno::INVAL)?))
 }
 
-/// Asks for wake-ups, then syncs. Returns the events that are ready now, for which no wake-up may follow, or -1.
+/// Requests wake-ups, then syncs. Returns the events that are ready now, for which no wake-up may follow, or -1.
 // SAFETY: a name and type of our own.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn netvale_arm(fd: c_int, events: c_int) -> c_int {

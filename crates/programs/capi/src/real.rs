@@ -1,5 +1,4 @@
-//! The functions behind the interposed ones: those of the same names in the next library in line, usually the C
-//! library.
+//! The functions that the interposed ones call: those of the same names in the next library, usually the C library.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -14,12 +13,12 @@ pub struct NextFunction {
 }
 
 impl NextFunction {
-    /// The function of that name.
+    /// Declares the function with this name.
     pub const fn new(name: &'static CStr) -> NextFunction {
         NextFunction { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// The function's address; null if no library defines it.
+    /// Returns the function's address; null if no library defines it.
     #[inline]
     pub fn get(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Relaxed);
@@ -35,14 +34,14 @@ impl NextFunction {
     }
 }
 
-/// Declares the functions behind the interposed ones: `fn name(arguments) -> result;` becomes a function that calls the
-/// next library's, or fails with `ENOSYS` without one.
+/// Declares the functions that the interposed ones call: `fn name(arguments) -> result;` becomes a function that calls
+/// the next library's, or fails with `ENOSYS` if there is none.
 macro_rules! real {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $symbol:literal;)*) => { $(
         $(#[$doc])*
         ///
         /// # Safety
-        /// As for the C library's function.
+        /// The conditions of the C library's function.
         #[inline]
         pub unsafe fn $name($($arg: $ty),*) -> $ret {
             static REAL: NextFunction = NextFunction::new($symbol);
@@ -54,7 +53,7 @@ macro_rules! real {
             }
             // SAFETY: a function of this name has this type in every C library.
             let f = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> $ret>(found) };
-            // SAFETY: passed on to the caller.
+            // SAFETY: the caller's contract.
             unsafe { f($($arg),*) }
         }
     )* };

@@ -1,4 +1,4 @@
-//! `NETMAP_REQ_REGISTER`: binding a port to a descriptor.
+//! `NETMAP_REQ_REGISTER`: binds a port to a descriptor.
 
 use std::borrow::Cow;
 use std::mem::offset_of;
@@ -26,7 +26,7 @@ use crate::user;
 /// Registers `name` on the connection `fd`; leaves `reg` as netmap would.
 ///
 /// # Errors
-/// As netmap: `EBUSY` on a second registration, `ENXIO` for a missing port, `EINVAL`, `EOPNOTSUPP`, `EFAULT`, …
+/// netmap's errors: `EBUSY` on a second registration, `ENXIO` for a missing port, `EINVAL`, `EOPNOTSUPP`, `EFAULT`, …
 pub fn register(
     fd: BorrowedFd<'_>,
     descriptor: &Descriptor,
@@ -53,7 +53,7 @@ pub fn register(
     };
     let attached = attached.map_err(|e| {
         crate::say(&e);
-        // Options that were not reached count as not recognized, as in netmap.
+        // Options that were not reached count as not recognised, as in netmap.
         if matches!(e, netvale::Error::Offsets { .. }) {
             options.set(NETMAP_REQ_OPT_OFFSETS, Err(crate::errno::of(&e)));
         }
@@ -66,13 +66,13 @@ pub fn register(
     }
     let done = finish(descriptor, attached, reg, options, extmem.as_ref());
     if done.is_err() {
-        // An error could only be reported to the daemon, which knows of it.
+        // An error could only be reported to the daemon, which already has it.
         let _ = raw::release(fd);
     }
     done
 }
 
-/// Registers a port in the program's own memory: in its existing region, or in a new one.
+/// Registers a port in the program's own memory: in the region that is already there, or in a new one.
 fn attach_over(
     fd: BorrowedFd<'_>,
     request: AttachRequest,
@@ -81,13 +81,13 @@ fn attach_over(
     let fresh = AttachRequest { mem_id: 0, pools: extmem.pools, ..request };
     if let Some((file, place)) = extmem.file() {
         match raw::attach_in(fd, &fresh, file, place) {
-            // Not in the file: the region replaces the program's mapping.
+            // The daemon refuses the file: the region replaces the program's mapping instead.
             Err(netvale::Error::File { .. }) => {}
             done => return done,
         }
     }
     let Some(mem_id) = extmem.known else { return raw::attach(fd, &fresh) };
-    // A region ends with its last port, and its memory then counts as ordinary memory.
+    // A region ends with its last port; its memory then counts as ordinary memory.
     raw::attach(fd, &AttachRequest { mem_id, pools: PoolSizes::default(), ..fresh.clone() })
         .or_else(|_| raw::attach(fd, &fresh))
 }
@@ -122,17 +122,17 @@ fn finish(
     reg.nr_mem_id = u16::try_from(r.mem_id).unwrap_or(u16::MAX);
     reg.nr_extra_bufs = r.extra_bufs;
     if reg.nr_flags & NR_ZCOPY_MON != 0 {
-        // As in netmap, such a monitor watches both directions.
+        // As in netmap, a monitor without a direction watches both.
         reg.nr_flags |= NR_MONITOR_TX | NR_MONITOR_RX;
     }
     descriptor.bind(bound);
     Ok(())
 }
 
-/// Reads the option at `addr`. Alignment and gap are for hardware: netvale's ports need neither.
+/// Reads the option at `addr`. Alignment and gap are for hardware, and netvale's ports need neither.
 fn read_offsets(addr: u64) -> Result<OffsetsRequest, Errno> {
     let option: NmreqOptOffsets = user::read(addr)?;
-    // A value that does not fit is refused as too large all the same.
+    // A value that does not fit is refused as too large as well.
     let small = |v: u64| u32::try_from(v).unwrap_or(u32::MAX);
     let max = small(option.nro_max_offset);
     let initial = small(option.nro_initial_offset);
@@ -160,7 +160,7 @@ pub fn enable_csb(bound: &BoundPort, addr: u64) -> Result<(), Errno> {
     bound.csb.set(csb).map_err(|_| Errno::BUSY)
 }
 
-/// Takes over the port, if any, of a connection from another process.
+/// Takes over the port, if there is one, of a connection from another process.
 pub fn resume(fd: BorrowedFd<'_>, descriptor: &Descriptor) {
     if let Ok(attached) = raw::resume(fd) {
         let flags = attached.reply.note.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
@@ -168,7 +168,7 @@ pub fn resume(fd: BorrowedFd<'_>, descriptor: &Descriptor) {
     }
 }
 
-/// The daemon's request for a registration.
+/// Returns the daemon's request for a registration.
 fn request(name: &str, reg: &NmreqRegister) -> Result<AttachRequest, Errno> {
     let mut note = [0; NOTE_LEN];
     note[..8].copy_from_slice(&reg.nr_flags.to_le_bytes());
@@ -192,8 +192,8 @@ fn request(name: &str, reg: &NmreqRegister) -> Result<AttachRequest, Errno> {
     })
 }
 
-/// A request's port name, to put in front of mode and flags. Requests number rings in a field of their own: a name that
-/// seems to end in a ring number is quoted.
+/// Returns a request's port name, to be followed by mode and flags. Requests have a separate field for rings, so a name
+/// that looks as if it ended in a ring number is quoted.
 fn closed(name: &str) -> Cow<'_, str> {
     let looks_so = PortSpec::parse(name).is_ok_and(|spec| matches!(spec.rings, Rings::OneNic(_)));
     match PortName::parse(name) {
@@ -202,7 +202,7 @@ fn closed(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Mode and flags as they follow a port's name in netmap's grammar.
+/// Returns mode and flags in the form that follows a port's name in netmap's grammar.
 fn suffix(reg: &NmreqRegister) -> Result<String, Errno> {
     let ring = reg.nr_ringid;
     let rings = match reg.nr_mode {

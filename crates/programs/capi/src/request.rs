@@ -1,4 +1,4 @@
-//! `NIOCCTRL`: one request of netmap's control API.
+//! `NIOCCTRL`: executes a request of netmap's control API.
 
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
@@ -21,10 +21,10 @@ use crate::descriptor::Descriptor;
 use crate::options::RequestOptions;
 use crate::{kloop, register, user};
 
-/// Carries out the request whose header is at `addr`.
+/// Executes the request whose header is at `addr`.
 ///
 /// # Errors
-/// As netmap's.
+/// netmap's errors.
 pub fn control(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> Result<(), Errno> {
     let header: NmreqHeader = user::read(addr)?;
     if !(NETMAP_MIN_API..=NETMAP_MAX_API).contains(&u32::from(header.nr_version)) {
@@ -38,12 +38,12 @@ pub fn control(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> R
     let mut options = RequestOptions::read(header.nr_options, body)?;
     end_name(&header, addr)?;
     let done = carry_out(fd, descriptor, &header, addr, &mut options);
-    // The options' status is written in any case; the request's own result takes precedence.
+    // The options' status is written in any case; the request's own error takes precedence.
     let told = options.write_back();
     done.and(told)
 }
 
-/// Terminates a name that the program did not, as netmap does.
+/// Terminates a name that the program did not terminate, as netmap does.
 fn end_name(header: &NmreqHeader, addr: u64) -> Result<(), Errno> {
     let last = header.nr_name.len() - 1;
     if header.nr_name[last] == 0 {
@@ -52,7 +52,7 @@ fn end_name(header: &NmreqHeader, addr: u64) -> Result<(), Errno> {
     user::write_bytes(addr + (offset_of!(NmreqHeader, nr_name) + last) as u64, &[0])
 }
 
-/// Bytes of a request's body: 0 for requests without one, and for unknown requests.
+/// Returns the size of a request's body in bytes: 0 for requests without one, and for unknown requests.
 fn body_len(reqtype: u16) -> usize {
     match reqtype {
         NETMAP_REQ_REGISTER => size_of::<NmreqRegister>(),
@@ -113,20 +113,20 @@ fn carry_out(
     }
 }
 
-/// The name in a request, as text.
+/// Returns the name in a request as text.
 ///
 /// # Errors
-/// `EINVAL`.
+/// `EINVAL` if the name is not UTF-8.
 pub fn port_name(field: &[u8]) -> Result<&str, Errno> {
     // netmap itself terminates an unterminated field.
     let field = &field[..field.len().saturating_sub(1)];
     std::str::from_utf8(name::get(field)).map_err(|_| Errno::INVAL)
 }
 
-/// Asks the daemon, whose answer replaces `body`. Returns the name in the answer.
+/// Sends a request to the daemon, whose answer replaces `body`. Returns the name in the answer.
 ///
 /// # Errors
-/// As netmap's.
+/// netmap's errors.
 pub fn ask(fd: BorrowedFd<'_>, reqtype: u16, name: &str, body: &mut [u8]) -> Result<String, Errno> {
     let mut request = DeviceRequest { reqtype, name: name.to_owned(), ..DeviceRequest::default() };
     request.body[..body.len()].copy_from_slice(body);

@@ -1,5 +1,5 @@
-//! Warns, once, a program that spins at a real-time priority: it may keep the daemon's worker off every CPU, and then
-//! waits for room in a ring that is never emptied.
+//! Warns, once, a program that spins at a real-time priority: it may keep the daemon's worker off every CPU while it
+//! waits for room in a ring that the worker cannot empty.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -7,19 +7,20 @@ use std::time::{Duration, Instant};
 
 use libc::{SCHED_DEADLINE, SCHED_FIFO, SCHED_RESET_ON_FORK, SCHED_RR};
 
-/// How long a ring must stay full, with nothing taken from it: longer than the pause that the kernel enforces on a
-/// processor's real-time threads, a worker among them (`sched_rt_runtime_us`, 50 ms of each second).
+/// Time for which a ring must stay full, with nothing taken from it. It is longer than the pause that the kernel
+/// enforces on real-time threads of a processor, a worker among them (`sched_rt_runtime_us`, 50 ms of each second).
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Syncs farther apart than this are not spinning.
+/// Maximum interval between syncs that count as spinning.
 const GAP: Duration = Duration::from_millis(10);
-/// The clock is read at one in this number of syncs.
+/// Number of syncs between reads of the clock.
 const LOOK_EVERY: u32 = 64;
 
 /// The state of a full tx ring; other rings need none.
 #[derive(Debug, Default)]
 pub struct FullRing {
     syncs: AtomicU32,
-    /// The unchanged tail, the start of its standstill, and its last check, in nanoseconds of the process's clock.
+    /// The unchanged tail. The next fields are the start of its standstill and its last check, in nanoseconds of the
+    /// process's clock.
     tail: AtomicU32,
     since: AtomicU64,
     seen: AtomicU64,
@@ -43,7 +44,7 @@ impl FullRing {
         }
     }
 
-    /// Whether the tail has stood still long enough, without a pause.
+    /// Returns whether the tail has not moved for long enough, without a pause between checks.
     fn stands(&self, now: u64) -> bool {
         let nanos = |d: Duration| d.as_nanos() as u64;
         let since = self.since.load(Ordering::Relaxed);
@@ -56,15 +57,15 @@ impl FullRing {
     }
 }
 
-/// Nanoseconds since the first call, never 0.
+/// Returns the nanoseconds since the first call, never 0.
 fn now() -> u64 {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
 }
 
-/// The calling thread's priority among real-time threads, if it is one.
+/// Returns the calling thread's policy and priority if it is a real-time thread.
 fn real_time() -> Option<(&'static str, i32)> {
-    // SAFETY: concerns the calling thread; no argument is in memory.
+    // SAFETY: the call concerns the calling thread, and has no argument in memory.
     let policy = unsafe { libc::sched_getscheduler(0) };
     let name = match policy & !SCHED_RESET_ON_FORK {
         SCHED_FIFO => "SCHED_FIFO",
@@ -73,7 +74,7 @@ fn real_time() -> Option<(&'static str, i32)> {
         _ => return None,
     };
     let mut parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel fills one structure, which lives over the call.
+    // SAFETY: the kernel fills one structure, which lives during the call.
     unsafe { libc::sched_getparam(0, &raw mut parameters) };
     Some((name, parameters.sched_priority))
 }

@@ -8,33 +8,33 @@ use libc::c_int;
 
 use crate::descriptor::Descriptor;
 
-/// Numbers above this cannot be netmap descriptors.
+/// Number of descriptor numbers that can be netmap descriptors.
 pub const MAX_FDS: usize = 1 << 16;
 
 static TABLE: [ArcSwapOption<Descriptor>; MAX_FDS] = [const { ArcSwapOption::const_empty() }; MAX_FDS];
 /// Number of entries; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The process that the table belongs to. A vfork child runs in its parent's memory: descriptors it closes stay open
-/// here.
+/// The process to which the table belongs. A vfork child runs in its parent's memory: descriptors that it closes stay
+/// open in the parent.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 fn place(fd: c_int) -> Option<&'static ArcSwapOption<Descriptor>> {
     TABLE.get(usize::try_from(fd).ok()?)
 }
 
-/// Whether any descriptor is netmap's.
+/// Returns whether any descriptor is netmap's.
 #[inline]
 pub fn is_used() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// The descriptor behind `fd`, if it is netmap's.
+/// Returns the netmap descriptor behind `fd`, if it is one.
 #[inline]
 pub fn get(fd: c_int) -> Option<Arc<Descriptor>> {
     if is_used() { place(fd)?.load_full() } else { None }
 }
 
-/// Calls `f` with the descriptor behind `fd`, without keeping it.
+/// Calls `f` with the netmap descriptor behind `fd`, without keeping a reference to it.
 #[inline]
 pub fn with<T>(fd: c_int, f: impl FnOnce(&Descriptor) -> T) -> Option<T> {
     if !is_used() {
@@ -43,7 +43,7 @@ pub fn with<T>(fd: c_int, f: impl FnOnce(&Descriptor) -> T) -> Option<T> {
     place(fd)?.load().as_ref().map(|d| f(d))
 }
 
-/// Whether `fd` is netmap's.
+/// Returns whether `fd` is netmap's.
 #[inline]
 pub fn holds(fd: c_int) -> bool {
     with(fd, |_| ()).is_some()
@@ -76,12 +76,12 @@ pub fn claim() {
     OWNER.store(pid(), Ordering::Relaxed);
 }
 
-/// After fork, in the child: makes the table the child's own.
+/// Makes the table the child's own after a fork.
 pub fn forked() {
     claim();
 }
 
-/// Whether this process owns the table; a vfork child does not.
+/// Returns whether this process owns the table; a vfork child does not.
 pub fn is_owner() -> bool {
     OWNER.load(Ordering::Relaxed) == pid()
 }

@@ -1,4 +1,4 @@
-//! The text of a thread's last error: an errno says little.
+//! The text of a thread's last error, as an errno is not specific.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -11,13 +11,13 @@ thread_local! {
 
 /// Keeps the text of an error for [`netvale_error`].
 pub fn note(text: &str) {
-    // Lines after the first are for people; bytes behind a NUL are not text.
+    // Only the first C string counts: bytes after a NUL are not text.
     let text = text.split('\0').next().unwrap_or_default();
-    // A thread that is ending reads no error any more.
+    // A thread that is ending no longer reads errors.
     let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
 }
 
-/// Calls `f` and preserves the earlier error, which says more than those of `f`.
+/// Calls `f` and preserves the earlier error, which is more specific than those of `f`.
 pub fn keep<T>(f: impl FnOnce() -> T) -> T {
     let before = LAST.try_with(|last| last.borrow().clone()).unwrap_or_default();
     let done = f();
@@ -27,7 +27,7 @@ pub fn keep<T>(f: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The text of the last error in this thread, valid until its next one; empty before the first (netvale.h).
+/// Returns the text of the last error in this thread, valid until the next one; empty before the first (netvale.h).
 // SAFETY: a name and type of our own.
 #[allow(unsafe_code)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -55,7 +55,7 @@ mod tests {
         unsafe { CStr::from_ptr(netvale_error()) }.to_string_lossy().into_owned()
     }
 
-    /// Objective: a thread reads its own last error, cut at a NUL, and an empty text once it is cleared.
+    /// Objective: a thread reads its own last error, cut at a NUL, and an empty text once the text is cleared.
     #[test]
     fn a_thread_reads_its_own_last_error() {
         note("first");

@@ -1,4 +1,4 @@
-//! Access to memory behind a program's pointers: `EFAULT` for unmapped addresses, as from the kernel.
+//! Access to memory behind a program's pointers, with `EFAULT` for unmapped addresses, as from the kernel.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -11,16 +11,15 @@ use netvale_abi::nmreq::{
 };
 use rustix::io::Errno;
 
-/// Plain structures of the ABI.
+/// A plain structure of the ABI.
 ///
 /// # Safety
-/// Any bytes are a value, and all padding is in named fields.
+/// Any bytes are a valid value, and all padding is in named fields.
 pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($t:ty),*) => { $(
-        // SAFETY: repr(C) of integers and byte arrays, all padding spelled out (their layout is asserted in
-        // netvale-abi).
+        // SAFETY: repr(C) of integers and byte arrays, with all padding in fields (netvale-abi asserts the layout).
         unsafe impl Plain for $t {}
     )* };
 }
@@ -38,7 +37,7 @@ plain!(
     Nmreq
 );
 
-/// The bytes of a structure.
+/// Returns the bytes of a structure.
 pub fn bytes_of<T: Plain, const N: usize>(value: &T) -> [u8; N] {
     const { assert!(N >= size_of::<T>()) };
     let mut bytes = [0u8; N];
@@ -47,10 +46,10 @@ pub fn bytes_of<T: Plain, const N: usize>(value: &T) -> [u8; N] {
     bytes
 }
 
-/// Reads a structure.
+/// Reads a structure of the program.
 ///
 /// # Errors
-/// `EFAULT`.
+/// `EFAULT` for unmapped memory.
 pub fn read<T: Plain>(addr: u64) -> Result<T, Errno> {
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: room for T; the copy writes exactly its size.
@@ -59,28 +58,28 @@ pub fn read<T: Plain>(addr: u64) -> Result<T, Errno> {
     Ok(unsafe { value.assume_init() })
 }
 
-/// Reads bytes.
+/// Reads bytes of the program.
 ///
 /// # Errors
-/// `EFAULT`.
+/// `EFAULT` for unmapped memory.
 pub fn read_bytes(addr: u64, into: &mut [u8]) -> Result<(), Errno> {
-    // SAFETY: `into` is ours, for its whole length.
+    // SAFETY: `into` is writable for its length.
     unsafe { move_bytes(addr as *const u8, into.as_mut_ptr(), into.len()) }
 }
 
-/// Writes a structure.
+/// Writes a structure of the program.
 ///
 /// # Errors
-/// `EFAULT`.
+/// `EFAULT` for unmapped memory.
 pub fn write<T: Plain>(addr: u64, value: &T) -> Result<(), Errno> {
     // SAFETY: `value` is readable for its size.
     unsafe { move_bytes(std::ptr::from_ref(value).cast(), addr as *mut u8, size_of::<T>()) }
 }
 
-/// Writes bytes.
+/// Writes bytes of the program.
 ///
 /// # Errors
-/// `EFAULT`.
+/// `EFAULT` for unmapped memory.
 pub fn write_bytes(addr: u64, bytes: &[u8]) -> Result<(), Errno> {
     // SAFETY: `bytes` is readable for its length.
     unsafe { move_bytes(bytes.as_ptr(), addr as *mut u8, bytes.len()) }
@@ -89,7 +88,7 @@ pub fn write_bytes(addr: u64, bytes: &[u8]) -> Result<(), Errno> {
 /// Checks that memory can be read and written, and leaves it unchanged.
 ///
 /// # Errors
-/// `EFAULT`.
+/// `EFAULT` if it cannot.
 pub fn probe(addr: u64, len: usize) -> Result<(), Errno> {
     const PAGE: u64 = 4096;
     let end = addr.checked_add(len as u64).ok_or(Errno::FAULT)?;
@@ -106,7 +105,7 @@ pub fn probe(addr: u64, len: usize) -> Result<(), Errno> {
 /// Copies through a pipe, so that the kernel checks both addresses.
 ///
 /// # Safety
-/// Whichever of the two addresses is not the program's must be valid for `len` bytes.
+/// The address that is not the program's must be valid for `len` bytes.
 pub unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) -> Result<(), Errno> {
     const PIPE: usize = 4096;
     let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;
@@ -124,12 +123,12 @@ pub unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) -> Result<(),
     Ok(())
 }
 
-/// read(2) or write(2) of all `n` bytes, which a pipe takes in one call.
+/// Calls read(2) or write(2) for all `n` bytes, which a pipe transfers in one call.
 ///
 /// # Safety
-/// As for the system call.
+/// The conditions of the system call.
 unsafe fn call(number: i64, fd: c_int, addr: *const c_void, n: usize) -> Result<(), Errno> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let got = unsafe { libc::syscall(number, fd, addr, n) };
     if got == n as i64 { Ok(()) } else { Err(Errno::FAULT) }
 }
@@ -138,7 +137,7 @@ unsafe fn call(number: i64, fd: c_int, addr: *const c_void, n: usize) -> Result<
 mod tests {
     use super::*;
 
-    /// Objective: mapped memory is read and written; an unmapped address, even half-way, is `EFAULT` and no crash.
+    /// Objective: mapped memory is read and written; an unmapped address, even half-way, gives `EFAULT` and no crash.
     #[test]
     fn a_wild_pointer_is_an_error_and_no_crash() {
         let mut bytes = vec![7u8; 10_000];

@@ -1,4 +1,4 @@
-//! Waiting on netmap descriptors together with others: the common part of poll, select and epoll.
+//! Waits for netmap descriptors together with others: the common part of poll, select and epoll.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -14,7 +14,7 @@ use crate::descriptor::{BoundPort, Descriptor};
 use crate::output::{ROOM, SendQueue};
 use crate::real;
 
-/// A source of events.
+/// A source of readiness events.
 #[derive(Clone)]
 pub enum EventSource {
     /// A netmap descriptor.
@@ -37,7 +37,7 @@ impl EventSource {
         }
     }
 
-    /// A number that changes with each update.
+    /// Returns a number that changes with each update.
     pub fn news(&self) -> Option<u64> {
         match self {
             EventSource::Port(port) => port.with(|b| b.news()),
@@ -45,7 +45,7 @@ impl EventSource {
         }
     }
 
-    /// The events that are reported once the daemon has hung up.
+    /// Returns the events that are reported once the daemon has hung up.
     fn hung_up(&self) -> c_short {
         match self {
             EventSource::Port(port) => port.with(BoundPort::hung_up).unwrap_or(POLLHUP),
@@ -53,7 +53,7 @@ impl EventSource {
         }
     }
 
-    /// Time until the end of its connection may be reported again.
+    /// Returns the time until the end of the connection may be reported again.
     fn until_end_is_told(&self) -> Duration {
         match self {
             EventSource::Port(port) => port.with(BoundPort::until_end_is_told).unwrap_or_default(),
@@ -67,12 +67,12 @@ impl EventSource {
         }
     }
 
-    /// Whether this is the given netmap descriptor.
+    /// Returns whether the source is this netmap descriptor.
     pub fn is(&self, other: &Arc<Descriptor>) -> bool {
         matches!(self, EventSource::Port(port) if Arc::ptr_eq(port, other))
     }
 
-    /// The rings to arm; `None` if unregistered.
+    /// Returns the rings to arm; `None` if no port is registered.
     fn armed(&self, events: c_short) -> Option<WakeArming> {
         match self {
             EventSource::Port(port) => port.bound().map(|bound| WakeArming::Port(bound, events)),
@@ -81,14 +81,14 @@ impl EventSource {
     }
 }
 
-/// Rings that ask for wake-ups.
+/// Rings or a queue from which wake-ups are requested.
 enum WakeArming {
     Port(Arc<BoundPort>, c_short),
     Output(Arc<dyn SendQueue>),
 }
 
 impl WakeArming {
-    /// Asks for wake-ups, which arrive through the returned descriptors.
+    /// Requests wake-ups, which arrive through the returned descriptors.
     fn go_to_sleep(&self) -> Vec<c_int> {
         match self {
             WakeArming::Port(bound, events) => {
@@ -107,19 +107,20 @@ impl WakeArming {
     }
 }
 
-/// A descriptor to wait for.
+/// A descriptor to wait for, with its events.
 pub struct WatchedFd {
-    /// The program's number for it.
+    /// The program's number for the descriptor.
     pub fd: c_int,
-    /// Its source of events.
+    /// Source of the descriptor's events.
     pub source: EventSource,
     /// The events to wait for: `POLLIN`, `POLLOUT`, …
     pub events: c_short,
-    /// The events found.
+    /// Events found.
     pub found: c_short,
-    /// Events reported whatever the rings' state, because the peer hung up.
+    /// Events that are reported whatever the state of the rings, because the peer hung up.
     pub ended: c_short,
-    /// [`EventSource::news`] at its last report: without a change it is not ready again (edge-triggered epoll).
+    /// [`EventSource::news`] at the last report; without a change the descriptor is not ready again (edge-triggered
+    /// epoll).
     pub seen: Option<u64>,
 }
 
@@ -132,8 +133,8 @@ impl WatchedFd {
     }
 }
 
-/// Waits until one of `ports` or of `others` is ready or the time is up (`None`: no limit), syncing the ports as
-/// netmap's poll does. Reports ready events in `found` and `revents`; without any, the time was up.
+/// Waits until one of `ports` or of `others` is ready or the time limit passes (`None`: no limit), syncing the ports as
+/// netmap's poll does. Stores ready events in `found` and `revents`; if there are none, the limit has passed.
 ///
 /// # Errors
 /// The error of ppoll(2), most often `EINTR`.
@@ -145,7 +146,7 @@ pub fn wait(
 ) -> Result<(), Errno> {
     let start = Instant::now();
     if look(ports) || poll(ports, limit) {
-        // The others are checked too, lest they starve; without any, the system call is saved.
+        // The others are checked, too, lest they starve; if there are none, the system call is saved.
         return if others.is_empty() && mask.is_null() { Ok(()) } else { kernel(others, Some(Duration::ZERO), mask) };
     }
     loop {
@@ -160,7 +161,7 @@ pub fn wait(
     }
 }
 
-/// Syncs the ports and records ready events. A descriptor found hung up stays so.
+/// Syncs the ports and records ready events. A descriptor that was found hung up stays so.
 fn look(ports: &mut [WatchedFd]) -> bool {
     let mut any = false;
     for p in ports.iter_mut() {
@@ -181,8 +182,8 @@ fn sleep(
     let wakes: Vec<c_int> = armed.iter().flat_map(WakeArming::go_to_sleep).collect();
     let ready = ports.iter().any(|p| p.poll() != 0);
     let mut fds: Vec<pollfd> = others.to_vec();
-    // A connection that the daemon closed: the port was taken away, or the daemon ended. For other descriptors the
-    // kernel reports a hang-up itself.
+    // A connection that the daemon closed: the port was detached, or the daemon ended. For other descriptors the kernel
+    // reports a hang-up itself.
     let mut left = left;
     for p in ports.iter() {
         let silent = p.source.until_end_is_told();
@@ -206,15 +207,15 @@ fn sleep(
     Ok(())
 }
 
-/// ppoll(2).
+/// Calls ppoll(2).
 ///
 /// # Errors
 /// The error of ppoll(2).
 pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t) -> Result<(), Errno> {
     let limit = limit.map(|d| timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the slice is exclusive for the call; limit is null or points at a local value; the mask is the program's
-    // or null.
+    // SAFETY: the slice is exclusive during the call; limit is null or points to a local value; the mask is null or the
+    // program's.
     let n = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, mask) };
     if n < 0 { Err(crate::errno::last()) } else { Ok(()) }
 }
@@ -226,7 +227,7 @@ fn poll(ports: &mut [WatchedFd], limit: Option<Duration>) -> bool {
         return false;
     }
     thread_local! {
-        /// This thread's state of the adaptive polling; `None` while it polls.
+        /// The thread's state of adaptive polling; `None` while the thread polls.
         static SPIN: Cell<Option<Spin>> = const { Cell::new(None) };
     }
     SPIN.with(|learned| {
@@ -238,7 +239,7 @@ fn poll(ports: &mut [WatchedFd], limit: Option<Duration>) -> bool {
     })
 }
 
-/// The longest time to poll before sleeping: `$NETVALE_SPIN_US` microseconds, 50 unless set.
+/// Returns the maximum time to poll before sleeping: `$NETVALE_SPIN_US` microseconds, 50 unless set.
 fn most() -> Duration {
     static MOST: OnceLock<Duration> = OnceLock::new();
     *MOST.get_or_init(|| {

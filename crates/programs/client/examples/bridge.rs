@@ -1,4 +1,4 @@
-//! A bridge between two ports: frames received on one leave on the other.
+//! A bridge between two ports: frames received on one port leave on the other.
 //!
 //! `cargo run --release -p netvale --example bridge -- vale0:x vale1:x`, with `netvale up` running. Between ports that
 //! share a region, such as a port and its pipes (`vale0:x`, `vale0:x{1`), buffers are swapped and no byte is copied.
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port, RxRing, TxRing, swap_buffers};
 
-/// Moves the available frames for which there is room. Returns whether anything moved.
+/// Moves the available frames for which there is room. Returns whether any moved.
 fn forward(rx: &mut RxRing, tx: &mut TxRing, frame: &mut [u8]) -> bool {
     let n = rx.space().min(tx.space());
     for k in 0..n {
@@ -21,7 +21,7 @@ fn forward(rx: &mut RxRing, tx: &mut TxRing, frame: &mut [u8]) -> bool {
             tx.set_len(to, len as u16, slot.flags);
         }
     }
-    // The sender's slots first: until then the receiver's slots still name the same buffers.
+    // The sender's slots are advanced first: until then the receiver's slots still refer to the same buffers.
     tx.advance(n);
     tx.sync();
     rx.advance(n);
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if there || back {
             idle = Instant::now();
         } else if idle.elapsed() > Duration::from_micros(100) {
-            // Sleeps on one port, checks the other every millisecond. Fails when the daemon ends.
+            // Sleeps on one port, and checks the other every millisecond. Fails when the daemon ends.
             a.wait(Interest::Rx, Some(Duration::from_millis(1)))?;
         }
     }

@@ -2,7 +2,7 @@
 //! swapping buffers, without a copy, in both directions.
 //!
 //! ```sh
-//! # Nobody reaches port 22 from 10.5.0.2; '-' means any.
+//! # Blocks port 22 for 10.5.0.2; '-' means any.
 //! cargo run --release -p netvale --example firewall -- eth0 tcp,10.5.0.2,-,-,22
 //! ```
 
@@ -14,7 +14,7 @@ use netvale::{Interest, Port, RxRing, TxRing, swap_buffers};
 use netvale_wire::Layers;
 use netvale_wire::layers::{TCP, UDP};
 
-/// Maximum bytes of headers to examine.
+/// Maximum size in bytes of the headers to examine.
 const PREFIX: usize = 128;
 
 /// A set of flows: a `None` field matches anything.
@@ -27,7 +27,7 @@ struct FlowRule {
     dst_port: Option<u16>,
 }
 
-/// Parses a field of a rule, unless it is '-'.
+/// Parses a field of a rule; `None` for '-'.
 fn given<T: FromStr<Err: Error + 'static>>(field: &str) -> Result<Option<T>, Box<dyn Error>> {
     if field == "-" { Ok(None) } else { Ok(Some(field.parse()?)) }
 }
@@ -50,7 +50,7 @@ impl FlowRule {
 
     fn matches(&self, frame: &[u8]) -> bool {
         let Some(ip) = Layers::parse(frame).ok().and_then(|layers| layers.ip) else { return false };
-        // TCP and UDP have their ports in the same place; later fragments have none.
+        // TCP and UDP have their ports at the same offset; later fragments have none.
         let ports = frame.get(ip.l4..ip.l4 + 4).filter(|_| !ip.fragment);
         let port = |wanted: Option<u16>, at: usize| {
             wanted.is_none_or(|port| ports.is_some_and(|ports| ports[at..at + 2] == port.to_be_bytes()))
@@ -81,7 +81,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let interface = args.next().ok_or("usage: firewall INTERFACE [RULE…]")?;
     let rules: Vec<FlowRule> = args.map(|text| FlowRule::parse(&text)).collect::<Result<_, _>>()?;
-    // The interface's rings, and behind them the host ring.
+    // The interface's rings, followed by the host ring.
     let mut port = Port::open(&format!("netmap:{interface}*"))?;
     loop {
         port.wait(Interest::Rx, None)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port};
 
-/// Upper bound on polling before sleeping: longer than a wake-up takes.
+/// Maximum time to poll before sleeping: longer than a wake-up takes.
 const SPIN: Duration = Duration::from_micros(100);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,12 +23,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for ring in port.rx() {
             let n = ring.space();
             for k in 0..n {
-                // A slot is read once. A long frame takes several slots, all but the last with NS_MOREFRAG.
+                // A slot is read once. A long frame spans several slots, all but the last with NS_MOREFRAG.
                 let slot = ring.slot(ring.at(k));
                 bytes += u64::from(slot.len);
                 frames += u64::from(slot.flags & netvale::slot::NS_MOREFRAG == 0);
             }
-            // `wait` syncs next, which returns the slots.
+            // The sync in the next `wait` returns the slots.
             ring.advance(n);
         }
         if last.elapsed() >= SECOND {

@@ -29,12 +29,12 @@ use crate::ring::{RxRing, TxKind, TxRing};
 /// Time limit for the daemon's answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The daemon's answer while a worker still holds the memory of a port closed in the same file, and the pause before
-/// the next attempt.
+/// The daemon's answer while a worker still uses the memory of a closed port in the same file, and the pause before the
+/// next attempt.
 const AGAIN: i32 = Errno::AGAIN.raw_os_error();
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What an attachment holds apart from its connection: the reply, the mapping and the rings.
+/// The parts of an attachment besides its connection: the reply, the mapping and the rings.
 pub struct AttachedRings {
     /// The daemon's description of the port.
     pub reply: AttachReply,
@@ -44,7 +44,7 @@ pub struct AttachedRings {
     pub tx: Vec<TxRing>,
     /// The rx rings.
     pub rx: Vec<RxRing>,
-    /// The region's memfd, or the user's file that holds it.
+    /// The region's memfd, or the user's file that contains the region.
     pub region: OwnedFd,
 }
 
@@ -57,7 +57,7 @@ pub fn connect_to(run_dir: Option<&Path>) -> Result<OwnedFd, Error> {
     connect(&dir)
 }
 
-/// Requests a port on a connection that holds none.
+/// Requests a port on a connection without one.
 ///
 /// # Errors
 /// [`Error::Refused`] if the daemon refuses; another [`Error`] if its answer is unusable.
@@ -66,10 +66,10 @@ pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<AttachedR
     resumed(attached(&bytes, fds)?)
 }
 
-/// Like [`attach`], with the region in the user's file. A region already in the file is used.
+/// Requests a port like [`attach`], with the region in the user's file. A region already in the file is used.
 ///
 /// # Errors
-/// Like [`attach`]; [`Error::File`] if the daemon does not accept the file.
+/// The errors of [`attach`]; [`Error::File`] if the daemon does not accept the file.
 pub fn attach_in(
     conn: BorrowedFd<'_>,
     request: &AttachRequest,
@@ -96,11 +96,11 @@ fn resumed(mut attached: AttachedRings) -> Result<AttachedRings, Error> {
     Ok(attached)
 }
 
-/// The attachment of a connection that came from another process. The rings stay unchanged: the other process may be
-/// using them.
+/// Returns the attachment of a connection that came from another process. The rings stay unchanged, as the other
+/// process may be using them.
 ///
 /// # Errors
-/// Like [`attach`]; `ENXIO` if the connection holds no port.
+/// The errors of [`attach`]; `ENXIO` if the connection has no port.
 pub fn resume(conn: BorrowedFd<'_>) -> Result<AttachedRings, Error> {
     let (bytes, fds) = ask(conn, &HoldRequest::Resume.encode(), None)?;
     attached(&bytes, fds)
@@ -109,7 +109,7 @@ pub fn resume(conn: BorrowedFd<'_>) -> Result<AttachedRings, Error> {
 /// Releases the port of a connection; the connection can then be used for another port.
 ///
 /// # Errors
-/// Like [`attach`]; `ENXIO` if the connection holds no port.
+/// The errors of [`attach`]; `ENXIO` if the connection has no port.
 pub fn release(conn: BorrowedFd<'_>) -> Result<(), Error> {
     let (bytes, _) = ask(conn, &HoldRequest::Release.encode(), None)?;
     let reply = AttachReply::decode(&bytes)?;
@@ -119,7 +119,7 @@ pub fn release(conn: BorrowedFd<'_>) -> Result<(), Error> {
 /// Sends one of netmap's requests that do not open a port.
 ///
 /// # Errors
-/// [`Error`] without a usable answer. The daemon's refusal is in the reply's status.
+/// [`Error`] if there is no usable answer. A refusal by the daemon is in the reply's status.
 pub fn request(conn: BorrowedFd<'_>, request: &DeviceRequest) -> Result<DeviceReply, Error> {
     let (bytes, _) = ask(conn, &request.encode(), None)?;
     Ok(DeviceReply::decode(&bytes)?)
@@ -141,7 +141,7 @@ fn attached(bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<AttachedRings, Error>
     let csb = (reply.port_flags & IN_FILE != 0).then(|| fds.remove(0));
     let map = match &csb {
         None => mapped(&region, len, || Mapping::of_any(region.as_fd(), len))?,
-        // Regions in files are distinguished by the memfd that each also has.
+        // Regions in files are distinguished by their memfds, of which each has one.
         Some(csb) => mapped(csb, len, || {
             let room = usize::try_from(reply.csb_atok).map_err(|_| Errno::NOMEM)?;
             let rest = len.checked_sub(room).ok_or(Errno::INVAL)?;
@@ -153,17 +153,17 @@ fn attached(bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<AttachedRings, Error>
     Ok(AttachedRings { reply, map, tx, rx, region })
 }
 
-/// Sends a message and waits for its answer, which arrives on a socket of its own: other threads may use the connection
-/// meanwhile.
+/// Sends a message and waits for its answer, which arrives on a separate socket, so that other threads may use the
+/// connection meanwhile.
 fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(Error::system("make a socket"))?;
+            .map_err(Error::system("create a socket"))?;
     rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, Some(TIMEOUT))
         .map_err(Error::system("set a time limit"))?;
     let sent: Vec<BorrowedFd<'_>> = [Some(theirs.as_fd()), file].into_iter().flatten().collect();
-    netvale_fdio::send(conn, message, &sent, SendFlags::empty()).map_err(Error::system("ask the daemon"))?;
-    // With this copy closed, a daemon that ends closes the last one: no need to wait for the time limit.
+    netvale_fdio::send(conn, message, &sent, SendFlags::empty()).map_err(Error::system("query the daemon"))?;
+    // Only the daemon then holds this end: if the daemon ends, the wait ends before its time limit.
     drop(theirs);
     receive(&ours)
 }
@@ -171,7 +171,7 @@ fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Re
 fn connect(dir: &Path) -> Result<OwnedFd, Error> {
     let socket = dir.join(dirs::ATTACH_SOCKET);
     let conn = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(Error::system("make a socket"))?;
+        .map_err(Error::system("create a socket"))?;
     let foreign = || Err(Error::NoDaemon(ClientError::Foreign { run_dir: dir.into() }));
     if dirs::is_foreign(dir) {
         return foreign();
@@ -197,20 +197,20 @@ fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     Ok((bytes.get(..got.bytes).unwrap_or(&[]).to_vec(), got.fds))
 }
 
-/// Regions this program has mapped, by device and inode of each region's memfd. While a mapping lives, its inode is not
-/// reused.
+/// Regions that this program has mapped, by device and inode of each region's memfd. The inode is not reused while a
+/// mapping exists.
 static MAPPED: Mutex<Vec<(InodeNumbers, Weak<Mapping>)>> = Mutex::new(Vec::new());
 
 /// Device and inode numbers.
 type InodeNumbers = (u64, u64);
 
-/// Maps a region once for all of this program's ports in it, so that buffers can be swapped between their rings.
+/// Maps a region once for all of this program's ports in it, so that their rings can swap buffers.
 fn mapped(
     region: &OwnedFd,
     len: usize,
     map: impl FnOnce() -> rustix::io::Result<Mapping>,
 ) -> Result<Arc<Mapping>, Error> {
-    let stat = rustix::fs::fstat(region).map_err(Error::system("look at the port's region"))?;
+    let stat = rustix::fs::fstat(region).map_err(Error::system("get the identity of the port's region"))?;
     let key = (stat.st_dev, stat.st_ino);
     let mut known = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
     known.retain(|(_, map)| map.strong_count() > 0);
@@ -231,7 +231,7 @@ pub(crate) fn rings(
 ) -> Result<(Vec<TxRing>, Vec<RxRing>), Error> {
     let places = places(reply);
     let side = |first: u32, index: u32, slots: u32| -> Result<RingSide, Error> {
-        let id = first.checked_add(index).ok_or(Error::Inconsistent("ring number"))?;
+        let id = first.checked_add(index).ok_or(Error::Inconsistent("a ring number out of range"))?;
         places.ring(map, id, slots).ok_or(Error::Inconsistent("a ring outside the region"))
     };
     let mut bell = || bells.next().ok_or(Error::Inconsistent("too few descriptors"));
@@ -251,7 +251,7 @@ pub(crate) fn rings(
             Role::Monitor => TxKind::Monitor(AppRing::new(own, Dir::Tx, doorbell)),
             Role::Pipe => {
                 let peer = side(reply.peer_csb_first, reply.tx_rings + i, reply.rx_slots)?;
-                let pipe = PipeTx::new(own, peer, doorbell).ok_or(Error::Inconsistent("pipe ends apart"))?;
+                let pipe = PipeTx::new(own, peer, doorbell).ok_or(Error::Inconsistent("pipe ends in two regions"))?;
                 TxKind::Pipe(pipe.mirrored(Mirror::new(map, places, Moment::Passing)))
             }
         };
@@ -274,7 +274,7 @@ pub(crate) fn rings(
     Ok((tx, rx))
 }
 
-/// Whether the daemon has closed the connection.
+/// Returns whether the daemon has closed the connection.
 pub(crate) fn is_closed(conn: BorrowedFd<'_>) -> bool {
     let mut byte = [0u8; 1];
     matches!(rustix::net::recv(conn, &mut byte, RecvFlags::DONTWAIT | RecvFlags::PEEK), Ok((0, _)))

@@ -21,12 +21,12 @@ use crate::port::{Options, Port};
 use crate::ring::{RxRing, TxRing};
 use crate::{guest, nics};
 
-/// The region shared by this program's interfaces (number 1), and the last region number given out.
+/// The region that this program's interfaces share (number 1), and the last region number assigned.
 static SHARED: Mutex<(Weak<Region>, u32)> = Mutex::new((Weak::new(), COMMON_REGION));
 /// Number of the shared region, as in netmap.
 const COMMON_REGION: u32 = 1;
 
-/// Whether a port is an interface without host rings: host rings need a daemon.
+/// Returns whether a port is an interface without host rings, which need a daemon.
 pub(crate) fn is_possible(spec: &PortSpec) -> bool {
     matches!(spec.name.base(), Base::Netmap { .. })
         && spec.name.pipe().is_none()
@@ -34,7 +34,7 @@ pub(crate) fn is_possible(spec: &PortSpec) -> bool {
         && spec.flags.monitor.is_none()
 }
 
-/// The specification, resolved for a program that is its own host.
+/// Returns the specification, resolved for a program without a daemon.
 pub(crate) fn meant(spec: PortSpec) -> PortSpec {
     let exists = |ifname: &str| Interface::find(ifname).is_ok() || device_of(ifname).is_some();
     spec.settled(|whole| matches!(whole.base(), Base::Netmap { ifname } if exists(ifname.as_str())))
@@ -89,7 +89,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     ))
 }
 
-/// The opened queues, and their rings in the requested directions.
+/// Returns the range of opened queues, and their rings in the requested directions.
 fn ranges(spec: &PortSpec, queues: u32) -> (Range<u32>, RingRanges) {
     let which = match spec.rings {
         Rings::OneNic(i) => u32::from(i.get())..u32::from(i.get()) + 1,
@@ -100,7 +100,7 @@ fn ranges(spec: &PortSpec, queues: u32) -> (Range<u32>, RingRanges) {
     (which, rings)
 }
 
-/// The reply that a daemon would send.
+/// Returns the reply that a daemon would send.
 fn reply(nic: &Nic, mem: &PortMem, binding: &Binding, mem_id: u32, rings: &RingRanges) -> AttachReply {
     let layout = mem.region().layout();
     let shape = mem.shape();
@@ -129,7 +129,7 @@ fn reply(nic: &Nic, mem: &PortMem, binding: &Binding, mem_id: u32, rings: &RingR
     }
 }
 
-/// The region shared by this program's interfaces while it has room, otherwise a new one; returned with its number.
+/// Returns the region that this program's interfaces share while it has room, otherwise a new one, with its number.
 fn region(needs: &RegionNeeds) -> Result<(Arc<Region>, u32), Error> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if needs.is_usual() {
@@ -147,7 +147,7 @@ fn region(needs: &RegionNeeds) -> Result<(Arc<Region>, u32), Error> {
     Ok((region, shared.1))
 }
 
-/// The parts of a port during opening.
+/// The parts of a port while it is opened.
 struct PortOpening {
     reply: AttachReply,
     map: Arc<Mapping>,
@@ -158,7 +158,7 @@ struct PortOpening {
 }
 
 impl PortOpening {
-    /// Opens a queue and makes its rings in the bound directions.
+    /// Opens a queue and creates its rings in the bound directions.
     fn queue(&mut self, nic: &Arc<Nic>, queue: u32, mem: &PortMem, rings: &RingRanges) -> Result<(), Error> {
         let buffers =
             BufferLayout { first: self.reply.buf_pool, stride: self.reply.buf_size, count: self.reply.num_bufs };

@@ -1,4 +1,4 @@
-//! The errors of the client library.
+//! The error of the client library.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use netvale_control::client::ClientError;
 use netvale_portspec::ParseError;
 use thiserror::Error;
 
-/// Errors of opening or using a port.
+/// An error of opening or using a port.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A PCI function cannot be opened.
@@ -58,18 +58,18 @@ pub enum Error {
     /// The daemon closed the connection.
     #[error("the daemon closed the port: it was detached, or the daemon ended")]
     Closed,
-    /// The daemon did not answer within that time.
-    #[error("the daemon did not answer within {0:?}: its log may tell why; if it hangs, end it and start it again")]
+    /// The daemon did not answer in time.
+    #[error("the daemon did not answer within {0:?}: see its log; if the daemon hangs, restart it")]
     Timeout(Duration),
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// The step that failed.
+        /// The failed step.
         what: &'static str,
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// This program cannot open an interface or one of its queues.
+    /// This program cannot open an interface, or one of its queues.
     #[error(transparent)]
     Nic(#[from] netvale_afxdp::NicError),
     /// A region could not be created.

@@ -1,5 +1,5 @@
-//! Ports of ptnet devices: a device of this virtual machine, or a ptnet port where the program takes the machine's
-//! place.
+//! Ports of ptnet devices: a device of this virtual machine, or a ptnet port for which the program acts as the virtual
+//! machine.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -19,10 +19,11 @@ use crate::error::Error;
 use crate::port::{Options, Port};
 use crate::ring::{RxRing, TxKind, TxRing};
 
-/// Opens the device that netvale's kernel driver is bound to.
+/// Opens a device that is bound to netvale's kernel driver.
 ///
 /// # Errors
-/// [`Error::Passthrough`], [`Error::System`]; [`Error::Inconsistent`] if the host's description contradicts itself.
+/// [`Error::Passthrough`] or [`Error::System`] if a step fails; [`Error::Inconsistent`] if the host's description
+/// contradicts itself.
 pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options) -> Result<Port, Error> {
     let passthrough = Passthrough::open(device, options.hdr_len, options.extra_bufs)?;
     let reply = AttachReply::of_device(passthrough.header());
@@ -41,9 +42,9 @@ pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options
     let which = reply.tx_bound.clone().chain(reply.rx_bound.clone().map(|i| reply.tx_rings + i));
     let mut bells = Vec::new();
     for ring in which {
-        let bell = passthrough.bell(ring).ok_or(Error::Inconsistent("a ring without a bell"))?;
+        let bell = passthrough.bell(ring).ok_or(Error::Inconsistent("a ring without a doorbell"))?;
         for _ in 0..2 {
-            let copy = rustix::io::fcntl_dupfd_cloexec(bell.as_fd(), 0).map_err(Error::system("copy a bell"))?;
+            let copy = rustix::io::fcntl_dupfd_cloexec(bell.as_fd(), 0).map_err(Error::system("copy a doorbell"))?;
             bells.push(Doorbell::from_fd(copy));
         }
     }
@@ -53,7 +54,7 @@ pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options
     Ok(Port::new(spec.name.to_string(), None, reply, map, tx, rx, Some(Arc::new(passthrough))))
 }
 
-/// Opens the device at an address of the PCI bus, which has no driver.
+/// Opens the device at a PCI address, which must not have a driver.
 ///
 /// # Errors
 /// [`Error::Pci`] or [`Error::System`] if a step fails; [`Error::Device`] if it is not a ptnet device;
@@ -71,8 +72,8 @@ pub(crate) fn open_function(address: &str, hdr_len: u32) -> Result<Port, Error> 
 }
 
 impl Port {
-    /// Takes the guest's place at the ptnet port that listens at `path`, with `hdr_len` (0 or 12) bytes of virtio-net
-    /// header before each frame.
+    /// Acts as the guest of the ptnet port that listens at `path`, with `hdr_len` (0 or 12) bytes of virtio-net header
+    /// before each frame.
     ///
     /// # Errors
     /// [`Error::System`] if a step fails; [`Error::Device`] if the other end is not a ptnet port; [`Error::Refused`] if

@@ -1,4 +1,4 @@
-//! Port names in place of interface names.
+//! Port names that programs use as interface names.
 
 use netvale_control::types::Mac;
 use netvale_portspec::{Base, Directions, PortSpec, SwitchName};
@@ -6,7 +6,7 @@ use netvale_portspec::{Base, Directions, PortSpec, SwitchName};
 /// Prefix of a port's name, for programs that handle `vale…` and `netmap:…` themselves.
 pub const PREFIX: &str = "nv:";
 
-/// The port that an interface name stands for; `None` if it is a real interface's name.
+/// Returns the port that an interface name refers to; `None` if it is a real interface's name.
 ///
 /// | name | port |
 /// |---|---|
@@ -16,7 +16,7 @@ pub const PREFIX: &str = "nv:";
 #[must_use]
 pub fn interface(name: &str) -> Option<PortSpec> {
     match name.strip_prefix(PREFIX) {
-        // Any other name with a colon is an interface's label, such as `eth0:1`.
+        // Other names with a colon are interface labels, such as `eth0:1`.
         None => PortSpec::parse(name).ok().filter(|_| name.starts_with("netmap:") || name.starts_with("vale")),
         Some(switch) if SwitchName::parse(switch).is_ok() => {
             PortSpec::parse(&format!("{switch}:p{}", std::process::id())).ok()
@@ -25,15 +25,15 @@ pub fn interface(name: &str) -> Option<PortSpec> {
     }
 }
 
-/// The interface name that [`interface`] maps to the port of that full name.
+/// Returns the interface name that [`interface`] maps to the port with this full name.
 #[must_use]
 pub fn name_of(port: &str) -> String {
     let is_marked = interface(port).is_some();
     if is_marked { port.to_owned() } else { format!("{PREFIX}{port}") }
 }
 
-/// The same port for one direction only, so that its two directions can be opened separately. `None` if the port cannot
-/// be divided: a pipe, a monitor, or a port of one direction.
+/// Returns the port for one direction only, so that its two directions can be opened separately. `None` if the port
+/// cannot be divided: a pipe, a monitor, or a port of one direction.
 #[must_use]
 pub fn one_way(spec: &PortSpec, way: Directions) -> Option<PortSpec> {
     let divisible = matches!(spec.name.base(), Base::Vale { .. })
@@ -47,7 +47,7 @@ pub fn one_way(spec: &PortSpec, way: Directions) -> Option<PortSpec> {
     })
 }
 
-/// A MAC address for a port: locally administered, and the same in every process.
+/// Returns a MAC address for a port: locally administered, and the same in every process.
 #[must_use]
 pub fn mac(spec: &PortSpec) -> [u8; 6] {
     Mac::of_name(b'n', &spec.written_name().to_string()).0

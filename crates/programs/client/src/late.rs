@@ -5,18 +5,18 @@ use std::os::fd::OwnedFd;
 use crate::connect::connect_to;
 use crate::{Error, Options, Port};
 
-/// A port that is opened at its first use, but with the program's rights at the time it was named: many programs give
-/// up their rights before they send.
+/// A port that is opened at its first use, but with the program's rights at the time it was named: many programs drop
+/// their rights before they send.
 pub struct LatePort {
     name: String,
     state: LateState,
 }
 
 enum LateState {
-    /// Connected, not yet open: the daemon knows the caller's credentials.
+    /// Connected, not yet open. The daemon has the program's credentials.
     Named(OwnedFd),
     Open(Box<Port>),
-    /// The port could not be opened.
+    /// The open failed.
     Failed,
 }
 
@@ -29,15 +29,15 @@ impl LatePort {
         Ok(LatePort { name: name.to_owned(), state: LateState::Named(connect_to(None)?) })
     }
 
-    /// The port, if already open.
+    /// Returns the port if it is open.
     pub fn opened(&mut self) -> Option<&mut Port> {
         if let LateState::Open(port) = &mut self.state { Some(port) } else { None }
     }
 
-    /// The port, opened now if necessary.
+    /// Returns the port, and opens it if necessary.
     ///
     /// # Errors
-    /// Like [`Port::open`]; [`Error::Closed`] if that failed before.
+    /// The errors of [`Port::open`]; [`Error::Closed`] if the open failed before.
     pub fn open(&mut self) -> Result<&mut Port, Error> {
         if let LateState::Named(_) = self.state
             && let LateState::Named(conn) = std::mem::replace(&mut self.state, LateState::Failed)

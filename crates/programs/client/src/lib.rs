@@ -36,7 +36,7 @@
 //! [`TxRing::send`] and [`RxRing::recv`] copy; fast programs work on the slots themselves ([`TxRing::at`],
 //! [`RxRing::at`], [`swap_buffers`]), as netmap programs do.
 
-/// Attachments without the conveniences of [`Port`]: for interfaces built on top, such as netmap's.
+/// Attachments without the conveniences of [`Port`], for interfaces built on top, such as netmap's.
 pub mod raw {
     pub use crate::connect::{AttachedRings, attach, attach_in, connect_to, release, request, resume};
 }

@@ -12,7 +12,7 @@ pub(crate) struct NicTx {
     pub(crate) through: ThroughTx,
 }
 
-/// How long a dropped ring waits for the kernel to take frames that it had no room for.
+/// Maximum wait of a dropped ring for the kernel to take frames for which it had no room.
 const FAREWELL: Duration = Duration::from_millis(100);
 
 impl Drop for NicTx {
@@ -21,7 +21,7 @@ impl Drop for NicTx {
     }
 }
 
-// Out of line: switch and pipe rings share the calling code, and their syncs take fewer instructions than this.
+// Not inlined: switch and pipe rings share the calling code, and their syncs take fewer instructions than this.
 impl NicTx {
     #[inline(never)]
     pub(crate) fn sync(&mut self) {

@@ -1,4 +1,4 @@
-//! Rings of network interfaces: the program's own socket behind each.
+//! Rings of network interfaces, each with an AF_XDP socket of the program's own.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ fn buffers(reply: &AttachReply) -> BufferLayout {
     BufferLayout { first: reply.buf_pool, stride: reply.buf_size, count: reply.num_bufs }
 }
 
-/// Makes a tx ring of a queue with this socket.
+/// Creates a tx ring for the queue of this socket.
 ///
 /// # Errors
 /// [`Error::System`] if a system call fails.
@@ -41,7 +41,7 @@ pub(crate) fn tx(reply: &AttachReply, map: &Arc<Mapping>, side: RingSide, socket
     Ok(TxRing::new(TxKind::Nic(Box::new(NicTx { ring, through })), wake))
 }
 
-/// Makes an rx ring of a queue with this socket. Its frames are forwarded to `forward`.
+/// Creates an rx ring for the queue of this socket. Its frames are forwarded to `forward`.
 ///
 /// # Errors
 /// [`Error::System`] if a system call fails.
@@ -67,7 +67,7 @@ pub(crate) fn rx(
     Ok(RxRing { nic: Some(Box::new(through)), ..RxRing::new(ring, wake) })
 }
 
-/// Binds the unbound sockets, now that all rings are mapped.
+/// Binds the unbound sockets, once all rings are mapped.
 ///
 /// # Errors
 /// [`Error::Nic`] if the kernel refuses.
@@ -96,7 +96,7 @@ pub(crate) fn bind(reply: &AttachReply, name: &str, tx: &mut [TxRing], rx: &mut 
     Ok(())
 }
 
-/// Turns a copied descriptor into a doorbell.
+/// Converts a copied descriptor into a doorbell.
 fn copied(fd: std::io::Result<OwnedFd>) -> Result<Doorbell, Error> {
     fd.map(Doorbell::from_fd).map_err(|source| Error::System { what: "copy a descriptor", source })
 }

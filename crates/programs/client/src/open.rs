@@ -1,4 +1,4 @@
-//! Opening a port: by the daemon, by this program itself, or both ends of a pipe inside it.
+//! Opens a port: through the daemon, without it, or as both ends of a pipe inside the program.
 
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,22 +24,21 @@ impl Port {
     /// Opens a port by its name in netmap's grammar, e.g. `vale0:a`, `netmap:p{1`, `vale0:a/r`.
     ///
     /// # Errors
-    /// [`Error`]: the name is bad, no daemon listens, or the daemon refuses.
+    /// [`Error`] if the name is invalid, no daemon listens, or the daemon refuses.
     pub fn open(name: &str) -> Result<Port, Error> {
         Self::open_with(name, &Options::default())
     }
 
     /// Opens a port with options. In a virtual machine, `ptnet-pci:0000:00:05.0` is a ptnet device without a driver.
-    /// Without a daemon, the program opens interfaces (`netmap:eth0`, `netmap:eth0-1`) itself, which takes the
-    /// privilege to do so.
+    /// Without a daemon, the program opens interfaces (`netmap:eth0`, `netmap:eth0-1`) itself, if it has the privilege.
     ///
     /// # Errors
-    /// Like [`Port::open`].
+    /// The errors of [`Port::open`].
     pub fn open_with(name: &str, options: &Options) -> Result<Port, Error> {
         if let Some(address) = name.strip_prefix("ptnet-pci:") {
             return guest::open_function(address, options.hdr_len);
         }
-        // Parsed here for an error that points at the character; the daemon parses it again.
+        // Parsed here so that an error points at the character; the daemon parses the name again.
         let spec = PortSpec::parse(name)?;
         match connect_to(options.run_dir.as_deref()) {
             Err(Error::NoDaemon(_)) if direct::is_possible(&spec) => direct::open(&direct::meant(spec), options),
@@ -80,7 +79,7 @@ impl Port {
         let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
         let ends = Arc::new((region.port(shape)?, region.port(shape)?));
         let bells = || -> Result<[Doorbell; 2], Error> { Ok([bell()?, bell()?]) };
-        // One pair for each direction: frames arrived, room made.
+        // One pair of doorbells per direction: frames arrived, room made.
         let to_b = bells()?;
         let to_a = bells()?;
         let a = local_end("{", &ends, &ends.0, &ends.1, &to_b, &to_a)?;
@@ -104,8 +103,8 @@ fn local_end(
     let (Some(tx), Some(rx), Some(peer_rx)) = (own.tx.first(), own.rx.first(), peer.rx.first()) else {
         return Err(missing);
     };
-    let mut pipe =
-        PipeTx::new(tx.clone(), peer_rx.clone(), arrived_there).ok_or(Error::Inconsistent("pipe ends apart"))?;
+    let mut pipe = PipeTx::new(tx.clone(), peer_rx.clone(), arrived_there)
+        .ok_or(Error::Inconsistent("pipe ends in two regions"))?;
     pipe.resume();
     let ring = AppRing::new(rx.clone(), Dir::Rx, room_there);
     let shape = own.shape();

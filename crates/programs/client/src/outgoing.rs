@@ -1,4 +1,4 @@
-//! Sending frame by frame, as sockets and libpcap do: from any number of threads, with a result for each frame.
+//! Sends frame by frame, as sockets and libpcap do: from any number of threads, with a result for each frame.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use crate::connect::is_closed;
 use crate::ring::TxRing;
 use crate::{Error, LatePort, Port};
 
-/// Upper bound on polling for room before a sender sleeps.
+/// Maximum time to poll for room before a sender sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Reasons why a frame was not sent.
+/// The reason why a frame was not sent.
 #[derive(Debug, Error)]
 pub enum SendError {
     /// No room was found within the time limit.
@@ -25,14 +25,14 @@ pub enum SendError {
     /// The frame has no bytes.
     #[error("a frame without bytes")]
     Empty,
-    /// No ring of the port takes a frame of this length.
-    #[error("a frame longer than the port takes")]
+    /// No ring of the port accepts a frame of this length.
+    #[error("a frame longer than the port accepts")]
     TooLong,
-    /// The port was taken away, or the daemon ended.
-    #[error("the daemon took the port away, or ended")]
+    /// The port was detached, or the daemon ended.
+    #[error("the port was detached, or the daemon ended")]
     Closed,
     /// The port is receive-only.
-    #[error("the port receives only, or watches another one")]
+    #[error("the port is receive-only or a monitor")]
     ReceiveOnly,
     /// The port cannot be opened.
     #[error(transparent)]
@@ -40,7 +40,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// The errno of a packet socket in this case. Without room: that of a non-blocking socket.
+    /// Returns the errno of a packet socket in this case; without room, that of a non-blocking socket.
     pub fn errno(&self) -> Errno {
         match self {
             SendError::NoRoom => Errno::AGAIN,
@@ -56,43 +56,43 @@ impl SendError {
     }
 }
 
-/// A tx ring that several threads send on.
+/// A tx ring on which several threads send.
 pub struct OutgoingRing {
     inner: Mutex<OutgoingInner>,
 }
 
 struct OutgoingInner {
     end: RingEnd,
-    /// Number of threads asleep until there is room.
+    /// Number of threads that sleep until there is room.
     sleepers: u32,
-    /// The descriptors they sleep on, made at the first sleep.
+    /// The descriptors on which they sleep, created at the first sleep.
     wakes: Option<Arc<Wakes>>,
     /// State of the adaptive polling for room.
     spin: Spin,
 }
 
 enum RingEnd {
-    /// A port of its own, opened by the first frame.
+    /// A separate port, opened by the first frame.
     Late(Box<LatePort>),
-    /// Rings of a port that also receives, and its connection.
+    /// Rings of a port that also receives, and the port's connection.
     Rings(Vec<TxRing>, Option<OwnedFd>),
 }
 
-/// Descriptors that become readable when there is room, or the port is gone.
+/// Descriptors that become readable when there is room or the port is gone.
 pub struct Wakes {
     room: OwnedFd,
     connection: Option<OwnedFd>,
 }
 
 impl Wakes {
-    /// The descriptors.
+    /// Returns the descriptors.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         std::iter::once(self.room.as_fd()).chain(self.connection.iter().map(AsFd::as_fd))
     }
 }
 
 impl OutgoingRing {
-    /// Sends on the port named `name`, which is opened with the first frame, with the program's current rights.
+    /// Creates a ring on the port `name`, which is opened with the first frame, with the program's current rights.
     ///
     /// # Errors
     /// [`Error::NoDaemon`] if no daemon listens.
@@ -100,10 +100,10 @@ impl OutgoingRing {
         Ok(OutgoingRing::new(RingEnd::Late(Box::new(LatePort::new(name)?))))
     }
 
-    /// Sends on the tx rings of a port that continues to receive: they are taken out of it.
+    /// Creates a ring from the tx rings of a port, which are taken out of it; the port continues to receive.
     ///
     /// # Errors
-    /// [`Error::System`] if no descriptor is left.
+    /// [`Error::System`] if the process is out of descriptors.
     pub fn of(port: &mut Port) -> Result<OutgoingRing, Error> {
         let connection = port.connection().map(|c| copied(c)).transpose()?;
         Ok(OutgoingRing::new(RingEnd::Rings(port.take_tx(), connection)))
@@ -117,7 +117,7 @@ impl OutgoingRing {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a frame; waits for room up to `limit`. An accepted frame arrives, whatever the program does afterwards.
+    /// Sends a frame; waits up to `limit` for room. An accepted frame arrives, whatever the program does afterwards.
     ///
     /// # Errors
     /// [`SendError`] gives the reason.
@@ -148,7 +148,7 @@ impl OutgoingRing {
 
     /// Retries for up to `most`, as long as polling pays. Returns whether the frame was sent.
     fn poll(&self, frame: &[u8], most: Duration) -> Result<bool, SendError> {
-        // Threads that poll at the same time begin with a fresh state.
+        // Threads that poll at the same time start with a fresh state.
         let mut spin = std::mem::take(&mut self.lock().spin);
         spin.set_most(most);
         let mut sent = Ok(false);
@@ -160,7 +160,7 @@ impl OutgoingRing {
         sent
     }
 
-    /// Whether the next frame would be sent, or refused for a reason other than lack of room.
+    /// Returns whether the next frame would be sent, or refused for a reason other than lack of room.
     pub fn has_room(&self) -> bool {
         let mut inner = self.lock();
         // An unused port has an empty ring.
@@ -168,12 +168,12 @@ impl OutgoingRing {
         ring.is_ready() || connection.is_some_and(is_closed)
     }
 
-    /// A number that changes when room becomes available.
+    /// Returns a number that changes when room becomes available.
     pub fn news(&self) -> u64 {
         self.lock().opened().map_or(0, |(ring, _)| ring.mem().indices().2.into())
     }
 
-    /// Asks to be woken; check once more before sleeping on the returned descriptors. [`OutgoingRing::wake_up`] must
+    /// Requests a wake-up. Check once more before sleeping on the returned descriptors; [`OutgoingRing::wake_up`] must
     /// follow.
     pub fn go_to_sleep(&self) -> Option<Arc<Wakes>> {
         let mut inner = self.lock();
@@ -198,7 +198,7 @@ impl OutgoingRing {
 }
 
 impl OutgoingInner {
-    /// The ring, if the port is open.
+    /// Returns the ring if the port is open.
     fn opened(&mut self) -> Option<(&mut TxRing, Option<BorrowedFd<'_>>)> {
         match &mut self.end {
             RingEnd::Late(late) => late.opened()?.first_tx(),
@@ -225,7 +225,7 @@ impl OutgoingInner {
             sent = ring.send(frame);
             ring.sync();
         }
-        // Checks for the daemon when it costs little: without room, or after a kick.
+        // The connection is checked when that costs little: without room, or after a kick.
         let ask = !sent || ring.kicks().sent() != rung;
         if ask && connection.is_some_and(is_closed) { Err(SendError::Closed) } else { Ok(sent) }
     }
@@ -248,7 +248,7 @@ fn copied(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
 fn sleep(wakes: &Wakes, left: Duration) {
     let mut fds: Vec<PollFd<'_>> = wakes.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    // An interrupted sleep serves as well: the caller checks again.
+    // An interrupted sleep is as good: the caller checks again.
     let _ = rustix::event::poll(&mut fds, Some(&left));
 }
 
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| next(rx)).count(), 15);
     }
 
-    /// Objective: several senders that wait for room, with frames of one slot and of several, all get it as the
+    /// Objective: several senders that wait for room, with frames of one slot and of several, all get room as the
     /// receiver reads; a sender with a shorter time limit gives up.
     #[test]
     fn many_waiting_senders_all_get_room() {

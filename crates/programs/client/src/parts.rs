@@ -1,4 +1,4 @@
-//! The parts that rings are built from.
+//! Parts from which rings are built.
 
 use netvale_control::attach::AttachReply;
 use netvale_mem::notify::Doorbell;
@@ -6,7 +6,7 @@ use netvale_mem::view::RegionLayout;
 
 use crate::error::Error;
 
-/// The places of a reply's rings in its region.
+/// Returns the layout of a reply's rings in its region.
 pub(crate) fn places(reply: &AttachReply) -> RegionLayout {
     RegionLayout {
         csb_atok: reply.csb_atok,
@@ -19,7 +19,7 @@ pub(crate) fn places(reply: &AttachReply) -> RegionLayout {
     }
 }
 
-/// Makes a ring's doorbell.
+/// Creates the doorbell of a ring.
 pub(crate) fn bell() -> Result<Doorbell, Error> {
-    Doorbell::new().map_err(Error::system("make an eventfd"))
+    Doorbell::new().map_err(Error::system("create an eventfd"))
 }

@@ -1,4 +1,4 @@
-//! An open port, and waiting for it.
+//! An open port, and waits for its rings.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,39 +32,40 @@ pub struct Options {
     pub hdr_len: u32,
     /// Number of pipes that the port's region has room for.
     pub pipes: u32,
-    /// Hold senders back instead of dropping frames when this port's rings are full.
+    /// Whether to hold senders back instead of dropping frames when this port's rings are full.
     pub lossless: bool,
-    /// Prefer huge pages for the region.
+    /// Whether to prefer huge pages for the region.
     pub huge: bool,
 }
 
-/// An open port. Dropping it closes it and its rings.
+/// An open port. Dropping it closes the port and its rings.
 pub struct Port {
     name: String,
-    /// `None` for the ends of a pipe inside one program, and for an interface that the program opened itself.
+    /// The connection; `None` for the ends of a pipe inside one program, and for an interface that the program opened
+    /// itself.
     conn: Option<OwnedFd>,
     reply: AttachReply,
     map: Arc<Mapping>,
     tx: Vec<TxRing>,
     rx: Vec<RxRing>,
     spin: Spin,
-    /// Keeps the memory of a pipe inside one program, or of an interface that the program opened itself.
+    /// Owner of the memory of a pipe inside one program, or of an interface that the program opened itself.
     _local: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// The event that [`Port::wait`] waits for.
+/// The events that [`Port::wait`] waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Room on a tx ring.
     Tx,
     /// Frames on an rx ring.
     Rx,
-    /// Either.
+    /// Either event.
     Both,
 }
 
 impl Port {
-    /// Assembles a port; `keep` owns everything that must live as long.
+    /// Assembles a port; `keep` owns everything that must exist as long as the port.
     pub(crate) fn new(
         name: String,
         conn: Option<OwnedFd>,
@@ -77,37 +78,37 @@ impl Port {
         Port { name, conn, reply, map, tx, rx, spin: Spin::default(), _local: keep }
     }
 
-    /// The name used to open the port.
+    /// Returns the name with which the port was opened.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The daemon's description of the port: sizes, offsets, region number.
+    /// Returns the daemon's description of the port: sizes, offsets, region number.
     pub fn info(&self) -> &AttachReply {
         &self.reply
     }
 
-    /// The region's mapping.
+    /// Returns the region's mapping.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.map
     }
 
-    /// The tx rings.
+    /// Returns the tx rings.
     pub fn tx(&mut self) -> &mut [TxRing] {
         &mut self.tx
     }
 
-    /// The rx rings.
+    /// Returns the rx rings.
     pub fn rx(&mut self) -> &mut [RxRing] {
         &mut self.rx
     }
 
-    /// The tx and the rx rings together.
+    /// Returns the tx and the rx rings together.
     pub fn rings(&mut self) -> (&mut [TxRing], &mut [RxRing]) {
         (&mut self.tx, &mut self.rx)
     }
 
-    /// Takes the rings out, e.g. to give each to its own thread. The port must be kept while they are used.
+    /// Takes the rings out, e.g. to give each to a thread. The port must exist as long as they are used.
     pub fn take_rings(&mut self) -> (Vec<TxRing>, Vec<RxRing>) {
         (std::mem::take(&mut self.tx), std::mem::take(&mut self.rx))
     }
@@ -117,7 +118,7 @@ impl Port {
         std::mem::take(&mut self.tx)
     }
 
-    /// The first tx ring, and the connection.
+    /// Returns the first tx ring, and the connection.
     pub(crate) fn first_tx(&mut self) -> Option<(&mut TxRing, Option<BorrowedFd<'_>>)> {
         Some((self.tx.first_mut()?, self.conn.as_ref().map(AsFd::as_fd)))
     }
@@ -135,7 +136,8 @@ impl Port {
         });
     }
 
-    /// Syncs, then waits until a ring is ready or the time is up (`None`: no limit). Returns whether a ring is ready.
+    /// Syncs, then waits until a ring is ready or the timeout passes (`None`: no limit). Returns whether a ring is
+    /// ready.
     ///
     /// # Errors
     /// [`Error::Closed`] if the daemon has ended or has closed the port.
@@ -205,7 +207,8 @@ impl Port {
         }
     }
 
-    /// The connection to the daemon, which becomes readable when the daemon closes the port. `None` without a daemon.
+    /// Returns the connection to the daemon, which becomes readable when the daemon closes the port. `None` without a
+    /// daemon.
     pub fn connection(&self) -> Option<BorrowedFd<'_>> {
         self.conn.as_ref().map(AsFd::as_fd)
     }

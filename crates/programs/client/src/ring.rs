@@ -1,4 +1,4 @@
-//! Rings as a program uses them: fill and send, receive and release.
+//! Rings as a program uses them: fill slots and send, or receive and release slots.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -14,21 +14,21 @@ pub use rx::RxRing;
 pub(crate) use tx::TxKind;
 pub use tx::TxRing;
 
-/// A ring to wait for.
+/// A ring for which a program can wait.
 trait WaitableRing {
-    /// State of its adaptive polling.
+    /// Returns the state of the ring's adaptive polling.
     fn spin(&mut self) -> &mut Spin;
 
-    /// Whether it is ready, after an update.
+    /// Updates the ring. Returns whether it is ready.
     fn look(&mut self) -> bool;
 
-    /// Asks to be woken. Returns whether the ring is ready already.
+    /// Requests a kick. Returns whether the ring is ready already.
     fn ask(&mut self) -> bool;
 
-    /// Stops asking. Returns whether a kick arrived.
+    /// Withdraws the request. Returns whether a kick arrived.
     fn awake(&self) -> bool;
 
-    /// Becomes readable on a kick.
+    /// Returns the descriptor that becomes readable on a kick.
     fn fd(&self) -> BorrowedFd<'_>;
 }
 
@@ -63,8 +63,8 @@ fn drops(counters: &RingCounters) -> Vec<(&'static str, u64)> {
     counters.all_drops().map(|(why, n)| (why.name(), n)).collect()
 }
 
-/// Swaps the buffers of two slots: zero-copy forwarding. Returns whether the rings share their buffers; otherwise
-/// nothing happens.
+/// Swaps the buffers of two slots, which forwards a frame without a copy. Returns false, without a change, if the rings
+/// do not share their buffers.
 #[inline]
 pub fn swap_buffers(rx: &RxRing, rx_slot: u32, tx: &TxRing, tx_slot: u32) -> bool {
     let from = rx.mem();

@@ -1,8 +1,8 @@
-//! Errors of opening a device.
+//! The error of opening a device.
 
 use thiserror::Error;
 
-/// Why a device cannot be opened.
+/// The reason why a device cannot be opened.
 #[derive(Debug, Error)]
 pub enum GuestError {
     /// A PCI function cannot be opened.
@@ -25,7 +25,7 @@ pub enum GuestError {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// The step that failed.
+        /// The failed step.
         what: &'static str,
         /// The kernel's error.
         source: std::io::Error,

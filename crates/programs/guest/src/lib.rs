@@ -2,15 +2,15 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`ptnet`] | a device without a driver: memory, doorbells, commands; also reached on the host in a guest's place |
-//! | [`pci`] | its place on the bus |
-//! | [`bus`] | the identity of functions on the bus |
+//! | [`ptnet`] | a device without a driver: memory, doorbells, commands; also used on the host, in place of a guest |
+//! | [`pci`] | the same device on the PCI bus |
+//! | [`bus`] | the identity of PCI functions |
 //! | [`published`] | a device as netmap published it |
-//! | [`passthrough`] | a device with netvale's kernel driver (`guest/linux`), which hands out its rings |
+//! | [`passthrough`] | a device with netvale's kernel driver (`guest/linux`), which passes its rings to programs |
 //! | `error` | errors of opening a device |
 //!
-//! Each yields a description, as an attach returns it, a mapping, and doorbells: the client library builds a port from
-//! them, the daemon hands them on.
+//! Each module returns a description in the form of an attach reply, a mapping, and doorbells. The client library
+//! builds a port from them; the daemon passes them on.
 
 pub mod bus;
 mod error;

@@ -1,7 +1,7 @@
-//! A ptnet device inside a virtual machine: its rings taken from the guest's network interface.
+//! A ptnet device inside a virtual machine, whose rings a program takes over from the guest's network interface.
 //!
-//! The guest's kernel driver (`guest/linux`) offers `/dev/nvptnetN`: the device's memory to map, and a descriptor per
-//! ring that is rung and read like an eventfd. While it is open, the interface has no carrier.
+//! The guest's kernel driver (`guest/linux`) provides `/dev/nvptnetN`: the device's memory to map, and a descriptor per
+//! ring that is rung and read like an eventfd. While the file is open, the interface has no carrier.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why the rings cannot be opened.
+/// The reason why the rings cannot be opened.
 #[derive(Debug, Error)]
 pub enum PassthroughError {
     /// A step failed.
@@ -24,13 +24,13 @@ pub enum PassthroughError {
     Step {
         /// Path of the character device.
         device: PathBuf,
-        /// The step that failed.
+        /// The failed step, to follow "cannot".
         what: &'static str,
         /// The kernel's error.
         source: Errno,
     },
     /// Another process has the rings open.
-    #[error("{0} is open in another program: its rings are one program's at a time")]
+    #[error("{0} is open in another program: only one program at a time can use its rings")]
     Busy(PathBuf),
     /// The host's header is malformed.
     #[error("{0}: the host's description of the device is invalid")]
@@ -41,7 +41,7 @@ pub enum PassthroughError {
 }
 
 impl PassthroughError {
-    /// The error number for this error.
+    /// Returns the errno for this error.
     pub fn errno(&self) -> Errno {
         match self {
             PassthroughError::Step { source, .. } => *source,
@@ -52,9 +52,9 @@ impl PassthroughError {
     }
 }
 
-/// The character device of an interface, if it is a ptnet device's.
+/// Returns the character device of an interface, if the interface is a ptnet device.
 pub fn device_of(interface: &str) -> Option<PathBuf> {
-    // Not a path elsewhere.
+    // The name must not be a path elsewhere.
     if interface.contains('/') || interface.starts_with('.') {
         return None;
     }
@@ -64,7 +64,7 @@ pub fn device_of(interface: &str) -> Option<PathBuf> {
     Some(Path::new("/dev").join(name))
 }
 
-/// All current character devices of ptnet devices.
+/// Returns the character devices of all ptnet devices.
 pub fn devices() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
     entries
@@ -76,7 +76,7 @@ pub fn devices() -> Vec<PathBuf> {
 /// The words of a device's header.
 pub type DeviceHeader = [u32; size_of::<PtnetHeader>() / 4];
 
-/// The rings of a ptnet device, held until dropped.
+/// The rings of a ptnet device, in use until dropped.
 #[derive(Debug)]
 pub struct Passthrough {
     file: OwnedFd,
@@ -99,7 +99,7 @@ const fn iow(number: u32, size: usize) -> libc::Ioctl {
 const START: libc::Ioctl = iow(1, size_of::<StartRequest>());
 const RING_BELL: libc::Ioctl = iow(2, 4);
 
-/// The ioctl requests issued here, for system call filters.
+/// The ioctl requests that this module makes, for system call filters.
 pub const IOCTLS: [u32; 2] = [START as u32, RING_BELL as u32];
 
 fn ioctl<T>(fd: BorrowedFd<'_>, code: libc::Ioctl, argument: &T) -> Result<libc::c_int, Errno> {
@@ -113,10 +113,11 @@ fn ioctl<T>(fd: BorrowedFd<'_>, code: libc::Ioctl, argument: &T) -> Result<libc:
 }
 
 impl Passthrough {
-    /// Takes the rings of the device behind `device`, with `hdr_len` bytes of virtio-net header before each frame.
+    /// Takes over the rings of the character device `device`, with `hdr_len` bytes of virtio-net header before each
+    /// frame.
     ///
     /// # Errors
-    /// [`PassthroughError`].
+    /// [`PassthroughError`] if a step fails.
     pub fn open(device: &Path, hdr_len: u32, extra_bufs: u32) -> Result<Passthrough, PassthroughError> {
         let step = |what| move |source| PassthroughError::Step { device: device.into(), what, source };
         let file = match rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
@@ -136,29 +137,30 @@ impl Passthrough {
         let mut this = Passthrough { file, bells: Vec::new(), header };
         for ring in 0..rings {
             let bell = ioctl(this.file.as_fd(), RING_BELL, &ring).map_err(step("get a ring's bell"))?;
-            // SAFETY: a fresh descriptor that the driver made for this caller.
+            // SAFETY: the driver has just created this descriptor for this call; nothing else owns it.
             this.bells.push(unsafe { OwnedFd::from_raw_fd(bell) });
         }
         Ok(this)
     }
 
-    /// The header, as read once the rings were started.
+    /// Returns the header, as read when the rings had started.
     pub fn header(&self) -> &DeviceHeader {
         &self.header
     }
 
-    /// The memory's descriptor, for mapping it elsewhere.
+    /// Returns the memory's descriptor, to be mapped elsewhere.
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// The descriptor that rings the host for a ring (tx rings first), and becomes readable when the host rings back.
+    /// Returns the descriptor that notifies the host of a ring (tx rings first), and becomes readable when the host
+    /// notifies.
     pub fn bell(&self, ring: u32) -> Option<BorrowedFd<'_>> {
         self.bells.get(ring as usize).map(AsFd::as_fd)
     }
 }
 
-/// Number of rings of both directions; `None` if it is impossible.
+/// Returns the number of rings of both directions; `None` if it is impossible.
 fn rings_of(header: &DeviceHeader) -> Option<u32> {
     let of = |at: usize| header.get(at).copied().filter(|n| (1..=64).contains(n));
     let known = [header[0], header[1]] == ptnet::MAGIC && header[2] == ptnet::VERSION;

@@ -1,6 +1,6 @@
-//! A ptnet device of this virtual machine without netvale's driver: its registers and its memory, mapped.
+//! A ptnet device of this virtual machine without netvale's driver: registers and memory, mapped into the program.
 //!
-//! Bound to vfio-pci, which takes an IOMMU, the device interrupts. Without a driver it is mapped through sysfs and
+//! Bound to vfio-pci, which needs an IOMMU, the device interrupts. Without a driver it is mapped through sysfs and
 //! polled: a waiting program checks it every [`crate::bus::LOOK`].
 
 use std::fs::OpenOptions;
@@ -21,36 +21,34 @@ use crate::published::{self, PublishedDevice};
 
 /// PCI ID of QEMU's ivshmem.
 const ID: (u16, u16) = (0x1af4, 0x1110);
-/// The doorbell register, as a word index.
+/// Word index of the doorbell register.
 const DOORBELL: usize = 3;
-/// Mapped bytes of registers.
+/// Mapped size of the registers in bytes.
 const REGISTERS: usize = 4096;
 /// BAR numbers of the registers and of the memory.
 const BARS: (u32, u32) = (0, 2);
 
-/// A device found on the bus.
+/// A ptnet device found on the PCI bus.
 pub enum FoundDevice {
-    /// netvale's: its rings are yet to be started.
+    /// A netvale device whose rings are not started yet.
     Ptnet(BareGuest),
-    /// netmap's, already running.
+    /// A netmap device, whose rings run already.
     Published(Box<PublishedDevice>),
 }
 
-/// The device at `address` (`0000:00:05.0`); netmap's is started with `hdr_len` bytes of header before each frame.
+/// Opens the device at `address` (`0000:00:05.0`). A netmap device is started with `hdr_len` bytes of header per frame.
 ///
 /// # Errors
-/// [`GuestError::Pci`], [`GuestError::System`]; [`GuestError::Device`] if it is not a ptnet device.
+/// [`GuestError::Pci`] or [`GuestError::System`] if a step fails; [`GuestError::Device`] if it is not a ptnet device.
 pub fn open(address: &str, hdr_len: u32) -> Result<FoundDevice, GuestError> {
     if !address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.') {
-        return Err(GuestError::Device("not a PCI address: it looks like 0000:00:05.0"));
+        return Err(GuestError::Device("expected a PCI address such as 0000:00:05.0"));
     }
     let folder = PathBuf::from("/sys/bus/pci/devices").join(address);
     let id = id(&folder);
     let is_published = id == Some((VENDOR, PTNET_DEVICE));
     if id != Some(ID) && !is_published {
-        return Err(GuestError::Device(
-            "there is no ptnet device: 'lspci -d 1af4:1110' and 'lspci -d 1b36:000d' show them",
-        ));
+        return Err(GuestError::Device("no ptnet device: 'lspci -d 1af4:1110' and 'lspci -d 1b36:000d' list them"));
     }
     let driver = folder.join("driver").read_link().ok();
     if is_published && driver.is_none() {
@@ -68,11 +66,11 @@ pub fn open(address: &str, hdr_len: u32) -> Result<FoundDevice, GuestError> {
 /// Opens the device through sysfs.
 fn polled(folder: &Path) -> Result<BareGuest, GuestError> {
     let io = |what: &'static str| move |source| GuestError::System { what, source };
-    std::fs::write(folder.join("enable"), "1").map_err(io("switch the device on"))?;
+    std::fs::write(folder.join("enable"), "1").map_err(io("enable the device"))?;
     let map = |bar: u32, len: Option<usize>| -> Result<Arc<Mapping>, GuestError> {
         let file = OpenOptions::new().read(true).write(true).open(folder.join(format!("resource{bar}")));
         let file = file.map_err(io("open the device's memory"))?;
-        let all = usize::try_from(file.metadata().map_err(io("look at the device's memory"))?.len()).unwrap_or(0);
+        let all = usize::try_from(file.metadata().map_err(io("size the device's memory"))?.len()).unwrap_or(0);
         let map = Mapping::of_function(file.as_fd(), 0, len.unwrap_or(all));
         Ok(Arc::new(map.map_err(GuestError::system("map the device's memory"))?))
     };
@@ -105,7 +103,7 @@ fn guest(
 ) -> Result<BareGuest, GuestError> {
     let registers = Words::new(registers, 0, DOORBELL + 1).ok_or(GuestError::Device("no registers"))?;
     let (header, count) = header(&map)?;
-    // The host is peer 0: the upper half of the written value.
+    // The host is peer 0, in the upper half of the written value.
     let bell = |vector| Doorbell::register(registers.clone(), DOORBELL, vector);
     let doorbells = (0..count as u32).map(bell).collect::<rustix::io::Result<Vec<_>>>();
     let doorbells = doorbells.map_err(GuestError::system("make a doorbell"))?;

@@ -1,4 +1,4 @@
-//! A ptnet device without a driver, from the guest's side. A program on the host may play the guest, for tests and
+//! A ptnet device without a driver, from the guest's side. A program on the host may act as the guest, for tests and
 //! measurements.
 
 use std::any::Any;
@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketT
 
 use crate::GuestError;
 
-/// Upper bound on waiting for the host.
+/// Maximum wait for the host.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of messages before those with doorbells: version, own peer number, memory.
 const FIRST: usize = 3;
@@ -30,9 +30,9 @@ macro_rules! at {
     };
 }
 
-/// A guest without a driver: memory, doorbells, and no safeguard against writing nonsense.
+/// A guest without a driver: memory, doorbells, and no protection against invalid writes.
 pub struct BareGuest {
-    /// A connection or a function, kept as long as the guest.
+    /// A connection or a PCI function, open as long as the guest.
     pub(crate) keep: Arc<dyn Any + Send + Sync>,
     pub(crate) map: Arc<Mapping>,
     pub(crate) header: Words,
@@ -48,12 +48,12 @@ impl BareGuest {
     pub fn connect(path: &Path) -> Result<BareGuest, GuestError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let connection = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-        let connection = Arc::new(connection.map_err(GuestError::system("make a socket"))?);
-        let address = SocketAddrUnix::new(path).map_err(GuestError::system("use the path as a socket's"))?;
-        rustix::net::connect(&connection, &address).map_err(GuestError::system("reach the ptnet port"))?;
+        let connection = Arc::new(connection.map_err(GuestError::system("create a socket"))?);
+        let address = SocketAddrUnix::new(path).map_err(GuestError::system("use the path as a socket address"))?;
+        rustix::net::connect(&connection, &address).map_err(GuestError::system("connect to the ptnet port"))?;
         let first = (0..FIRST).map(|_| recv(&connection)).collect::<Result<Vec<_>, _>>()?;
         let memory = first.into_iter().find_map(|(_, fd)| fd).ok_or(GuestError::Device("no memory"))?;
-        let len = rustix::fs::fstat(&memory).map_err(GuestError::system("look at the memory"))?.st_size;
+        let len = rustix::fs::fstat(&memory).map_err(GuestError::system("get the size of the memory"))?.st_size;
         let len = usize::try_from(len).map_err(|_| GuestError::Device("memory too large for this machine"))?;
         let map = Arc::new(Mapping::map(memory.as_fd(), len).map_err(GuestError::system("map the memory"))?);
         let (header, count) = header(&map)?;
@@ -63,30 +63,30 @@ impl BareGuest {
         Ok(BareGuest { keep: connection, map, header, doorbells, vectors })
     }
 
-    /// The connection, if any: a guest sends nothing on it.
+    /// Returns the connection, if there is one; a guest sends nothing on it.
     pub fn connection(&self) -> Option<&OwnedFd> {
         self.keep.downcast_ref()
     }
 
-    /// The device's memory.
+    /// Returns the device's memory.
     pub fn memory(&self) -> &Arc<Mapping> {
         &self.map
     }
 
-    /// The doorbells that ring the host: tx rings, rx rings, commands.
+    /// Returns the doorbells that notify the host: tx rings, rx rings, commands.
     pub fn doorbells(&self) -> &[Doorbell] {
         &self.doorbells
     }
 
-    /// The doorbells that interrupt the guest, in the same order.
+    /// Returns the doorbells that interrupt the guest, in the same order.
     pub fn vectors(&self) -> &[Doorbell] {
         &self.vectors
     }
 
-    /// Issues a command and waits for its answer: 0, or an error number.
+    /// Issues a command and waits for its result: 0, or an errno.
     ///
     /// # Errors
-    /// [`GuestError::System`] without an answer.
+    /// [`GuestError::System`] if no answer arrives.
     pub fn command(&self, what: u32, features: u32, extra_bufs: u32) -> Result<u32, GuestError> {
         let words = &self.header;
         let bells = self.doorbells.last().zip(self.vectors.last());
@@ -100,7 +100,7 @@ impl BareGuest {
         let limit = Instant::now() + TIMEOUT;
         while words.load(at!(answered)) != number {
             if Instant::now() > limit {
-                return Err(GuestError::System { what: "have the host obey", source: Errno::TIMEDOUT.into() });
+                return Err(GuestError::System { what: "run a command on the host", source: Errno::TIMEDOUT.into() });
             }
             nap(news.as_fd(), Duration::from_millis(10));
             news.drain();
@@ -111,7 +111,7 @@ impl BareGuest {
     /// Starts the rings, with `hdr_len` (0 or 12) bytes of virtio-net header before each frame.
     ///
     /// # Errors
-    /// [`GuestError::Refused`] if the host refuses; otherwise like [`BareGuest::command`].
+    /// [`GuestError::Refused`] if the host refuses; otherwise the errors of [`BareGuest::command`].
     pub fn start(self, hdr_len: u32) -> Result<RunningDevice, GuestError> {
         let features = if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 };
         match self.command(COMMAND_START, features, 0)? {
@@ -133,17 +133,18 @@ impl BareGuest {
 
 /// A device with running rings.
 pub struct RunningDevice {
-    /// Its description.
+    /// Description of the port.
     pub reply: AttachReply,
-    /// Its memory.
+    /// Memory of the device.
     pub map: Arc<Mapping>,
-    /// For each ring, the bell that rings the host and the bell that the host rings: tx rings first.
+    /// For each ring, the doorbell that notifies the host and the one that the host rings, tx rings first.
     pub bells: Vec<Doorbell>,
-    /// Owner of everything that must live as long as the rings.
+    /// Owner of everything that must exist as long as the rings.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
-/// The header of a device's memory, and the number of its vectors; the other words are checked when the rings are made.
+/// Returns the header of a device's memory, and the number of vectors. The other words are checked when the rings are
+/// built.
 pub(crate) fn header(map: &Arc<Mapping>) -> Result<(Words, usize), GuestError> {
     let header = Words::new(map, 0, (HEADER_BYTES / 4) as usize).ok_or(GuestError::Device("no header"))?;
     let found = [header.load(at!(magic)), header.load(at!(magic) + 1)];
@@ -152,7 +153,7 @@ pub(crate) fn header(map: &Arc<Mapping>) -> Result<(Words, usize), GuestError> {
     }
     let version = header.load(at!(version));
     if version != netvale_abi::ptnet::VERSION {
-        return Err(GuestError::Device("a version of ptnet that this program does not know"));
+        return Err(GuestError::Device("an unsupported version of ptnet"));
     }
     let vectors = header.load(at!(vectors)) as usize;
     Ok((header, vectors.clamp(3, 64)))
@@ -163,7 +164,7 @@ fn bell(connection: &OwnedFd) -> Result<Doorbell, GuestError> {
     fd.map(Doorbell::from_fd).ok_or(GuestError::Device("a vector without a descriptor"))
 }
 
-/// Receives a number, and the descriptor that came with it.
+/// Receives a number and the descriptor that came with it.
 fn recv(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), GuestError> {
     let mut bytes = [0u8; 8];
     let mut got = 0;

@@ -1,7 +1,7 @@
 //! ptnet as netmap published it, driven by a program in the guest: two PCI devices, one with registers, one with
 //! netmap's memory.
 //!
-//! The status blocks are two pages of this program, whose physical addresses are written to the device: that takes
+//! The status blocks are two pages of this program. Their physical addresses are written to the device, which needs
 //! root, and the pages are locked. The kernel must not move locked pages (`vm.compact_unevictable_allowed`); it moves
 //! none while memory is available.
 
@@ -26,16 +26,16 @@ use crate::GuestError;
 use crate::bus::{self, ticking};
 
 const PAGE: usize = 4096;
-/// A status block.
+/// Size of a status block in bytes.
 const CSB: u64 = 64;
 
-/// I/O ports, read and written through sysfs.
+/// I/O ports, accessed through sysfs.
 struct IoPorts(File);
 
 impl IoPorts {
     fn open(folder: &Path) -> Result<IoPorts, GuestError> {
         let io = |what: &'static str| move |source| GuestError::System { what, source };
-        std::fs::write(folder.join("enable"), "1").map_err(io("switch the device on"))?;
+        std::fs::write(folder.join("enable"), "1").map_err(io("enable the device"))?;
         let file = OpenOptions::new().read(true).write(true).open(folder.join("resource0"));
         file.map(IoPorts).map_err(io("open the device's registers"))
     }
@@ -53,9 +53,9 @@ impl IoPorts {
     }
 }
 
-/// Finds the memory device of that number.
+/// Finds the memory device with number `id`.
 fn memory_device(id: u32) -> Result<(PathBuf, IoPorts), GuestError> {
-    let none = GuestError::Device("there is no memory device for it: give the machine both devices");
+    let none = GuestError::Device("no memory device for it: give the machine both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
     for folder in all.flatten().map(|entry| entry.path()) {
         if bus::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {
@@ -69,39 +69,39 @@ fn memory_device(id: u32) -> Result<(PathBuf, IoPorts), GuestError> {
     Err(none)
 }
 
-/// Owner of everything that must live as long as the rings. Dropping it stops them.
+/// Owner of everything that must exist as long as the rings. Dropping it stops the rings.
 struct RingOwner {
     registers: Arc<IoPorts>,
 }
 
 impl Drop for RingOwner {
     fn drop(&mut self) {
-        // In a drop there is no caller to report an error to.
+        // A drop has no caller to which an error could be reported.
         let _ = self.registers.write(reg::CONTROL, DELETE);
     }
 }
 
-/// A ring, and the descriptor that becomes readable repeatedly for its waiter.
+/// A ring, and the timer that becomes readable periodically for a program that waits for the ring.
 pub type TickingRing = (AppRing, Doorbell);
 
 /// A device with running rings.
 pub struct PublishedDevice {
-    /// Its description.
+    /// Description of the port.
     pub reply: AttachReply,
-    /// Its memory.
+    /// Memory of the device.
     pub map: Arc<Mapping>,
-    /// Its tx rings.
+    /// Tx rings.
     pub tx: Vec<TickingRing>,
-    /// Its rx rings.
+    /// Rx rings.
     pub rx: Vec<TickingRing>,
-    /// Owner of everything that must live as long as the rings.
+    /// Owner of everything that must exist as long as the rings.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
 /// Opens the rings of the ptnet device in `folder` of sysfs.
 ///
 /// # Errors
-/// [`GuestError::System`] if a step fails; [`GuestError::Device`] if the devices contradict themselves;
+/// [`GuestError::System`] if a step fails; [`GuestError::Device`] if the devices contradict each other;
 /// [`GuestError::Refused`] if the host refuses.
 pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<PublishedDevice, GuestError> {
     let registers = Arc::new(IoPorts::open(folder)?);
@@ -111,9 +111,9 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<PublishedDevice, Guest
     let tx_rings = r(reg::TX_RINGS)?;
     let rx_rings = r(reg::RX_RINGS)?;
     if tx_rings == 0 || rx_rings == 0 || tx_rings.saturating_add(rx_rings) > 32 {
-        return Err(GuestError::Device("rings that cannot be"));
+        return Err(GuestError::Device("an impossible number of rings"));
     }
-    let csbs = Arc::new(Mapping::private(2 * PAGE).ok_or(GuestError::Device("no memory"))?);
+    let csbs = Arc::new(Mapping::private(2 * PAGE).ok_or(GuestError::Device("out of memory"))?);
     let addresses = locked(&csbs)?;
     registers.write(reg::FEATURES, u32::from(hdr_len > 0))?;
     if r(reg::FEATURES)? != u32::from(hdr_len > 0) {
@@ -156,17 +156,17 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<PublishedDevice, Guest
     Ok(PublishedDevice { reply, map, tx, rx, keep: Arc::new(keep) })
 }
 
-/// netmap's memory: base address register 1 of the memory device.
+/// Maps netmap's memory, base address register 1 of the memory device.
 fn mapped(folder: &Path) -> Result<Arc<Mapping>, GuestError> {
     let io = |what: &'static str| move |source| GuestError::System { what, source };
     let file = OpenOptions::new().read(true).write(true).open(folder.join("resource1"));
     let file = file.map_err(io("open netmap's memory"))?;
-    let len = usize::try_from(file.metadata().map_err(io("look at netmap's memory"))?.len()).unwrap_or(0);
+    let len = usize::try_from(file.metadata().map_err(io("get the size of netmap's memory"))?.len()).unwrap_or(0);
     let map = Mapping::of_function(file.as_fd(), 0, len).map_err(GuestError::system("map netmap's memory"))?;
     Ok(Arc::new(map))
 }
 
-/// Physical addresses of a mapping's two pages, which are locked in place.
+/// Returns the physical addresses of a mapping's two pages, locked in place.
 fn locked(pages: &Mapping) -> Result<[u64; 2], GuestError> {
     let io = |what: &'static str| move |source| GuestError::System { what, source };
     pages.lock().map_err(GuestError::system("lock memory"))?;
@@ -180,7 +180,7 @@ fn locked(pages: &Mapping) -> Result<[u64; 2], GuestError> {
         let entry = u64::from_le_bytes(entry);
         let frame = entry & ((1 << 55) - 1);
         if entry >> 63 == 0 || frame == 0 {
-            return Err(GuestError::Device("physical addresses are shown to root only"));
+            return Err(GuestError::Device("physical addresses are visible only to root"));
         }
         *place = frame * PAGE as u64;
     }
@@ -195,7 +195,7 @@ fn rings(
 ) -> Result<(Vec<TickingRing>, Vec<TickingRing>), GuestError> {
     let n_tx = reply.tx_rings;
     let n_rx = reply.rx_rings;
-    // Behind the netmap_if: offsets of tx rings, an absent host ring, rx rings (netmap.h).
+    // After the netmap_if: offsets of tx rings, an absent host ring, rx rings (netmap.h).
     let count = 2 * (n_tx + n_rx + 2) as usize;
     let offsets = Words::new(map, reply.nifp.saturating_add(56), count).ok_or(GuestError::Device("no netmap_if"))?;
     let side = |csb: u32, entry: u32, slots: u32| -> Result<RingSide, GuestError> {
@@ -203,8 +203,8 @@ fn rings(
         let place = RingPlace { ring, slots, bufs: reply.buf_pool, num_bufs: reply.num_bufs, buf_size: reply.buf_size };
         let ring = RingMem::new(map, place).ok_or(GuestError::Device("a ring outside the memory"))?;
         let at = CSB * u64::from(csb);
-        let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(GuestError::Device("a status block"))?;
-        // The host begins with interrupts requested; this device has none.
+        let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(GuestError::Device("no status block"))?;
+        // The host starts with requests for interrupts; this device has none.
         disarm(csb_block.appl_need_kick());
         Ok(RingSide { ring, csb: csb_block, csb_index: csb, offsets: Arc::default() })
     };

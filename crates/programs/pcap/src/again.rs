@@ -1,5 +1,5 @@
-//! A port that the program opens again while it holds it open, as it may an interface: handles beyond the first are
-//! monitors of the port's received frames, and all send through the first handle's sender.
+//! A port that the program opens again while it has it open, as it may an interface: handles beyond the first are
+//! monitors of the port's received frames, and all handles send through the first handle's sender.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,24 +11,25 @@ use netvale_portspec::{Conf, Directions, Flags, Memory, MonitorSpec, PortSpec};
 #[derive(Default)]
 pub struct PortInUse {
     handles: usize,
-    /// Number of handles that are monitors.
+    /// Number of handles that are monitors of the port.
     copies: usize,
     sender: Weak<OutgoingRing>,
-    /// The port of the first handle, if closed before the others.
+    /// The port of the first handle, if this was closed before the others.
     left: Option<Port>,
 }
 
-/// The open ports, by the names of their monitors.
+/// The open ports, by the name of their monitor.
 pub type PortsInUse = BTreeMap<String, PortInUse>;
 
 static PORTS: Mutex<PortsInUse> = Mutex::new(BTreeMap::new());
 
-/// All ports that this program has open.
+/// Returns all ports that this program has open.
 pub fn ports() -> MutexGuard<'static, PortsInUse> {
     PORTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The name of the monitor of a port's received frames; `None` for a port that is itself a monitor or receives nothing.
+/// Returns the name of the monitor of a port's received frames; `None` for a port that is itself a monitor or receives
+/// nothing.
 pub fn copies_of(spec: &PortSpec) -> Option<String> {
     let receives = spec.flags.monitor.is_none() && spec.flags.directions != Directions::Tx;
     receives.then(|| {
@@ -42,10 +43,10 @@ pub fn copies_of(spec: &PortSpec) -> Option<String> {
     })
 }
 
-/// Opens the port of that name, or its monitor if this program already has it open. Returns whether it is the monitor.
+/// Opens the port `name`, or its monitor if this program already has the port open. Returns whether it is the monitor.
 ///
 /// # Errors
-/// As [`Port::open`].
+/// The errors of [`Port::open`].
 pub fn open(ports: &PortsInUse, name: &str, copies: Option<&str>) -> Result<(Port, bool), Error> {
     match Port::open(name) {
         Err(Error::Refused { errno: libc::EBUSY, text }) => match copies.filter(|copies| ports.contains_key(*copies)) {
@@ -56,7 +57,7 @@ pub fn open(ports: &PortsInUse, name: &str, copies: Option<&str>) -> Result<(Por
     }
 }
 
-/// The sender of a port's other handles.
+/// Returns the sender of a port's other handles.
 pub fn sender(ports: &PortsInUse, copies: Option<&str>) -> Option<Arc<OutgoingRing>> {
     ports.get(copies?)?.sender.upgrade()
 }
@@ -69,7 +70,7 @@ pub fn enter(ports: &mut PortsInUse, copies: &str, is_copy: bool, sender: &Arc<O
     shared.sender = Arc::downgrade(sender);
 }
 
-/// Removes a handle. The port it held stays open for handles that are monitors.
+/// Removes a handle. Its port stays open for handles that are monitors.
 pub fn leave(copies: &str, port: Port, is_copy: bool) {
     let mut ports = ports();
     let Some(shared) = ports.get_mut(copies) else { return };
@@ -85,7 +86,7 @@ pub fn leave(copies: &str, port: Port, is_copy: bool) {
     }
 }
 
-/// Releases frames received for a closed handle: the other handles have copies.
+/// Releases frames received for a closed handle, of which the other handles have copies.
 pub fn drain(copies: &str) {
     if let Some(left) = ports().get_mut(copies).and_then(|shared| shared.left.as_mut()) {
         for ring in left.rx() {

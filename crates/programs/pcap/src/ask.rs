@@ -1,4 +1,4 @@
-//! Reading frames, and queries of a handle's properties and counters.
+//! Reading frames, and queries for a handle's properties and counters.
 #![allow(unsafe_code)]
 
 use libc::{FILE, c_char, c_int, timeval};
@@ -13,13 +13,14 @@ fn after(h: &Handle, value: c_int) -> c_int {
     if h.is_active() { value } else { sys::ERROR_NOT_ACTIVATED }
 }
 
-/// The descriptor to select on, kept up to date from now on.
+/// Returns the descriptor to select on, which is kept up to date from now on.
 fn selectable(h: &Handle) -> c_int {
     // SAFETY: a borrow that ends here.
     unsafe { h.active() }.map_or(sys::ERROR, |a| a.selectable())
 }
 
-/// Frames that this port dropped for lack of room, as the daemon counts them; 0 for monitors and pipes.
+/// Returns the number of frames that this port dropped for lack of room, as the daemon counts them; 0 for monitors and
+/// pipes.
 fn dropped(name: &str) -> u64 {
     let Some(spec) = netvale::interface(name) else { return 0 };
     let Ok(mut client) = Client::connect(&dirs::daemon_run_dir(dirs::CONTROL_SOCKET)) else { return 0 };
@@ -28,7 +29,7 @@ fn dropped(name: &str) -> u64 {
 }
 
 on_handle! {
-    /// Passes frames to a callback, for ever or until `count`.
+    /// Passes frames to a callback, without end or until `count`.
     fn pcap_loop(p, h, count: c_int, callback: PcapHandler, user: *mut u8) -> c_int = c"pcap_loop" {
         read::run(h, count, callback, user)
     }
@@ -36,54 +37,54 @@ on_handle! {
     fn pcap_dispatch(p, h, count: c_int, callback: PcapHandler, user: *mut u8) -> c_int = c"pcap_dispatch" {
         read::dispatch(h, count, callback, user)
     }
-    /// The next frame.
+    /// Returns the next frame.
     fn pcap_next_ex(p, h, header: *mut *mut PktHdr, data: *mut *const u8) -> c_int = c"pcap_next_ex" {
         read::next_ex(h, header, data)
     }
-    /// The next frame; null without one.
+    /// Returns the next frame; null if there is none.
     fn pcap_next(p, h, header: *mut PktHdr) -> *const u8 = c"pcap_next" {
         let mut head = std::ptr::null_mut::<PktHdr>();
         let mut data = std::ptr::null();
         if read::next_ex(h, &raw mut head, &raw mut data) != 1 {
             return std::ptr::null();
         }
-        // SAFETY: `next_ex` set both; the place is the caller's.
+        // SAFETY: `next_ex` set both; `header` is the caller's.
         unsafe { header.write(*head) };
         data
     }
     /// Ends a loop; may be called in a signal handler and in another thread.
     fn pcap_breakloop(p, h) = c"pcap_breakloop" { crate::handle::break_off(h) }
 
-    /// Frames received and dropped.
+    /// Returns the numbers of frames received and dropped.
     fn pcap_stats(p, h, stat: *mut PcapStat) -> c_int = c"pcap_stats" {
         if !h.is_active() {
             return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
         }
-        // 32-bit counters wrap, as the system's do.
+        // 32-bit counters wrap, like those of the system's libpcap.
         let stats = PcapStat { recv: h.received.get() as u32, drop: dropped(&h.name) as u32, ifdrop: 0 };
         // SAFETY: the caller's place.
         unsafe { stat.write(stats) };
         0
     }
-    /// The last error.
+    /// Returns the text of the last error.
     fn pcap_geterr(p, h) -> *mut c_char = c"pcap_geterr" { h.errbuf() }
-    /// The last error, to standard error.
+    /// Prints the last error to standard error.
     fn pcap_perror(p, h, prefix: *const c_char) = c"pcap_perror" {
-        // SAFETY: C strings of the caller's and ours.
+        // SAFETY: C strings of the caller and of the handle.
         let (prefix, why) = unsafe { (text(prefix).unwrap_or(""), text(h.errbuf()).unwrap_or("")) };
         netvale_control::note!("{prefix}: {why}");
     }
 
-    /// Ethernet.
+    /// Returns Ethernet.
     fn pcap_datalink(p, h) -> c_int = c"pcap_datalink" { after(h, DLT_EN10MB) }
-    /// Ethernet.
+    /// Returns Ethernet.
     fn pcap_datalink_ext(p, h) -> c_int = c"pcap_datalink_ext" { after(h, DLT_EN10MB) }
-    /// Ethernet.
+    /// Returns a list with Ethernet only.
     fn pcap_list_datalinks(p, h, list: *mut *mut c_int) -> c_int = c"pcap_list_datalinks" {
         if !h.is_active() {
             return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
         }
-        // SAFETY: memory for one number, which the caller frees with `pcap_free_datalinks`; the caller's place.
+        // SAFETY: memory for one number, which the caller frees with `pcap_free_datalinks`; `list` is the caller's.
         unsafe {
             let one = libc::malloc(size_of::<c_int>()).cast::<c_int>();
             if one.is_null() {
@@ -98,38 +99,39 @@ on_handle! {
     fn pcap_set_datalink(p, h, kind: c_int) -> c_int = c"pcap_set_datalink" {
         if kind == DLT_EN10MB { after(h, 0) } else { h.fail(sys::ERROR, "a netvale port is Ethernet") }
     }
-    /// Maximum bytes of a frame.
+    /// Returns the snapshot length, the maximum number of captured bytes per frame.
     fn pcap_snapshot(p, h) -> c_int = c"pcap_snapshot" { after(h, h.snaplen.get()) }
-    /// Not a file.
+    /// Returns 0: a port is not a file.
     fn pcap_is_swapped(p, h) -> c_int = c"pcap_is_swapped" { after(h, 0) }
-    /// Not a file.
+    /// Returns 0: a port is not a file.
     fn pcap_major_version(p, h) -> c_int = c"pcap_major_version" { after(h, 0) }
-    /// Not a file.
+    /// Returns 0: a port is not a file.
     fn pcap_minor_version(p, h) -> c_int = c"pcap_minor_version" { after(h, 0) }
-    /// The rings are the port's: no buffer of its own.
+    /// Returns 0: the rings are the port's, and a handle has no buffer.
     fn pcap_bufsize(p, h) -> c_int = c"pcap_bufsize" { after(h, 0) }
-    /// Not a file.
+    /// Returns null: a port is not a file.
     fn pcap_file(p, _h) -> *mut FILE = c"pcap_file" { std::ptr::null_mut() }
-    /// The descriptor to select on.
+    /// Returns the descriptor to select on.
     fn pcap_fileno(p, h) -> c_int = c"pcap_fileno" { selectable(h) }
-    /// Becomes readable when frames arrive and, under `netvale run`, writable when there is room to send.
+    /// Returns a descriptor that becomes readable when frames arrive and, under `netvale run`, writable when there is
+    /// room to send.
     fn pcap_get_selectable_fd(p, h) -> c_int = c"pcap_get_selectable_fd" { selectable(h) }
-    /// The descriptor needs no timeout.
+    /// Returns null: the descriptor needs no timeout.
     fn pcap_get_required_select_timeout(p, _h) -> *const timeval = c"pcap_get_required_select_timeout" {
         std::ptr::null()
     }
 
-    /// A capture file of this link type.
+    /// Creates a capture file with this link type.
     fn pcap_dump_open(p, h, name: *const c_char) -> *mut Dumper = c"pcap_dump_open" {
         // SAFETY: the system's function on the system's handle.
         dumper(h, || unsafe { sys::dump_open(h.dead.get(), name) })
     }
-    /// As `pcap_dump_open`, at the end of an existing file.
+    /// Opens a capture file like `pcap_dump_open`, to append to it.
     fn pcap_dump_open_append(p, h, name: *const c_char) -> *mut Dumper = c"pcap_dump_open_append" {
         // SAFETY: the system's function on the system's handle.
         dumper(h, || unsafe { sys::dump_open_append(h.dead.get(), name) })
     }
-    /// As `pcap_dump_open`, into an open file.
+    /// Starts a capture file like `pcap_dump_open`, in an open file.
     fn pcap_dump_fopen(p, h, file: *mut FILE) -> *mut Dumper = c"pcap_dump_fopen" {
         // SAFETY: the system's function on the system's handle.
         dumper(h, || unsafe { sys::dump_fopen(h.dead.get(), file) })
@@ -143,9 +145,9 @@ fn dumper(h: &Handle, open: impl FnOnce() -> *mut Dumper) -> *mut Dumper {
     }
     let dumper = open();
     if dumper.is_null() {
-        // SAFETY: the text that the system's function left on its handle.
+        // SAFETY: the text that the system's function left in its handle.
         let why = unsafe { text(sys::geterr(h.dead.get())) };
-        h.fail(sys::ERROR, why.unwrap_or("cannot be opened"));
+        h.fail(sys::ERROR, why.unwrap_or("cannot open the capture file"));
     }
     dumper
 }

@@ -1,12 +1,12 @@
-//! The direction of a handle's frames, and its use in filters.
+//! The directions of a handle's frames, and their use in filters.
 
 use netvale_portspec::Directions;
 
 use crate::sys::BpfInsn;
 
-/// From here on, offsets of loads stand for the kernel's metadata of a frame (`SKF_AD_OFF`).
+/// Offset from which loads refer to the kernel's metadata of a frame (`SKF_AD_OFF`).
 const ANCILLARY: u32 = 0xffff_f000;
-/// `SKF_AD_PKTTYPE`: the direction of a frame.
+/// Offset of `SKF_AD_PKTTYPE`, the direction of a frame.
 const PACKET_TYPE: u32 = ANCILLARY + 4;
 /// `PACKET_HOST` and `PACKET_OUTGOING`.
 const CAME: u32 = 0;
@@ -16,20 +16,21 @@ const LOADS: [u16; 3] = [0x20, 0x28, 0x30];
 /// `BPF_LD | BPF_IMM`.
 const LOAD_CONSTANT: u16 = 0;
 
-/// The directions of a port's frames: a program sees received frames, a monitor those it watches.
+/// Returns the directions of the frames that a program reads from a port: the watched ones for a monitor, otherwise
+/// [`Directions::Rx`].
 pub fn ways(name: &str) -> Directions {
     let monitor = netvale::interface(name).and_then(|spec| spec.flags.monitor);
     monitor.map_or(Directions::Rx, |monitor| monitor.directions)
 }
 
-/// Replaces the loads in a filter that ask the kernel for a frame's direction (`inbound`, `outbound`) by a constant.
+/// Replaces loads of a frame's direction (`inbound`, `outbound`) in a filter with a constant.
 ///
 /// # Errors
-/// The reason why frames cannot be filtered so.
+/// The reason why the filter cannot apply to this port's frames.
 pub fn settle(insns: &mut [BpfInsn], ways: Directions) -> Result<(), &'static str> {
     for insn in insns.iter_mut().filter(|insn| LOADS.contains(&insn.code) && insn.k >= ANCILLARY) {
         if insn.k != PACKET_TYPE {
-            return Err("the filter asks for what the kernel knows of a frame; a port's frames have their bytes only");
+            return Err("the filter uses the kernel's metadata of a frame, which a port's frames lack");
         }
         insn.k = match ways {
             Directions::Rx => CAME,

@@ -20,35 +20,35 @@ use rustix::io::Errno;
 use crate::again;
 use crate::sys::{self, BpfInsn, ERRBUF_SIZE, Pcap};
 
-/// First field of every netvale handle. The system's `pcap_t` begins with a function's address, and no address has this
+/// First field of every netvale handle. The system's `pcap_t` begins with a function's address, which never has this
 /// value.
 pub const MAGIC: u64 = 0xf00d_4e56_7063_6170;
 
-/// A handle. The program's callbacks may call back into it, so no part of it is borrowed while they run.
+/// A netvale handle. The program's callbacks may use it, so no part of it is borrowed while they run.
 #[repr(C)]
 pub struct Handle {
     magic: u64,
-    /// The last error's text.
+    /// Text of the last error.
     errbuf: UnsafeCell<[c_char; ERRBUF_SIZE]>,
-    /// The port's name.
+    /// Name of the port.
     pub name: String,
-    /// Maximum bytes of a frame.
+    /// Snapshot length: the maximum number of captured bytes per frame.
     pub snaplen: Cell<c_int>,
-    /// Maximum wait of a read, in milliseconds; 0: without limit.
+    /// Maximum wait of a read in milliseconds; 0: no limit.
     pub timeout: Cell<c_int>,
     /// Whether time stamps are in nanoseconds.
     pub nano: Cell<bool>,
     /// Whether reads return without waiting.
     pub nonblock: Cell<bool>,
-    /// Set by `pcap_breakloop`, perhaps in a signal handler or another thread.
+    /// Set by `pcap_breakloop`, which may run in a signal handler or another thread.
     breaking: AtomicBool,
     /// The eventfd that ends a wait for frames; -1 before activation.
     breaker: AtomicI32,
-    /// Frames that passed the filter.
+    /// Number of frames that passed the filter.
     pub received: Cell<u64>,
-    /// The header that `pcap_next_ex` points its caller at.
+    /// The header to which `pcap_next_ex` points its caller.
     pub header: UnsafeCell<sys::PktHdr>,
-    /// The filter; empty: everything passes.
+    /// The filter; empty if everything passes.
     pub filter: UnsafeCell<Vec<BpfInsn>>,
     /// A system handle with netvale's link type and snapshot length, for functions that need one. Null before
     /// activation.
@@ -59,41 +59,42 @@ pub struct Handle {
 
 /// An open port.
 pub struct ActivePort {
-    /// The port, or a monitor of it, for receiving.
+    /// The port from which frames are received, or a monitor of it.
     pub port: ManuallyDrop<Port>,
-    /// The name of the port's monitor; `None` for a monitor.
+    /// Name of the port's monitor; `None` if the port is a monitor.
     copies: Option<String>,
-    /// Whether it receives through that monitor, because the program already had the port open.
+    /// Whether frames come from this monitor, because the program already had the port open.
     is_copy: bool,
-    /// The port for sending. Where it can be opened apart, it is opened at its first use, so that listeners leave it to
-    /// other users, such as this program's packet sockets.
+    /// The port for sending. If it can be opened separately, that happens at its first use, so that listeners leave it
+    /// to other users, such as this program's packet sockets.
     pub sender: Arc<OutgoingRing>,
-    /// The next ring to read.
+    /// Index of the next ring to read.
     pub ring: usize,
-    /// Slots of that ring whose frame the program may still read.
+    /// Number of slots of that ring whose frame the program may still read.
     pub held: u32,
-    /// Slots released since the last sync.
+    /// Number of slots released since the last sync.
     pub unsynced: u32,
     /// Time of the last sync that found frames.
     pub now: (i64, i64),
-    /// Buffer to assemble frames of several slots.
+    /// Buffer for frames that span several slots.
     pub whole: Vec<u8>,
     /// State of the adaptive polling for frames.
     spin: Spin,
-    /// Readable if anything is to be read: the rings' wake-ups, the connection, `always`, `breaker`.
+    /// epoll set that is readable if there is anything to read: the rings' wake-ups, the connection, `always`,
+    /// `breaker`.
     epoll: OwnedFd,
     /// Keeps `epoll` readable while frames are left.
     always: Doorbell,
     is_always: bool,
     /// Rung by `pcap_breakloop`.
     breaker: Doorbell,
-    /// Whether the program requested a descriptor to select on.
+    /// Whether the program requested the descriptor to select on.
     pub selectable: bool,
-    /// Whether it shows room to send.
+    /// Whether that descriptor shows room to send.
     shows_room: bool,
 }
 
-/// Whether a `pcap_t` is netvale's.
+/// Returns the netvale handle behind a `pcap_t`; `None` for one of the system's.
 #[inline]
 pub fn ours<'a>(p: *mut Pcap) -> Option<&'a Handle> {
     // SAFETY: a pcap_t of either kind is readable for at least 8 bytes; with the magic number it is a Handle, which
@@ -102,7 +103,7 @@ pub fn ours<'a>(p: *mut Pcap) -> Option<&'a Handle> {
 }
 
 impl Handle {
-    /// A handle before activation.
+    /// Creates a handle that is not activated.
     pub fn new(name: &str) -> Box<Handle> {
         Box::new(Handle {
             magic: MAGIC,
@@ -122,7 +123,7 @@ impl Handle {
         })
     }
 
-    /// The address of the last error's text.
+    /// Returns the address of the last error's text.
     pub fn errbuf(&self) -> *mut c_char {
         self.errbuf.get().cast()
     }
@@ -134,23 +135,23 @@ impl Handle {
         code
     }
 
-    /// The open port; the borrow must end before the program's code runs.
+    /// Returns the open port. The borrow must end before code of the program runs.
     ///
     /// # Safety
-    /// No other borrow of it is alive.
+    /// No other borrow of the port is alive.
     #[expect(clippy::mut_from_ref, reason = "the cell is what makes callbacks possible that use the handle")]
     pub unsafe fn active(&self) -> Option<&mut ActivePort> {
-        // SAFETY: the caller's; a handle is used by one thread at a time, as libpcap demands.
+        // SAFETY: the caller's contract; one thread at a time uses a handle, as libpcap requires.
         unsafe { (*self.active.get()).as_mut() }
     }
 
-    /// Whether the handle is activated.
+    /// Returns whether the handle is activated.
     pub fn is_active(&self) -> bool {
         // SAFETY: a borrow that ends here.
         unsafe { self.active() }.is_some()
     }
 
-    /// Opens the port.
+    /// Opens the port, which activates the handle.
     pub fn activate(&self) -> c_int {
         if self.is_active() {
             return self.fail(sys::ERROR_ACTIVATED, "already activated");
@@ -160,7 +161,7 @@ impl Handle {
         match ActivePort::open(&self.name) {
             Ok(active) => {
                 let precision = if self.nano.get() { sys::PRECISION_NANO } else { sys::PRECISION_MICRO };
-                // SAFETY: makes a handle from numbers.
+                // SAFETY: the call creates a handle from numbers.
                 self.dead.set(unsafe { sys::open_dead(sys::DLT_EN10MB, snaplen, precision.cast_unsigned()) });
                 self.breaker.store(active.breaker.as_fd().as_raw_fd(), Ordering::Relaxed);
                 // SAFETY: no borrow is alive.
@@ -175,7 +176,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.dead.get().is_null() {
-            // SAFETY: made by `open_dead`, closed once.
+            // SAFETY: created by `open_dead`, closed once.
             unsafe { sys::close(self.dead.get()) };
         }
     }
@@ -199,7 +200,7 @@ pub unsafe fn put_text(into: *mut c_char, text: &str) {
     if into.is_null() {
         return;
     }
-    // One line: the rest is for people at a terminal.
+    // libpcap's errors are one line, so lines are joined.
     let line: String = text.lines().collect::<Vec<_>>().join(" ").chars().take(ERRBUF_SIZE - 1).collect();
     let mut end = line.len().min(ERRBUF_SIZE - 1);
     while !line.is_char_boundary(end) {
@@ -212,22 +213,22 @@ pub unsafe fn put_text(into: *mut c_char, text: &str) {
     }
 }
 
-/// The result of a wait.
+/// The result of a wait for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitResult {
-    /// Frames are there.
+    /// Frames are available.
     Frames,
     /// The time limit passed.
     TimedOut,
     /// A signal arrived.
     Interrupted,
-    /// The daemon took the port away.
+    /// The port was detached.
     Closed,
 }
 
-/// The breaker's number among the descriptors to wait for.
+/// epoll data of the breaker.
 const BROKEN_OFF: u64 = 2;
-/// Upper bound on polling before a read sleeps.
+/// Maximum time to poll before a read sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
 impl ActivePort {
@@ -281,7 +282,7 @@ impl ActivePort {
         })
     }
 
-    /// The descriptor to select on, kept up to date from now on.
+    /// Returns the descriptor to select on, which is kept up to date from now on.
     pub fn selectable(&mut self) -> c_int {
         self.selectable = true;
         self.settle();
@@ -292,12 +293,12 @@ impl ActivePort {
         fd
     }
 
-    /// Whether the program itself has made the descriptor to select on non-blocking.
+    /// Returns whether the program itself has made the descriptor to select on non-blocking.
     pub fn is_nonblocking(&self) -> bool {
         rustix::fs::fcntl_getfl(&self.epoll).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 
-    /// Whether frames are available, after a sync.
+    /// Syncs. Returns whether frames are available.
     pub fn look(&mut self) -> bool {
         self.unsynced = 0;
         if let Some(copies) = self.copies.as_ref().filter(|_| self.is_copy) {
@@ -375,7 +376,7 @@ impl Drop for ActivePort {
         if self.shows_room {
             crate::output::hide(self.epoll.as_raw_fd());
         }
-        // SAFETY: not used after; the value is being dropped.
+        // SAFETY: the value is being dropped, so the field is not used afterwards.
         let port = unsafe { ManuallyDrop::take(&mut self.port) };
         if let Some(copies) = &self.copies {
             again::leave(copies, port, self.is_copy);
@@ -383,12 +384,12 @@ impl Drop for ActivePort {
     }
 }
 
-/// Reads and clears `pcap_breakloop`'s flag.
+/// Reads and clears the flag of `pcap_breakloop`.
 pub fn take_break(h: &Handle) -> bool {
     h.breaking.swap(false, Ordering::Relaxed)
 }
 
-/// Whether `pcap_breakloop`'s flag is set.
+/// Returns whether the flag of `pcap_breakloop` is set.
 pub fn is_breaking(h: &Handle) -> bool {
     h.breaking.load(Ordering::Relaxed)
 }
@@ -399,7 +400,7 @@ pub fn break_off(h: &Handle) {
     let breaker = h.breaker.load(Ordering::Relaxed);
     if breaker >= 0 {
         let ring = 1u64.to_ne_bytes();
-        // SAFETY: reads eight bytes; the descriptor lives as long as the handle.
+        // SAFETY: the call reads eight bytes; the descriptor lives as long as the handle.
         unsafe { libc::write(breaker, ring.as_ptr().cast(), ring.len()) };
     }
 }

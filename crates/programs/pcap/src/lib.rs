@@ -1,8 +1,8 @@
 //! libpcap on netvale ports.
 //!
-//! Put before the system's libpcap (`netvale run` does it), this library opens `vale0:x`, pipes, monitors and
-//! `netmap:…` as interfaces, for programs unaware of netvale. All other names, and all functions it does not define,
-//! are the system's.
+//! Loaded before the system's libpcap (as `netvale run` does), this library opens `vale0:x`, pipes, monitors and
+//! `netmap:…` as interfaces, for unmodified programs. All other names, and all functions that it does not define, are
+//! the system's.
 //!
 //! ```text
 //!   program ──pcap_*──► this library: a netvale name or handle? ──no──► libpcap-system.so,
@@ -15,11 +15,11 @@
 //! | `sys` | libpcap's types, the system's functions |
 //! | `handle` | netvale's `pcap_t` |
 //! | `read` | loop, dispatch, next |
-//! | `filter` | direction of frames |
+//! | `filter` | directions of frames |
 //! | `output` | room to send, for poll |
 //! | `open`, `setup`, `send`, `ask` | the other functions, by purpose |
-//! | `again` | a port that the program opens again while it holds it open |
-// Under test nothing is exported, hence nothing is used.
+//! | `again` | a port that the program opens again while it has it open |
+// Tests export nothing, so much of the code is unused.
 #![cfg_attr(test, allow(dead_code))]
 
 mod again;
@@ -33,8 +33,8 @@ mod send;
 mod setup;
 mod sys;
 
-/// Defines functions of libpcap that take a handle first: the given block runs for a netvale handle, the system's
-/// function of the same name for any other.
+/// Defines functions of libpcap with a handle as first argument. The block runs for a netvale handle; any other handle
+/// is passed to the system's function of the same name.
 macro_rules! on_handle {
     ($(
         $(#[$doc:meta])*
@@ -43,7 +43,7 @@ macro_rules! on_handle {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As libpcap's manual says.
+        /// The conditions in libpcap's manual.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name($p: *mut crate::sys::Pcap $(, $arg: $ty)*) $(-> $ret)? {
             if let Some($h) = crate::handle::ours($p) {
@@ -57,24 +57,24 @@ macro_rules! on_handle {
                     unsafe extern "C" fn(*mut crate::sys::Pcap $(, $ty)*) $(-> $ret)?,
                 >(REAL.get())
             };
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             unsafe { f($p $(, $arg)*) }
         }
     )* };
 }
 use on_handle;
 
-/// Whether a name is a netvale port's and not an interface's.
+/// Returns whether a name is that of a netvale port, not of an interface.
 fn is_port(name: &str) -> bool {
     netvale::interface(name).is_some()
 }
 
-/// A C string as text.
+/// Returns a C string as text; `None` if it is null or not UTF-8.
 ///
 /// # Safety
 /// `p` is null or a C string.
 #[allow(unsafe_code)]
 unsafe fn text<'a>(p: *const libc::c_char) -> Option<&'a str> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     if p.is_null() { None } else { unsafe { std::ffi::CStr::from_ptr(p) }.to_str().ok() }
 }

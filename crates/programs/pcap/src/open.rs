@@ -12,16 +12,16 @@ use crate::handle::{Handle, put_text};
 use crate::sys::{self, Pcap, PcapInterface};
 use crate::{is_port, on_handle, text};
 
-/// A handle for an interface, to be set up and activated.
+/// Creates a handle for an interface, to be set up and activated.
 ///
 /// # Safety
-/// As libpcap's manual says.
+/// The conditions in libpcap's manual.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     match unsafe { text(name) }.filter(|n| is_port(n)) {
         Some(name) => Box::into_raw(Handle::new(name)).cast(),
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         None => unsafe { sys::create(name, errbuf) },
     }
 }
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -
 /// Creates a handle, sets it up and activates it.
 ///
 /// # Safety
-/// As libpcap's manual says.
+/// The conditions in libpcap's manual.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pcap_open_live(
     name: *const c_char,
@@ -38,9 +38,9 @@ pub unsafe extern "C" fn pcap_open_live(
     ms: c_int,
     errbuf: *mut c_char,
 ) -> *mut Pcap {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let Some(port) = (unsafe { text(name) }).filter(|n| is_port(n)) else {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         return unsafe { sys::open_live(name, snaplen, promisc, ms, errbuf) };
     };
     let handle = Handle::new(port);
@@ -49,8 +49,8 @@ pub unsafe extern "C" fn pcap_open_live(
     if handle.activate() == 0 {
         return Box::into_raw(handle).cast();
     }
-    // SAFETY: the handle's own text; the caller's buffer.
-    unsafe { put_text(errbuf, text(handle.errbuf()).unwrap_or("cannot be opened")) };
+    // SAFETY: the handle's own text, and the caller's buffer.
+    unsafe { put_text(errbuf, text(handle.errbuf()).unwrap_or("cannot open the port")) };
     std::ptr::null_mut()
 }
 
@@ -60,21 +60,21 @@ on_handle! {
 
     /// Closes a handle.
     fn pcap_close(p, _h) = c"pcap_close" {
-        // SAFETY: came from Box::into_raw in this file; the program does not use it any more.
+        // SAFETY: the handle came from Box::into_raw in this file; the program does not use it afterwards.
         drop(unsafe { Box::from_raw(p.cast::<Handle>()) })
     }
 }
 
-/// All interfaces: the system's, then the daemon's ports.
+/// Lists all interfaces: the system's, then the daemon's ports.
 ///
 /// # Safety
-/// As libpcap's manual says.
+/// The conditions in libpcap's manual.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut PcapInterface, errbuf: *mut c_char) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let found = unsafe { sys::findalldevs(list, errbuf) };
     if found == 0 {
-        // SAFETY: the list is valid, its links are the system's nodes and ours.
+        // SAFETY: the list is valid; its links are nodes of the system and of this library.
         unsafe {
             let mut end = list;
             while !(*end).is_null() {
@@ -92,11 +92,11 @@ pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut PcapInterface, errbuf:
     found
 }
 
-/// The daemon's ports with descriptions; empty if no daemon answers.
+/// Returns the daemon's ports with descriptions; empty if no daemon answers.
 fn ports() -> Vec<(String, String)> {
     let Ok(mut client) = Client::connect(&dirs::daemon_run_dir(dirs::CONTROL_SOCKET)) else { return Vec::new() };
     let list = client.ports(None).unwrap_or_default();
-    let about = |name: &str| format!("a copy of what passes netvale port {name}");
+    let about = |name: &str| format!("a copy of the traffic of netvale port {name}");
     let copies = list.iter().map(|port| (name_of(&format!("{}/z", port.name)), about(&port.name)));
     let mut named: Vec<_> = copies.filter(|(name, _)| is_port(name)).collect();
     let mut switches: Vec<_> = list.iter().filter_map(|port| port.switch.as_deref()).collect();
@@ -106,17 +106,17 @@ fn ports() -> Vec<(String, String)> {
     named
 }
 
-/// Makes a list node that the system's `pcap_freealldevs` can free.
+/// Creates a list node that the system's `pcap_freealldevs` can free.
 ///
 /// # Safety
-/// None beyond malloc's.
+/// None beyond those of malloc.
 unsafe fn node(name: &str, description: &str) -> *mut PcapInterface {
     const UP: c_uint = 2;
     const RUNNING: c_uint = 4;
     let (Ok(name), Ok(description)) = (CString::new(name), CString::new(description)) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: the node is written whole before it is linked; strdup gives the list memory of its own.
+    // SAFETY: the node is written whole before it is linked in; strdup allocates the strings.
     unsafe {
         let node = libc::malloc(size_of::<PcapInterface>()).cast::<PcapInterface>();
         if !node.is_null() {
@@ -132,10 +132,10 @@ unsafe fn node(name: &str, description: &str) -> *mut PcapInterface {
     }
 }
 
-/// Network and mask of an interface: a port has neither, which callers accept.
+/// Reports network and mask of an interface. A port has neither, which callers accept.
 ///
 /// # Safety
-/// As libpcap's manual says.
+/// The conditions in libpcap's manual.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pcap_lookupnet(
     name: *const c_char,
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn pcap_lookupnet(
     mask: *mut u32,
     errbuf: *mut c_char,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         match text(name).filter(|n| is_port(n)) {
             None => sys::lookupnet(name, net, mask, errbuf),

@@ -1,5 +1,5 @@
-//! Room to send, shown on the descriptor to select on: netvale's netmap library, preloaded beside this one, interposes
-//! poll, select and epoll and queries this one. Without it, the descriptor shows frames to read and nothing else.
+//! Shows room to send on the descriptor to select on. netvale's netmap library, preloaded beside this one, interposes
+//! poll, select and epoll, and queries this library. Without it, the descriptor only shows frames to read.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsRawFd;
@@ -21,21 +21,21 @@ struct PcapOutput {
 
 type WatchFn = unsafe extern "C" fn(c_int, *const PcapOutput) -> c_int;
 
-/// `netvale_watch_output`, if that library is loaded.
+/// Returns `netvale_watch_output`, if the netmap library is loaded.
 fn watch() -> Option<WatchFn> {
-    // SAFETY: dlsym takes any NUL-terminated name; the function of this name has this type.
+    // SAFETY: dlsym takes any NUL-terminated name; the function with this name has this type.
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, c"netvale_watch_output".as_ptr());
         (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, WatchFn>(found))
     }
 }
 
-/// Shows on `fd` whether `sender` has room. Returns whether the other library watches it.
+/// Shows on `fd` whether `sender` has room. Returns whether the netmap library watches it.
 pub fn show(fd: c_int, sender: &Arc<OutgoingRing>) -> bool {
     let Some(watch) = watch() else { return false };
     let of = Arc::into_raw(Arc::clone(sender)).cast_mut().cast();
     let output = PcapOutput { of, room, news, sleep, awake, release };
-    // SAFETY: the structure is copied; what it points at lives until `release`.
+    // SAFETY: the structure is copied; the object in it lives until `release`.
     let done = unsafe { watch(fd, &raw const output) } == 0;
     if !done {
         // SAFETY: no other owner exists.
@@ -47,7 +47,7 @@ pub fn show(fd: c_int, sender: &Arc<OutgoingRing>) -> bool {
 /// Stops showing room on `fd`.
 pub fn hide(fd: c_int) {
     if let Some(watch) = watch() {
-        // SAFETY: null forgets.
+        // SAFETY: null removes the output.
         unsafe { watch(fd, std::ptr::null()) };
     }
 }
@@ -55,57 +55,57 @@ pub fn hide(fd: c_int) {
 /// # Safety
 /// `of` comes from `show` and is not released.
 unsafe fn outgoing<'a>(of: *mut c_void) -> &'a OutgoingRing {
-    // SAFETY: the caller's: an Arc's, whose count `show` left raised.
+    // SAFETY: the caller's contract: the pointer of an Arc, whose count `show` left raised.
     unsafe { &*of.cast_const().cast::<OutgoingRing>() }
 }
 
-/// `room` of the structure.
+/// Implements `room` of the structure.
 ///
 /// # Safety
-/// As for [`outgoing`].
+/// The conditions of [`outgoing`].
 unsafe extern "C" fn room(of: *mut c_void) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { outgoing(of) }.has_room().into()
 }
 
-/// `news`.
+/// Implements `news`.
 ///
 /// # Safety
-/// As for [`outgoing`].
+/// The conditions of [`outgoing`].
 unsafe extern "C" fn news(of: *mut c_void) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { outgoing(of) }.news()
 }
 
-/// `sleep`.
+/// Implements `sleep`.
 ///
 /// # Safety
-/// As for [`outgoing`]; two numbers fit at `fds`.
+/// The conditions of [`outgoing`]; `fds` has room for two numbers.
 unsafe extern "C" fn sleep(of: *mut c_void, fds: *mut c_int) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let wakes = unsafe { outgoing(of) }.go_to_sleep();
     let mut count = 0;
     for fd in wakes.iter().flat_map(|w| w.fds()) {
-        // SAFETY: the caller's place for two; there are no more. They stay open until `release`.
+        // SAFETY: the caller has room for two, and there are no more. The descriptors stay open until `release`.
         unsafe { fds.add(count).write(fd.as_raw_fd()) };
         count += 1;
     }
     count as c_int
 }
 
-/// `awake`.
+/// Implements `awake`.
 ///
 /// # Safety
-/// As for [`outgoing`].
+/// The conditions of [`outgoing`].
 unsafe extern "C" fn awake(of: *mut c_void) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { outgoing(of) }.wake_up();
 }
 
-/// `release`.
+/// Implements `release`.
 ///
 /// # Safety
-/// As for [`outgoing`].
+/// The conditions of [`outgoing`].
 unsafe extern "C" fn release(of: *mut c_void) {
     // SAFETY: the count that `show` left raised.
     drop(unsafe { Arc::from_raw(of.cast_const().cast::<OutgoingRing>()) });

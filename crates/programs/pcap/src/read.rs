@@ -1,4 +1,4 @@
-//! Reading: frames from the rings through the filter to the program, without a copy.
+//! Passes frames from the rings through the filter to the program, without a copy.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -9,19 +9,19 @@ use netvale_abi::slot::NS_MOREFRAG;
 use crate::handle::{ActivePort, Handle, WaitResult, is_breaking, take_break};
 use crate::sys::{self, PcapHandler, PktHdr};
 
-/// A received frame, in its buffer.
+/// A received frame in its buffer.
 struct ReceivedFrame {
     at: *const u8,
-    /// Readable bytes at `at`.
+    /// Number of readable bytes at `at`.
     there: u32,
-    /// Bytes of the whole frame.
+    /// Length of the whole frame in bytes.
     len: u32,
     slots: u32,
 }
 
-/// How many frames ahead bytes are fetched from the other core's cache.
+/// Number of frames ahead for which bytes are fetched from the other core's cache.
 const AHEAD: u32 = 8;
-/// Slots released together, so that the sender does not run out of room while a full ring is read.
+/// Number of slots released together, so that the sender has room while a full ring is read.
 const GIVE_BACK: u32 = 64;
 
 impl ActivePort {
@@ -42,7 +42,7 @@ impl ActivePort {
         }
     }
 
-    /// The next frame, if any; moves to the next ring once one is empty.
+    /// Returns the next frame, if there is one. Moves to the next ring when one is empty.
     fn next(&mut self, snaplen: u32) -> Option<ReceivedFrame> {
         let count = self.port.rx().len();
         for _ in 0..count {
@@ -69,12 +69,12 @@ impl ActivePort {
             return self.assemble(snaplen);
         }
         let len = u32::from(slot.len).min(ring.mem().buf_size());
-        // A slot without a buffer, put there by the program itself or by a bug: an empty frame.
+        // A slot without a buffer, which the program itself or a bug put there, counts as an empty frame.
         let (at, len) = ring.mem().buf(slot.buf_idx).map_or((std::ptr::null(), 0), |p| (p.as_ptr().cast_const(), len));
         Some(ReceivedFrame { at, there: len, len, slots: 1 })
     }
 
-    /// A frame of several slots, assembled up to the snapshot length.
+    /// Returns a frame that spans several slots, assembled up to the snapshot length.
     #[cold]
     fn assemble(&mut self, snaplen: u32) -> Option<ReceivedFrame> {
         let at = self.ring;
@@ -101,20 +101,20 @@ impl ActivePort {
         last.then_some(frame)
     }
 
-    /// Records the time of the frames that a sync just found.
+    /// Records the time for the frames that a sync has just found.
     fn stamp(&mut self, nano: bool) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         self.now = (now.tv_sec, if nano { now.tv_nsec } else { now.tv_nsec / 1000 });
     }
 }
 
-/// The next frame that passes the filter. It stays the program's until the next call.
+/// Returns the next frame that passes the filter. It belongs to the program until the next call.
 ///
 /// # Safety
 /// No borrow of the handle's port is alive.
 unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
     let snaplen = h.snaplen.get().cast_unsigned();
-    // SAFETY: the caller's; neither borrow outlives this function, in which no code of the program runs.
+    // SAFETY: the caller's contract; neither borrow outlives this function, in which no code of the program runs.
     let (a, filter) = unsafe { (h.active()?, &*h.filter.get()) };
     loop {
         a.release();
@@ -122,8 +122,8 @@ unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
         a.held = frame.slots;
         let mut caplen = frame.there.min(snaplen);
         if !filter.is_empty() && !frame.at.is_null() {
-            // SAFETY: validated when set; the frame's bytes are mapped. They may change during the run: the filter then
-            // judges wrongly, and reads nothing beyond `there`.
+            // SAFETY: the filter was validated when it was set, and the frame's bytes are mapped. If they change during
+            // the run, the filter decides wrongly, but reads nothing beyond `there`.
             let keep = unsafe { sys::bpf_filter(filter.as_ptr(), frame.at, frame.len, frame.there) };
             if keep == 0 {
                 continue;
@@ -146,20 +146,21 @@ fn deliver(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_i
         if is_breaking(h) {
             break;
         }
-        // SAFETY: borrows end inside.
+        // SAFETY: the borrows end inside.
         let Some((header, at)) = (unsafe { take(h) }) else { break };
-        // SAFETY: the program's callback, with a header and a frame that live over the call.
+        // SAFETY: the program's callback, with a header and a frame that live during the call.
         unsafe { callback(user, &raw const header, at) };
         count += 1;
     }
-    // SAFETY: a borrow that ends here; the callback is done with its frame.
+    // SAFETY: a borrow that ends here; the callback has finished with its frame.
     if let Some(a) = unsafe { h.active() } {
         a.release();
     }
     count
 }
 
-/// Checks for frames, and waits for them if `wait`. 1: frames are available; 0: the time was up; else an error.
+/// Checks for frames, and waits for them if `wait`. Returns 1 if frames are available, 0 after the time limit, or an
+/// error.
 fn ready(h: &Handle, wait: bool) -> c_int {
     let until = match h.timeout.get() {
         ms if ms > 0 => Some(Instant::now() + Duration::from_millis(ms.unsigned_abs().into())),
@@ -189,7 +190,7 @@ fn ready(h: &Handle, wait: bool) -> c_int {
             }
             WaitResult::Frames | WaitResult::Interrupted => {}
             WaitResult::TimedOut => return 0,
-            WaitResult::Closed => return h.fail(sys::ERROR, "the daemon took the port away, or ended"),
+            WaitResult::Closed => return h.fail(sys::ERROR, "the port was detached, or the daemon ended"),
         }
     }
 }
@@ -201,7 +202,7 @@ fn settle(h: &Handle) {
     }
 }
 
-/// `pcap_dispatch`: one round.
+/// Implements one round of `pcap_dispatch`.
 pub fn dispatch(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_int {
     let result = match ready(h, !h.nonblock.get()) {
         1 => deliver(h, most, callback, user),
@@ -211,7 +212,8 @@ pub fn dispatch(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -
     result
 }
 
-/// `pcap_loop`: until `most` frames (0 or less: for ever), a break, or an error. Time limits do not end it.
+/// Implements `pcap_loop`: runs until `most` frames (0 or less: no limit), a break, or an error. Time limits do not end
+/// it.
 pub fn run(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_int {
     let mut left = most;
     let result = loop {
@@ -232,17 +234,17 @@ pub fn run(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_i
     result
 }
 
-/// `pcap_next_ex`: 1 and a frame, 0 if the time was up, or an error.
+/// Implements `pcap_next_ex`: returns 1 and a frame, 0 after the time limit, or an error.
 pub fn next_ex(h: &Handle, header: *mut *mut PktHdr, data: *mut *const u8) -> c_int {
-    // All frames found may fail the filter.
+    // All frames found may fail the filter, so this repeats.
     let result = loop {
         let found = ready(h, !h.nonblock.get());
         if found != 1 {
             break found;
         }
-        // SAFETY: borrows end inside.
+        // SAFETY: the borrows end inside.
         if let Some((head, at)) = unsafe { take(h) } {
-            // SAFETY: the header is the handle's and lives as long; the places are the caller's.
+            // SAFETY: the header is the handle's and lives as long; `header` and `data` are the caller's.
             unsafe {
                 *h.header.get() = head;
                 *header = h.header.get();

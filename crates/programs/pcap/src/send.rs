@@ -10,11 +10,11 @@ use rustix::io::Errno;
 use crate::handle::{Handle, put_text};
 use crate::{on_handle, sys};
 
-/// The longest wait for room in a full ring. A port of a switch has room soon; a pipe whose other end is not read may
-/// never have any.
+/// Maximum wait for room in a full ring. A switch's port has room soon; a pipe whose other end is not read may never
+/// have any.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reports an error as the system's libpcap does: in `errno`, and in the handle's text.
+/// Reports an error like the system's libpcap: in `errno`, and in the handle's text.
 fn refused(h: &Handle, e: Errno) -> c_int {
     let mut text = [0; sys::ERRBUF_SIZE];
     // SAFETY: the buffer has the stated length; errno is this thread's.
@@ -37,7 +37,7 @@ unsafe fn inject(h: &Handle, frame: *const u8, len: usize) -> c_int {
     if frame.is_null() {
         return refused(h, Errno::FAULT);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let bytes = unsafe { std::slice::from_raw_parts(frame, len) };
     let mut sent = a.sender.send(bytes, Duration::ZERO);
     if matches!(sent, Err(SendError::NoRoom)) && !h.nonblock.get() && !a.is_nonblocking() {
@@ -51,7 +51,7 @@ unsafe fn inject(h: &Handle, frame: *const u8, len: usize) -> c_int {
         Err(e) => {
             let code = refused(h, e.errno());
             match e {
-                SendError::ReceiveOnly => h.fail(code, "a monitor watches and cannot send"),
+                SendError::ReceiveOnly => h.fail(code, "a monitor cannot send"),
                 SendError::Open(e) => h.fail(code, &format!("send: {e}")),
                 _ => code,
             }
@@ -60,15 +60,15 @@ unsafe fn inject(h: &Handle, frame: *const u8, len: usize) -> c_int {
 }
 
 on_handle! {
-    /// Sends a frame; returns its length.
+    /// Sends a frame. Returns its length.
     fn pcap_inject(p, h, frame: *const c_void, len: size_t) -> c_int = c"pcap_inject" {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         unsafe { inject(h, frame.cast(), len) }
     }
-    /// Sends a frame; returns 0.
+    /// Sends a frame. Returns 0.
     fn pcap_sendpacket(p, h, frame: *const u8, len: c_int) -> c_int = c"pcap_sendpacket" {
         let Ok(len) = usize::try_from(len) else { return refused(h, Errno::INVAL) };
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         if unsafe { inject(h, frame, len) } < 0 { sys::ERROR } else { 0 }
     }
 }

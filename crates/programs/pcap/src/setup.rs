@@ -1,4 +1,4 @@
-//! Options before activation, filters and modes after it.
+//! Options before activation; filters and modes after it.
 #![allow(unsafe_code)]
 
 use libc::{c_char, c_int};
@@ -8,7 +8,7 @@ use crate::handle::Handle;
 use crate::sys::{self, BpfProgram};
 use crate::{filter, on_handle, text};
 
-/// Sets an option, which is possible before activation only.
+/// Sets an option, which is only possible before activation.
 fn before(h: &Handle, set: impl FnOnce()) -> c_int {
     if h.is_active() {
         return h.fail(sys::ERROR_ACTIVATED, "can't perform operation on activated capture");
@@ -17,35 +17,35 @@ fn before(h: &Handle, set: impl FnOnce()) -> c_int {
     0
 }
 
-/// Returns a value that exists after activation only.
+/// Returns a value that only exists after activation.
 fn after(h: &Handle, value: c_int) -> c_int {
     if h.is_active() { value } else { h.fail(sys::ERROR_NOT_ACTIVATED, "not activated") }
 }
 
 on_handle! {
-    /// Maximum bytes of a frame.
+    /// Sets the snapshot length, the maximum number of captured bytes per frame.
     fn pcap_set_snaplen(p, h, snaplen: c_int) -> c_int = c"pcap_set_snaplen" { before(h, || h.snaplen.set(snaplen)) }
-    /// No effect: a port receives whatever the switch sends it.
+    /// Has no effect: a port receives whatever the switch sends to it.
     fn pcap_set_promisc(p, h, _on: c_int) -> c_int = c"pcap_set_promisc" { before(h, || ()) }
-    /// A port has no radio.
+    /// Returns 0: a port has no radio.
     fn pcap_can_set_rfmon(p, h) -> c_int = c"pcap_can_set_rfmon" { before(h, || ()) }
-    /// A port has no radio.
+    /// Has no effect: a port has no radio.
     fn pcap_set_rfmon(p, h, _on: c_int) -> c_int = c"pcap_set_rfmon" { before(h, || ()) }
     /// Sets the maximum wait of a read, in milliseconds.
     fn pcap_set_timeout(p, h, ms: c_int) -> c_int = c"pcap_set_timeout" { before(h, || h.timeout.set(ms)) }
-    /// Frames are always reported immediately.
+    /// Has no effect: frames are always reported immediately.
     fn pcap_set_immediate_mode(p, h, _on: c_int) -> c_int = c"pcap_set_immediate_mode" { before(h, || ()) }
-    /// No effect: the rings are the port's.
+    /// Has no effect: the rings are the port's.
     fn pcap_set_buffer_size(p, h, _bytes: c_int) -> c_int = c"pcap_set_buffer_size" { before(h, || ()) }
-    /// No effect: Ethernet carries all protocols.
+    /// Has no effect: Ethernet carries all protocols.
     fn pcap_set_protocol_linux(p, h, _protocol: c_int) -> c_int = c"pcap_set_protocol_linux" { before(h, || ()) }
-    /// Accepts the host's time stamps only.
+    /// Accepts only the host's time stamps.
     fn pcap_set_tstamp_type(p, h, kind: c_int) -> c_int = c"pcap_set_tstamp_type" {
         const WARNING_NOT_SUPPORTED: c_int = 3;
         let done = before(h, || ());
         if done == 0 && kind != sys::TSTAMP_HOST { WARNING_NOT_SUPPORTED } else { done }
     }
-    /// Microseconds or nanoseconds.
+    /// Sets microseconds or nanoseconds.
     fn pcap_set_tstamp_precision(p, h, precision: c_int) -> c_int = c"pcap_set_tstamp_precision" {
         const NOT_SUPPORTED: c_int = -12;
         match precision {
@@ -53,27 +53,27 @@ on_handle! {
             _ => NOT_SUPPORTED,
         }
     }
-    /// Microseconds or nanoseconds.
+    /// Returns microseconds or nanoseconds.
     fn pcap_get_tstamp_precision(p, h) -> c_int = c"pcap_get_tstamp_precision" {
         if h.nano.get() { sys::PRECISION_NANO } else { sys::PRECISION_MICRO }
     }
-    /// An empty list: the only kind is the default.
+    /// Returns an empty list: the only type is the default.
     fn pcap_list_tstamp_types(p, _h, list: *mut *mut c_int) -> c_int = c"pcap_list_tstamp_types" {
-        // SAFETY: the caller's place.
+        // SAFETY: `list` is the caller's.
         unsafe { *list = std::ptr::null_mut() };
         0
     }
 
-    /// Whether reads and sends wait.
+    /// Sets whether reads and sends wait.
     fn pcap_setnonblock(p, h, on: c_int, _errbuf: *mut c_char) -> c_int = c"pcap_setnonblock" {
         h.nonblock.set(on != 0);
         0
     }
-    /// Whether reads wait.
+    /// Returns whether reads do not wait.
     fn pcap_getnonblock(p, h, _errbuf: *mut c_char) -> c_int = c"pcap_getnonblock" {
         after(h, h.nonblock.get().into())
     }
-    /// A port captures received frames, a monitor those it watches: no other direction is available.
+    /// Sets the direction. A port captures received frames, a monitor those that it watches; no other is available.
     fn pcap_setdirection(p, h, direction: c_int) -> c_int = c"pcap_setdirection" {
         const INOUT: c_int = 0;
         const IN: c_int = 1;
@@ -81,12 +81,12 @@ on_handle! {
         match (direction, filter::ways(&h.name)) {
             (INOUT, _) | (IN, Directions::Rx) | (OUT, Directions::Tx) => after(h, 0),
             (IN | OUT, Directions::Both) => h.fail(sys::ERROR, filter::UNKNOWN),
-            (OUT, _) => h.fail(sys::ERROR, "a port sees what it receives; /t watches what it sends"),
-            (IN, _) => h.fail(sys::ERROR, "/t watches what a port sends; /r watches what it receives"),
+            (OUT, _) => h.fail(sys::ERROR, "a port captures received frames; open NAME/t for sent frames"),
+            (IN, _) => h.fail(sys::ERROR, "NAME/t captures sent frames; open NAME/r for received frames"),
             _ => h.fail(sys::ERROR, "invalid direction"),
         }
     }
-    /// Compiles a filter's text.
+    /// Compiles a filter expression.
     fn pcap_compile(
         p, h, program: *mut BpfProgram, filter: *const c_char, optimize: c_int, mask: u32
     ) -> c_int = c"pcap_compile" {
@@ -94,7 +94,7 @@ on_handle! {
             return h.fail(sys::ERROR, "not-yet-activated pcap_t passed to pcap_compile");
         }
         let dead = h.dead.get();
-        // SAFETY: the system's function on the system's handle; it leaves its error text there.
+        // SAFETY: the system's function on the system's handle, in which it leaves its error text.
         unsafe {
             let done = sys::compile(dead, program, filter, optimize, mask);
             if done == 0 {
@@ -109,7 +109,8 @@ on_handle! {
         if !h.is_active() {
             return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
         }
-        // SAFETY: the program is the caller's: `len` instructions at `insns`, copied before they are validated.
+        // SAFETY: the program is the caller's, with `len` instructions at `insns`, which are copied before they are
+        // validated.
         unsafe {
             if program.is_null() || (*program).insns.is_null() {
                 return h.fail(sys::ERROR, "no filter specified");

@@ -1,4 +1,4 @@
-//! libpcap's types (pcap/pcap.h, pcap/bpf.h) and the system's functions behind netvale's.
+//! libpcap's types (pcap/pcap.h, pcap/bpf.h), and the system's functions that netvale's call.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -17,9 +17,9 @@ pub enum Dumper {}
 pub struct PktHdr {
     /// Time of arrival.
     pub ts: timeval,
-    /// Bytes captured.
+    /// Number of captured bytes.
     pub caplen: c_uint,
-    /// Bytes on the wire.
+    /// Number of bytes on the wire.
     pub len: c_uint,
 }
 
@@ -52,11 +52,11 @@ pub struct BpfProgram {
 #[repr(C)]
 #[derive(Debug)]
 pub struct PcapStat {
-    /// Frames received.
+    /// Number of received frames.
     pub recv: c_uint,
-    /// Frames dropped for lack of room.
+    /// Number of frames dropped for lack of room.
     pub drop: c_uint,
-    /// Frames the interface dropped.
+    /// Number of frames that the interface dropped.
     pub ifdrop: c_uint,
 }
 
@@ -67,7 +67,7 @@ pub struct PcapInterface {
     pub next: *mut PcapInterface,
     /// The interface's name.
     pub name: *mut c_char,
-    /// A description.
+    /// Description for people.
     pub description: *mut c_char,
     /// The interface's addresses.
     pub addresses: *mut c_void,
@@ -77,17 +77,17 @@ pub struct PcapInterface {
 
 /// `DLT_EN10MB`: Ethernet.
 pub const DLT_EN10MB: c_int = 1;
-/// Bytes of an error's text, the NUL included.
+/// Size of an error's text in bytes, including the NUL.
 pub const ERRBUF_SIZE: usize = 256;
 /// Generic error.
 pub const ERROR: c_int = -1;
-/// Ended by `pcap_breakloop`.
+/// The loop was ended by `pcap_breakloop`.
 pub const ERROR_BREAK: c_int = -2;
-/// Not yet activated.
+/// The handle is not activated yet.
 pub const ERROR_NOT_ACTIVATED: c_int = -3;
-/// Already activated.
+/// The handle is already activated.
 pub const ERROR_ACTIVATED: c_int = -4;
-/// No such interface.
+/// There is no such interface.
 pub const ERROR_NO_SUCH_DEVICE: c_int = -5;
 /// The user may not open the interface.
 pub const ERROR_PERM_DENIED: c_int = -8;
@@ -105,12 +105,13 @@ pub struct LibpcapFunction {
 }
 
 impl LibpcapFunction {
-    /// The function of that name.
+    /// Declares the function with this name.
     pub const fn new(name: &'static CStr) -> LibpcapFunction {
         LibpcapFunction { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// The function's address. Ends the program if the system's libpcap has no such function, as the loader would.
+    /// Returns the function's address. Ends the program if the system's libpcap has no such function, as the loader
+    /// would.
     #[inline]
     pub fn get(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Relaxed);
@@ -133,10 +134,10 @@ impl LibpcapFunction {
 /// Declares functions of the system's libpcap.
 macro_rules! real {
     ($(fn $name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)? = $symbol:literal;)*) => { $(
-        /// The system's function of that name.
+        /// Calls the system's function of this name.
         ///
         /// # Safety
-        /// As libpcap's manual says.
+        /// The conditions in libpcap's manual.
         #[inline]
         pub unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
             static REAL: LibpcapFunction = LibpcapFunction::new($symbol);
@@ -144,7 +145,7 @@ macro_rules! real {
             let f = unsafe {
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) $(-> $ret)?>(REAL.get())
             };
-            // SAFETY: passed on to the caller.
+            // SAFETY: the caller's contract.
             unsafe { f($($arg),*) }
         }
     )* };

@@ -19,8 +19,9 @@ use crate::{CliContext, CliError};
 pub struct NetvaleCli {
     /// Folder of the daemon's sockets.
     ///
-    /// Without it: $NETVALE_RUN_DIR, else /run/netvale for root, else $XDG_RUNTIME_DIR/netvale, else
-    /// /tmp/netvale-UID; where none of your own runs, that of the system in /run/netvale, if you may connect to it.
+    /// Default: $NETVALE_RUN_DIR, else /run/netvale for root, else $XDG_RUNTIME_DIR/netvale, else /tmp/netvale-UID. If
+    /// you have no daemon of your own, the system's daemon in /run/netvale is used, provided that you may connect to
+    /// it.
     #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
     pub run_dir: Option<PathBuf>,
 
@@ -29,7 +30,7 @@ pub struct NetvaleCli {
     pub command: CliCommand,
 }
 
-/// The command, with the exit codes at the end of every subcommand's help.
+/// Returns the command line's definition, with the exit codes at the end of each subcommand's help.
 #[must_use]
 pub fn command() -> clap::Command {
     crate::groups::grouped(NetvaleCli::command()).mut_subcommands(with_exit_codes)
@@ -44,7 +45,7 @@ fn with_exit_codes(sub: clap::Command) -> clap::Command {
     }
 }
 
-/// Runs the program: arguments, work, errors, exit code.
+/// Runs the program: parses the arguments, runs the subcommand, prints its error, and returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     CompleteEnv::with_factory(|| complete::with_values(command()))
@@ -62,7 +63,7 @@ pub fn main() -> ExitCode {
     cli.command.run(&ctx).unwrap_or_else(|error| report(&error))
 }
 
-/// The words of the command line. A program with the name in Wireshark's folder is a subcommand of this one.
+/// Returns the words of the command line. A program with the name of the extcap program is started as that subcommand.
 fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<_> = given.collect();
     let name = words.first().map(Path::new).and_then(Path::file_name);

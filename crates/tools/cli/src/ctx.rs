@@ -1,4 +1,4 @@
-//! The context of every subcommand, besides its own arguments.
+//! The context that all subcommands get besides their own arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use crate::CliError;
 /// The run directory of the daemon, and the definition of the command line.
 #[derive(Clone, Debug)]
 pub struct CliContext {
-    /// `--run-dir`: the folder of the daemon's sockets; `None`: the default folder.
+    /// Folder of the daemon's sockets, from `--run-dir`; `None`: the default folder.
     pub run_dir: Option<PathBuf>,
-    /// The definition of the command line, the source of manual pages and completions.
+    /// The definition of the command line, from which manual pages and completions are made.
     pub definition: fn() -> clap::Command,
 }
 
 impl CliContext {
-    /// The folder of the daemon's sockets.
+    /// Returns the folder of the daemon's sockets.
     #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.run_dir.clone().unwrap_or_else(|| dirs::daemon_run_dir(dirs::CONTROL_SOCKET))
     }
 
-    /// A control connection to the daemon.
+    /// Opens a control connection to the daemon.
     ///
     /// # Errors
     /// [`CliError::unreachable`] if no daemon answers.
@@ -34,14 +34,14 @@ impl CliContext {
     }
 }
 
-/// A control connection, with errors worded for the command line.
+/// A control connection whose errors have the command line's form.
 #[derive(Debug)]
 pub struct DaemonClient {
     client: Client,
 }
 
 impl DaemonClient {
-    /// Asks one question: `daemon.ask(Client::stats)`.
+    /// Sends one request and returns its result: `daemon.ask(Client::stats)`.
     ///
     /// # Errors
     /// [`CliError::refused`] with the daemon's message, or [`CliError::unreachable`] if the connection fails.
@@ -49,12 +49,12 @@ impl DaemonClient {
         question(&mut self.client).map_err(to_cli)
     }
 
-    /// The daemon's process id, if visible here.
+    /// Returns the daemon's process id, if visible here.
     pub fn pid(&mut self) -> Option<u32> {
         self.client.daemon_pid()
     }
 
-    /// Waits until the daemon has closed the connection, as it does when it ends.
+    /// Waits until the daemon closes the connection, as it does when it ends.
     ///
     /// # Errors
     /// The connection is still open after `limit`.
@@ -71,10 +71,10 @@ pub fn to_cli(error: ClientError) -> CliError {
         ClientErrorKind::Protocol => CliError::failed,
     };
     let hint = Some(error.hint()).filter(|hint| !hint.is_empty());
-    kind(error.what(), hint.unwrap_or_else(|| "look at the daemon's log".to_owned()))
+    kind(error.what(), hint.unwrap_or_else(|| "see the daemon's log".to_owned()))
 }
 
-/// The error for a port that cannot be opened.
+/// Returns the error for a port that cannot be opened.
 pub fn port_error(name: &str, error: &netvale::Error) -> CliError {
     let what = format!("cannot open {name}: {error}");
     match error {
@@ -85,7 +85,7 @@ pub fn port_error(name: &str, error: &netvale::Error) -> CliError {
         netvale::Error::Refused { .. } => CliError::refused(what, "`netvale list` shows the ports there are"),
         netvale::Error::Device(_) | netvale::Error::Passthrough(_) | netvale::Error::Pci(_) => CliError::failed(
             what,
-            "the guide (ptnet.md, in /usr/share/doc/netvale/guide) says what a device in a virtual machine takes",
+            "the guide (ptnet.md, in /usr/share/doc/netvale/guide) has the requirements of devices in virtual machines",
         ),
         _ => CliError::failed(what, "see the daemon's log"),
     }

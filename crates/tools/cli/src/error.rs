@@ -1,8 +1,8 @@
-//! Errors of the command line: what failed, what to do next, and the exit code.
+//! Errors of the command line: what failed, what to do, and the exit code.
 
 use std::io;
 
-/// The exit codes and their meanings: the end of the help and of each manual page.
+/// The exit codes with their meanings, printed at the end of the help and of each manual page.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  success
@@ -12,10 +12,10 @@ Exit codes:
   4  request refused
 ";
 
-/// The kind of failure; it decides the exit code.
+/// The kind of failure, which decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// The work failed.
+    /// The subcommand's work failed.
     Failed,
     /// Options or values are invalid.
     Usage,
@@ -23,7 +23,7 @@ pub enum FailureKind {
     Unreachable,
     /// The daemon refused.
     Refused,
-    /// The reader of standard output has closed: not a failure, no message.
+    /// The reader of standard output has closed. Not a failure: no message is printed.
     OutputClosed,
 }
 
@@ -41,48 +41,49 @@ impl CliError {
         Self { kind, what: what.into(), next: next.into() }
     }
 
-    /// The work failed: exit code 1. `next` is advice for the user.
+    /// Creates the error of failed work: exit code 1. `next` tells the user what to do.
     pub fn failed<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(FailureKind::Failed, what, next)
     }
 
-    /// Invalid options or values: exit code 2.
+    /// Creates the error of invalid options or values: exit code 2.
     pub fn usage<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(FailureKind::Usage, what, next)
     }
 
-    /// No daemon answers: exit code 3.
+    /// Creates the error of a missing daemon: exit code 3.
     pub fn unreachable<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(FailureKind::Unreachable, what, next)
     }
 
-    /// The daemon refused: exit code 4.
+    /// Creates the error of a refused request: exit code 4.
     pub fn refused<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(FailureKind::Refused, what, next)
     }
 
-    /// Standard output could not be written. A reader that has closed is [`FailureKind::OutputClosed`].
+    /// Creates the error of a failed write to standard output. If the reader has closed, its kind is
+    /// [`FailureKind::OutputClosed`].
     pub fn output(error: &io::Error) -> Self {
         let kind =
             if error.kind() == io::ErrorKind::BrokenPipe { FailureKind::OutputClosed } else { FailureKind::Failed };
         Self::new(
             kind,
             format!("cannot write to standard output: {error}"),
-            "check where the output goes, and the room there",
+            "check the output's destination, and its free space",
         )
     }
 
-    /// The kind of failure.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> FailureKind {
         self.kind
     }
 
-    /// The advice: what to do next, in one line.
+    /// Returns what the user can do, in one line.
     pub fn next(&self) -> &str {
         &self.next
     }
 
-    /// The exit code, as in [`EXIT_CODES`].
+    /// Returns the exit code, as in [`EXIT_CODES`].
     pub fn code(&self) -> u8 {
         match self.kind {
             FailureKind::OutputClosed => 0,

@@ -1,4 +1,4 @@
-//! Aligned columns without lines, as printed by iproute2 and ps.
+//! Aligns columns with blanks, as iproute2 and ps do.
 
 /// The alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,15 +12,15 @@ pub enum Align {
 /// Blanks between two columns.
 const GAP: usize = 2;
 
-/// `rows` below `heads`, each line ended, without trailing blanks. Control characters in cells become `?`, so that a
-/// name cannot move the terminal's cursor.
+/// Formats `rows` below `heads`. Each line ends in a line feed, without trailing blanks. Control characters in cells
+/// become `?`, so that a name cannot move the terminal's cursor.
 #[must_use]
 pub fn render<const N: usize>(heads: [(&str, Align); N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     render_rows(&heads, rows.into_iter().map(Vec::from))
 }
 
-/// As [`render`], for lines of `width` columns if given: from longer lines, columns of `spare` are omitted, in that
-/// order, until they fit.
+/// Like [`render`], for a terminal of `width` columns if given. Columns of `spare` are omitted, in that order, until
+/// the lines fit.
 #[must_use]
 pub fn render_within<const N: usize>(
     heads: [(&str, Align); N],
@@ -41,7 +41,7 @@ pub fn render_within<const N: usize>(
     }
 }
 
-/// As [`render`], with a variable number of columns: each row has a cell for each head.
+/// Like [`render`], for a variable number of columns. Each row has a cell for each head.
 #[must_use]
 pub fn render_rows(heads: &[(&str, Align)], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let first = heads.iter().map(|(head, _)| (*head).to_owned()).collect();
@@ -79,8 +79,8 @@ fn printable(cell: String) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: text is aligned to the left and numbers to the right, no line ends in blanks, and no name given by a
-    /// peer can move the cursor.
+    /// Objective: text is aligned to the left and numbers to the right, no line ends in blanks, and no name that a peer
+    /// chose can move the cursor.
     #[test]
     fn text_is_aligned_left_and_numbers_right() {
         let rows = [["a".into(), "1 ".into()], ["b\u{1b}[2J".into(), "200K".into()]];
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(text, "NAME   FRAMES\na          1\nb?[2J    200K\n");
     }
 
-    /// Objective: overlong lines lose spare columns, in their order, and no more than necessary.
+    /// Objective: overlong lines lose spare columns in the given order, and no more than necessary.
     #[test]
     fn overlong_lines_lose_only_spare_columns() {
         let heads = ["NAME", "A", "B", "C"].map(|head| (head, Align::Left));

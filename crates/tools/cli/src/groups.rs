@@ -1,4 +1,4 @@
-//! The subcommands in `netvale --help`, in the groups of the command reference.
+//! The subcommands in `netvale --help`, grouped as in the command reference.
 
 use clap::Command;
 
@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Help", &["demo", "man", "completions", "help"]),
 ];
 
-/// The command with its help in groups.
+/// Returns the command, whose help lists the subcommands in groups.
 #[must_use]
 pub fn grouped(command: Command) -> Command {
     let groups: String = GROUPS.iter().map(|(title, names)| group(&command, title, names)).collect();

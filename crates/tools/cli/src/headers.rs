@@ -1,4 +1,4 @@
-//! A frame's headers in a few words.
+//! Describes a frame's headers in a few words.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netvale_wire::layers::{SCTP, TCP, UDP};
 use netvale_wire::{Layers, ethernet};
 
-/// Addresses and ports, as far as known.
+/// Returns the addresses and ports of a frame, as far as its headers can be parsed.
 pub fn of(head: &[u8]) -> String {
     let Ok(ether) = ethernet::Header::parse(head) else { return "no Ethernet header".to_owned() };
     let macs = format!("{} > {}", ether.src(), ether.dst());
@@ -24,7 +24,7 @@ pub fn of(head: &[u8]) -> String {
     }
 }
 
-/// VLAN tags, outermost first.
+/// Returns the VLAN tags, outermost first.
 fn tags(head: &[u8]) -> String {
     let mut text = String::new();
     let mut at = 12;

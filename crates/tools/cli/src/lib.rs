@@ -1,21 +1,21 @@
 //! The `netvale` command line.
 //!
-//! Each subcommand is one file in [`cmd`]: a struct of its arguments, the source of the help, the manual page and the
-//! shell completions, and a `run` function. Start reading at [`cli`], then [`cmd::list`].
+//! Each subcommand is one file in [`cmd`] with a struct of its arguments, from which the help, the manual page and the
+//! shell completions are made, and a `run` function. Start reading at [`cli`], then [`cmd::list`].
 //!
 //! | file | holds |
 //! |---|---|
-//! | `capture` | copies of ports' frames, and the files they go to |
+//! | `capture` | copies of ports' frames, and the files into which they are written |
 //! | `cli.rs` | the command line as a whole, and the parts common to all subcommands |
 //! | `complete` | completion in a shell |
-//! | `ctx.rs` | the context of a subcommand: the run directory, the daemon's connection |
+//! | `ctx.rs` | the context of a subcommand: the run directory, the connection to the daemon |
 //! | `error.rs` | errors of two lines, and the exit codes |
 //! | `grid.rs` | aligned columns |
-//! | `groups.rs` | the subcommands in the help |
-//! | `headers.rs` | a frame's headers in a few words |
+//! | `groups.rs` | the groups of subcommands in the help |
+//! | `headers.rs` | a description of a frame's headers |
 //! | `out.rs` | standard output, whose reader may close |
 //! | `progress.rs` | the progress line on standard error |
-//! | `rates.rs`, `units.rs` | rates from counters, and their notation |
+//! | `rates.rs`, `units.rs` | rates computed from counters, and their notation |
 //! | `values.rs` | values that several subcommands take |
 
 pub mod capture;

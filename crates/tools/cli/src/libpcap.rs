@@ -1,5 +1,5 @@
-//! The system's libpcap, which compiles expressions of pcap-filter(7). Loaded on first use, so that it is required only
-//! then.
+//! The system's libpcap, which compiles expressions of pcap-filter(7). It is loaded on first use, and therefore
+//! required only by commands that compile.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
@@ -26,7 +26,7 @@ struct LibpcapProgram {
     insns: *mut LibpcapInsn,
 }
 
-/// `pcap_t`: opaque.
+/// `pcap_t`, opaque.
 enum PcapHandle {}
 
 type OpenDeadFn = unsafe extern "C" fn(c_int, c_int) -> *mut PcapHandle;
@@ -35,7 +35,7 @@ type GetErrFn = unsafe extern "C" fn(*mut PcapHandle) -> *mut c_char;
 type FreeCodeFn = unsafe extern "C" fn(*mut LibpcapProgram);
 type CloseFn = unsafe extern "C" fn(*mut PcapHandle);
 
-/// Names of the library: Debian's, and all others'.
+/// File names of the library: in Debian, and elsewhere.
 const NAMES: [&str; 2] = ["libpcap.so.0.8", "libpcap.so.1"];
 /// Ethernet (`DLT_EN10MB`).
 const ETHERNET: c_int = 1;
@@ -47,10 +47,10 @@ const NO_MASK: u32 = u32::MAX;
 /// Compiles an expression.
 ///
 /// # Errors
-/// libpcap is missing or reports an error in the expression; or the program cannot be run here.
+/// libpcap is missing or reports an error in the expression, or the program cannot be run by netvale.
 pub fn compile(expression: &str) -> Result<FilterProgram, CliError> {
-    let wrong = |why: String| CliError::usage(format!("{expression:?}: {why}"), "pcap-filter(7) has the language");
-    let text = CString::new(expression).map_err(|_| wrong("it has a byte 0".into()))?;
+    let wrong = |why: String| CliError::usage(format!("{expression:?}: {why}"), "see pcap-filter(7) for the language");
+    let text = CString::new(expression).map_err(|_| wrong("it contains a NUL byte".into()))?;
     let library = library()?;
     // SAFETY: functions of these names have these types in every libpcap; the library stays open for as long as they
     // are used.
@@ -59,15 +59,15 @@ pub fn compile(expression: &str) -> Result<FilterProgram, CliError> {
 }
 
 fn library() -> Result<Library, CliError> {
-    // SAFETY: libpcap's initialisers have no requirements.
+    // SAFETY: libpcap's initializers have no requirements.
     let found = NAMES.iter().find_map(|name| unsafe { Library::new(name) }.ok());
     found.ok_or_else(|| {
-        CliError::failed("libpcap is not installed, which compiles filters", "install libpcap0.8 or libpcap")
+        CliError::failed("libpcap, which compiles filters, is not installed", "install libpcap0.8 or libpcap")
     })
 }
 
 /// # Safety
-/// `library` is a libpcap.
+/// `library` must be a libpcap.
 unsafe fn with_library(library: &Library, text: &CStr) -> Result<Vec<Insn>, String> {
     let missing = |e: libloading::Error| e.to_string();
     // SAFETY: the caller's contract; each pointer is used as pcap(3) says: the handle until it is closed, the program
@@ -80,7 +80,7 @@ unsafe fn with_library(library: &Library, text: &CStr) -> Result<Vec<Insn>, Stri
         let close: Symbol<'_, CloseFn> = library.get(b"pcap_close\0").map_err(missing)?;
         let handle = open(ETHERNET, LENGTH);
         if handle.is_null() {
-            return Err("libpcap has no memory".into());
+            return Err("libpcap is out of memory".into());
         }
         let mut program = LibpcapProgram { len: 0, insns: std::ptr::null_mut() };
         let result = if compile(handle, &raw mut program, text.as_ptr(), 1, NO_MASK) == 0 {

@@ -1,6 +1,6 @@
 //! Standard output, whose reader may close (`netvale list | head -1`).
 //!
-//! Subcommands print through here and not by `println!`, which panics once the reader has closed.
+//! Subcommands print through this module and not by `println!`, which panics once the reader has closed.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -9,23 +9,24 @@ use serde::Serialize;
 
 use crate::CliError;
 
-/// Writes `text` unchanged and flushes it, so that a script that reads line by line sees it immediately.
+/// Writes `text` unchanged and flushes the output, so that a script that reads line by line gets it immediately.
 ///
 /// # Errors
-/// [`CliError::output`]; pass it on with `?`, and the program ends quietly if the reader has closed.
+/// [`CliError::output`]. Pass it on with `?`: if the reader has closed, the program then ends quietly.
 pub fn text(text: impl fmt::Display) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| CliError::output(&error))
 }
 
-/// Columns of the output's terminal; `None` for other outputs, whose lines may have any length.
+/// Returns the columns of the terminal; `None` if the output is not a terminal, in which case lines may have any
+/// length.
 #[must_use]
 pub fn width() -> Option<usize> {
     let size = io::stdout().is_terminal().then(ratatui::crossterm::terminal::size)?.ok();
     size.map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
 }
 
-/// Writes `line` and a line end.
+/// Writes `line` and a line feed.
 ///
 /// # Errors
 /// As [`text`].

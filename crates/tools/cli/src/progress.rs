@@ -1,21 +1,21 @@
-//! A progress line on standard error, for work that takes over a second.
+//! The progress line on standard error, for work that takes more than a second.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// The progress line; silent if standard error is not a terminal. Removed on drop.
+/// A progress line. It is silent if standard error is not a terminal, and removed on drop.
 #[derive(Debug)]
 pub struct ProgressLine(ProgressBar);
 
 impl ProgressLine {
-    /// A bar over `steps` steps.
+    /// Creates a bar over `steps` steps.
     #[must_use]
     pub fn steps(steps: u64) -> Self {
         Self::with(Some(steps), "{bar:24} {pos}/{len} {wide_msg}")
     }
 
-    /// A spinner, for work of unknown length.
+    /// Creates a spinner, for work of unknown length.
     #[must_use]
     pub fn spinner() -> Self {
         let progress = Self::with(None, "{spinner} {elapsed} {wide_msg}");
@@ -24,7 +24,7 @@ impl ProgressLine {
     }
 
     fn with(steps: Option<u64>, template: &str) -> Self {
-        // indicatif itself hides it if standard error is not a terminal.
+        // indicatif hides the bar if standard error is not a terminal.
         let bar = ProgressBar::with_draw_target(steps, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
@@ -37,17 +37,17 @@ impl ProgressLine {
         self.0.set_message(what.into());
     }
 
-    /// Records that `done` of the steps are done.
+    /// Sets the number of steps that are done.
     pub fn set(&self, done: u64) {
         self.0.set_position(done);
     }
 
-    /// Records that one more step is done.
+    /// Adds one step that is done.
     pub fn step(&self) {
         self.0.inc(1);
     }
 
-    /// Runs `print`, which writes to the terminal, with the line out of the way.
+    /// Hides the line while `print` writes to the terminal.
     pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }

@@ -1,21 +1,21 @@
-//! Rates from two readings of the counters. Pure: the time is the daemon's own, taken when it read the counters.
+//! Computes rates from two readings of the counters. Time is that of the daemon's clock when it read them.
 //!
-//! "In" is into the switch, frames sent by a port; "out" is delivery by the switch to the port.
+//! "In" counts frames from a port into the switch; "out" counts frames from the switch to the port.
 
 use netvale_control::types::{AllStats, PortDetails, WorkerStats};
 use serde::Serialize;
 
-/// The rates between two samples.
+/// The rates between two readings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DaemonRates {
-    /// Seconds between the two.
+    /// Seconds between the readings.
     pub seconds: f64,
-    /// One entry for each port of the later sample, in its order.
+    /// One entry for each port of the later reading, in its order.
     pub ports: Vec<PortRates>,
-    /// Percent of its time that each worker was busy.
+    /// Each worker's busy time in percent.
     pub workers_busy: Vec<f64>,
-    /// Percent of its time that each worker lost: other threads had its CPU, or frames waited for room at a receiver
-    /// without a CPU.
+    /// Each worker's lost time in percent: other threads had its CPU, or frames waited for room at a receiver without a
+    /// CPU.
     pub workers_lost: Vec<f64>,
 }
 
@@ -26,7 +26,7 @@ pub struct PortRates {
     pub port: String,
     /// Frames per second into the switch.
     pub in_pps: f64,
-    /// Bits per second into the switch: the frames' bytes, without preamble, CRC and gap.
+    /// Bits per second into the switch; preamble, CRC and gap do not count.
     pub in_bps: f64,
     /// Frames per second out of the switch.
     pub out_pps: f64,
@@ -39,17 +39,17 @@ pub struct PortRates {
 }
 
 impl PortRates {
-    /// Frames per second in both directions.
+    /// Returns the frames per second in both directions.
     #[must_use]
     pub fn pps(&self) -> f64 {
         self.in_pps + self.out_pps
     }
 }
 
-/// The rates between two samples; `None` if no time passed, as after a restart of the daemon.
+/// Computes the rates between two readings; `None` if no time passed, as after a restart of the daemon.
 ///
-/// A port missing from the earlier sample began at zero. A counter that fell belongs to a new port of the same name,
-/// and also began at zero.
+/// A port that is missing from the earlier reading began at zero. So did a counter that fell, because it belongs to a
+/// new port of the same name.
 #[must_use]
 pub fn between(earlier: &AllStats, later: &AllStats) -> Option<DaemonRates> {
     let passed_ns = later.now_ns.checked_sub(earlier.now_ns).filter(|&passed| passed > 0)?;
@@ -95,7 +95,7 @@ fn kicks(port: &PortDetails) -> u64 {
     port.kicks_sent.saturating_add(port.kicks_received)
 }
 
-/// Whether both belong to the same port: counters never fall while a port lives.
+/// Returns whether both readings are of the same port: counters never fall while a port exists.
 fn same_life(before: &PortDetails, port: &PortDetails) -> bool {
     before.sent().frames <= port.sent().frames
         && before.got().frames <= port.got().frames
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(rates.ports, [expected]);
     }
 
-    /// Objective: a new port and one attached again under its old name count from zero; a removed one is not shown.
+    /// Objective: a new port, also one of an old name, counts from zero; a removed port is not shown.
     #[test]
     fn ports_come_and_go() {
         let before = sample(0, vec![port("vale0:gone", 1), port("vale0:again", 1000)]);
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(pps, [("vale0:again", 80.0), ("vale0:new", 160.0)]);
     }
 
-    /// Objective: without a time difference, or with a restarted clock, there are no rates, and no division by zero.
+    /// Objective: if no time passed, or the clock restarted, there are no rates, and no division by zero.
     #[test]
     fn rates_need_a_time_difference() {
         let early = sample(5, vec![port("a", 1)]);

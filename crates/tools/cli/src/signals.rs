@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, as a flag for loops to check, or as a descriptor to wait for.
+//! Ctrl-C and SIGTERM, as a flag that loops check, or as a descriptor to wait for.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::CliError;
 
-/// A flag that SIGINT and SIGTERM set.
+/// Returns a flag that SIGINT and SIGTERM set.
 ///
 /// # Errors
 /// The handlers cannot be installed.
@@ -18,7 +18,7 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
     Ok(stop)
 }
 
-/// A descriptor that SIGINT and SIGTERM make readable.
+/// Returns a descriptor that SIGINT and SIGTERM make readable.
 ///
 /// # Errors
 /// No descriptor is left, or the handlers cannot be installed.

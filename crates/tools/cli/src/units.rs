@@ -1,7 +1,7 @@
-//! Figures with units, in the form of netmap's tools: `14.88 Mpps`, `9.523 Gbps`.
+//! Formats figures with units, as netmap's tools do: `14.88 Mpps`, `9.523 Gbps`.
 
-/// `value` with three decimals and a suitable prefix: `norm(14_880_952.0, "pps", true)` is `14.881 Mpps`. Without
-/// `scale` (pkt-gen's `-N`) the plain number: `14880952 pps`.
+/// Formats `value` with three decimals and a suitable prefix: `norm(14_880_952.0, "pps", true)` is `14.881 Mpps`.
+/// Without `scale` (pkt-gen's `-N`) returns the plain number: `14880952 pps`.
 #[must_use]
 pub fn norm(value: f64, unit: &str, scale: bool) -> String {
     if !scale {
@@ -12,7 +12,7 @@ pub fn norm(value: f64, unit: &str, scale: bool) -> String {
     format!("{scaled:.decimals$} {prefix}{unit}")
 }
 
-/// Scales `value` below 1,000 if a prefix allows it.
+/// Returns `value` below 1,000 with its prefix, if a prefix is large enough.
 fn prefixed(value: f64) -> (f64, &'static str) {
     let mut scaled = (value, "");
     for prefix in ["K", "M", "G", "T"] {
@@ -23,8 +23,8 @@ fn prefixed(value: f64) -> (f64, &'static str) {
     scaled
 }
 
-/// `value` for a column aligned to the right: `14.88M`, `9.52G`, `640 `. The prefix, or a blank in its place, comes
-/// last, so that the numbers align; it touches the number, so that awk sees one field.
+/// Formats `value` for a column aligned to the right: `14.88M`, `9.52G`, `640 `. The last character is the prefix or a
+/// blank, so that the numbers align. It touches the number, so that awk takes both for one field.
 #[must_use]
 pub fn column(value: f64) -> String {
     let (scaled, prefix) = prefixed(value);
@@ -34,19 +34,19 @@ pub fn column(value: f64) -> String {
     }
 }
 
-/// A packet rate: `14.881 Mpps`.
+/// Formats a packet rate: `14.881 Mpps`.
 #[must_use]
 pub fn pps(rate: f64) -> String {
     norm(rate, "pps", true)
 }
 
-/// A bit rate: `9.523 Gbps`.
+/// Formats a bit rate: `9.523 Gbps`.
 #[must_use]
 pub fn bps(rate: f64) -> String {
     norm(rate, "bps", true)
 }
 
-/// A size of memory: `640 B`, `4.0 MiB`.
+/// Formats a size of memory: `640 B`, `4.0 MiB`.
 #[must_use]
 pub fn memory(bytes: u64) -> String {
     let mut size = (bytes as f64, "B");
@@ -63,13 +63,13 @@ pub fn memory(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: in a column the prefix has its own place.
+    /// Objective: in a column, the prefix has a place of its own.
     #[test]
     fn the_prefix_has_its_own_place_in_a_column() {
         assert_eq!([0.0, 640.0, 14.88e6].map(column), ["0 ", "640 ", "14.88M"]);
     }
 
-    /// Objective: memory counts in powers of 1,024.
+    /// Objective: sizes of memory use powers of 1,024.
     #[test]
     fn memory_counts_in_powers_of_1024() {
         assert_eq!([0, 1023, 1024, 4 << 20, 3 << 30].map(memory), ["0 B", "1023 B", "1.0 KiB", "4.0 MiB", "3.0 GiB"]);

@@ -1,43 +1,43 @@
-//! Values that several subcommands take, and their parsers.
+//! Parsers of values that several subcommands take.
 
-/// A socket's mode in octal: `0660`, `660`.
+/// Parses a socket's mode in octal: `0660`, `660`.
 ///
 /// # Errors
-/// It is not an octal mode.
+/// The text is not an octal mode.
 pub fn mode(text: &str) -> Result<u32, String> {
-    netvale_control::options::mode(text).ok_or_else(|| "a mode is three octal digits, e.g. 0660".to_owned())
+    netvale_control::options::mode(text).ok_or_else(|| "expected octal permission bits, e.g. 0660".to_owned())
 }
 
-/// A length of time in seconds, above 0.
+/// Parses a time in seconds, above 0.
 ///
 /// # Errors
 /// Not a number, not above 0, or longer than a year.
 pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value <= 366.0 * 86_400.0 => Ok(value),
-        _ => Err("seconds, above 0, e.g. 0.5".to_owned()),
+        _ => Err("expected seconds, above 0, e.g. 0.5".to_owned()),
     }
 }
 
-/// Bytes of a virtio-net header: 0, 10 or 12.
+/// Parses the length of a virtio-net header in bytes: 0, 10 or 12.
 ///
 /// # Errors
 /// Any other value.
 pub fn vnet_hdr(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(bytes @ (0 | 10 | 12)) => Ok(bytes),
-        _ => Err("a virtio-net header has 10 or 12 bytes; 0 means none".to_owned()),
+        _ => Err("expected 10 or 12 bytes, or 0 for no virtio-net header".to_owned()),
     }
 }
 
-/// A replay's speed, as a multiple of the recorded one; 0: as fast as possible.
+/// Parses a replay's speed, as a multiple of the recorded one; 0: as fast as possible.
 ///
 /// # Errors
 /// Not a number, or below 0.
 pub fn speed(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor >= 0.0 => Ok(factor),
-        _ => Err("a number from 0, e.g. 2.5".to_owned()),
+        _ => Err("expected a number from 0, e.g. 2.5".to_owned()),
     }
 }
 
@@ -52,9 +52,9 @@ Words:
   corrupt PERCENT [CORRELATION]
   reorder PERCENT [CORRELATION] [gap N]
   rate RATE [PACKETOVERHEAD [CELLSIZE [CELLOVERHEAD]]]
-  limit FRAMES                             that may be under way, 100000 if not said
-  bytes SIZE                               the same in bytes, 64mb if not said
-  seed N                                   the same chances each time
+  limit FRAMES                             in flight at most; default: 100000
+  bytes SIZE                               the same in bytes; default: 64mb
+  seed N                                   of the random numbers, for repeatable losses
 
 Examples:
   netvale link vale0:r1 delay 70ms 5ms loss 1%

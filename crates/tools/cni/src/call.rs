@@ -1,11 +1,11 @@
-//! The parameters of an operation, from the environment.
+//! Parses the parameters of an operation from the environment.
 
 use netvale_control::types::Mac;
 use netvale_portspec::{TapName, is_hidden};
 
 use crate::error::{CniError, Code};
 
-/// Supported versions of the specification.
+/// The supported versions of the specification.
 pub const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", NEWEST];
 /// The newest version.
 pub const NEWEST: &str = "1.1.0";
@@ -15,9 +15,9 @@ pub const NEWEST: &str = "1.1.0";
 pub enum CniCommand {
     /// Make the container's interface.
     Add,
-    /// Remove it.
+    /// Remove the container's interface.
     Del,
-    /// Check that it is as it was made.
+    /// Check that the interface is as ADD made it.
     Check,
     /// Remove ports and folders of containers that no longer exist.
     Gc,
@@ -27,7 +27,7 @@ pub enum CniCommand {
     Version,
 }
 
-/// The container, and its interface.
+/// The container and its interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
     /// `CNI_CONTAINERID`.
@@ -38,11 +38,11 @@ pub struct Container {
     pub netns: String,
     /// The Ethernet address of `CNI_ARGS`.
     pub mac: Option<Mac>,
-    /// Its display name: the pod in `CNI_ARGS`, or the start of its id.
+    /// The container's name for people: the pod in `CNI_ARGS`, or the start of its id.
     pub about: String,
 }
 
-/// The recognized part of `CNI_ARGS`.
+/// The known keys of `CNI_ARGS`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct CniArgs<'a> {
     mac: Option<Mac>,
@@ -52,7 +52,7 @@ struct CniArgs<'a> {
 
 impl CniArgs<'_> {
     fn about(&self, id: &str) -> String {
-        // As much of an id as people type, and as fits a port's `info`.
+        // Characters of an id that people type, and that fit into a port's `info`.
         const KNOWN_BY: usize = 12;
         const LONGEST: usize = 128;
         let name = match (self.namespace, self.pod) {
@@ -70,7 +70,7 @@ fn bad(message: String) -> CniError {
     CniError::new(Code::Environment, message)
 }
 
-/// A variable; `None` if empty.
+/// Returns a variable; `None` if it is empty or not set.
 fn variable(name: &str) -> Result<Option<String>, CniError> {
     match std::env::var_os(name).filter(|value| !value.is_empty()) {
         None => Ok(None),
@@ -99,7 +99,7 @@ impl CniCommand {
         })
     }
 
-    /// The version of the specification that introduced it.
+    /// Returns the version of the specification that introduced the operation.
     pub fn since(self) -> &'static str {
         match self {
             CniCommand::Add | CniCommand::Del | CniCommand::Version => "0.3.0",
@@ -118,14 +118,14 @@ impl Container {
         let id = needed("CNI_CONTAINERID")?;
         if !is_name(&id) {
             return Err(bad(format!(
-                "CNI_CONTAINERID is {id:?}: letters, digits, '_', '.' and '-', the first a letter or digit"
+                "invalid CNI_CONTAINERID {id:?}: expected letters, digits, '_', '.' and '-', first a letter or digit"
             )));
         }
         let ifname = needed("CNI_IFNAME")?;
         TapName::parse(&ifname).map_err(|e| bad(format!("CNI_IFNAME cannot be an interface's name: {e:#}")))?;
         let netns = if needs_netns { needed("CNI_NETNS")? } else { variable("CNI_NETNS")?.unwrap_or_default() };
         if netns.len() > 4095 || netns.contains(char::is_control) {
-            return Err(bad("CNI_NETNS is no path".into()));
+            return Err(bad("CNI_NETNS is not a path".into()));
         }
         let text = variable("CNI_ARGS")?.unwrap_or_default();
         let args = args(&text)?;
@@ -133,7 +133,7 @@ impl Container {
     }
 }
 
-/// Whether a text can name a container or a network.
+/// Returns whether a text is a valid name of a container or a network.
 pub fn is_name(text: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_word)
@@ -145,13 +145,13 @@ fn args(text: &str) -> Result<CniArgs<'_>, CniError> {
     let mut unknown = None;
     let mut ignore = false;
     for pair in text.split(';').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').ok_or_else(|| bad(format!("CNI_ARGS: {pair:?} is no KEY=VALUE")))?;
+        let (key, value) = pair.split_once('=').ok_or_else(|| bad(format!("CNI_ARGS: {pair:?} is not KEY=VALUE")))?;
         match key {
             "IgnoreUnknown" => ignore = matches!(value, "1" | "true" | "True" | "TRUE" | "t" | "T"),
             "MAC" => args.mac = Some(value.parse().map_err(|e| bad(format!("CNI_ARGS: MAC={value}: {e}")))?),
             "K8S_POD_NAME" => args.pod = Some(value).filter(|name| !name.is_empty()),
             "K8S_POD_NAMESPACE" => args.namespace = Some(value).filter(|name| !name.is_empty()),
-            // For the address plugin.
+            // Keys for the address plugin.
             "IP" | "GATEWAY" => {}
             _ if key.starts_with("K8S_POD_") => {}
             _ => unknown = Some(key),
@@ -159,7 +159,7 @@ fn args(text: &str) -> Result<CniArgs<'_>, CniError> {
     }
     match unknown {
         Some(key) if !ignore => {
-            Err(bad(format!("CNI_ARGS: {key} is not known here; IgnoreUnknown=1 has such keys ignored")))
+            Err(bad(format!("CNI_ARGS: unknown key {key}; with IgnoreUnknown=1, unknown keys are ignored")))
         }
         _ => Ok(args),
     }
@@ -169,8 +169,8 @@ fn args(text: &str) -> Result<CniArgs<'_>, CniError> {
 mod tests {
     use super::*;
 
-    /// Objective: the address and the pod are read from CNI_ARGS, other plugins' keys are left to them, and an unknown
-    /// key is an error unless it is to be ignored.
+    /// Objective: the address and the pod are read from CNI_ARGS, keys for other plugins are accepted, and an unknown
+    /// key is an error unless IgnoreUnknown is set.
     #[test]
     fn address_and_pod_are_read_from_the_arguments() {
         let mac = |text| args(text).unwrap().mac;

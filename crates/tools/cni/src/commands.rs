@@ -1,4 +1,4 @@
-//! The operations.
+//! The operations of the plugin.
 
 use netvale_control::ErrorCode;
 use netvale_control::client::{Client, ClientError};
@@ -13,7 +13,7 @@ use crate::kinds::{tap, vhost};
 use crate::result::{ContainerAddresses, ContainerInterface, expected};
 use crate::{ipam, name};
 
-/// The key of the list of existing containers.
+/// The key of the list of containers that still exist.
 const VALID: &str = "cni.dev/valid-attachments";
 
 /// Carries out the operation that the environment requests. Returns its output.
@@ -40,13 +40,13 @@ fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
     let container = Container::read(true)?;
     let port = name::of_port(&config.name, &container.id, &container.ifname);
     let mut daemon = connect(config)?;
-    // Before anything is made: an earlier ADD's interface must stay unchanged.
+    // This check comes first: an earlier ADD's interface must stay unchanged.
     if is_attached(config, &port, &mut daemon)? {
         let text = format!(
-            "container {} has an interface {} in the network {} already",
+            "container {} already has an interface {} in the network {}",
             container.id, container.ifname, config.name
         );
-        return Err(CniError::advised(Code::Exists, text, "DEL comes before the next ADD"));
+        return Err(CniError::advised(Code::Exists, text, "run DEL before the next ADD"));
     }
     let namespace = Namespace::open(&container.netns)?;
     if config.mode == InterfaceMode::Tap {
@@ -57,7 +57,7 @@ fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
         let mut daemon = connect(config)?;
         let interface = match config.mode {
             InterfaceMode::Tap => {
-                // Before the interface is up, so that every frame passes under its policies.
+                // The policies are set while the interface is down, so that they apply to every frame.
                 let mac = tap::address(&namespace, &container.ifname)?;
                 set_policies(config, &container, &port, mac, &addresses, &mut daemon)?;
                 tap::configure(&namespace, &container.ifname, &addresses)?
@@ -77,7 +77,7 @@ fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
             Ok(addresses.result(version, &interface, config.dns.as_ref()))
         }
         Err(error) => {
-            // Reports the first error. DEL undoes the rest.
+            // The first error is reported. DEL removes what is left.
             let _ = remove(config, &port, &mut daemon).map(|was_there| wait(was_there, &container));
             let _ = release(config, input);
             Err(error)
@@ -99,18 +99,18 @@ fn set_policies(
     if !set.is_empty() {
         daemon.set(&full, set)?;
     }
-    // For people: a container works without it, on a daemon older than this plugin.
+    // The name is only for people: an older daemon, which does not support it, works too.
     let _ = daemon.set(&full, Map::from_iter([("info".to_owned(), json!(container.about))]));
     Ok(())
 }
 
-/// Requests addresses from the address plugin.
+/// Runs the address plugin to get addresses.
 fn addresses(config: &CniConfig, input: &Value) -> Result<ContainerAddresses, CniError> {
     if config.ipam.kind.is_empty() {
         return Ok(ContainerAddresses::default());
     }
     let result = ipam::run(&config.ipam.kind, "ADD", input)?;
-    let text = format!("{} handed out nothing", config.ipam.kind);
+    let text = format!("{} returned no addresses", config.ipam.kind);
     let mut addresses = ContainerAddresses::read(&result.ok_or_else(|| CniError::new(Code::Decode, text.clone()))?)?;
     if addresses.ips.is_empty() {
         return Err(CniError::new(Code::Config, text));
@@ -130,26 +130,26 @@ fn del(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let port = name::of_port(&config.name, &container.id, &container.ifname);
     let removed = match Client::connect(&config.daemon_dir()) {
         Ok(mut daemon) => remove(config, &port, &mut daemon).map(|was_there| wait(was_there, &container)),
-        // The daemon's ports, and the interfaces behind them, ended with it.
+        // Without a daemon, there are no ports, and their interfaces are gone too.
         Err(ClientError::NotRunning { .. }) => {
             vhost::remove(config, &port);
             Ok(())
         }
         Err(error) => Err(error.into()),
     };
-    // Addresses are released in any case.
+    // Addresses are released even after an error.
     let released = release(config, input);
     removed.and(released)
 }
 
-/// Removes a port and everything that belongs to it. Returns whether it existed; its absence is no error.
+/// Removes a port and everything that belongs to it. Returns whether it existed; a missing port is no error.
 fn remove(config: &CniConfig, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
     let done = found(daemon.detach(&config.bridge, port)).map(|done| done.is_some());
     vhost::remove(config, port);
     done
 }
 
-/// Waits until the interface of a removed port is gone: the daemon answers before it has closed it.
+/// Waits until the interface of a removed port is gone, which may be after the daemon's answer.
 fn wait(was_there: bool, container: &Container) {
     if was_there && let Ok(namespace) = Namespace::open(&container.netns) {
         tap::wait_gone(&namespace, &container.ifname);
@@ -177,13 +177,13 @@ fn check(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     tap::check(&Namespace::open(&container.netns)?, &container.ifname, mac, &addresses)
 }
 
-/// Removes the network's ports of containers that are not on the list of existing ones.
+/// Removes the network's ports of containers that are not on the list of existing containers.
 fn gc(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     // Some runtimes send null for an empty list.
     if input.get(VALID).is_none() {
         return Err(CniError::new(
             Code::Config,
-            format!("{VALID} is missing: GC would not know which containers are left"),
+            format!("{VALID} is missing: GC needs the list of existing containers"),
         ));
     }
     let valid = config.valid.as_deref().unwrap_or_default();
@@ -211,12 +211,12 @@ fn connect(config: &CniConfig) -> Result<Client, CniError> {
     Ok(Client::connect(&config.daemon_dir())?)
 }
 
-/// Whether the container's port is on the switch.
+/// Returns whether the container's port is on the switch.
 fn is_attached(config: &CniConfig, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
     Ok(found(daemon.show(&format!("{}:{port}", config.bridge)))?.is_some())
 }
 
-/// An answer; `None` if the daemon does not know the object.
+/// Returns an answer; `None` if the object does not exist in the daemon.
 fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, CniError> {
     match answer {
         Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(None),

@@ -1,4 +1,4 @@
-//! The network's configuration. Options are named as in the bridge plugin where they mean the same.
+//! The network's configuration. Options with the same meaning have the same names as in the bridge plugin.
 
 use std::path::PathBuf;
 
@@ -12,18 +12,18 @@ use crate::call::{CniCommand, VERSIONS, is_name};
 use crate::error::{CniError, Code};
 use crate::policies::PodPolicies;
 
-/// The kind of attachment that the container gets.
+/// What the container gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InterfaceMode {
-    /// An interface: a TAP in its network namespace.
+    /// A network interface: a TAP in its network namespace.
     #[default]
     Tap,
     /// A vhost-user socket, for a virtual machine.
     VhostUser,
 }
 
-/// The parsed part of the configuration.
+/// The keys of the configuration that the plugin uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CniConfig {
@@ -36,13 +36,13 @@ pub struct CniConfig {
     /// MTU of the interface in bytes; 0: 1500.
     #[serde(default)]
     pub mtu: u32,
-    /// Whether the address plugin's gateway becomes the default route.
+    /// Whether the default route goes through the gateway from the address plugin.
     #[serde(default)]
     pub is_default_gateway: bool,
-    /// The kind of attachment.
+    /// What the container gets.
     #[serde(default)]
     pub mode: InterfaceMode,
-    /// Queues of the TAP, or queue pairs of the vhost device; 0: 1.
+    /// Number of queues of the TAP or of queue pairs of the vhost device; 0: 1.
     #[serde(default)]
     pub queues: u32,
     /// Whether TCP segments are merged for the container.
@@ -57,20 +57,20 @@ pub struct CniConfig {
     /// The address plugin.
     #[serde(default)]
     pub ipam: Ipam,
-    /// Policies of the containers' ports; read by ADD and STATUS only.
+    /// Policies of the containers' ports, which only ADD and STATUS use.
     #[serde(skip)]
     pub policies: PodPolicies,
     /// DNS settings for the result.
     pub dns: Option<Value>,
-    /// Parameters set by the runtime.
+    /// Parameters that the runtime sets.
     #[serde(default)]
     pub runtime_config: RuntimeConfig,
-    /// The older form of those parameters.
+    /// The older place of those parameters.
     #[serde(default)]
     pub args: ConfigArgs,
-    /// The result of the previous plugin, or of ADD.
+    /// The result of the previous plugin or, for CHECK and DEL, of ADD.
     pub prev_result: Option<Value>,
-    /// The existing containers; `None` if missing or null.
+    /// The containers that still exist; `None` if the list is missing or null.
     #[serde(rename = "cni.dev/valid-attachments", default)]
     pub valid: Option<Vec<ContainerAttachment>>,
 }
@@ -78,27 +78,27 @@ pub struct CniConfig {
 /// The address plugin.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Ipam {
-    /// Its name; empty without one.
+    /// The plugin's name; empty if there is none.
     #[serde(rename = "type", default)]
     pub kind: String,
 }
 
-/// The parsed part of `runtimeConfig`.
+/// The keys of `runtimeConfig` that the plugin uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct RuntimeConfig {
     /// The Ethernet address.
     pub mac: Option<Mac>,
 }
 
-/// The parsed part of `args`.
+/// The keys of `args` that the plugin uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct ConfigArgs {
-    /// The parameters under CNI's conventions.
+    /// The parameters as CNI's conventions define them.
     #[serde(default)]
     pub cni: RuntimeConfig,
 }
 
-/// An existing container, and its interface.
+/// A container that still exists, and its interface.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ContainerAttachment {
     /// The container.
@@ -112,18 +112,19 @@ fn default_switch() -> String {
     "vale0".into()
 }
 
-/// Options of the bridge plugin that would change a container's permissions or reach, and why they are missing here.
+/// Options of the bridge plugin that are refused, because ignoring them would change what a container may do or reach;
+/// with the reason why they are not supported.
 const MISSING: [(&str, &str); 7] = [
     ("isGateway", "the switch has no address on the host: attach tap:NAME there, and give it the gateway's address"),
     ("ipMasq", "the switch does not translate addresses: do that on the host, behind a tap: port"),
     ("ipMasqBackend", "the switch does not translate addresses"),
     ("hairpinMode", "the switch never sends a frame back to the port it came from"),
-    ("promiscMode", "a port gets frames for its container, and those for nobody known"),
+    ("promiscMode", "a port gets frames for its container, and those for unknown addresses"),
     ("forceAddress", "the switch has no address"),
     ("disableContainerInterface", "a container without an interface has no use for a port"),
 ];
 
-/// Whether a value requests the option.
+/// Returns whether a value enables the option.
 fn asks(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -147,7 +148,7 @@ fn refuse_missing(input: &Value) -> Result<(), CniError> {
 }
 
 impl CniConfig {
-    /// Reads the configuration of an operation.
+    /// Reads and checks the configuration of an operation.
     ///
     /// # Errors
     /// [`CniError`] if the version is not supported, or an option is invalid or not supported.
@@ -155,23 +156,23 @@ impl CniConfig {
         check_version(input, command)?;
         let bad = |text: String| CniError::new(Code::Config, text);
         let mut config: CniConfig =
-            serde_json::from_value(input.clone()).map_err(|e| bad(format!("the configuration: {e}")))?;
+            serde_json::from_value(input.clone()).map_err(|e| bad(format!("invalid configuration: {e}")))?;
         if !is_name(&config.name) {
             let text =
-                "name is missing, or no network's name: letters, digits, '_', '.' and '-', the first a letter or digit";
+                "name is missing or invalid: expected letters, digits, '_', '.' and '-', the first a letter or digit";
             return Err(bad(text.into()));
         }
         SwitchName::parse(&config.bridge).map_err(|e| bad(format!("bridge: {e:#}")))?;
         if config.mtu != 0 && !(68..=65_535).contains(&config.mtu) {
-            return Err(bad(format!("mtu is {}; it is a number from 68 to 65535", config.mtu)));
+            return Err(bad(format!("invalid mtu {}: expected a number from 68 to 65535", config.mtu)));
         }
         if config.ipam.kind.contains('/') {
-            return Err(bad("ipam.type is a plugin's name, without a folder".into()));
+            return Err(bad("ipam.type: expected a plugin's name, without a folder".into()));
         }
         if config.mode == InterfaceMode::VhostUser && config.is_default_gateway {
             return Err(bad("isDefaultGateway: with mode vhostuser the virtual machine sets its routes".into()));
         }
-        // Ports made with an option that is now refused can still be removed.
+        // DEL must remove ports that were made with an option that is refused now.
         if matches!(command, CniCommand::Add | CniCommand::Status) {
             refuse_missing(input)?;
             config.policies = PodPolicies::read(input)?;
@@ -179,17 +180,17 @@ impl CniConfig {
         Ok(config)
     }
 
-    /// The requested MTU.
+    /// Returns the requested MTU, if any.
     pub fn asked_mtu(&self) -> Option<u32> {
         (self.mtu != 0).then_some(self.mtu)
     }
 
-    /// The requested Ethernet address: the runtime's takes precedence over that of `CNI_ARGS`.
+    /// Returns the requested Ethernet address. The runtime's takes precedence over that of `CNI_ARGS`.
     pub fn mac(&self, of_args: Option<Mac>) -> Option<Mac> {
         self.runtime_config.mac.or(self.args.cni.mac).or(of_args)
     }
 
-    /// The daemon's run directory.
+    /// Returns the daemon's run directory.
     pub fn daemon_dir(&self) -> PathBuf {
         self.run_dir.clone().unwrap_or_else(|| dirs::daemon_run_dir(dirs::CONTROL_SOCKET))
     }
@@ -198,9 +199,9 @@ impl CniConfig {
 fn check_version(input: &Value, command: CniCommand) -> Result<(), CniError> {
     let said = input.get("cniVersion").and_then(Value::as_str).unwrap_or("0.1.0");
     let text = match VERSIONS.iter().position(|version| *version == said) {
-        None => format!("cniVersion {said} is not spoken here"),
+        None => format!("cniVersion {said} is not supported"),
         Some(at) if VERSIONS.get(at).is_some_and(|version| *version < command.since()) => {
-            format!("cniVersion {said} has no such command: it came with {}", command.since())
+            format!("this command needs cniVersion {}, found {said}", command.since())
         }
         Some(_) => return Ok(()),
     };
@@ -224,7 +225,7 @@ mod tests {
         read(more.clone()).expect_err(&more.to_string()).json("1.0.0")["code"].as_u64().unwrap_or_default()
     }
 
-    /// Objective: missing options have their defaults, and unknown ones are left to other plugins.
+    /// Objective: missing options have their defaults, and unknown ones are ignored, as they may be another plugin's.
     #[test]
     fn missing_options_have_their_defaults() {
         let config =
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(config.ipam.kind, "");
     }
 
-    /// Objective: options beyond the switch's abilities are refused by name, each with the specification's code;
+    /// Objective: options that the switch cannot implement are refused by name, each with the specification's code;
     /// removal is never refused.
     #[test]
     fn options_beyond_the_switch_are_refused_by_name() {

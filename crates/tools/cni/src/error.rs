@@ -4,7 +4,7 @@ use netvale_control::client::{ClientError, ClientErrorKind};
 use netvale_netns::NetnsError;
 use serde_json::{Value, json};
 
-/// Codes of the specification; from 100 on this plugin's own.
+/// Error codes: the specification's, and from 100 on this plugin's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// The version is not supported.
@@ -23,11 +23,11 @@ pub enum Code {
     Config = 7,
     /// A later attempt may succeed.
     TryAgain = 11,
-    /// The plugin cannot serve ADD.
+    /// The plugin cannot execute ADD.
     Unavailable = 50,
     /// The container already has this interface.
     Exists = 100,
-    /// Part of the container's network differs from its original state.
+    /// The container's network differs from its original state.
     Broken = 101,
     /// The daemon refused.
     Refused = 102,
@@ -35,16 +35,16 @@ pub enum Code {
     Kernel = 103,
 }
 
-/// Errors of an operation.
+/// The error of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CniError {
     /// This plugin's own error.
     Own {
-        /// The kind.
+        /// The code.
         code: Code,
-        /// One sentence.
+        /// The message, in one sentence.
         message: String,
-        /// Advice or further facts.
+        /// Advice or further information.
         details: String,
     },
     /// The error of another plugin, unchanged.
@@ -52,17 +52,17 @@ pub enum CniError {
 }
 
 impl CniError {
-    /// An error of that kind.
+    /// Creates an error with this code.
     pub fn new(code: Code, message: impl Into<String>) -> CniError {
         CniError::Own { code, message: message.into(), details: String::new() }
     }
 
-    /// An error with advice.
+    /// Creates an error with advice.
     pub fn advised(code: Code, message: impl Into<String>, details: impl Into<String>) -> CniError {
         CniError::Own { code, message: message.into(), details: details.into() }
     }
 
-    /// The error in the runtime's format.
+    /// Formats the error for the runtime.
     pub fn json(&self, version: &str) -> Value {
         match self {
             CniError::Delegated(error) => error.clone(),
@@ -98,7 +98,7 @@ impl From<NetnsError> for CniError {
     }
 }
 
-/// Returns a function that turns the kernel's error at `step` into a [`CniError`].
+/// Returns a function that turns the kernel's error in the step `step` into a [`CniError`].
 pub fn kernel(step: &str) -> impl FnOnce(rustix::io::Errno) -> CniError {
     let step = step.to_owned();
     move |e| CniError::new(Code::Kernel, format!("{step}: {e}"))

@@ -1,4 +1,5 @@
-//! Folders of the daemon's user in which root works: links there are never followed, and file contents never trusted.
+//! Accesses folders of the daemon's user as root: links in them are never followed, and contents of their files are
+//! never trusted.
 
 use std::io::{Error, ErrorKind, Result, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +15,7 @@ pub struct OpenFolder(OwnedFd);
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 
 impl OpenFolder {
-    /// Opens the folder at a path whose last component is not a link.
+    /// Opens the folder at a path, whose last component must not be a link.
     ///
     /// # Errors
     /// It does not exist.
@@ -22,10 +23,10 @@ impl OpenFolder {
         Ok(OpenFolder(rustix::fs::openat(CWD, path, FOLDER, Mode::empty())?))
     }
 
-    /// Opens a folder as [`OpenFolder::open`]; a missing one is made, and given to that user.
+    /// Opens a folder like [`OpenFolder::open`]. If it does not exist, makes it and gives it to that user.
     ///
     /// # Errors
-    /// It can be neither opened nor made.
+    /// The folder can be neither opened nor made.
     pub fn open_or_make(path: &Path, uid: Uid, gid: Gid) -> Result<OpenFolder> {
         match rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(0o755)) {
             Ok(()) => OpenFolder::open(path)?.given_to(uid, gid),
@@ -34,10 +35,10 @@ impl OpenFolder {
         }
     }
 
-    /// Opens the subfolder of that name, which must be that user's; a missing one is made.
+    /// Opens the subfolder of that name, which must belong to that user. If it does not exist, makes it.
     ///
     /// # Errors
-    /// It belongs to another user, or can be neither opened nor made.
+    /// The subfolder belongs to another user, or can be neither opened nor made.
     pub fn inner(&self, name: &str, uid: Uid, gid: Gid) -> Result<OpenFolder> {
         is_plain(name)?;
         match rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o755)) {
@@ -51,7 +52,7 @@ impl OpenFolder {
         Ok(OpenFolder(rustix::fs::openat(&self.0, name, FOLDER, Mode::empty())?))
     }
 
-    /// Gives the folder to a user, unless it is already theirs. Another user's is refused.
+    /// Gives root's folder to a user. A folder that is already theirs is kept; another user's is refused.
     fn given_to(self, uid: Uid, gid: Gid) -> Result<OpenFolder> {
         let found = rustix::fs::fstat(&self.0)?.st_uid;
         match () {
@@ -62,7 +63,7 @@ impl OpenFolder {
         Ok(self)
     }
 
-    /// Writes a file, replacing any of that name.
+    /// Writes a file, replacing an existing one.
     ///
     /// # Errors
     /// It cannot be written.
@@ -73,14 +74,14 @@ impl OpenFolder {
         std::fs::File::from(file).write_all(text.as_bytes())
     }
 
-    /// The names of its entries, where they are text.
+    /// Returns the names of the folder's entries that are UTF-8.
     pub fn names(&self) -> Vec<String> {
         let entries = Dir::read_from(self.0.as_fd()).into_iter().flatten();
         let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
         names.filter(|name| !matches!(name.as_str(), "." | "..")).collect()
     }
 
-    /// Removes a folder with the files and sockets in it, as far as possible.
+    /// Removes a subfolder with its files and sockets, as far as possible.
     pub fn remove(&self, name: &str) {
         if is_plain(name).is_err() {
             return;
@@ -94,10 +95,10 @@ impl OpenFolder {
     }
 }
 
-/// Checks that a name, which may come from the daemon, stays within the folder.
+/// Checks that a name, which the daemon may have sent, stays within the folder.
 fn is_plain(name: &str) -> Result<()> {
     let is_plain = !name.is_empty() && !name.contains('/') && !matches!(name, "." | "..");
-    is_plain.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("{name:?} is no file's name")))
+    is_plain.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("{name:?} is not a file name")))
 }
 
 #[cfg(test)]
@@ -113,7 +114,7 @@ mod tests {
         folder.inner(name, rustix::process::geteuid(), rustix::process::getegid())
     }
 
-    /// Objective: files are written and folders removed in place, repeatedly.
+    /// Objective: files are written and folders removed, repeatedly.
     #[test]
     fn a_folder_is_made_written_and_removed() {
         let dir = tempfile::tempdir().unwrap();
@@ -130,8 +131,8 @@ mod tests {
         folder.remove("port");
     }
 
-    /// Objective: links in place of the folders and of the file are not followed: their targets are neither written,
-    /// nor removed, nor given away.
+    /// Objective: links in place of the folders or the file are not followed: their targets are neither written, nor
+    /// removed, nor given away.
     #[test]
     fn links_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The address plugin: found through `CNI_PATH`, started with the same environment and configuration.
+//! Runs the address plugin, found through `CNI_PATH`, with the same environment and configuration.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::error::{CniError, Code};
 /// Runs the address plugin for `command`. Returns its result; `None` if it prints nothing.
 ///
 /// # Errors
-/// [`CniError::Delegated`] with the plugin's own error; another one if it cannot be run.
+/// [`CniError::Delegated`] with the plugin's own error; another error if the plugin cannot be run.
 pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, CniError> {
     let program = find(kind)?;
     let failed = |e: std::io::Error| CniError::new(Code::Io, format!("{}: {e}", program.display()));
@@ -22,7 +22,7 @@ pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, Cn
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A plugin that does not read its input reports so by its result.
+        // If the plugin does not read its input, its result has the error.
         let _ = stdin.write_all(input.to_string().as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;
@@ -32,14 +32,14 @@ pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, Cn
         (true, None) => Ok(None),
         (true, Some(Ok(value))) => Ok(Some(value)),
         (false, Some(Ok(error))) if error.get("code").is_some() => Err(CniError::Delegated(named(kind, error))),
-        (true, Some(Err(e))) => Err(CniError::new(Code::Decode, format!("{kind} said what is not JSON: {e}"))),
-        (false, _) => Err(CniError::new(Code::Io, format!("{kind} failed ({}), and did not say why", output.status))),
+        (true, Some(Err(e))) => Err(CniError::new(Code::Decode, format!("{kind} did not return JSON: {e}"))),
+        (false, _) => Err(CniError::new(Code::Io, format!("{kind} failed without a reason ({})", output.status))),
     }
 }
 
-/// The plugin's own error, with its name added.
+/// Returns the plugin's own error with the plugin's name added.
 fn named(kind: &str, mut error: Value) -> Value {
-    let msg = error.get("msg").and_then(Value::as_str).unwrap_or("it did not say why");
+    let msg = error.get("msg").and_then(Value::as_str).unwrap_or("no reason given");
     error["msg"] = format!("the address plugin {kind}: {msg}").into();
     error
 }
@@ -48,7 +48,7 @@ fn find(kind: &str) -> Result<PathBuf, CniError> {
     let path = std::env::var_os("CNI_PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(kind)).find(|file| file.is_file());
     found.ok_or_else(|| {
-        let text = format!("ipam.type: there is no plugin {kind} in CNI_PATH ({})", path.to_string_lossy());
+        let text = format!("ipam.type: no plugin {kind} in CNI_PATH ({})", path.to_string_lossy());
         CniError::advised(
             Code::Config,
             text,

@@ -1,5 +1,5 @@
-//! Kata Containers' file of directly attachable networks: a sandbox's devices, in the folder named `dan_conf` in Kata's
-//! configuration.
+//! Kata Containers' files of directly attachable networks. Each lists a sandbox's devices and is in the folder named
+//! `dan_conf` in Kata's configuration.
 
 use std::fs;
 use std::io::{Error, ErrorKind};
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use crate::call::Container;
 use crate::result::{ContainerAddresses, ContainerInterface};
 
-/// A device for a sandbox.
+/// Returns the entry of a device for a sandbox's file.
 pub fn device(interface: &ContainerInterface, socket: &str, pairs: u32, addresses: &ContainerAddresses) -> Value {
     let own = |ip: &crate::result::ContainerIp| format!("{}/{}", ip.own.address, ip.own.length);
     let ips: Vec<_> = addresses.ips.iter().map(own).collect();
     let routes = addresses.routes.iter().map(|route| {
-        // Kata omits the destination of the default route.
+        // Kata expects a default route without destination.
         let dest =
             if route.to.length == 0 { String::new() } else { format!("{}/{}", route.to.address, route.to.length) };
         json!({"dest": dest, "gateway": route.gateway.map(|ip| ip.to_string()).unwrap_or_default()})
@@ -31,29 +31,30 @@ pub fn device(interface: &ContainerInterface, socket: &str, pairs: u32, addresse
     })
 }
 
-/// Adds a device to the sandbox's file; a missing file is made.
+/// Adds a device to the sandbox's file, which is made if it does not exist.
 ///
 /// # Errors
-/// The file cannot be written, or is not in Kata's format.
+/// The file cannot be written, or does not have Kata's format.
 pub fn add(file: &Path, container: &Container, device: &Value) -> std::io::Result<()> {
     let mut whole = match fs::read(file) {
         Ok(bytes) => serde_json::from_slice(&bytes)?,
         Err(e) if e.kind() == ErrorKind::NotFound => json!({"netns": container.netns, "devices": []}),
         Err(e) => return Err(e),
     };
-    let devices =
-        whole["devices"].as_array_mut().ok_or_else(|| Error::new(ErrorKind::InvalidData, "no devices in it"))?;
+    let devices = whole["devices"]
+        .as_array_mut()
+        .ok_or_else(|| Error::new(ErrorKind::InvalidData, "expected the key devices"))?;
     devices.push(device.clone());
     replace(file, &whole)
 }
 
-/// Removes the devices with sockets in that folder from all sandboxes' files.
+/// Removes the devices whose sockets are in that folder from the files of all sandboxes.
 pub fn forget(dir: &Path, sockets: &Path) {
     let files = fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     files.filter(|file| file.extension().is_some_and(|ext| ext == "json")).for_each(|file| remove(&file, sockets));
 }
 
-/// Removes the devices with sockets in that folder, and the file with the last device.
+/// Removes the devices whose sockets are in that folder, and the file if no device is left.
 fn remove(file: &Path, sockets: &Path) {
     let Ok(bytes) = fs::read(file) else { return };
     let Ok(mut whole) = serde_json::from_slice::<Value>(&bytes) else { return };
@@ -61,7 +62,7 @@ fn remove(file: &Path, sockets: &Path) {
     let before = devices.len();
     let is_there = |path: &str| Path::new(path).parent() == Some(sockets);
     devices.retain(|device| !device["device"]["path"].as_str().is_some_and(is_there));
-    // Kata reads it at the start of a sandbox: this one has ended.
+    // Kata reads the file only when a sandbox starts; this sandbox has ended.
     match devices.len() {
         left if left == before => {}
         0 => _ = fs::remove_file(file),
@@ -69,7 +70,7 @@ fn remove(file: &Path, sockets: &Path) {
     }
 }
 
-/// Replaces the file in one step.
+/// Replaces the file atomically.
 fn replace(file: &Path, whole: &Value) -> std::io::Result<()> {
     let fresh = file.with_extension("json.new");
     fs::write(&fresh, whole.to_string())?;
@@ -80,7 +81,7 @@ fn replace(file: &Path, whole: &Value) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Objective: devices are added to and removed from the sandbox's file, which ends with the last one.
+    /// Objective: devices are added to and removed from the sandbox's file, which is removed with the last one.
     #[test]
     fn devices_are_added_and_removed() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! `netvale-cni`: a CNI plugin that puts containers on netvale's switches (CNI 0.3.0 to 1.1.0).
 //!
-//! A container runtime starts the plugin for each operation, with parameters in the environment and the network's
-//! configuration as JSON on standard input, and reads a result or an error from standard output. The plugin keeps no
-//! state between runs: a container's port on the switch is named after the network, the container and the interface
-//! ([`name`]), so that a later run finds the remains of an earlier one in any case.
+//! A container runtime starts the plugin for each operation. Parameters are in the environment, the network's
+//! configuration is JSON on standard input, and the result or error goes to standard output. The plugin keeps no state
+//! between runs. A container's port is named after the network, the container and the interface ([`name`]), so that a
+//! later run always finds what an earlier one left.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -55,7 +55,7 @@ pub fn main() -> ExitCode {
         Ok(Some(result)) => (result, ExitCode::SUCCESS),
         Err(error) => (error.json(&version), ExitCode::FAILURE),
     };
-    // An error here could not be reported to anyone.
+    // There is no one to whom an error here could be reported.
     let _ = writeln!(std::io::stdout(), "{text}");
     code
 }

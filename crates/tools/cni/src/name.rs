@@ -1,23 +1,24 @@
-//! Names of ports: derived from the network, the container and its interface, and always the same.
+//! Names of ports, derived from the network, the container and its interface. The same input always gives the same
+//! name.
 //!
-//! Each name begins with a prefix derived from the network's name, which identifies the network's ports among all
+//! Each name begins with a prefix derived from the network's name, by which the network's ports are found among all
 //! others on the switch.
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
-/// The prefix of all port names of a network.
+/// Returns the prefix of the names of all ports of a network.
 pub fn of_network(network: &str) -> String {
     format!("cni_{:08x}_", sum(&[network]) >> 32)
 }
 
-/// The name of a container's port.
+/// Returns the name of a container's port.
 pub fn of_port(network: &str, container: &str, ifname: &str) -> String {
     format!("{}{:016x}", of_network(network), sum(&[network, container, ifname]))
 }
 
-/// A hash that is the same in every run and every release: ports outlive both.
+/// Returns a hash that never changes: ports outlive a run of the plugin, and its release.
 fn sum(parts: &[&str]) -> u64 {
     let mut hasher = SipHasher24::new();
     for part in parts {
@@ -31,8 +32,8 @@ fn sum(parts: &[&str]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Objective: names are the same from release to release, fit a port, differ where one part differs, and begin with
-    /// the network's prefix.
+    /// Objective: names are the same in every release, fit a port, differ if one part differs, and begin with the
+    /// network's prefix.
     #[test]
     fn names_stay_the_same_and_fit_a_port() {
         let one = of_port("net", "container", "eth0");

@@ -1,5 +1,4 @@
-//! Policies of a container's port: the options of the bridge and bandwidth plugins, and their equivalents on the
-//! switch.
+//! Policies of a container's port, from the options of the bridge and bandwidth plugins.
 
 use netvale_control::types::Mac;
 use serde::Deserialize;
@@ -12,21 +11,21 @@ use crate::result::ContainerAddresses;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodPolicies {
-    /// The VLAN of untagged frames; `None` or 0: no VLANs, unless a trunk is set.
+    /// The VLAN of untagged frames. `None` or 0: no VLANs, unless there is a trunk.
     vlan: Option<u16>,
     /// The VLANs of tagged frames.
     vlan_trunk: Option<Vec<Trunk>>,
-    /// Whether containers of this network reach each other.
+    /// Whether containers of this network are isolated from each other.
     port_isolation: Option<bool>,
-    /// Older name of the same option.
+    /// Older name of `port_isolation`.
     isolateports: Option<bool>,
-    /// Whether the Ethernet source is checked.
+    /// Whether the Ethernet source address is checked.
     macspoofchk: Option<bool>,
-    /// Checks of frames, by the addresses handed out.
+    /// Which checks apply, against the addresses that the container got.
     guard: Option<String>,
     /// Rates, in the bandwidth plugin's form.
     bandwidth: Option<Bandwidth>,
-    /// Parameters set by the runtime.
+    /// Parameters that the runtime sets.
     runtime_config: RuntimePolicies,
 }
 
@@ -36,7 +35,7 @@ struct RuntimePolicies {
     bandwidth: Option<Bandwidth>,
 }
 
-/// A VLAN of a trunk, or a range.
+/// A VLAN of a trunk, or a range of VLANs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Trunk {
     id: Option<u16>,
@@ -46,7 +45,7 @@ struct Trunk {
     max: Option<u16>,
 }
 
-/// Rates in bits a second, and bursts in bits: "ingress" enters the container.
+/// Rates in bits a second, and bursts in bits. "Ingress" is towards the container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Bandwidth {
@@ -62,7 +61,7 @@ impl Trunk {
             (Some(id), None, None) => Ok(id.to_string()),
             (None, Some(min), Some(max)) if min <= max => Ok(format!("{min}-{max}")),
             _ => {
-                let text = "vlanTrunk: each member has id, or minID and maxID, the first not above the last";
+                let text = "vlanTrunk: expected members with id, or with minID and maxID, minID not above maxID";
                 Err(CniError::new(Code::Config, text))
             }
         }
@@ -75,7 +74,7 @@ impl PodPolicies {
     /// # Errors
     /// [`Code::Config`] with the mistake.
     pub fn read(input: &Value) -> Result<PodPolicies, CniError> {
-        let bad = |e: serde_json::Error| CniError::new(Code::Config, format!("the configuration: {e}"));
+        let bad = |e: serde_json::Error| CniError::new(Code::Config, format!("invalid configuration: {e}"));
         let policies = PodPolicies::deserialize(input).map_err(bad)?;
         policies.trunk()?;
         Ok(policies)
@@ -87,7 +86,7 @@ impl PodPolicies {
         Ok(Some(parts.join(",")))
     }
 
-    /// The checks of a port's frames, if any.
+    /// Returns the checks of a port's frames, if any.
     fn checks(&self) -> Option<String> {
         let guard = self.guard.as_deref().unwrap_or_default();
         let checks = || guard.split(',').filter(|check| !check.is_empty());
@@ -96,7 +95,7 @@ impl PodPolicies {
         Some(checks().chain(mac).collect::<Vec<_>>().join(",")).filter(|text| !text.is_empty())
     }
 
-    /// The options of `port.set` for a container with these addresses; empty without policies.
+    /// Returns the options of `port.set` for a container with these addresses; none without policies.
     ///
     /// # Errors
     /// [`Code::Config`] with the mistake.

@@ -1,4 +1,4 @@
-//! Results: the address plugin's, and this plugin's for the runtime.
+//! Results: that of the address plugin, and that of this plugin for the runtime.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::error::{CniError, Code};
 /// An address of the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerIp {
-    /// The address with its network's prefix.
+    /// The address, with the length of its network's prefix.
     pub own: AddressPrefix,
     /// The network's gateway.
     pub gateway: Option<IpAddr>,
@@ -25,15 +25,15 @@ pub struct ContainerIp {
 pub struct ContainerAddresses {
     /// The addresses.
     pub ips: Vec<ContainerIp>,
-    /// The routes to set: one without a gateway gets that of its address family.
+    /// The routes to set. A route without a gateway gets the gateway of its address family.
     pub routes: Vec<Route>,
     /// DNS settings.
     pub dns: Option<Value>,
-    /// The routes as received.
+    /// The routes as the address plugin returned them.
     said: Vec<Value>,
 }
 
-/// The interface of a result.
+/// The interface in a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerInterface {
     /// Its name.
@@ -44,11 +44,11 @@ pub struct ContainerInterface {
     pub mtu: u32,
     /// The network namespace of the interface.
     pub sandbox: String,
-    /// The vhost-user socket in its place.
+    /// The vhost-user socket that the container gets instead of an interface.
     pub socket: Option<String>,
 }
 
-/// A result in output format.
+/// A result as printed.
 #[derive(Deserialize)]
 struct CniResult {
     #[serde(default)]
@@ -91,7 +91,7 @@ fn bad(text: String) -> CniError {
 }
 
 fn prefix(text: &str) -> Result<AddressPrefix, CniError> {
-    let wrong = || bad(format!("{text:?} is no address with a prefix, such as 10.1.0.2/24"));
+    let wrong = || bad(format!("invalid address {text:?}: expected one with a prefix, such as 10.1.0.2/24"));
     let (address, length) = text.split_once('/').ok_or_else(wrong)?;
     let address = IpAddr::from_str(address).map_err(|_| wrong())?;
     let length = length.parse().map_err(|_| wrong())?;
@@ -102,12 +102,12 @@ fn prefix(text: &str) -> Result<AddressPrefix, CniError> {
 }
 
 fn gateway(text: Option<&str>) -> Result<Option<IpAddr>, CniError> {
-    let parse = |text: &str| IpAddr::from_str(text).map_err(|_| bad(format!("{text:?} is no address of a gateway")));
+    let parse = |text: &str| IpAddr::from_str(text).map_err(|_| bad(format!("invalid gateway {text:?}")));
     text.filter(|text| !text.is_empty()).map(parse).transpose()
 }
 
 fn read(result: &Value) -> Result<CniResult, CniError> {
-    serde_json::from_value(result.clone()).map_err(|e| bad(format!("a result cannot be read: {e}")))
+    serde_json::from_value(result.clone()).map_err(|e| bad(format!("invalid result: {e}")))
 }
 
 impl ContainerAddresses {
@@ -135,13 +135,13 @@ impl ContainerAddresses {
         Ok(ContainerAddresses { ips, routes, dns: said.dns, said: listed })
     }
 
-    /// Adds a default route through each gateway, where it is missing.
+    /// Adds a default route through each gateway, if it is missing.
     ///
     /// # Errors
     /// [`Code::Config`] if no gateway is known.
     pub fn add_default_routes(&mut self) -> Result<(), CniError> {
         if self.ips.iter().all(|ip| ip.gateway.is_none()) {
-            return Err(CniError::new(Code::Config, "isDefaultGateway: the address plugin (ipam) names no gateway"));
+            return Err(CniError::new(Code::Config, "isDefaultGateway: the address plugin (ipam) returned no gateway"));
         }
         for ip in self.ips.clone() {
             let Some(gateway) = ip.gateway else { continue };
@@ -159,7 +159,7 @@ impl ContainerAddresses {
         Ok(())
     }
 
-    /// The result of ADD in the format of that version.
+    /// Formats the result of ADD for that version.
     pub fn result(&self, version: &str, interface: &ContainerInterface, dns: Option<&Value>) -> Value {
         let is_newest = version == NEWEST;
         let mut link = json!({"name": interface.name, "mac": interface.mac.to_string()});
@@ -190,7 +190,7 @@ impl ContainerAddresses {
     }
 }
 
-/// A route in the format of a version: before 1.1.0 only destination and gateway.
+/// Formats a route for a version: before 1.1.0, it has only destination and gateway.
 fn known_members(route: &Value, is_newest: bool) -> Value {
     let members = route.as_object().cloned().unwrap_or_default();
     Value::Object(
@@ -198,10 +198,11 @@ fn known_members(route: &Value, is_newest: bool) -> Value {
     )
 }
 
-/// An earlier result's state of an interface in a network namespace: its Ethernet address, and its addresses.
+/// Returns the Ethernet address and the addresses that an interface in a network namespace has according to an earlier
+/// result.
 ///
 /// # Errors
-/// [`Code::Decode`] if it is not a result, [`Code::Config`] if it lacks the interface.
+/// [`Code::Decode`] if it is not a result, [`Code::Config`] if it has no such interface.
 pub fn expected(previous: &Value, ifname: &str, netns: &str) -> Result<(Option<Mac>, ContainerAddresses), CniError> {
     let said = read(previous)?;
     let at = said.interfaces.iter().position(|one| one.name == ifname && one.sandbox == netns);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     /// Objective: an address plugin's result becomes addresses and routes; a route without a gateway gets that of its
-    /// family, if there is one.
+    /// family, if known.
     #[test]
     fn a_result_becomes_addresses_and_routes() {
         let mut all = ContainerAddresses::read(&said()).unwrap();

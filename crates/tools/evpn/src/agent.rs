@@ -1,7 +1,7 @@
-//! The loop: notifications from the kernel and the daemon, and a check of the ports each second.
+//! The agent's loop: it handles notifications from the kernel and the daemon, and checks the ports each second.
 //!
-//! One thread does it all, in this order: kernel notifications, updates to the daemon, the daemon's list, changes to
-//! the kernel. So a list is always newer than the previous update to the daemon.
+//! A single thread repeats, in this order: read kernel notifications, update the daemon, request the daemon's list,
+//! change the kernel's tables. A list is therefore always newer than the previous update to the daemon.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use crate::instance::{VniInstance, VniPassResult};
 use crate::session::{DaemonSession, EvpnPort, SessionError};
 use crate::{HOLD, MAX_INSTANCES, MIRROR_UDP_PORT};
 
-/// Interval of the requests for the daemon's ports, and of the checks of the devices.
+/// Interval at which the daemon's ports are requested and the devices are checked.
 const TICK: Duration = Duration::from_secs(1);
 /// Maximum sleep while work is pending.
 const SHORT: Duration = Duration::from_millis(50);
@@ -31,26 +31,26 @@ const SHORT: Duration = Duration::from_millis(50);
 const BACKOFF: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 /// Minimum and maximum delay until tables that changed while they were read are read again; it doubles each time.
 const READ_AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
-/// A longer delay than this means that the tables changed during each of several readings: missing entries are then
-/// taken for removed.
+/// If the delay exceeds this, the tables changed during each of several readings. Missing entries then count as
+/// removed.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Maximum datagrams of notifications before the daemon is updated.
+/// Maximum number of datagrams read before the daemon is updated.
 const MAX_DATAGRAMS: usize = 4096;
 
 /// Settings of the agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// The folder of the daemon's sockets.
+    /// The daemon's run directory.
     pub run_dir: PathBuf,
     /// UDP port of the mirrors' VXLAN devices.
     pub udp_port: u16,
-    /// How long entries withdrawn with their VTEP are kept, and local addresses and ports that a daemon does not list
-    /// after its start.
+    /// How long the agent keeps entries that were withdrawn together with their VTEP, and local addresses and ports
+    /// that a daemon does not list after its start.
     pub hold: Duration,
 }
 
 impl AgentOptions {
-    /// The defaults, for the daemon with sockets in that folder.
+    /// Returns the default settings for a daemon.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> AgentOptions {
         AgentOptions { run_dir, udp_port: MIRROR_UDP_PORT, hold: HOLD }
@@ -94,7 +94,7 @@ pub fn clean() -> Result<Vec<u32>, AgentError> {
     Ok(vnis)
 }
 
-/// The VNIs with marked devices.
+/// Returns the VNIs of marked devices.
 fn marked(netlink: &mut NetlinkSocket) -> rustix::io::Result<Vec<u32>> {
     let vni = |name: &str| name.get(3..).and_then(|digits| digits.parse().ok());
     let mut vnis: Vec<u32> = devices::all(netlink)?.iter().filter_map(|device| vni(&device.name)).collect();
@@ -103,7 +103,7 @@ fn marked(netlink: &mut NetlinkSocket) -> rustix::io::Result<Vec<u32>> {
     Ok(vnis)
 }
 
-/// All entries of the kernel's tables that satisfy `wanted`.
+/// Returns all entries of the kernel's tables that satisfy `wanted`.
 ///
 /// # Errors
 /// The kernel's error.
@@ -115,7 +115,7 @@ pub fn entries(
     for family in [AddressFamily::Bridge, AddressFamily::Inet, AddressFamily::Inet6] {
         match table(netlink, family, wanted) {
             Ok(entries) => all.extend(entries),
-            // This kernel lacks the address family.
+            // The kernel lacks this address family.
             Err(Errno::OPNOTSUPP | Errno::AFNOSUPPORT) => {}
             Err(error) => return Err(error),
         }
@@ -123,7 +123,7 @@ pub fn entries(
     Ok(all)
 }
 
-/// The entries of one family. After several attempts at a consistent dump, notifications must supply the rest.
+/// Returns the entries of one family. If several dumps were inconsistent, notifications must supply the rest.
 fn table(
     netlink: &mut NetlinkSocket,
     family: AddressFamily,
@@ -152,19 +152,19 @@ struct EvpnAgent {
     netlink: NetlinkSocket,
     events: NetlinkEvents,
     session: Option<DaemonSession>,
-    /// Start or end of the connection.
+    /// When the connection to the daemon began or ended.
     since: Instant,
     backoff: Duration,
     retry_at: Instant,
     tick_at: Instant,
-    /// Whether entries unknown to a fresh daemon are still kept.
+    /// Whether entries that a fresh daemon does not know are still kept.
     keeps: bool,
-    /// Whether a mirror's device has changed.
+    /// Whether a device of a mirror has changed.
     is_touched: bool,
-    /// Time of the next reading of tables that changed while they were read, and the delay before it.
+    /// When to read tables again that changed while they were read, and the delay before that reading.
     again: Option<(Instant, Duration)>,
     instances: BTreeMap<u32, VniInstance>,
-    /// Ports without a mirror, with the reason.
+    /// Ports without a mirror, by VNI, with the reason.
     failed: BTreeMap<u32, String>,
 }
 
@@ -239,7 +239,7 @@ impl EvpnAgent {
             None => {}
         })?;
         if read == ReadResult::Lost {
-            warn!("notifications of the kernel's were lost; its tables are read anew");
+            warn!("kernel notifications were lost; reading its tables again");
             self.read_tables()?;
         }
         Ok(())
@@ -250,7 +250,7 @@ impl EvpnAgent {
         self.events.discard();
         let instances = &self.instances;
         let all = entries(&mut self.netlink, &|entry| instances.values().any(|one| one.owns(entry)))?;
-        // The dump of a changing table may omit entries, and the kernel does not report it.
+        // The dump of a changing table may omit entries without any notice by the kernel.
         let wait = self.again.map_or(READ_AGAIN[0], |(_, wait)| (wait * 2).min(READ_AGAIN[1]));
         self.again = self.events.are_there()?.then(|| (Instant::now() + wait, wait));
         let is_whole = self.again.is_none() || wait > PATIENCE;
@@ -276,7 +276,7 @@ impl EvpnAgent {
             }
             Err(error) => {
                 if self.backoff == BACKOFF[0] {
-                    warn!("{error}; it is tried again");
+                    warn!("{error}; trying again");
                 }
                 self.retry_at = now + self.backoff;
                 self.backoff = (self.backoff * 2).min(BACKOFF[1]);
@@ -290,7 +290,7 @@ impl EvpnAgent {
         warn!("{error}");
         self.session = None;
         self.since = now;
-        // Not immediately: a daemon that ends each connection must not cause a busy loop.
+        // The next attempt waits: otherwise a daemon that ends each connection would cause a busy loop.
         self.backoff = BACKOFF[0];
         self.retry_at = now + BACKOFF[0];
     }
@@ -299,17 +299,17 @@ impl EvpnAgent {
         if let Some(ports) = self.ports(now) {
             self.match_ports(ports)?;
         }
-        // Every instance, since each logs its own shortage.
+        // All instances are checked, because each logs its own shortage.
         let short = self.instances.values_mut().filter_map(|one| one.is_short(now).then_some(())).count();
         if short > 0 {
-            info!("there is room again for what was beyond the limits; the kernel's tables are read anew");
+            info!("there is room again for entries beyond the limits; reading the kernel's tables again");
         }
         if short > 0 || self.again.is_some_and(|(at, _)| now >= at) {
             self.read_tables()?;
         }
         let is_over = now.saturating_duration_since(self.since) >= self.options.hold;
         if self.session.is_none() && is_over && !self.instances.is_empty() {
-            warn!("no daemon for {} s: its VNIs are withdrawn", self.options.hold.as_secs());
+            warn!("no daemon for {} s: withdrawing its VNIs", self.options.hold.as_secs());
             self.instances.clear();
             self.sweep()?;
         }
@@ -332,7 +332,7 @@ impl EvpnAgent {
         }
     }
 
-    /// Makes the missing mirrors, and removes those whose port is gone.
+    /// Creates missing mirrors, and removes the mirrors of ports that have ended.
     fn match_ports(&mut self, ports: Vec<EvpnPort>) -> Result<(), AgentError> {
         let mut wanted = BTreeMap::new();
         for port in ports.into_iter().take(MAX_INSTANCES) {
@@ -344,7 +344,7 @@ impl EvpnAgent {
         let stays = |one: &VniInstance| wanted.contains_key(&one.port.vni) || (keeps && !one.is_present());
         let gone: Vec<u32> = self.instances.iter().filter(|(_, one)| !stays(one)).map(|(vni, _)| *vni).collect();
         for vni in gone {
-            info!(vni, "the port is gone: its VNI is withdrawn");
+            info!(vni, "the port has ended: withdrawing its VNI");
             self.instances.remove(&vni);
             devices::remove(&mut self.netlink, vni)?;
         }
@@ -360,7 +360,7 @@ impl EvpnAgent {
         Ok(())
     }
 
-    /// Makes or continues a port's mirror. Returns whether the kernel's tables must be read for it.
+    /// Creates or continues a port's mirror. Returns whether the kernel's tables must be read for it.
     fn match_port(&mut self, port: EvpnPort, is_touched: bool) -> bool {
         let vni = port.vni;
         if let Some(instance) = self.instances.get_mut(&vni).filter(|one| one.port.is_like(&port) && !is_touched) {
@@ -409,14 +409,14 @@ impl EvpnAgent {
     fn sweep(&mut self) -> Result<(), AgentError> {
         for vni in marked(&mut self.netlink)? {
             if !self.instances.contains_key(&vni) {
-                info!(vni, "no port has this VNI: its mirror is removed");
+                info!(vni, "no port has this VNI: removing its mirror");
                 devices::remove(&mut self.netlink, vni)?;
             }
         }
         Ok(())
     }
 
-    /// Sends the daemon the changes, and requests its lists.
+    /// Sends the changes to the daemon, and requests its lists.
     fn serve(&mut self, now: Instant) -> Result<(), SessionError> {
         let Some(session) = self.session.as_mut() else { return Ok(()) };
         session.receive()?;

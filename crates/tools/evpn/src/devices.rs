@@ -1,7 +1,7 @@
-//! The devices of a mirror: made, continued, removed.
+//! Makes, continues and removes the kernel devices of a mirror.
 //!
-//! They stay when the agent ends, so that zebra does not notice a restart. All are marked; unmarked devices are never
-//! touched.
+//! The devices stay when the agent ends, so that zebra does not notice a restart. The agent marks its devices and never
+//! changes unmarked ones.
 
 use std::net::IpAddr;
 
@@ -27,9 +27,9 @@ mod vxlan;
 pub use kind::DeviceKind;
 pub use seen::KernelDevice;
 
-/// The mark of the agent's devices, their alias.
+/// The alias by which the agent marks its devices.
 pub const MARK: &str = "netvale evpn";
-/// Ageing time of local addresses, 1/100 s: the kernel's maximum, because the daemon decides when they end.
+/// Ageing time of local addresses in 1/100 s: the kernel's maximum, because the daemon decides when they end.
 const NEVER: u32 = u32::MAX;
 /// `IFLA_BRPORT_STATE` of linux/if_link.h.
 const BRPORT_STATE: u16 = 1;
@@ -37,11 +37,11 @@ const BRPORT_STATE: u16 = 1;
 /// Errors of making a mirror.
 #[derive(Debug, Error)]
 pub enum DeviceError {
-    /// An unmarked device has the name.
-    #[error("there is a device {0} that netvale has not made; rename or remove it")]
+    /// An unmarked device already has the name.
+    #[error("device {0} exists and is not netvale's; rename or remove it")]
     Foreign(String),
-    /// FRR does not support IPv6 VTEP addresses.
-    #[error("FRR's EVPN takes VTEPs with IPv4 addresses only, and the port has {0}")]
+    /// The VTEP has an IPv6 address, which FRR does not support.
+    #[error("FRR's EVPN supports only VTEPs with IPv4 addresses; the port has {0}")]
     Ipv6(IpAddr),
     /// The kernel refuses.
     #[error("cannot {what} {name}: {source}{}", hint(*.source))]
@@ -57,7 +57,7 @@ pub enum DeviceError {
 
 fn hint(source: Errno) -> &'static str {
     match source {
-        Errno::PERM => "; it takes the right to configure networks (CAP_NET_ADMIN)",
+        Errno::PERM => "; run it with the right to configure networks (CAP_NET_ADMIN)",
         Errno::OPNOTSUPP => "; this kernel lacks that kind of device",
         Errno::ADDRINUSE => "; another program has that UDP port: choose one with --udp-port",
         _ => "",
@@ -90,17 +90,18 @@ pub struct MirrorDevices {
     pub locals: u32,
 }
 
-/// The names of a VNI's devices: bridge, VXLAN device, port for local addresses, and the latter's peer if the kernel
-/// lacks dummy devices.
+/// Returns the names of a VNI's devices: bridge, VXLAN device, port for local addresses, and the latter's peer if the
+/// kernel lacks dummy devices.
 #[must_use]
 pub fn names(vni: u32) -> [String; 4] {
     ["nvb", "nvx", "nvl", "nvp"].map(|prefix| format!("{prefix}{vni}"))
 }
 
-/// Makes the mirror, or continues an identical existing one. Returns whether it was made.
+/// Creates the mirror, or continues an existing one that matches the plan. Returns the devices, and whether they were
+/// made.
 ///
 /// # Errors
-/// [`DeviceError`]; a partial mirror is removed again.
+/// [`DeviceError`]. A mirror that is made only in part is removed again.
 pub fn make(netlink: &mut NetlinkSocket, plan: &MirrorPlan) -> Result<(MirrorDevices, bool), DeviceError> {
     if plan.local.is_ipv6() {
         return Err(DeviceError::Ipv6(plan.local));
@@ -117,7 +118,7 @@ pub fn make(netlink: &mut NetlinkSocket, plan: &MirrorPlan) -> Result<(MirrorDev
     }
     if is_some {
         if let Some((devices, is_open)) = continued(netlink, plan, &names) {
-            // The bridge re-enables a port when its device comes up.
+            // The bridge enables a port when its device comes up: the port must be disabled again.
             if is_open {
                 disable(netlink, &names[1], devices.tunnel)?;
             }
@@ -128,7 +129,7 @@ pub fn make(netlink: &mut NetlinkSocket, plan: &MirrorPlan) -> Result<(MirrorDev
     match made(netlink, plan, &names) {
         Ok(devices) => Ok((devices, true)),
         Err(error) => {
-            // The first error is the one to report.
+            // The first error is the one that is reported.
             let _ = remove(netlink, plan.vni);
             Err(error)
         }
@@ -141,7 +142,8 @@ pub fn make(netlink: &mut NetlinkSocket, plan: &MirrorPlan) -> Result<(MirrorDev
 /// [`DeviceError::Kernel`]
 pub fn remove(netlink: &mut NetlinkSocket, vni: u32) -> Result<(), DeviceError> {
     let [bridge, tunnel, locals, peer] = names(vni);
-    // The VXLAN device first: zebra then drops the whole VNI. A peer is removed with the port.
+    // The VXLAN device comes first, so that zebra drops the whole VNI. The kernel removes a peer together with the
+    // port.
     for name in [tunnel, locals, peer, bridge] {
         let device = seen::find(netlink, &name).map_err(kernel("look for", &name))?;
         let Some(device) = device.filter(|device| device.is_marked) else { continue };
@@ -155,7 +157,7 @@ pub fn remove(netlink: &mut NetlinkSocket, vni: u32) -> Result<(), DeviceError> 
     Ok(())
 }
 
-/// All marked devices.
+/// Returns all marked devices.
 ///
 /// # Errors
 /// The kernel's error.
@@ -175,7 +177,7 @@ pub fn all(netlink: &mut NetlinkSocket) -> rustix::io::Result<Vec<KernelDevice>>
     Ok(devices)
 }
 
-/// The existing devices, if they match the plan, and whether the VXLAN device accepts frames.
+/// Returns the existing devices if they match the plan, and whether the VXLAN device accepts frames.
 fn continued(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> Option<(MirrorDevices, bool)> {
     let [bridge, tunnel, locals, _] = names.each_ref().map(|name| seen::find(netlink, name).ok().flatten());
     let bridge = bridge?;
@@ -195,7 +197,7 @@ fn made(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> 
     let [bridge, tunnel, locals, peer] = names;
     let settings = vec![
         InfoBridge::AgeingTime(NEVER),
-        // No traffic passes here: the bridge needs neither groups nor queries.
+        // The bridge carries no traffic: it needs neither multicast groups nor queries.
         InfoBridge::MulticastSnooping(false),
     ];
     let bridge_index = create(netlink, bridge, InfoKind::Bridge, Some(InfoData::Bridge(settings)))?;
@@ -205,14 +207,14 @@ fn made(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> 
         Err(DeviceError::Kernel { source: Errno::OPNOTSUPP, .. }) => pair(netlink, locals, peer)?,
         other => other?,
     };
-    // zebra learns of the VNI when its VXLAN device joins the bridge: so this comes last, when local addresses have a
-    // port.
+    // zebra learns of the VNI when the VXLAN device joins the bridge. This step therefore comes last, when the port for
+    // local addresses exists.
     join(netlink, locals, locals_index, bridge_index, false)?;
     join(netlink, tunnel, tunnel_index, bridge_index, true)?;
     Ok(MirrorDevices { bridge: bridge_index, tunnel: tunnel_index, locals: locals_index })
 }
 
-/// A substitute for a dummy device: one end of a veth pair whose other end stays unused.
+/// Creates a substitute for a dummy device: one end of a veth pair whose other end stays unused.
 fn pair(netlink: &mut NetlinkSocket, name: &str, peer: &str) -> Result<u32, DeviceError> {
     let mut other = LinkMessage::default();
     other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
@@ -239,7 +241,7 @@ fn found(netlink: &mut NetlinkSocket, name: &str) -> Result<u32, DeviceError> {
     device.map(|device| device.index).map_err(kernel("find", name))
 }
 
-/// Marks a device, and keeps it from having an address of its own and so from sending anything.
+/// Marks a device, and keeps it from getting an address of its own, so that it sends nothing.
 fn mark(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.index = index;
@@ -250,7 +252,7 @@ fn mark(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), Devic
     let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     message.attributes.push(LinkAttribute::AfSpecUnspec(vec![none]));
     match netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change) {
-        // A kernel without IPv6 sends nothing either.
+        // In a kernel without IPv6, the device sends nothing anyway.
         Ok(()) | Err(Errno::AFNOSUPPORT | Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(kernel("quieten", name)(error)),
     }
@@ -264,10 +266,10 @@ fn up(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceE
     netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change).map_err(kernel("bring up", name))
 }
 
-/// Puts a device on the bridge. The port learns nothing from frames.
+/// Adds a device to the bridge. The port learns no addresses from frames.
 ///
-/// The VXLAN device is closed: frames sent to its UDP port get no further. A locked port accepts no frames from
-/// addresses that it does not have; a disabled one accepts none, but the bridge may re-enable it.
+/// The VXLAN device's port is closed, so that frames sent to its UDP port go no further: a locked port accepts no
+/// frames from unknown addresses, and a disabled port accepts none at all, but the bridge may enable it again.
 fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed: bool) -> Result<(), DeviceError> {
     up(netlink, name, index)?;
     let mut message = LinkMessage::default();
@@ -287,7 +289,7 @@ fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed
     if closed { disable(netlink, name, index) } else { Ok(()) }
 }
 
-/// Sets a port's state, which takes the bridge's own message.
+/// Disables a port, by a message that only bridges accept.
 fn disable(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
@@ -298,7 +300,7 @@ fn disable(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), De
 }
 
 impl MirrorDevices {
-    /// The fact that an entry states about this VNI; `None` if it belongs to other devices.
+    /// Returns what an entry states about this VNI; `None` if it belongs to other devices.
     #[must_use]
     pub fn fact(&self, entry: KernelEntry) -> Option<Fact> {
         match entry {
@@ -322,7 +324,7 @@ impl MirrorDevices {
     /// Adds a local address.
     ///
     /// # Errors
-    /// `EEXIST` if it is remote, unless it `moves`.
+    /// `EEXIST` if the address is remote, unless `moves` is set.
     pub fn add_local(
         &self,
         netlink: &mut NetlinkSocket,
@@ -346,7 +348,7 @@ impl MirrorDevices {
         netlink.request(RouteNetlinkMessage::DelNeighbour(self.forwarding(mac)), RequestMode::Change)
     }
 
-    /// Adds an IP address of a local address, which may be a router.
+    /// Adds an IP address of a local address. `router`: it is a router's.
     ///
     /// # Errors
     /// The kernel's error.
@@ -358,7 +360,7 @@ impl MirrorDevices {
         router: bool,
     ) -> rustix::io::Result<()> {
         let mut message = self.neighbor(ip);
-        // zebra treats permanent ones as local, and the kernel never collects them, whatever their number.
+        // zebra treats permanent neighbours as local, and the kernel never removes them, whatever their number.
         message.header.state = NeighbourState::Permanent;
         message.header.flags.set(NeighbourFlags::Router, router);
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));

@@ -1,7 +1,7 @@
-//! A MAC address, a VTEP or a neighbour of the kernel's tables: an *entry*, read from a message and checked.
+//! Entries of the kernel's tables: a MAC address, a VTEP or a neighbour, parsed from a message and checked.
 //!
-//! A message is *seen* as an entry that exists or is gone, or as a changed device. Pure. Messages of other kinds, and
-//! entries irrelevant to a mirror, yield nothing.
+//! A message becomes a record: an entry that exists or was removed, or a device that changed. Messages of other kinds,
+//! and entries that are irrelevant to a mirror, yield no record.
 
 use std::net::IpAddr;
 
@@ -14,13 +14,13 @@ use netvale_control::types::Mac;
 /// An entry of one of the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelEntry {
-    /// A bridge has the address on that port.
+    /// A bridge has the address on one of its ports.
     Bridge {
         /// Interface index of the port's device.
         device: u32,
         /// The address.
         mac: Mac,
-        /// Whether it is announced as sticky, an address that does not move (RFC 7432 section 15.2).
+        /// Whether the address is announced as sticky, i.e. as one that does not move (RFC 7432 section 15.2).
         sticky: bool,
     },
     /// A VXLAN device has the address behind that VTEP.
@@ -41,33 +41,33 @@ pub enum KernelEntry {
         /// The VTEP.
         vtep: IpAddr,
     },
-    /// An IP address belongs to that MAC address.
+    /// An IP address belongs to a MAC address.
     Neighbor {
         /// Interface index of the device; for a mirror its bridge, which is the SVI.
         device: u32,
         /// The IP address.
         ip: IpAddr,
-        /// The MAC address; `None` if the entry is about to go.
+        /// The MAC address; `None` if the entry is about to be removed.
         mac: Option<Mac>,
-        /// Whether zebra put it there for a remote address.
+        /// Whether zebra added the entry for a remote address.
         remote: bool,
-        /// Whether it is a router.
+        /// Whether the neighbour is a router.
         router: bool,
     },
 }
 
-/// The content of a notification or a part of a dump.
+/// What a notification or a part of a dump reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelRecord {
-    /// The entry exists, newly or still.
+    /// The entry exists, or is new.
     Is(KernelEntry),
-    /// The entry is gone.
+    /// The entry was removed.
     Gone(KernelEntry),
-    /// The device of that index has changed, or is gone.
+    /// The device with that interface index has changed or was removed.
     Device(u32),
 }
 
-/// Reads a message.
+/// Parses a message.
 #[must_use]
 pub fn seen(message: &RouteNetlinkMessage) -> Option<KernelRecord> {
     match message {
@@ -86,7 +86,7 @@ fn entry(message: &NeighbourMessage) -> Option<KernelEntry> {
     }
 }
 
-/// An entry of a forwarding table: a bridge's if the message names the bridge, else a VXLAN device's.
+/// Parses an entry of a forwarding table: a bridge's table if the message names the bridge, else a VXLAN device's.
 fn forwarding(message: &NeighbourMessage) -> Option<KernelEntry> {
     let device = message.header.ifindex;
     let flags = message.header.flags;
@@ -141,13 +141,13 @@ fn destination(message: &NeighbourMessage) -> Option<IpAddr> {
     })
 }
 
-/// Whether it can be a station's address: neither a group nor zero.
+/// Returns whether an address can be a station's: neither a group nor zero.
 #[must_use]
 pub fn is_station(mac: Mac) -> bool {
     mac.0[0] & 1 == 0 && mac.0 != [0; 6]
 }
 
-/// Whether it can be a host's address on a network.
+/// Returns whether an address can be a host's.
 #[must_use]
 pub fn is_host(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());

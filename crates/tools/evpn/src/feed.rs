@@ -1,14 +1,14 @@
-//! The state of a VNI as *told* to the daemon, and the changes due next. Pure: the time is a parameter.
+//! The state of a VNI as sent to the daemon, and the changes to send next. The time is a parameter.
 //!
-//! New and changed entries are sent immediately. *Withdrawn* entries wait until the withdrawal's meaning is clear:
+//! New and changed entries are sent immediately. *Withdrawn* entries wait until the reason is clear:
 //!
-//! - zebra withdraws everything when bgpd ends, entry by entry and the flood list last. So withdrawals are judged only
-//!   after a pause.
-//! - An address whose VTEP is still on the flood list was withdrawn by itself: it is removed.
-//! - A VTEP that left the flood list, and its addresses, are *held*: FRR may be restarting, and the tunnel still works.
-//!   An entry that returns in that time counts as never withdrawn. The rest is removed when the time is up. An address
-//!   that appears elsewhere meanwhile is a change and does not wait.
-//! - An address that has become local is not remote any more: it is removed immediately.
+//! - zebra withdraws everything when bgpd ends, entry by entry and the flood list last. Withdrawals are therefore
+//!   judged only after a pause.
+//! - An address whose VTEP is still on the flood list was withdrawn alone: it is removed.
+//! - A VTEP that left the flood list is *held*, with its addresses: FRR may be restarting, and the tunnel still works.
+//!   If an entry returns during the hold time, it was never withdrawn for the daemon. At the end of the hold time, all
+//!   others are removed. An address that meanwhile appears behind another VTEP is a change, and does not wait.
+//! - An address that has become local is no longer remote: it is removed immediately.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,26 +19,26 @@ use netvale_control::types::Mac;
 
 use crate::tables::{EntryKey, RemoteAddress, Tables};
 
-/// Withdrawals are judged after this long without another …
+/// Time without a withdrawal after which withdrawals are judged.
 const PAUSE: Duration = Duration::from_millis(500);
-/// … or at this age.
+/// Age at which a withdrawal is judged even without such a pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Minimum interval of checks of held entries while no new one is withdrawn, however many become due one after the
+/// Minimum interval of checks of held entries while no further one is withdrawn, even if many become due one after the
 /// other.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A change to send to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FeedChange {
-    /// Flood frames to that VTEP, too.
+    /// Flood frames to that VTEP as well.
     Flood(IpAddr),
     /// Stop flooding to that VTEP.
     Unflood(IpAddr),
-    /// The address is behind a VTEP; sticky or not.
+    /// The address is behind that VTEP; whether it is sticky.
     Address(Mac, IpAddr, bool),
     /// The address is removed.
     NoAddress(Mac),
-    /// The IP address belongs to that MAC address; a router or not.
+    /// The IP address belongs to that MAC address; whether it is a router's.
     Neighbor(IpAddr, Mac, bool),
     /// The IP address is removed.
     NoNeighbor(IpAddr),
@@ -51,16 +51,16 @@ pub struct Feed {
     addresses: HashMap<Mac, RemoteAddress>,
     neighbors: HashMap<IpAddr, (Mac, bool)>,
     touched: HashSet<EntryKey>,
-    /// Withdrawn entries not yet passed on, with the time of withdrawal.
+    /// Withdrawn entries that were not yet removed from the daemon, with the time of their withdrawal.
     held: HashMap<EntryKey, Instant>,
     last_withdrawal: Option<Instant>,
-    /// Whether all held entries were checked since the last withdrawal and the last change of a VTEP.
+    /// Whether all held entries were checked after the last withdrawal and the last change of a VTEP.
     is_judged: bool,
-    /// Time of the next check of held entries in any case.
+    /// When held entries are checked even without a change.
     look_at: Option<Instant>,
 }
 
-/// Counts of entries sent to the daemon.
+/// Counts of the entries sent to the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedCounts {
     /// VTEPs on the flood list.
@@ -69,7 +69,7 @@ pub struct FeedCounts {
     pub addresses: usize,
     /// Remote IP addresses.
     pub neighbors: usize,
-    /// Withdrawn and held entries among all of these.
+    /// Withdrawn and held entries, which are included in the other counts.
     pub held: usize,
 }
 
@@ -79,7 +79,7 @@ impl Feed {
         self.touched.insert(key);
     }
 
-    /// Records that every entry may have changed, after the tables were read again.
+    /// Records that every entry may have changed because the tables were read again.
     pub fn touch_all(&mut self, tables: &Tables) {
         self.touched.extend(tables.keys());
         self.touched.extend(self.flood.iter().copied().map(EntryKey::Vtep));
@@ -87,13 +87,13 @@ impl Feed {
         self.touched.extend(self.neighbors.keys().copied().map(EntryKey::Neighbor));
     }
 
-    /// Whether no entry waits to be sent or judged.
+    /// Returns whether no entry waits to be sent or judged.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.touched.is_empty() && self.held.is_empty()
     }
 
-    /// Counts.
+    /// Returns the counts of entries sent.
     #[must_use]
     pub fn told(&self) -> FeedCounts {
         FeedCounts {
@@ -104,7 +104,7 @@ impl Feed {
         }
     }
 
-    /// The changes to send now. They then count as sent.
+    /// Returns the changes to send now, which then count as sent.
     pub fn changes(&mut self, tables: &Tables, now: Instant, hold: Duration) -> Vec<FeedChange> {
         let mut changes = Vec::new();
         for key in std::mem::take(&mut self.touched) {
@@ -112,12 +112,12 @@ impl Feed {
             self.take_up(key, tables, now, hold, &mut changes);
         }
         self.judge(tables, now, hold, &mut changes);
-        // Flood list before addresses, addresses before their neighbours.
+        // VTEPs precede addresses, and addresses precede their neighbours.
         changes.sort_unstable();
         changes
     }
 
-    /// All entries sent so far, for another daemon.
+    /// Returns all entries that count as sent, for another daemon.
     #[must_use]
     pub fn everything(&self) -> Vec<FeedChange> {
         let flood = self.flood.iter().map(|vtep| FeedChange::Flood(*vtep));
@@ -126,7 +126,7 @@ impl Feed {
         flood.chain(addresses).chain(neighbors).collect()
     }
 
-    /// Drops held entries, as if their time were up, without sending their removal. Returns whether any were held: if
+    /// Drops held entries as if their time were up, without sending their removal. Returns whether there were any; if
     /// so, everything must be sent again.
     pub fn forget_held(&mut self) -> bool {
         let held: Vec<EntryKey> = self.held.keys().copied().collect();
@@ -153,7 +153,7 @@ impl Feed {
         }
     }
 
-    /// Whether the tables have the entry, and the change from its last sent state.
+    /// Returns whether the tables have the entry, and how it differs from its last sent state.
     fn compare(&mut self, key: EntryKey, tables: &Tables) -> (bool, Option<FeedChange>) {
         match key {
             EntryKey::Vtep(vtep) => {
@@ -190,8 +190,8 @@ impl Feed {
         });
     }
 
-    /// Passes on the withdrawals whose meaning is clear. Very many entries may be held: they are checked only when the
-    /// outcome can differ.
+    /// Sends the withdrawals whose reason is clear. There may be very many held entries: they are checked only when the
+    /// result can differ.
     fn judge(&mut self, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<FeedChange>) {
         let has_paused = self.last_withdrawal.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE.min(hold));
         let is_late = self.look_at.is_some_and(|at| now >= at);
@@ -218,7 +218,7 @@ impl Feed {
         due.into_iter().for_each(|key| self.drop_told(key, changes));
     }
 
-    /// Whether a withdrawn entry is held because of its VTEP.
+    /// Returns whether a withdrawn entry is held because of its VTEP.
     fn is_for_hold(&self, key: EntryKey, tables: &Tables) -> bool {
         let lost = |mac: &Mac| self.addresses.get(mac).is_some_and(|remote| !tables.floods_to(remote.vtep));
         match key {

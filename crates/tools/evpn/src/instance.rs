@@ -1,5 +1,5 @@
-//! One VNI: its port, its mirror, the kernel's tables, the state sent to the daemon, and the daemon's list. The
-//! *outcome* of a pass over it is completion, or that the daemon has no such port any more.
+//! One VNI: its port, its mirror, the kernel's tables, the state sent to the daemon, and the daemon's list of local
+//! addresses. A pass over a VNI ends in success, or in the result that the daemon no longer has the port.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ use crate::tables::{AddressPlace, Fact, RemoteAddress, Tables};
 
 /// Minimum interval of requests for the daemon's list.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum interval of those requests: policies of a port, which decide whether its addresses are sticky, change
-/// without a notification.
+/// Maximum interval of those requests. A port's policies decide whether its addresses are sticky, and change without a
+/// notification.
 const REFRESH: Duration = Duration::from_secs(10);
-/// Maximum refusals of single items before the rest is given up until everything is sent again.
+/// Number of single entries that may be refused before the others are not sent either, until everything is sent again.
 const MAX_REFUSALS: usize = 64;
 
 /// One VNI.
@@ -36,14 +36,14 @@ pub struct VniInstance {
     generation: Option<u64>,
     listed_at: Option<Instant>,
     mirrored_at: Option<Instant>,
-    /// Whether the kernel may need a change.
+    /// Whether the kernel's tables may need a change.
     needs_mirror: bool,
     /// Whether this daemon has received all entries.
     is_told: bool,
-    /// Whether this connection has listed the port.
+    /// Whether the daemon has listed the port on this connection.
     is_present: bool,
-    /// Number of the kernel's entries already reported as beyond the limits, and the time of the last reading of the
-    /// tables because of them.
+    /// Number of the kernel's entries beyond the limits that was last logged, and when the tables were last read again
+    /// because of them.
     beyond: (u64, Option<Instant>),
 }
 
@@ -52,12 +52,12 @@ pub struct VniInstance {
 pub enum VniPassResult {
     /// All work done.
     Done,
-    /// The daemon has no such port.
+    /// The daemon no longer has the port.
     NoPort,
 }
 
 impl VniInstance {
-    /// A VNI without any entries yet.
+    /// Creates a VNI without entries.
     #[must_use]
     pub fn new(port: EvpnPort, devices: MirrorDevices) -> VniInstance {
         VniInstance {
@@ -99,14 +99,14 @@ impl VniInstance {
         self.needs_mirror = true;
     }
 
-    /// Whether an entry belongs to this VNI.
+    /// Returns whether an entry belongs to this VNI.
     #[must_use]
     pub fn owns(&self, entry: &KernelEntry) -> bool {
         self.fact(*entry).is_some()
     }
 
-    /// The fact that an entry states about this VNI. Entries behind its own VTEP are ignored: the daemon would refuse
-    /// them.
+    /// Returns what an entry states about this VNI. Entries behind the VNI's own VTEP are ignored, because the daemon
+    /// would refuse them.
     fn fact(&self, entry: KernelEntry) -> Option<Fact> {
         let fact = self.devices.fact(entry)?;
         let is_own = match fact {
@@ -116,14 +116,14 @@ impl VniInstance {
         (!is_own).then_some(fact)
     }
 
-    /// Logs when the kernel has more entries than the limits permit. Returns whether there is room by now, in which
-    /// case the tables must be read again.
+    /// Logs that the kernel has more entries than the limits permit. Returns whether there is room again, in which case
+    /// the tables must be read again.
     pub fn is_short(&mut self, now: Instant) -> bool {
         let (said, looked) = self.beyond;
         let refused = self.tables.refused();
         if refused != said {
             let entries = refused.saturating_sub(said);
-            warn!(vni = self.port.vni, port = self.port.name, entries, "beyond the limits of a VNI: not taken");
+            warn!(vni = self.port.vni, port = self.port.name, entries, "ignoring entries beyond the limits of a VNI");
             self.beyond = (refused, looked);
         }
         let is_due = looked.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH);
@@ -134,19 +134,19 @@ impl VniInstance {
         has_room
     }
 
-    /// Counts of entries sent to the daemon.
+    /// Returns the counts of entries sent to the daemon.
     #[must_use]
     pub fn told(&self) -> FeedCounts {
         self.feed.told()
     }
 
-    /// Whether withdrawals wait to be passed on.
+    /// Returns whether withdrawals wait to be judged.
     #[must_use]
     pub fn waits(&self) -> bool {
         !self.feed.is_idle()
     }
 
-    /// Resets the state after a connection to a possibly different daemon.
+    /// Resets the state for a new connection, which may be to another daemon.
     pub fn reconnected(&mut self) {
         self.generation = None;
         self.is_told = false;
@@ -154,14 +154,13 @@ impl VniInstance {
         self.listed.forget();
     }
 
-    /// Whether this connection has listed the port.
+    /// Returns whether the daemon has listed the port on this connection.
     #[must_use]
     pub fn is_present(&self) -> bool {
         self.is_present
     }
 
-    /// Records that the daemon has the port. A tunnel of another number replaces the known one and has received no
-    /// entries yet.
+    /// Records that the daemon has the port. A tunnel of another number is a new one and has not received any entries.
     pub fn found(&mut self, tunnel: u64) {
         if std::mem::replace(&mut self.port.tunnel, tunnel) != tunnel {
             self.reconnected();
@@ -169,7 +168,7 @@ impl VniInstance {
         self.is_present = true;
     }
 
-    /// Sends the daemon the changes.
+    /// Sends the changes to the daemon.
     ///
     /// # Errors
     /// [`SessionError`] if the connection is unusable.
@@ -183,11 +182,12 @@ impl VniInstance {
         let replace = !self.is_told;
         if replace {
             changes = self.feed.everything();
-            info!(port = self.port.name, vni = self.port.vni, entries = changes.len(), "everything is told anew");
+            info!(port = self.port.name, vni = self.port.vni, entries = changes.len(), "sending everything again");
         }
         let (first, rest) = changes.split_at(if replace { changes.len().min(MAX_ITEMS_REPLACED) } else { 0 });
         let mut refusals = 0;
-        // If the port is missing, entries that count as sent were not: everything is sent again once the port exists.
+        // If the port is missing, entries that count as sent were not received: everything is sent again once the port
+        // exists.
         self.is_told = false;
         if replace && self.push(session, true, first, &mut refusals)? == VniPassResult::NoPort {
             return Ok(VniPassResult::NoPort);
@@ -197,12 +197,13 @@ impl VniInstance {
                 return Ok(VniPassResult::NoPort);
             }
         }
-        // Held entries may be taking the room of the refused ones: the rest is sent without them.
+        // Held entries may take up the room that the refused ones need: everything is sent again without them.
         self.is_told = refusals == 0 || !self.feed.forget_held();
         Ok(VniPassResult::Done)
     }
 
-    /// Sends changes. The daemon applies all of a request or none: after a refusal, each half is tried by itself.
+    /// Sends changes. The daemon applies a request completely or not at all: after a refusal, each half is sent
+    /// separately.
     fn push(
         &mut self,
         session: &mut DaemonSession,
@@ -230,7 +231,7 @@ impl VniInstance {
         }
     }
 
-    /// Whether the daemon's list must be requested.
+    /// Returns whether the daemon's list must be requested.
     #[must_use]
     pub fn wants_list(&self, session: &DaemonSession, now: Instant) -> bool {
         let has_changed = self.generation.is_none() || session.changed().contains_key(&self.port.name);
@@ -258,7 +259,7 @@ impl VniInstance {
             Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => Ok(VniPassResult::NoPort),
             Err(SessionError::Refused { error, .. }) => {
                 warn!(port = self.port.name, "local addresses: {error}");
-                // Requested again when they change, or by the next connection.
+                // The list is requested again when it changes, or on the next connection.
                 self.generation = Some(0);
                 Ok(VniPassResult::Done)
             }
@@ -271,14 +272,14 @@ impl VniInstance {
         self.needs_mirror = true;
     }
 
-    /// Whether the kernel may need a change.
+    /// Returns whether the kernel's tables may need a change.
     #[must_use]
     pub fn needs_mirror(&self) -> bool {
         self.needs_mirror
     }
 
-    /// Changes the kernel's tables to match the daemon's list, with a minimum interval. `keeps`: entries never listed
-    /// stay.
+    /// Changes the kernel's tables to match the daemon's list, at a minimum interval. With `keeps`, entries that were
+    /// never listed stay.
     pub fn mirror(&mut self, netlink: &mut NetlinkSocket, now: Instant, keeps: bool) {
         let is_early = self.mirrored_at.is_some_and(|at| now.saturating_duration_since(at) < LIST_INTERVAL);
         if !self.needs_mirror || is_early {
@@ -290,10 +291,10 @@ impl VniInstance {
         for act in acts {
             debug!(vni = self.port.vni, ?act, "local");
             match self.act(netlink, act) {
-                // Another process was faster: a notification gives the current state.
+                // Another process made the same change: a notification reports the current state.
                 Ok(()) | Err(Errno::EXIST | Errno::NOENT) => {}
                 Err(error) => {
-                    warn!(vni = self.port.vni, ?act, "the kernel refuses a local address: {error}");
+                    warn!(vni = self.port.vni, ?act, "the kernel refused a local address: {error}");
                 }
             }
         }
@@ -309,7 +310,7 @@ impl VniInstance {
     }
 }
 
-/// Whether the agent may have made the entry.
+/// Returns whether the agent may have made the entry.
 fn concerns_locals(fact: &Fact) -> bool {
     match fact {
         Fact::Place(_, place) => *place != AddressPlace::Tunnel,

@@ -1,8 +1,8 @@
 //! FRR as the control plane of netvale's VXLAN ports (EVPN, RFC 7432 and 8365).
 //!
-//! FRR's zebra knows VXLAN only through the kernel's devices. So this crate's *agent* makes devices for each VXLAN port
-//! with EVPN: a bridge, a VXLAN device and a port for local addresses. They carry no traffic; they are a *mirror*,
-//! which shows zebra the daemon's state, and the agent zebra's state:
+//! FRR's zebra uses VXLAN only through the kernel's devices. This crate's *agent* therefore makes devices for each
+//! VXLAN port with EVPN: a bridge, a VXLAN device and a port for local addresses. They carry no traffic. They are a
+//! *mirror*, through which zebra sees the daemon's addresses and the agent sees zebra's.
 //!
 //! ```text
 //!                       the kernel's mirror of VNI 100
@@ -17,14 +17,14 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`entry`] | a MAC address, a VTEP or a neighbour in the kernel's tables |
-//! | [`devices`] | the devices of a mirror: made, continued, removed |
+//! | [`devices`] | makes, continues and removes the devices of a mirror |
 //! | [`tables`] | the kernel's tables for one VNI |
 //! | [`feed`] | the entries sent to the daemon, and held withdrawals |
 //! | [`listed`] | local addresses as listed by the daemon, and the resulting changes to the kernel |
 //! | [`session`] | the connection to the daemon |
 //! | [`instance`] | one VNI: all of these together |
 //! | [`agent`] | the loop |
-//! | [`report`] | the status, for people and scripts |
+//! | [`report`] | the status of each VNI, for people and scripts |
 #![forbid(unsafe_code)]
 
 pub mod agent;
@@ -39,18 +39,18 @@ pub mod tables;
 
 use std::time::Duration;
 
-/// UDP port of the mirror's VXLAN devices: not VXLAN's own, which belongs to the daemon's socket.
+/// UDP port of the mirror's VXLAN devices. VXLAN's own port belongs to the daemon's socket.
 pub const MIRROR_UDP_PORT: u16 = 14_789;
 /// How long entries withdrawn together with their VTEP are kept.
 pub const HOLD: Duration = Duration::from_secs(30);
 
 /// Maximum number of VNIs with EVPN.
 pub const MAX_INSTANCES: usize = 4096;
-/// Maximum MAC addresses of a VNI, local and remote each; further ones are ignored.
+/// Maximum number of MAC addresses of a VNI, for local and for remote ones each; others are ignored.
 pub const MAX_ADDRESSES: usize = 1 << 18;
-/// Maximum IP addresses of a VNI, local and remote each.
+/// Maximum number of IP addresses of a VNI, for local and for remote ones each.
 pub const MAX_NEIGHBORS: usize = 1 << 18;
-/// Maximum VTEPs on the flood list of a VNI.
+/// Maximum number of VTEPs on the flood list of a VNI.
 pub const MAX_VTEPS: usize = 4096;
-/// Maximum IP addresses of one local MAC address.
+/// Maximum number of IP addresses of one local MAC address.
 pub const MAX_IPS_OF_ADDRESS: usize = 256;

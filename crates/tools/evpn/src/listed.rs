@@ -1,7 +1,8 @@
-//! The local addresses of a VNI as listed by the daemon, and the changes that bring the kernel's tables in line. Pure.
+//! The local addresses of a VNI as listed by the daemon, and the changes that the kernel's tables need to match the
+//! list.
 //!
-//! BGP decides the place of an address: one that zebra has made remote becomes local again only after the daemon has
-//! seen a frame from it since, and so lists it again.
+//! BGP decides where an address is. An address that zebra has made remote becomes local again only if the daemon lists
+//! it again, which it does after receiving a new frame from the address.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -21,33 +22,33 @@ pub enum TableChange {
     RemoveAddress(Mac),
     /// Adds a local address.
     AddAddress {
-        /// The address.
+        /// The MAC address.
         mac: Mac,
         /// Whether it is announced as sticky.
         sticky: bool,
-        /// Whether it may have been remote before.
+        /// Whether the address may have been remote before.
         moves: bool,
     },
-    /// Adds an IP address of a local address; a router or not.
+    /// Adds an IP address of a local address; whether it is a router's.
     AddNeighbor(IpAddr, Mac, bool),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ListedAddress {
-    /// Its IP addresses, each with whether it is a router.
+    /// Its IP addresses; the value is true for a router's.
     ips: BTreeMap<IpAddr, bool>,
     sticky: bool,
 }
 
-/// The daemon's list.
+/// The daemon's list of local addresses.
 #[derive(Debug, Default)]
 pub struct ListedState {
     addresses: HashMap<Mac, ListedAddress>,
     owners: HashMap<IpAddr, Mac>,
-    /// IP addresses that zebra has given to another address: they are not claimed again while only the previous list
-    /// contains them.
+    /// IP addresses that zebra has given to another MAC address. They are not claimed again as long as only the
+    /// previous list has them.
     lost: HashMap<IpAddr, Mac>,
-    /// Addresses that this daemon has listed before and does not list any more.
+    /// Addresses that this daemon has listed before and no longer lists.
     dropped: HashSet<Mac>,
     is_given: bool,
 }
@@ -59,7 +60,7 @@ impl ListedState {
         for one in list.into_iter().filter(|one| is_station(one.mac)).take(MAX_ADDRESSES) {
             let mut address = ListedAddress { sticky: one.sticky, ..ListedAddress::default() };
             for ip in one.ips.into_iter().filter(|ip| is_host(*ip)).take(MAX_IPS_OF_ADDRESS) {
-                // The first address to claim an IP address gets it; the daemon lists each once.
+                // The first MAC address that claims an IP address gets it; the daemon lists each MAC address once.
                 let is_free = fresh.owners.len() < MAX_NEIGHBORS && !fresh.owners.contains_key(&ip);
                 if is_free {
                     fresh.owners.insert(ip, one.mac);
@@ -69,14 +70,14 @@ impl ListedState {
             fresh.addresses.insert(one.mac, address);
         }
         fresh.lost.retain(|ip, mac| fresh.owners.get(ip) == Some(mac));
-        // A newly listed address brings its IP addresses.
+        // A newly listed address may claim its IP addresses.
         fresh.lost.retain(|_, mac| self.addresses.contains_key(mac));
         let before = std::mem::take(&mut self.dropped).into_iter().chain(self.addresses.keys().copied());
         fresh.dropped = before.filter(|mac| !fresh.addresses.contains_key(mac)).take(MAX_ADDRESSES).collect();
         *self = fresh;
     }
 
-    /// Records zebra's changes: an address that it has made remote is not local until the next list.
+    /// Records a change by zebra: an address that zebra made remote is not local until the next list.
     pub fn note(&mut self, key: EntryKey, tables: &Tables) {
         match key {
             EntryKey::Address(mac) if tables.remote(mac).is_some() => {
@@ -87,7 +88,7 @@ impl ListedState {
                     self.lost.insert(ip, *mac);
                 }
             }
-            // It has no owner any more: a station that claims it may be believed.
+            // The IP address has no owner: a station may claim it.
             EntryKey::Neighbor(ip) if tables.neighbor(ip).is_none() => {
                 self.lost.remove(&ip);
             }
@@ -95,24 +96,25 @@ impl ListedState {
         }
     }
 
-    /// Forgets the list after a change of daemon.
+    /// Forgets the list, which was another daemon's.
     pub fn forget(&mut self) {
         *self = ListedState::default();
     }
 
-    /// Number of local addresses.
+    /// Returns the number of local addresses.
     #[must_use]
     pub fn len(&self) -> usize {
         self.addresses.len()
     }
 
-    /// Whether the list is empty.
+    /// Returns whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
 
-    /// The changes to the kernel. `keeps`: entries never listed stay, since the daemon may have just started.
+    /// Returns the changes to the kernel's tables. With `keeps`, entries that were never listed stay, since the daemon
+    /// may have just started.
     #[must_use]
     pub fn plan(&self, tables: &Tables, keeps: bool) -> Vec<TableChange> {
         if !self.is_given {
@@ -125,8 +127,8 @@ impl ListedState {
         let gone = tables.local_neighbors().filter(|(ip, mac)| !self.has(*ip, *mac) && !is_kept(mac));
         acts.extend(gone.map(|(ip, _)| TableChange::RemoveNeighbor(ip)));
         for (mac, address) in &self.addresses {
-            // The bridge already has a remote address whose VTEP is not known yet: the VXLAN device's entry is on its
-            // way.
+            // The bridge has a remote address whose VTEP is not known yet: the notification of the VXLAN device's entry
+            // will follow.
             let is_coming = tables.is_known(*mac) && !tables.is_local(*mac) && tables.remote(*mac).is_none();
             if !tables.is_local_as(*mac, address.sticky) && !is_coming {
                 acts.push(TableChange::AddAddress { mac: *mac, sticky: address.sticky, moves: tables.is_known(*mac) });
@@ -134,7 +136,7 @@ impl ListedState {
             let missing = address.ips.iter().filter(|(ip, router)| self.is_missing(**ip, *mac, **router, tables));
             acts.extend(missing.map(|(ip, router)| TableChange::AddNeighbor(*ip, *mac, *router)));
         }
-        // zebra must learn an address before its neighbours, and lose the neighbours first.
+        // zebra must learn an address before its neighbours, and lose it after them.
         acts.sort_unstable();
         acts
     }

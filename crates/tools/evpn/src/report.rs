@@ -1,4 +1,4 @@
-//! For people and scripts: the *status* of each VNI, read from the kernel alone.
+//! The *status* of each VNI for people and scripts, read from the kernel alone.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ pub struct VniStatus {
 pub struct LocalStatus {
     /// The address.
     pub mac: Mac,
-    /// Its IP addresses.
+    /// The IP addresses of this MAC address.
     pub ips: Vec<IpAddr>,
 }
 
@@ -45,7 +45,7 @@ pub struct LocalStatus {
 pub struct RemoteStatus {
     /// The address.
     pub mac: Mac,
-    /// Its VTEP.
+    /// The VTEP behind which it is.
     pub vtep: IpAddr,
     /// Whether it is announced as sticky.
     pub sticky: bool,
@@ -64,7 +64,7 @@ pub fn read() -> Result<Vec<VniStatus>, AgentError> {
     Ok(devices.iter().filter_map(|device| status(device, &devices, &all)).collect())
 }
 
-/// The status of a VXLAN device's VNI.
+/// Returns the status of a VXLAN device's VNI.
 fn status(tunnel: &KernelDevice, devices: &[KernelDevice], all: &[KernelEntry]) -> Option<VniStatus> {
     let DeviceKind::Tunnel { vni, local, .. } = tunnel.kind else { return None };
     let [bridge, _, locals, _] = devices::names(vni);

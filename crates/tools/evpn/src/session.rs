@@ -1,4 +1,4 @@
-//! The connection to the daemon: requests, and notifications between their answers.
+//! The connection to the daemon: requests and answers, with notifications in between.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -20,22 +20,22 @@ use thiserror::Error;
 
 use crate::feed::FeedChange;
 
-/// Maximum bytes of an answer.
+/// Maximum length of an answer in bytes.
 const MAX_LINE: usize = 64 << 20;
 /// Time limit of a request.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Maximum number of ports whose notifications are remembered.
 const MAX_CHANGED: usize = 2 * crate::MAX_INSTANCES;
-/// Maximum items of a request, so that the daemon's other work does not wait for long.
+/// Maximum number of items in a request, so that the daemon's other work does not wait for long.
 pub const MAX_ITEMS: usize = 1000;
-/// Maximum items of the request that replaces all earlier ones: entries not in it are removed, if only until the next
-/// request. Its line has less than 4 MiB.
+/// Maximum number of items in the request that replaces all earlier ones: entries that are not in it are missing until
+/// the next request. The request is shorter than 4 MiB.
 pub const MAX_ITEMS_REPLACED: usize = 30_000;
 
 /// Errors of a request.
 #[derive(Debug, Error)]
 pub enum SessionError {
-    /// No daemon answers there.
+    /// No daemon answers at the socket.
     #[error("no daemon answers at {socket}: {source}")]
     Connect {
         /// The control socket.
@@ -43,31 +43,31 @@ pub enum SessionError {
         /// The cause.
         source: io::Error,
     },
-    /// The socket may belong to another user.
+    /// The socket may belong to another user's program.
     #[error("{0} was made by another user")]
     Foreign(PathBuf),
-    /// The connection has ended, or there was no answer in time.
+    /// The connection has ended, or no answer arrived in time.
     #[error("the connection to the daemon is lost: {0}")]
     Lost(#[from] io::Error),
     /// The daemon refused.
-    #[error("the daemon refuses {method}: {error}")]
+    #[error("the daemon refused {method}: {error}")]
     Refused {
         /// The request's method.
         method: &'static str,
-        /// Its reason.
+        /// The daemon's reason.
         error: RpcError,
     },
     /// The answer is malformed.
-    #[error("the daemon's answer to {method} cannot be read: {detail}")]
+    #[error("invalid answer of the daemon to {method}: {detail}")]
     Protocol {
         /// The request's method.
         method: &'static str,
-        /// The mistake in it.
+        /// What is wrong with the answer.
         detail: String,
     },
 }
 
-/// A port of the daemon that has EVPN.
+/// A port with EVPN.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EvpnPort {
     /// Its full name, e.g. `vale0:vx100`.
@@ -78,12 +78,12 @@ pub struct EvpnPort {
     pub local: IpAddr,
     /// Its UDP port.
     pub udp_port: u16,
-    /// Number of its tunnel: a new tunnel of the same name has another number.
+    /// Number of its tunnel: another tunnel of the same name has another number.
     pub tunnel: u64,
 }
 
 impl EvpnPort {
-    /// Whether the other one is the same port, or one in its place.
+    /// Returns whether the other port is the same, or differs only in its tunnel's number.
     #[must_use]
     pub fn is_like(&self, other: &EvpnPort) -> bool {
         *self == EvpnPort { tunnel: self.tunnel, ..other.clone() }
@@ -128,7 +128,7 @@ struct ChangeNotice {
     generation: u64,
 }
 
-/// A connection. Unusable after any error but a refusal.
+/// A connection to the daemon. After an error other than a refusal, it is unusable.
 #[derive(Debug)]
 pub struct DaemonSession {
     stream: UnixStream,
@@ -138,7 +138,7 @@ pub struct DaemonSession {
 }
 
 impl DaemonSession {
-    /// Connects to the daemon with sockets in that folder.
+    /// Connects to the daemon of a run directory.
     ///
     /// # Errors
     /// [`SessionError::Connect`] or [`SessionError::Foreign`].
@@ -155,7 +155,7 @@ impl DaemonSession {
         Ok(DaemonSession { stream, lines: LineSplitter::new(MAX_LINE), last_id: 0, changed: BTreeMap::new() })
     }
 
-    /// The ports with EVPN, by name.
+    /// Requests the list of ports with EVPN, sorted by name.
     ///
     /// # Errors
     /// [`SessionError`]
@@ -166,7 +166,7 @@ impl DaemonSession {
         Ok(ports)
     }
 
-    /// The local addresses of a port's VNI; once they change, [`DaemonSession::changed`] contains the port.
+    /// Requests the local addresses of a port's VNI. After they change, [`DaemonSession::changed`] has the port.
     ///
     /// # Errors
     /// [`SessionError`]
@@ -175,7 +175,8 @@ impl DaemonSession {
         self.call("vxlan.local", &VxlanLocalParams { port: port.to_owned(), watch: true, since })
     }
 
-    /// Sends the daemon at most [`MAX_ITEMS`] changes: all are applied, or none. `replace`: earlier ones are forgotten.
+    /// Sends at most [`MAX_ITEMS`] changes to the daemon, which applies all or none. With `replace`, they replace all
+    /// earlier ones.
     ///
     /// # Errors
     /// [`SessionError`]
@@ -201,7 +202,7 @@ impl DaemonSession {
         Ok(())
     }
 
-    /// The ports whose local addresses have changed since they were last requested.
+    /// Returns the ports whose local addresses have changed since they were last requested.
     #[must_use]
     pub fn changed(&self) -> &BTreeMap<String, u64> {
         &self.changed
@@ -224,7 +225,7 @@ impl DaemonSession {
         let deadline = Instant::now() + LIMIT;
         loop {
             while let Some(line) = self.line(method)? {
-                // An error without an id answers a request that the daemon could not read.
+                // An error without an id is the answer to a request that the daemon could not parse.
                 if line.id == Some(self.last_id) || (line.id.is_none() && line.error.is_some()) {
                     return Ok(line);
                 }
@@ -255,7 +256,7 @@ impl DaemonSession {
 
     fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            // Not `write`: a daemon that has ended must not end this program by SIGPIPE.
+            // `write` could end this program by SIGPIPE if the daemon has ended.
             match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = bytes.get(sent..).unwrap_or(&[]),
                 Err(rustix::io::Errno::INTR) => {}
@@ -302,7 +303,7 @@ fn set_of(port: &str, replace: bool, changes: &[FeedChange]) -> VxlanSetParams {
         match *change {
             FeedChange::Flood(vtep) => set.flood.add.push(vtep),
             FeedChange::Unflood(vtep) => set.flood.remove.push(vtep),
-            // The kernel does not expose sequence numbers; they are BGP's business.
+            // The kernel does not report sequence numbers: only BGP uses them.
             FeedChange::Address(mac, vtep, sticky) => {
                 set.addresses.add.push(VxlanAddress { mac, vtep, sticky, sequence: 0 })
             }

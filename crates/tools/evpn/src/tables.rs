@@ -1,5 +1,4 @@
-//! The kernel's tables for one VNI, kept current by its notifications. A *key* identifies the at most one entry that a
-//! table has for it. Pure.
+//! The kernel's tables for one VNI, kept current by notifications. For each *key*, a table has at most one entry.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -8,19 +7,19 @@ use netvale_control::types::Mac;
 
 use crate::{MAX_ADDRESSES, MAX_NEIGHBORS, MAX_VTEPS};
 
-/// The port of the mirror's bridge that an address is on.
+/// The port of the mirror's bridge on which an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressPlace {
-    /// The VXLAN device: zebra reports it as remote.
+    /// The VXLAN device: the address is remote according to zebra.
     Tunnel,
-    /// The port for local addresses: the agent put it there.
+    /// The port for local addresses: the agent added the address.
     Local {
         /// Whether it is announced as sticky.
         sticky: bool,
     },
 }
 
-/// A remote address as given to the VXLAN device by zebra.
+/// A remote address, as zebra has added it to the VXLAN device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddress {
     /// Its VTEP.
@@ -34,13 +33,13 @@ pub struct RemoteAddress {
 pub struct NeighborEntry {
     /// The MAC address.
     pub mac: Mac,
-    /// Whether zebra reports it as remote.
+    /// Whether zebra has added the entry for a remote address.
     pub remote: bool,
     /// Whether it is a router.
     pub router: bool,
 }
 
-/// The key of an entry.
+/// What identifies an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntryKey {
     /// A VTEP of the flood list.
@@ -51,7 +50,7 @@ pub enum EntryKey {
     Neighbor(IpAddr),
 }
 
-/// One entry, without its device.
+/// An entry without its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// The bridge has an address on a port.
@@ -60,28 +59,27 @@ pub enum Fact {
     Remote(Mac, RemoteAddress),
     /// The VXLAN device floods to a VTEP.
     Flood(IpAddr),
-    /// An IP address belongs to a MAC address; `None`: not any more.
+    /// An IP address belongs to a MAC address; `None`: to no MAC address any more.
     Neighbor(IpAddr, Option<NeighborEntry>),
 }
 
 /// The tables of one VNI.
 ///
-/// The VXLAN device keeps its entry of an address that has become local; the bridge's entry gives its actual place. So
-/// an address is remote if both say so.
-/// address is remote if both say so.
+/// The VXLAN device keeps its entry of an address that has become local; only the bridge's entry has its actual place.
+/// An address is therefore remote if both entries agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     places: HashMap<Mac, AddressPlace>,
     remotes: HashMap<Mac, RemoteAddress>,
     flood: BTreeSet<IpAddr>,
     neighbors: HashMap<IpAddr, NeighborEntry>,
-    /// Number of these entries for each VTEP.
+    /// Number of remote addresses behind each VTEP.
     vteps: HashMap<IpAddr, usize>,
     refused: u64,
 }
 
 impl Tables {
-    /// Applies an entry. Returns the key that may have changed.
+    /// Adds or changes an entry. Returns the key if it may have changed.
     pub fn put(&mut self, fact: Fact) -> Option<EntryKey> {
         match fact {
             Fact::Place(mac, place) => {
@@ -102,7 +100,7 @@ impl Tables {
         }
     }
 
-    /// Removes an entry, unless it has changed since. Returns the key that has changed.
+    /// Removes an entry, unless it has changed since. Returns the key if it has changed.
     pub fn take(&mut self, fact: Fact) -> Option<EntryKey> {
         match fact {
             Fact::Place(mac, place) => {
@@ -124,10 +122,10 @@ impl Tables {
         }
     }
 
-    /// Applies a reading of the tables. `is_whole`: entries missing from it are gone; otherwise they may have been
-    /// omitted, and stay.
+    /// Replaces the entries by a reading of the tables. If `is_whole`, missing entries are removed; otherwise the dump
+    /// may have omitted them, and they stay.
     pub fn read(&mut self, facts: Vec<Fact>, is_whole: bool) {
-        // If the entries exceed the limits, earlier ones stay.
+        // If there are too many entries, those already present take precedence.
         let (before, new): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| self.has_like(fact));
         if is_whole {
             *self = Tables::default();
@@ -139,7 +137,7 @@ impl Tables {
     fn put_remote(&mut self, mac: Mac, remote: RemoteAddress) -> Option<EntryKey> {
         let is_known = self.remotes.contains_key(&mac);
         if self.room((is_known || self.remotes.len() < MAX_ADDRESSES) && self.has_room_for(remote.vtep)).is_none() {
-            // It has left its former VTEP: frames for it are flooded.
+            // The address has left its former VTEP: frames for it are flooded.
             return is_known.then(|| self.drop_remote(mac)).map(|()| EntryKey::Address(mac));
         }
         let before = self.remotes.insert(mac, remote);
@@ -167,12 +165,12 @@ impl Tables {
         }
     }
 
-    /// The daemon's limit counts all VTEPs, on the flood list or not.
+    /// Returns whether there is room for a VTEP. The daemon's limit counts all VTEPs, on the flood list or not.
     fn has_room_for(&self, vtep: IpAddr) -> bool {
         self.vteps.len() < MAX_VTEPS || self.vteps.contains_key(&vtep)
     }
 
-    /// Whether there is room for entries of every kind.
+    /// Returns whether there is room for entries of every kind.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.vteps.len() < MAX_VTEPS
@@ -181,7 +179,7 @@ impl Tables {
             && self.neighbors.len() < MAX_NEIGHBORS * 2
     }
 
-    /// Whether an entry with the same key exists.
+    /// Returns whether an entry with the same key exists.
     #[must_use]
     pub fn has_like(&self, fact: &Fact) -> bool {
         match fact {
@@ -197,75 +195,75 @@ impl Tables {
         there_is.then_some(())
     }
 
-    /// The place of an address, if remote.
+    /// Returns the VTEP of a remote address.
     #[must_use]
     pub fn remote(&self, mac: Mac) -> Option<RemoteAddress> {
         self.remotes.get(&mac).copied().filter(|_| self.places.get(&mac) == Some(&AddressPlace::Tunnel))
     }
 
-    /// Whether the mirror has it as a local address.
+    /// Returns whether the address is a local one of the mirror.
     #[must_use]
     pub fn is_local(&self, mac: Mac) -> bool {
         matches!(self.places.get(&mac), Some(AddressPlace::Local { .. }))
     }
 
-    /// Whether the mirror has it as a local address, sticky or not as given.
+    /// Returns whether the address is a local one of the mirror, and sticky or not as given.
     #[must_use]
     pub fn is_local_as(&self, mac: Mac, sticky: bool) -> bool {
         self.places.get(&mac) == Some(&AddressPlace::Local { sticky })
     }
 
-    /// Whether the bridge has any entry for it.
+    /// Returns whether the bridge has an entry for the address.
     #[must_use]
     pub fn is_known(&self, mac: Mac) -> bool {
         self.places.contains_key(&mac)
     }
 
-    /// Whether frames are flooded to it.
+    /// Returns whether frames are flooded to the VTEP.
     #[must_use]
     pub fn floods_to(&self, vtep: IpAddr) -> bool {
         self.flood.contains(&vtep)
     }
 
-    /// The owner of an IP address.
+    /// Returns the owner of an IP address.
     #[must_use]
     pub fn neighbor(&self, ip: IpAddr) -> Option<NeighborEntry> {
         self.neighbors.get(&ip).copied()
     }
 
-    /// The local addresses.
+    /// Returns the local addresses.
     pub fn locals(&self) -> impl Iterator<Item = Mac> {
         self.places.iter().filter(|(_, place)| matches!(place, AddressPlace::Local { .. })).map(|(mac, _)| *mac)
     }
 
-    /// The IP addresses of local addresses.
+    /// Returns the IP addresses of local addresses.
     pub fn local_neighbors(&self) -> impl Iterator<Item = (IpAddr, Mac)> {
         self.neighbors.iter().filter(|(_, n)| !n.remote).map(|(ip, n)| (*ip, n.mac))
     }
 
-    /// The remote addresses.
+    /// Returns the remote addresses.
     pub fn remotes(&self) -> impl Iterator<Item = (Mac, RemoteAddress)> {
         self.remotes.keys().filter_map(|mac| Some((*mac, self.remote(*mac)?)))
     }
 
-    /// The IP addresses with their owners.
+    /// Returns the IP addresses with their owners.
     pub fn neighbors(&self) -> impl Iterator<Item = (IpAddr, NeighborEntry)> {
         self.neighbors.iter().map(|(ip, neighbor)| (*ip, *neighbor))
     }
 
-    /// The flood list.
+    /// Returns the flood list.
     pub fn flood(&self) -> impl Iterator<Item = IpAddr> {
         self.flood.iter().copied()
     }
 
-    /// The keys of all entries.
+    /// Returns the keys of all entries.
     pub fn keys(&self) -> impl Iterator<Item = EntryKey> {
         let addresses = self.places.keys().copied().map(EntryKey::Address);
         let neighbors = self.neighbors.keys().copied().map(EntryKey::Neighbor);
         self.flood.iter().copied().map(EntryKey::Vtep).chain(addresses).chain(neighbors)
     }
 
-    /// Number of entries refused for lack of room.
+    /// Returns the number of entries refused for lack of room.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -282,8 +280,8 @@ mod tests {
         RemoteAddress { vtep: IpAddr::from([10, 0, 0, last]), sticky: false }
     }
 
-    /// Objective: an address is remote only while bridge and VXLAN device agree; one that became local is not, though
-    /// the VXLAN device keeps its entry.
+    /// Objective: an address is remote only while bridge and VXLAN device agree; an address that became local is not,
+    /// although the VXLAN device keeps its entry.
     #[test]
     fn an_address_is_remote_only_while_both_say_so() {
         let mut tables = Tables::default();
@@ -298,8 +296,8 @@ mod tests {
         assert_eq!((tables.remote(MAC), tables.is_local(MAC)), (Some(remote(3)), false));
     }
 
-    /// Objective: removal takes the current entry: a late notification of an earlier place changes nothing. An
-    /// identical entry changes nothing.
+    /// Objective: only the current entry can be removed: a late notification of an earlier place changes nothing.
+    /// Neither does an identical entry.
     #[test]
     fn a_late_removal_changes_nothing() {
         let mut tables = Tables::default();
@@ -313,7 +311,7 @@ mod tests {
         assert_eq!(tables.remote(MAC), None);
     }
 
-    /// Objective: entries beyond the limit are counted; existing ones can still change.
+    /// Objective: entries beyond the limit are counted; existing entries can still change.
     #[test]
     fn entries_beyond_the_limit_are_counted() {
         let mut tables = Tables::default();
@@ -350,7 +348,7 @@ mod tests {
         assert_eq!(tables.flood().count(), 0);
     }
 
-    /// Objective: the limit of VTEPs includes those of addresses, each once; an address that moves to one beyond the
+    /// Objective: the limit of VTEPs includes those of addresses, each once; an address that moves to a VTEP beyond the
     /// limit has no place.
     #[test]
     fn the_limit_includes_the_vteps_of_addresses() {

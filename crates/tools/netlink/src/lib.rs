@@ -1,8 +1,8 @@
-//! Rtnetlink sockets (rtnetlink(7)) in the calling thread's network namespace: a *netlink* for requests and dumps,
-//! *events* for notifications. A *read* of events reports whether some were lost.
+//! Rtnetlink sockets (rtnetlink(7)) in the calling thread's network namespace: [`NetlinkSocket`] for requests and
+//! dumps, [`NetlinkEvents`] for notifications.
 //!
-//! Messages from senders other than the kernel, answers to earlier requests, and messages of unknown kinds are skipped:
-//! newer kernels send more than requested.
+//! Messages from senders other than the kernel, answers to earlier requests, and messages of unknown kinds are skipped,
+//! because newer kernels send more than was requested.
 #![forbid(unsafe_code)]
 
 use std::io::IoSliceMut;
@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-/// Maximum datagram: above the kernel's own limit for a part of a dump, 32 KiB.
+/// Maximum length of a datagram. The kernel's own limit for a part of a dump is 32 KiB.
 const LONGEST: usize = 64 * 1024;
-/// Receive buffer for unread notifications, in bytes; holds those of some 100,000 addresses.
+/// Size of the receive buffer for unread notifications, in bytes: enough for some 100,000 addresses.
 const QUEUE: usize = 64 << 20;
 /// `RTMGRP_LINK` and `RTMGRP_NEIGH` of linux/rtnetlink.h.
 const GROUPS: u32 = 0x1 | 0x4;
@@ -29,7 +29,7 @@ const INTERRUPTED: u16 = 0x10;
 /// Maximum number of attempts at a consistent dump.
 pub const ATTEMPTS: usize = 5;
 
-/// A request's handling of existing objects.
+/// How a request treats existing objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestMode {
     /// Changes an existing object.
@@ -52,7 +52,7 @@ impl NetlinkSocket {
     /// Opens a socket.
     ///
     /// # Errors
-    /// Whatever socket(2) returns.
+    /// The error of socket(2).
     pub fn open() -> rustix::io::Result<NetlinkSocket> {
         Ok(NetlinkSocket { fd: socket(SocketFlags::CLOEXEC)?, place: vec![0; LONGEST], number: 0 })
     }
@@ -71,7 +71,7 @@ impl NetlinkSocket {
         self.answers(&mut |_| {}).map(drop)
     }
 
-    /// Requests a single object; `each` receives the answers.
+    /// Requests a single object. `each` is called with each answer.
     ///
     /// # Errors
     /// The kernel's error.
@@ -84,8 +84,8 @@ impl NetlinkSocket {
         self.answers(each).map(drop)
     }
 
-    /// Dumps a whole table; `each` receives the parts. Returns whether they are consistent: if the table changed
-    /// meanwhile, some may be missing.
+    /// Dumps a whole table. `each` is called with each part. Returns whether the dump is consistent: if the table
+    /// changed meanwhile, entries may be missing.
     ///
     /// # Errors
     /// The kernel's error.
@@ -117,7 +117,7 @@ impl NetlinkSocket {
             let Some(length) = receive(&self.fd, &mut self.place, RecvFlags::empty())? else { continue };
             let mut messages = Messages(self.place.get(..length).unwrap_or(&[]));
             while let Some(message) = messages.next()? {
-                // An answer to an earlier, abandoned request.
+                // This answer belongs to an earlier request that was abandoned.
                 if message.header.sequence_number != self.number {
                     continue;
                 }
@@ -147,9 +147,9 @@ pub struct NetlinkEvents {
 /// The result of reading notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadResult {
-    /// All were read.
+    /// All notifications were read.
     All,
-    /// Some were lost: the tables must be read again.
+    /// Some notifications were lost: the tables must be read again.
     Lost,
 }
 
@@ -157,10 +157,10 @@ impl NetlinkEvents {
     /// Opens a socket.
     ///
     /// # Errors
-    /// Whatever socket(2) and bind(2) return.
+    /// The error of socket(2) or bind(2).
     pub fn open() -> rustix::io::Result<NetlinkEvents> {
         let fd = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-        // The first call takes a privilege; without it, the second sets the permitted size.
+        // The first call needs a privilege. Without it, the second call sets the permitted size.
         if sockopt::set_socket_recv_buffer_size_force(&fd, QUEUE).is_err() {
             sockopt::set_socket_recv_buffer_size(&fd, QUEUE)?;
         }
@@ -171,7 +171,7 @@ impl NetlinkEvents {
     /// Reads notifications, at most `limit` datagrams.
     ///
     /// # Errors
-    /// Whatever recvmsg(2) returns.
+    /// The error of recvmsg(2).
     pub fn read(&mut self, limit: usize, each: &mut dyn FnMut(RouteNetlinkMessage)) -> rustix::io::Result<ReadResult> {
         for _ in 0..limit {
             let length = match receive(&self.fd, &mut self.place, RecvFlags::DONTWAIT) {
@@ -191,10 +191,10 @@ impl NetlinkEvents {
         Ok(ReadResult::All)
     }
 
-    /// Whether unread notifications exist.
+    /// Returns whether there are unread notifications.
     ///
     /// # Errors
-    /// Whatever poll(2) returns.
+    /// The error of poll(2).
     pub fn are_there(&self) -> rustix::io::Result<bool> {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })))
@@ -218,7 +218,7 @@ fn socket(flags: SocketFlags) -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(rustix::net::AddressFamily::NETLINK, SocketType::RAW, flags, None)
 }
 
-/// Receives a datagram; `None` if it is not the kernel's.
+/// Receives a datagram. Returns its length; `None` if the sender is not the kernel.
 fn receive(fd: &OwnedFd, place: &mut [u8], flags: RecvFlags) -> rustix::io::Result<Option<usize>> {
     let mut iov = [IoSliceMut::new(place)];
     let got =
@@ -238,7 +238,7 @@ impl Messages<'_> {
     /// Reads the next message; `None` after the last.
     ///
     /// # Errors
-    /// `EPROTO` if it is malformed. The rest of the datagram is then not read.
+    /// `EPROTO` if the message is malformed. The rest of the datagram is then not read.
     #[expect(clippy::should_implement_trait, reason = "it can fail")]
     pub fn next(&mut self) -> rustix::io::Result<Option<NetlinkMessage<RouteNetlinkMessage>>> {
         while !self.0.is_empty() {
@@ -246,7 +246,7 @@ impl Messages<'_> {
             let length = usize::try_from(length).map_err(|_| Errno::PROTO)?;
             let one = self.0.get(..length).filter(|one| one.len() >= 16).ok_or(Errno::PROTO)?;
             self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or(&[]);
-            // Kinds of messages unknown to the parser are skipped.
+            // Messages of kinds that the parser does not know are skipped.
             if let Ok(message) = NetlinkMessage::deserialize(one) {
                 return Ok(Some(message));
             }

@@ -1,11 +1,12 @@
-//! Network namespaces, for a client with its own privileges: it makes a TAP, moves it there, and sets addresses and
-//! routes. The daemon enters no namespace.
+//! Network namespaces, entered by a client with its own privileges: the client makes a TAP, moves it into the
+//! namespace, and sets addresses and routes. The daemon itself enters no namespace.
 //!
-//! A TAP is made outside its target namespace: the descriptors of its queues keep alive the namespace in which they
-//! were opened, and would keep a container's from ending.
+//! A TAP is made outside its target namespace. The descriptors of its queues keep the namespace in which they were
+//! opened alive, and would keep a container's namespace from ending.
 //!
-//! A namespace that belongs to a user namespace below the caller's is reached through the latter: an unprivileged user
-//! may do so for their own namespaces. The kernel lets only a single-threaded process change its user namespace.
+//! A namespace may belong to a user namespace below the caller's. It is then entered through that user namespace, which
+//! permits unprivileged users to enter their own namespaces. The kernel lets only a single-threaded process change its
+//! user namespace.
 #![allow(unsafe_code)]
 
 pub mod netlink;
@@ -22,7 +23,7 @@ use crate::netlink::NamespaceSocket;
 
 /// `NS_GET_USERNS` of linux/nsfs.h.
 const NS_GET_USERNS: libc::Ioctl = 0xb701;
-/// The name of a TAP until it is moved; the kernel fills in a number.
+/// The name of a TAP before it is moved. The kernel replaces `%d` by a number.
 const INTERIM: &str = "nvtap%d";
 
 /// Errors of using a namespace.
@@ -44,12 +45,12 @@ pub enum NetnsError {
         /// The kernel's error.
         source: Errno,
     },
-    /// A TAP cannot be moved there.
+    /// The TAP cannot be moved to the namespace.
     #[error("cannot move the TAP to the network namespace {place} as {name}: {source}{}", hint(*.source))]
     Move {
         /// The namespace.
         place: String,
-        /// The TAP's name there.
+        /// The TAP's name in that namespace.
         name: String,
         /// The kernel's error.
         source: Errno,
@@ -65,13 +66,13 @@ pub enum NetnsError {
 fn hint(source: Errno) -> &'static str {
     match source {
         Errno::INVAL | Errno::NOTTY => "; it is another kind of namespace or file",
-        Errno::PERM => "; it takes root, or the user who made the namespace",
-        Errno::EXIST => "; an interface of that name is there already",
+        Errno::PERM => "; run it as root, or as the user who made the namespace",
+        Errno::EXIST => "; an interface of that name already exists there",
         _ => "",
     }
 }
 
-/// A network namespace, held open.
+/// An open network namespace, which the descriptor keeps alive.
 #[derive(Debug)]
 pub struct Namespace {
     file: OwnedFd,
@@ -79,14 +80,14 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Opens a namespace by path, such as `/run/netns/web`, or by the number of a process in it.
+    /// Opens a namespace by path, such as `/run/netns/web`, or by the process id of a process in it.
     ///
     /// # Errors
     /// [`NetnsError::Open`] if it does not exist.
     pub fn open(place: &str) -> Result<Namespace, NetnsError> {
         let is_number = !place.is_empty() && place.bytes().all(|b| b.is_ascii_digit());
         let place = if is_number { format!("/proc/{place}/ns/net") } else { place.to_owned() };
-        // Non-blocking: a FIFO would wait for a writer.
+        // Opening a FIFO without this flag would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         match rustix::fs::open(&place, flags, Mode::empty()) {
             Ok(file) => Ok(Namespace { file, place }),
@@ -94,35 +95,35 @@ impl Namespace {
         }
     }
 
-    /// Its path.
+    /// Returns the path or process id by which it was opened.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// Whether the calling thread is in it.
+    /// Returns whether the calling thread is in the namespace.
     pub fn is_own(&self) -> bool {
         let inode = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
         let own = rustix::fs::stat("/proc/thread-self/ns/net").map(inode);
         own.is_ok() && own == rustix::fs::fstat(&self.file).map(inode)
     }
 
-    /// Moves the calling thread there permanently.
+    /// Moves the calling thread into the namespace permanently.
     fn enter(&self) -> Result<(), NetnsError> {
         let entered = move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network));
         entered.map_err(|source| NetnsError::Enter { place: self.place.clone(), source })
     }
 
-    /// Moves the process to the user namespace that the network namespace belongs to.
+    /// Moves the process into the user namespace that owns the network namespace.
     fn enter_owner(&self) -> rustix::io::Result<()> {
         let owner = self.owner()?;
         match move_into_link_name_space(owner.as_fd(), Some(LinkNameSpaceType::User)) {
-            // The process is already there, and lacks the privilege in it.
+            // The process is already in that user namespace, and lacks the privilege.
             Err(Errno::INVAL) => Err(Errno::PERM),
             done => done,
         }
     }
 
-    /// The user namespace that owns it; `EPERM` if that is not below the caller's.
+    /// Returns the user namespace that owns the network namespace; `EPERM` if it is not below the caller's.
     fn owner(&self) -> rustix::io::Result<OwnedFd> {
         // SAFETY: the request takes no argument, and fails for a file other than a namespace.
         let fd = unsafe { libc::ioctl(self.file.as_raw_fd(), NS_GET_USERNS) };
@@ -133,10 +134,10 @@ impl Namespace {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Runs `work` there, on a thread of its own.
+    /// Runs `work` in the namespace, on a thread of its own.
     ///
     /// # Errors
-    /// [`NetnsError`] if the namespace cannot be entered; `work` has then not run.
+    /// [`NetnsError`] if the namespace cannot be entered; `work` is then not run.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
         let there = || self.enter().map(|()| work());
         std::thread::scope(|scope| {
@@ -146,8 +147,8 @@ impl Namespace {
     }
 }
 
-/// Makes a TAP and moves it to the namespace, under the name in the options. Takes the privilege to configure networks
-/// both here and there.
+/// Creates a TAP and moves it into the namespace, under the name in the options. Needs the privilege to configure
+/// networks in both namespaces.
 ///
 /// # Errors
 /// [`NetnsError`] if the TAP cannot be made or moved.
@@ -162,18 +163,18 @@ pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, Netn
     moved.map(|()| tap).map_err(|source| NetnsError::Move { place, name, source })
 }
 
-/// As [`make_tap`], for a user without that privilege here: first, this process joins the user namespace that owns the
-/// network namespace, and gets a new network namespace there.
+/// Like [`make_tap`], for a user without that privilege here: this process first joins the user namespace that owns the
+/// network namespace, and creates a network namespace there.
 ///
 /// # Errors
-/// As [`make_tap`].
+/// The same as those of [`make_tap`].
 pub fn make_tap_of_user(namespace: &Namespace, options: &TapOptions) -> Result<Tap, NetnsError> {
     match make_tap(namespace, options) {
         Err(NetnsError::Tap(TapError::Permission(_)) | NetnsError::Move { source: Errno::PERM, .. }) => {}
         done => return done,
     }
     let entered = namespace.enter_owner().and_then(|()| {
-        // SAFETY: descriptors stay shared: only the network namespace is new.
+        // SAFETY: all threads keep sharing descriptors: only the network namespace is new.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
     });
     entered.map_err(|source| NetnsError::Enter { place: namespace.place.clone(), source })?;

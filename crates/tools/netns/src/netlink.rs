@@ -1,8 +1,7 @@
-//! Requests to the kernel about interfaces, addresses and routes (rtnetlink(7)), in the calling thread's network
+//! Requests about interfaces, addresses and routes to the kernel (rtnetlink(7)), in the calling thread's network
 //! namespace.
 //!
-//! A *netlink* is a socket for such requests, a *link* the kernel's description of an interface, a *prefix* an address
-//! with the length of its network's prefix.
+//! A *link* is the kernel's description of an interface, a *prefix* an address with the length of its network's prefix.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -34,14 +33,14 @@ pub struct LinkInfo {
 pub struct AddressPrefix {
     /// The address.
     pub address: IpAddr,
-    /// Bits of the prefix.
+    /// Length of the prefix in bits.
     pub length: u8,
 }
 
 /// A route through an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Destination; the length 0 is the default route.
+    /// The destination; prefix length 0 is the default route.
     pub to: AddressPrefix,
     /// The next hop; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
@@ -63,7 +62,7 @@ impl NamespaceSocket {
     /// Opens a socket in the calling thread's network namespace.
     ///
     /// # Errors
-    /// Whatever socket(2) returns.
+    /// The error of socket(2).
     pub fn open() -> rustix::io::Result<NamespaceSocket> {
         Socket::open().map(NamespaceSocket)
     }
@@ -84,7 +83,7 @@ impl NamespaceSocket {
     /// Moves an interface to another namespace and renames it.
     ///
     /// # Errors
-    /// `EEXIST` if the name exists there.
+    /// `EEXIST` if an interface of that name exists in the other namespace.
     pub fn hand_to(&mut self, index: u32, namespace: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -105,7 +104,7 @@ impl NamespaceSocket {
         self.0.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change)
     }
 
-    /// Adds an address to an interface. It is valid immediately, without duplicate address detection.
+    /// Adds an address to an interface. The address is valid immediately, without duplicate address detection.
     ///
     /// # Errors
     /// `EEXIST` if the interface already has the address.
@@ -127,7 +126,7 @@ impl NamespaceSocket {
         self.0.request(RouteNetlinkMessage::NewAddress(message), RequestMode::New)
     }
 
-    /// The addresses of an interface.
+    /// Lists the addresses of an interface.
     ///
     /// # Errors
     /// The kernel's error.
@@ -145,7 +144,7 @@ impl NamespaceSocket {
         self.0.request(RouteNetlinkMessage::NewRoute(message), RequestMode::New)
     }
 
-    /// Destinations and gateways of the routes through an interface.
+    /// Lists destinations and gateways of the routes through an interface.
     ///
     /// # Errors
     /// The kernel's error.
@@ -154,7 +153,7 @@ impl NamespaceSocket {
         self.dump(&all, |answer| route_of(answer, index))
     }
 
-    /// Dumps a table, and retries if it changed meanwhile and entries may be missing.
+    /// Dumps a table. If the table changed meanwhile, which can cause missing entries, retries.
     fn dump<T>(
         &mut self,
         all: &RouteNetlinkMessage,
@@ -187,7 +186,7 @@ fn found(answer: RouteNetlinkMessage) -> Option<LinkInfo> {
 
 fn address_of(answer: &RouteNetlinkMessage, index: u32) -> Option<AddressPrefix> {
     let RouteNetlinkMessage::NewAddress(message) = answer else { return None };
-    // For IPv4 the local address; IPv6 has only one.
+    // For IPv4, the kernel reports local and peer address separately; IPv6 has only one.
     let local =
         message.attributes.iter().find_map(|a| if let AddressAttribute::Local(ip) = a { Some(*ip) } else { None });
     let any =

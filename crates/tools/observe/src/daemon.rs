@@ -1,4 +1,5 @@
-//! The *daemon* as a repeated client sees it: a control connection, renewed when the daemon was replaced.
+//! The *daemon*, as a client that asks repeatedly needs it: a control connection that is renewed after the daemon was
+//! replaced.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use netvale_control::client::{Client, ClientError};
 /// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The daemon of a run directory; it need not run yet.
+/// The daemon of a run directory. It need not run yet.
 #[derive(Debug)]
 pub struct ObservedDaemon {
     run_dir: PathBuf,
@@ -16,18 +17,17 @@ pub struct ObservedDaemon {
 }
 
 impl ObservedDaemon {
-    /// The daemon of that run directory.
+    /// Creates a client of that run directory's daemon.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> ObservedDaemon {
         ObservedDaemon { run_dir, client: None }
     }
 
-    /// Asks one question: `daemon.ask(Client::all_stats)`. Retries once if the connection has ended, as it does when
-    /// the daemon is replaced.
+    /// Sends one request and returns its result: `daemon.ask(Client::all_stats)`. Retries once if the connection has
+    /// ended, as it does when the daemon is replaced.
     ///
     /// # Errors
-    /// The daemon does not answer, or refuses to.
-    /// The daemon does not answer, or refuses to.
+    /// The daemon does not answer, or refuses.
     pub fn ask<T>(&mut self, question: impl Fn(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
         if let Some(mut client) = self.client.take() {
             match question(&mut client) {

@@ -10,7 +10,7 @@ use crate::source::FiguresSource;
 /// Path of the page.
 pub const PATH: &str = "/metrics";
 
-/// The page at `/`, for a browser given the bare address.
+/// The page at `/`, with a link to the metrics.
 const ROOT: &str =
     "<!doctype html><title>netvale</title><p>netvale: <a href=\"/metrics\">/metrics</a> for Prometheus</p>\n";
 
@@ -33,12 +33,12 @@ impl HttpHandler for MetricsPage {
             return HttpAnswer::page("text/html; charset=utf-8", ROOT);
         }
         if head.path != PATH {
-            return HttpAnswer::only(HttpStatus::NotFound, "there is only /metrics");
+            return HttpAnswer::only(HttpStatus::NotFound, "no such page; the metrics are at /metrics");
         }
         let format = TextFormat::accepted(head.all("accept"));
         match self.source.figures() {
             Ok(figures) => HttpAnswer::page(format.content_type(), figures.text(format)),
-            // The reason is logged, not shown to every client.
+            // The reason is logged; clients do not see it.
             Err(_) => HttpAnswer::only(HttpStatus::Unavailable, "the daemon does not answer"),
         }
     }

@@ -1,8 +1,8 @@
-//! The *source* of all counters: the daemon. A request's *outcome* is the daemon's *figures*, or the reason for their
-//! absence.
+//! The *source* of all counters: the daemon. The *result* of a request is the daemon's *figures*, or the reason why
+//! there are none.
 //!
-//! Clients that ask during another's request, or shortly after, get the same answer: however often they ask, the daemon
-//! serves at most ten requests a second.
+//! Clients that ask while a request is in progress, or shortly after, share its answer. However often they ask, the
+//! daemon serves at most ten requests a second.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,7 +17,7 @@ use crate::metrics::format::TextFormat;
 /// Maximum age of an answer.
 pub const FRESH: Duration = Duration::from_millis(100);
 
-/// An answer of the daemon, and the texts made from it.
+/// The daemon's answer, and its encoded texts.
 #[derive(Debug, Default)]
 pub struct Figures {
     stats: Arc<AllStats>,
@@ -26,22 +26,22 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The answer.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> &AllStats {
         &self.stats
     }
 
-    /// Its text in a format, made once.
+    /// Returns the text in a format, which is encoded only once.
     pub fn text(&self, format: TextFormat) -> Arc<str> {
         let [open, own] = &self.texts;
         let known = if format == TextFormat::OpenMetrics { open } else { own };
         Arc::clone(known.get_or_init(|| format.encode(&self.stats).into()))
     }
 
-    /// The answer as JSON, as the daemon sent it; also made once.
+    /// Returns the answer as JSON, as the daemon sent it, which is also encoded only once.
     pub fn json(&self) -> Arc<str> {
-        // Numbers, strings and lists of them always serialize.
+        // Numbers, strings and lists of them can always be serialized.
         let encode = || serde_json::to_string(&*self.stats).unwrap_or_default().into();
         Arc::clone(self.json.get_or_init(encode))
     }
@@ -69,16 +69,16 @@ struct SourceState {
 }
 
 impl FiguresSource {
-    /// The daemon of that run directory; it need not run yet.
+    /// Creates the source for that run directory's daemon, which need not run yet.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> FiguresSource {
         FiguresSource { state: Mutex::new(SourceState { daemon: ObservedDaemon::new(run_dir), last: None }) }
     }
 
-    /// The daemon's current figures.
+    /// Returns the daemon's current figures.
     ///
     /// # Errors
-    /// The daemon does not answer, or refuses to.
+    /// The daemon does not answer, or refuses.
     pub fn figures(&self) -> FiguresResult {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = state.last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
@@ -87,7 +87,7 @@ impl FiguresSource {
         let outcome = state.daemon.ask(Client::all_stats).map(|stats| Arc::new(stats.into())).map_err(Arc::new);
         let failed_before = state.last.as_ref().is_some_and(|(_, before)| before.is_err());
         match &outcome {
-            Err(why) if !failed_before => tracing::warn!("no figures: {}", why.what()),
+            Err(why) if !failed_before => tracing::warn!("no counters: {}", why.what()),
             Ok(_) if failed_before => tracing::info!("the daemon answers again"),
             _ => {}
         }

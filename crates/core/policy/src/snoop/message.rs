@@ -233,8 +233,8 @@ fn mld_query<'a>(message: &[u8], group: Ipv6Addr, ip: &IpLayer) -> Result<Contro
     query(ip, group.into(), u64::from(milliseconds) * 1_000_000, flags, sources)
 }
 
-/// Checks a query. A query for all groups must be addressed to all hosts: one that only some hosts receive could
-/// silence the querier without reports from the others.
+/// Checks a query. A general query must be addressed to all hosts: one that reached only some of them could win the
+/// querier election, and the memberships of the others would then expire for lack of reports.
 fn query<'a>(
     ip: &IpLayer,
     group: IpAddr,

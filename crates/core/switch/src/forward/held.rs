@@ -23,7 +23,7 @@ pub(super) struct HeldFrames {
     /// Owner of the frames.
     pub(super) from: OwnerId,
     begun: Instant,
-    /// The destination that was asked to announce room.
+    /// The destination that was asked to signal room.
     asked: Option<Arc<dyn Egress>>,
     /// Whether the sender has ended: frames are then dropped instead of waiting.
     is_last: bool,
@@ -170,7 +170,8 @@ impl HeldFrames {
         self.hold(to, (ring, egress), &picks, if to.port.lossless { WaitReason::Lossless } else { WaitReason::Waking });
     }
 
-    /// Requests an announcement of room from the first destination. The worker tries the others again after a while.
+    /// Asks the first destination to signal room; returns the descriptor that then becomes readable, or `None` if it
+    /// cannot signal. The worker checks the other destinations again after a while.
     pub(super) fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
         self.asked = Some(Arc::clone(&self.waiting.first()?.egress));
         self.asked.as_ref()?.room()?.ask()

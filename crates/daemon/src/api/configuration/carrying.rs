@@ -1,4 +1,4 @@
-//! Applies a difference, and rolls it back if a step fails.
+//! Application of the steps of a difference, with a rollback if one fails.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,16 @@ use crate::refusal::Refusal;
 use crate::registry::ports::DeclaredPort;
 
 const WHY: &str = "the configuration has changed";
-/// Longest wait for the close of a device or socket of another port in the same difference.
+/// Longest wait until a device or socket of another port in the same difference is closed.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// A step that failed.
 pub(super) struct StepFailure {
     /// The port at fault, by its index in the file; `None`: the settings.
     pub index: Option<usize>,
-    /// Why.
+    /// The reason.
     pub refusal: Refusal,
-    /// Differences that remain.
+    /// Differences that remain after the rollback.
     pub left: RemainingDifferences,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct StepFailure {
 pub(super) struct RemainingDifferences {
     /// Ports that were detached and attached again.
     pub again: Vec<String>,
-    /// Failed rollbacks, a sentence each.
+    /// Steps that could not be rolled back, one sentence each.
     pub different: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct RemainingDifferences {
 enum UndoStep {
     Attach(String, Box<DeclaredPort>, Caller),
     Detach(String),
-    /// From the new options to the old ones.
+    /// Change the options back, from the new ones to the old ones.
     Adjust(String, Box<[AttachParams; 2]>),
     Put(Box<Config>),
 }
@@ -63,7 +63,7 @@ pub(super) fn carry_out(d: &mut Daemon, config: Config, steps: Vec<PortStep>) ->
 
 type StoppedStep = (Option<usize>, Refusal);
 
-/// Removals first, to make room; new ports get the new settings.
+/// Applies all steps: removals first, to make room, then the settings, which new ports get.
 fn all(d: &mut Daemon, config: Config, steps: &[PortStep], done: &mut Vec<UndoStep>) -> Result<(), StoppedStep> {
     detach_all(d, steps, done)?;
     let before = d.config.clone();
@@ -105,7 +105,7 @@ fn attach_all(d: &mut Daemon, steps: &[PortStep], done: &mut Vec<UndoStep>) -> R
     Ok(())
 }
 
-/// Attaches a port. Its device or socket may belong to a port detached just now (`frees`).
+/// Attaches a port. If `frees`, its device or socket may belong to a port that has just been detached.
 fn attach(d: &mut Daemon, declared: &DeclaredPort, owner: Caller, frees: bool) -> Result<String, Refusal> {
     let until = Instant::now() + if frees { CLOSING } else { Duration::ZERO };
     once_free(d, until, |d| attach_declared(d, declared.clone(), owner))
@@ -115,7 +115,7 @@ fn prefixed(why: Refusal, what: &str) -> Refusal {
     Refusal { text: format!("{what}: {}", why.text), ..why }
 }
 
-/// Changes a port's options during operation.
+/// Changes the options of an attached port.
 fn adjust(d: &mut Daemon, full: &str, old: &AttachParams, new: &AttachParams) -> Result<(), Refusal> {
     let was = &old.options;
     let PortOptions { lossless, mtu, .. } = new.options.clone();
@@ -139,7 +139,7 @@ fn adjust(d: &mut Daemon, full: &str, old: &AttachParams, new: &AttachParams) ->
     Ok(())
 }
 
-/// Marks a port that stays as the file's.
+/// Records that a port which remains now belongs to the file.
 fn adopt(d: &mut Daemon, step: &PortStep) {
     let (PortStep::Keep(port) | PortStep::Adjust(port, _)) = step else { return };
     if let Some(declared) = d.ports.get_mut(&port.full).and_then(|record| record.declared.as_mut()) {

@@ -1,4 +1,4 @@
-//! Checks of ports before any change.
+//! Checks of a file's ports before anything changes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,15 +18,15 @@ use crate::system::sockets::{group_id, user_id};
 
 /// A port of the file that cannot be attached.
 pub(super) struct ConfigPortFault {
-    /// Its index in the file.
+    /// Index of the port in the file.
     pub index: usize,
     /// The option at fault.
     pub key: &'static str,
-    /// Why.
+    /// The reason.
     pub refusal: Refusal,
 }
 
-/// Checks the ports to attach, and the room for all.
+/// Checks the ports to attach, and the limits on their number.
 pub(super) fn check(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
     steps.iter().filter_map(PortStep::attaches).try_for_each(|port| check_port(d, port))?;
     has_room(d, steps)
@@ -35,7 +35,7 @@ pub(super) fn check(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFaul
 fn check_port(d: &Daemon, port: &ConfigPort) -> Result<(), ConfigPortFault> {
     let fault = |key| move |refusal| ConfigPortFault { index: port.index, key, refusal };
     let options = &port.params.options;
-    // Parsed before.
+    // The specification has been parsed before.
     let Ok(spec) = AttachSpec::parse(&port.params.port).map(naming::attached) else { return Ok(()) };
     spec.files().into_iter().try_for_each(|path| reaches(d, Path::new(path))).map_err(fault("port"))?;
     if let AttachNeeds::Interface(name) = spec.needs() {
@@ -57,7 +57,7 @@ fn reaches(d: &Daemon, path: &Path) -> Result<(), Refusal> {
     if d.reach.has(folder) {
         return Ok(());
     }
-    let text = "the sandbox was entered without it; name it in 'allow_dirs' and start the daemon again";
+    let text = "the sandbox was entered without it; add it to 'allow_dirs' and restart the daemon";
     refuse(Errno::ACCESS, format!("the daemon cannot reach {}: {text}", folder.display()))
 }
 
@@ -75,7 +75,7 @@ fn check_backend(d: &Daemon, backend: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Whether switches, and ports on each, stay within their limits. The port at fault is the first of its switch.
+/// Checks that switches, and ports on each, stay within their limits. The port at fault is the first one of its switch.
 fn has_room(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
     let switch_of = |full: &str| d.ports.get(full).and_then(|record| Some(record.switch.as_ref()?.name().to_owned()));
     let mut ports: BTreeMap<String, usize> =
@@ -90,13 +90,10 @@ fn has_room(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
         let count = ports.entry(port.params.switch.clone()).or_default();
         *count += 1;
         if *count > MAX_PORTS {
-            return fault(format!(
-                "switch {} would have more than {MAX_PORTS} ports, the most it can have",
-                port.params.switch
-            ));
+            return fault(format!("switch {} would have more than {MAX_PORTS} ports, the limit", port.params.switch));
         }
         if ports.len() > MAX_SWITCHES {
-            return fault(format!("there would be more than {MAX_SWITCHES} switches, the most there can be"));
+            return fault(format!("there would be more than {MAX_SWITCHES} switches, the limit"));
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Computes the steps from the running ports to those of a file, without applying them.
+//! The difference between running ports and those of a file: the steps from the former to the latter. Nothing is
+//! applied here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +13,11 @@ use crate::registry::ports::DeclaredPort;
 /// A port of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ConfigPort {
-    /// Its full name.
+    /// Full name of the port.
     pub full: String,
-    /// Its attach parameters.
+    /// Attach parameters of the port.
     pub params: AttachParams,
-    /// Its index in the file.
+    /// Index of the port in the file.
     pub index: usize,
 }
 
@@ -26,15 +27,15 @@ pub(super) type RunningPorts = BTreeMap<String, Option<DeclaredPort>>;
 /// A step for one port.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PortStep {
-    /// Detach it.
+    /// Detach the port.
     Detach(String),
-    /// Detach it, and attach it with other options.
+    /// Detach the port, and attach it with other options.
     Reattach(ConfigPort, AttachParams),
-    /// Change its options during operation.
+    /// Change the options of the attached port.
     Adjust(ConfigPort, AttachParams),
-    /// Attach it.
+    /// Attach the port.
     Attach(ConfigPort),
-    /// Leave it unchanged; it belongs to the file from now on.
+    /// Leave the port unchanged; it belongs to the file from now on.
     Keep(ConfigPort),
 }
 
@@ -58,7 +59,7 @@ impl ConfigPort {
     }
 }
 
-/// Compares running ports with wanted ones. With `prune`, ports attached by hand are replaced or detached as well.
+/// Compares running ports with wanted ones. With `prune`, ports attached by hand are replaced or detached, too.
 ///
 /// # Errors
 /// The first port of the file whose name another port keeps.
@@ -79,12 +80,12 @@ pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool
     Ok(steps)
 }
 
-/// The step for a port whose name exists.
+/// Returns the step for a port whose name exists.
 fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result<PortStep, Conflict> {
     let conflict = |what| Err(Conflict { index: port.index, what });
     let full = &port.full;
     let Some(known) = known else {
-        return conflict(format!("a program has made a port {full}: end it, or choose another name"));
+        return conflict(format!("a program has opened a port {full}; end the program, or choose another name"));
     };
     let old = canonical(&known.params);
     if old == port.params {
@@ -92,14 +93,14 @@ fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result
     }
     if !known.from_file && !prune {
         let is = words(&old, &["name"]);
-        let text = "detach it, or let --prune replace it";
-        return conflict(format!("{full} was attached by hand, as {is}: {text}"));
+        let text = "detach it, or replace it with --prune";
+        return conflict(format!("{full} was attached by hand, as {is}; {text}"));
     }
     Ok(if is_adjustable(&old, &port.params) { PortStep::Adjust(port, old) } else { PortStep::Reattach(port, old) })
 }
 
-/// Whether all changed options can be set during operation: policies, holding senders back, and adjustable options of
-/// the kind.
+/// Whether all changed options of an attached port can be set: policies, `lossless`, and those that its kind can
+/// change.
 fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
     let mut as_new = old.options.clone();
     let wanted = &new.options;
@@ -116,7 +117,7 @@ fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
 }
 
 impl PortStep {
-    /// The reported change.
+    /// Returns the change to report, if any.
     pub(super) fn change(&self, there: &RunningPorts) -> Option<ConfigChange> {
         let said = |params: &AttachParams| Some(words(params, &["name"]));
         let change =
@@ -133,7 +134,7 @@ impl PortStep {
         }
     }
 
-    /// The port that the step attaches.
+    /// Returns the port that the step attaches.
     pub(super) fn attaches(&self) -> Option<&ConfigPort> {
         match self {
             PortStep::Attach(port) | PortStep::Reattach(port, _) => Some(port),
@@ -141,7 +142,7 @@ impl PortStep {
         }
     }
 
-    /// The port that the step detaches.
+    /// Returns the port that the step detaches.
     pub(super) fn detaches(&self) -> Option<&str> {
         match self {
             PortStep::Detach(full) => Some(full),

@@ -1,4 +1,4 @@
-//! Exports the running state as a configuration file.
+//! Export of the running state as a configuration file.
 
 use netvale_control::types::{AttachParams, ExportReply, Owner};
 
@@ -17,7 +17,7 @@ pub fn export(d: &Daemon) -> ExportReply {
     let file = config::json(&d.config, &ports);
     let left_out = left_out(d);
     let mut above = vec![format!(
-        "What a netvale daemon (release {}) was like. Settings that are not here have their defaults.",
+        "State of a netvale daemon (release {}). Omitted settings have their defaults.",
         env!("CARGO_PKG_VERSION")
     )];
     if !left_out.is_empty() {
@@ -30,13 +30,13 @@ pub fn export(d: &Daemon) -> ExportReply {
     ExportReply { config: file, text, left_out }
 }
 
-/// Remark on a port's owner, if a daemon started from the file would be the owner instead.
+/// Returns a comment on a port's owner, if a daemon started from the file would own the port instead.
 fn remark(record: &DaemonPort) -> Option<String> {
     let uid = record.owner.uid;
-    (!is_trusted_user(uid)).then(|| format!("User {uid}'s; from a file, it is the daemon's."))
+    (!is_trusted_user(uid)).then(|| format!("Owned by user {uid}; attached from a file, it is owned by the daemon."))
 }
 
-/// Parts of the running state that a file cannot express, a sentence each.
+/// Returns the parts of the running state that a file cannot express, one sentence each.
 fn left_out(d: &Daemon) -> Vec<String> {
     let of = |uid: u32, pid: i32| format!("user {uid}, process {pid}");
     let host_stack = |full: &str| full.strip_suffix('^').is_some_and(|port| d.ports.contains(port));
@@ -44,7 +44,7 @@ fn left_out(d: &Daemon) -> Vec<String> {
     let undeclared = d.ports.iter().filter(|(full, record)| record.declared.is_none() && !comes_with(full, record));
     let ports = undeclared.map(|(full, record)| {
         let owner = of(record.owner.uid, record.owner.pid);
-        format!("{full}: it is a program's, or its interface is in another network namespace ({owner})")
+        format!("{full}: a program created it, or its interface is in another network namespace ({owner})")
     });
     let pipes = d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none());
     let pipes = pipes.map(|(name, pipe)| format!("pipe {name}: programs have it open (user {})", pipe.uid));
@@ -54,14 +54,15 @@ fn left_out(d: &Daemon) -> Vec<String> {
         format!("{}: a program has it open ({})", info.name, of(uid, pid))
     });
     let dirs = d.config.allow_dirs.iter().filter(|dir| dir.to_str().is_none());
-    let dirs = dirs.map(|dir| format!("allow_dirs: {} is no UTF-8", dir.display()));
+    let dirs = dirs.map(|dir| format!("allow_dirs: {} is not UTF-8", dir.display()));
     ports.chain(pipes).chain(interfaces).chain(missing(d)).chain(dirs).collect()
 }
 
-/// Ports of the file that are not attached: their files were unavailable at the start, or they were detached.
+/// Iterates over ports of the file that are not attached, because their files were unavailable at the start, or because
+/// they were detached.
 fn missing(d: &Daemon) -> impl Iterator<Item = String> {
     let wanted = super::ConfigPort::of(&d.config.ports).into_iter();
     wanted.filter(|port| !d.ports.contains(&port.full)).map(|port| {
-        format!("{}: the last file has it ({}), but it is not attached", port.full, config::words(&port.params, &[]))
+        format!("{}: in the last applied file ({}), but not attached", port.full, config::words(&port.params, &[]))
     })
 }

@@ -1,5 +1,5 @@
-//! `config.apply` and `config.export`: applies a configuration file to the running daemon, and exports the running
-//! state as a file.
+//! The methods `config.apply`, which applies a configuration file to the running daemon, and `config.export`, which
+//! exports the running state as a file.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -40,12 +40,12 @@ const UNNAMED: &str = "the configuration";
 /// Applies a file to the daemon, or only lists the differences.
 ///
 /// # Errors
-/// [`RpcError`] with the position in the file. Nothing has changed then, except as the message states.
+/// [`RpcError`] with the position in the file. In this case, nothing has changed, except as the message states.
 pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<ApplyResult, RpcError> {
     let file = ConfigText { name: asked.file.as_deref().unwrap_or(UNNAMED), text: &asked.text };
     let mut overrides = d.config.overrides.clone();
-    // An exported file has its rules as text; rules that ports already have need no compilation. Other users' programs
-    // may differ from their text.
+    // An exported file has its rules as text. Rules that ports already have need no compilation. Only ports of trusted
+    // users count, because another user's program may differ from its text.
     let own = d.ports.iter().filter(|(_, record)| is_trusted(record.owner)).map(|(_, record)| &record.policies);
     overrides.programs.extend(config::programs(own));
     overrides.programs.extend(asked.programs.clone());
@@ -69,7 +69,7 @@ pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<ApplyResult, RpcErro
     Ok(applied)
 }
 
-/// A file's text, parsed once.
+/// The text of a file, parsed once.
 struct ConfigText<'a> {
     name: &'a str,
     text: &'a str,
@@ -89,7 +89,7 @@ impl ConfigText<'_> {
     }
 }
 
-/// Remaining differences after a rollback, to follow a semicolon.
+/// Returns a clause, to follow a semicolon, about differences that remain after a rollback.
 fn aftermath(left: &RemainingDifferences) -> String {
     let mut said = String::new();
     if left.again.is_empty() && left.different.is_empty() {
@@ -97,7 +97,7 @@ fn aftermath(left: &RemainingDifferences) -> String {
     }
     if !left.again.is_empty() {
         said += &format!(
-            "; everything was taken back; attached again, so that peers have to connect again: {}",
+            "; everything was rolled back; attached again, so that peers must reconnect: {}",
             left.again.join(", ")
         );
     }
@@ -108,7 +108,7 @@ fn aftermath(left: &RemainingDifferences) -> String {
 }
 
 fn malformed(mistake: Mistake) -> RpcError {
-    let hint = "nothing has changed; 'netvale apply --schema' says what a file may have";
+    let hint = "nothing has changed; 'netvale apply --schema' prints what a file may contain";
     RpcError::new(ErrorCode::InvalidParams, mistake.to_string(), hint)
 }
 

@@ -1,4 +1,4 @@
-//! SIGHUP: reloads the daemon's own file.
+//! SIGHUP: reloading of the daemon's own configuration file.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::daemon::Daemon;
 use crate::registry::events::NewEvent;
 
-/// Reads the file and applies it. Faults are logged, and then nothing changes.
+/// Reads the file and applies it. On an error, logs it and changes nothing.
 pub fn reload(d: &mut Daemon) {
     let Some(path) = d.config.file.clone() else { return };
     let name = path.display().to_string();
@@ -40,7 +40,7 @@ fn log(name: &str, applied: &ApplyResult) {
 
 fn advice(d: &Daemon, why: &std::io::Error) -> &'static str {
     if d.config.sandbox && why.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) {
-        "; the daemon's user has to be able to read it, and a file that is replaced has to lie in a folder of its own: \
+        "; the daemon's user must be able to read it, and a file that is replaced must be in a folder of its own: \
          'netvale apply' reads it with your rights"
     } else {
         ""

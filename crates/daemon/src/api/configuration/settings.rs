@@ -1,4 +1,4 @@
-//! Settings: which can change at run time, and changing them.
+//! Settings: which of them can change at run time, and how they change.
 
 use caps::{CapSet, Capability};
 use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
@@ -14,7 +14,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::SocketError;
 use crate::system::{log, sockets};
 
-/// The possible configuration at run time: as wanted, except for settings that need a restart.
+/// Returns the configuration that is possible at run time: the wanted one, except for settings that need a restart.
 pub(super) fn possible(d: &Daemon, wanted: &Config) -> Config {
     let mut config = Config { ports: wanted.ports.clone(), ..d.config.clone() };
     SETTINGS
@@ -34,8 +34,8 @@ fn can_change(d: &Daemon, effect: Effect) -> bool {
     }
 }
 
-/// Whether sockets can be given to another user or group: that takes a capability, which the sandbox and a change of
-/// user drop.
+/// Whether sockets can be given to another user or group. This needs a capability that the sandbox and a change of user
+/// drop.
 fn may_give_sockets() -> bool {
     caps::has_cap(None, CapSet::Effective, Capability::CAP_CHOWN).unwrap_or(false)
 }
@@ -45,7 +45,7 @@ fn owns_sockets(d: &Daemon) -> bool {
     found.is_ok_and(|found| found.st_uid == geteuid().as_raw())
 }
 
-/// The reported changes of settings. `kept` are the switches that stay, with their forwarding tables.
+/// Returns the changes of settings to report. `kept` are the switches that remain, with their forwarding tables.
 pub(super) fn changes(d: &Daemon, wanted: &Config, kept: &[String]) -> Vec<ConfigChange> {
     let possible = possible(d, wanted);
     let mut told = Vec::new();
@@ -87,17 +87,17 @@ fn is_same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Note on a change without immediate effect.
+/// Returns a note on a change without immediate effect.
 fn note(setting: &Setting, d: &Daemon) -> Option<String> {
     let note = match setting.effect {
-        Effect::NewPorts => "of ports that are attached from now on",
-        Effect::WithinReach if d.reach.is_limited() => "the daemon itself reaches a folder that goes until a restart",
+        Effect::NewPorts => "for ports attached from now on",
+        Effect::WithinReach if d.reach.is_limited() => "the daemon itself can access removed folders until a restart",
         _ => return None,
     };
     Some(note.to_owned())
 }
 
-/// Why the second value needs a restart.
+/// Returns the reason why the second value needs a restart.
 fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     let why = match setting.effect {
         Effect::WithinReach => {
@@ -105,17 +105,17 @@ fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
             let missing = wants.iter().filter(|dir| !has.contains(dir)).filter_map(Value::as_str);
             return Some(format!("the sandbox was entered without {}", missing.collect::<Vec<_>>().join(", ")));
         }
-        Effect::OwnSockets => "the sockets are another user's",
+        Effect::OwnSockets => "the sockets belong to another user",
         Effect::WithChown if d.config.sandbox || d.config.user.is_some() => {
-            "the daemon has given up the right to give files away"
+            "the daemon has dropped the right to change the owner of files"
         }
-        Effect::WithChown => "only root may give files away",
+        Effect::WithChown => "only root may change the owner of files",
         _ => return None,
     };
     Some(why.to_owned())
 }
 
-/// Switches whose forwarding table keeps another size than the wanted one.
+/// Returns the change for switches whose forwarding table keeps a size other than the wanted one.
 fn small_tables(d: &Daemon, wanted: &Config, kept: &[String]) -> Option<ConfigChange> {
     let entries = Fdb::entries_of(wanted.switch.table_entries);
     let others: Vec<_> = d.switches.iter().filter(|switch| switch.fdb().capacity() != entries).collect();
@@ -127,7 +127,7 @@ fn small_tables(d: &Daemon, wanted: &Config, kept: &[String]) -> Option<ConfigCh
         name: "switch.table_entries".to_owned(),
         from: Some(from),
         to: Some(entries.to_string()),
-        note: Some(format!("of {}, which is there already; new switches have it now", names.join(", "))),
+        note: Some(format!("not for existing switches: {}; new switches get it now", names.join(", "))),
     })
 }
 
@@ -136,15 +136,15 @@ fn change_sockets(d: &Daemon, from: &SocketAccess, to: &SocketAccess) -> Result<
     if from == to { Ok(()) } else { paths.try_for_each(|path| sockets::change(&path, from, to)) }
 }
 
-/// Puts a configuration into effect: one of [`possible`], or the former one.
+/// Puts a configuration into effect: one from [`possible`], or the former one.
 ///
 /// # Errors
-/// [`Refusal`] if the sockets cannot be changed; then nothing changes.
+/// [`Refusal`] if the sockets cannot be changed; in this case, nothing changes.
 pub(super) fn put(d: &mut Daemon, config: Config) -> Result<(), Refusal> {
     let from = d.config.sockets.clone();
     let to = config.sockets.clone();
     change_sockets(d, &from, &to).or_else(|why| {
-        // The first one may have changed already.
+        // The first socket may have changed already.
         let _ = change_sockets(d, &to, &from);
         refuse(Errno::PERM, why.to_string())
     })?;

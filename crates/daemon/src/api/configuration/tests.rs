@@ -42,12 +42,12 @@ fn by_hand(d: &mut Daemon, switch: &str, port: &str, options: PortOptions) -> St
     attach(d, &params, Caller::daemon()).unwrap()
 }
 
-/// The changes in short: sign and name.
+/// Returns the changes in short form: sign and name.
 fn short(applied: &ApplyResult) -> Vec<String> {
     applied.changes.iter().map(|change| format!("{}{}", change.action.sign(), change.name)).collect()
 }
 
-/// Distinguishing properties of ports: kind, header, holding back, rings.
+/// Returns the distinguishing properties of ports: kind, header, lossless, rings.
 fn ports(d: &Daemon) -> Vec<String> {
     let of = |full: &str| {
         let port = show(d, full, Caller::daemon()).unwrap();
@@ -61,7 +61,7 @@ fn tasks(d: &Daemon) -> Vec<(String, Vec<TaskId>)> {
     d.ports.iter().map(|(full, record)| (full.to_owned(), record.placed.clone())).collect()
 }
 
-/// Any file of ports that need no resource of the machine.
+/// Returns any file whose ports need no resource of the machine.
 fn file() -> impl Strategy<Value = String> {
     let kind = prop_oneof![Just("".to_owned()), Just("null:".to_owned()), Just("echo:".to_owned())];
     let port = (0..2u8, 0..6u8, kind, 0..3u32, any::<bool>(), any::<bool>());
@@ -205,7 +205,7 @@ fn foreseeable_faults_are_refused_before_any_change() {
     let switches: String = (0..65).map(|n| format!("[[port]]\nswitch = 'vale{n}'\nport = 'null:n'\n")).collect();
     for (text, place, word) in [
         ("[[port]]\nswitch = 'vale0'\nport = 'b'\nspeed = 2", "f.toml:4:9: ", "speed applies to"),
-        ("[[port]]\nswitch = 'vale0'\nport = 'pcap:relative'", "f.toml:3:8: ", "give an absolute path"),
+        ("[[port]]\nswitch = 'vale0'\nport = 'pcap:relative'", "f.toml:3:8: ", "expected an absolute path"),
         ("[[port]]\nswitch = 'vale0'\nport = 'pcap:/elsewhere/x'", "f.toml:3:8: ", "cannot reach /elsewhere"),
         ("[[port]]\nswitch = 'vale0'\nport = 'netmap:nowhere0'", "f.toml:3:8: ", "no interface nowhere0"),
         ("[[port]]\nport = 'ptnet:/p'\nbackend = 'netmap:nowhere0'", "f.toml:2:8: ", "cannot reach"),
@@ -245,7 +245,7 @@ fn a_failed_rollback_is_reported() {
     std::fs::remove_file(&file).unwrap();
     let message = refused(&mut d, "\n[[port]]\nswitch = 'vale0'\nport = 'x'\nslots = 4000000000\n");
     assert!(message.starts_with("f.toml:4:8: vale0:x cannot be attached"), "{message}");
-    assert!(message.contains("attached again, so that peers have to connect again: vale0:web"), "{message}");
+    assert!(message.contains("attached again, so that peers must reconnect: vale0:web"), "{message}");
     assert!(message.contains("NOT as before: vale0:replay is gone ("), "{message}");
     assert!(d.ports.contains("vale0:web") && !d.ports.contains("vale0:replay"));
 }
@@ -306,7 +306,7 @@ fn all_judge_alike() {
     }
 }
 
-/// The judgements of a setting's value, by judge.
+/// Returns the verdicts on a setting's value, by judge.
 fn judgements(d: &mut Daemon, setting: &'static Setting, value: &Value) -> Vec<(&'static str, Result<(), String>)> {
     let (head, line) =
         if setting.table.is_empty() { (String::new(), 1) } else { (format!("[{}]\n", setting.table), 2) };

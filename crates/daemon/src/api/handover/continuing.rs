@@ -1,4 +1,4 @@
-//! Restores ports and connections from items.
+//! Restoration of ports and connections from items.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -28,7 +28,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::DeclaredPort;
 use crate::registry::regions::FilePlace;
 
-/// Longest wait for resources of a former process that the service manager releases.
+/// Longest wait for resources of a former process, which the service manager has yet to release.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
 /// A connection: its peer, its protocol state, its socket.
@@ -36,9 +36,9 @@ pub type ContinuedClient = (Caller, ConnectionState, OwnedFd);
 
 /// The protocol state of a connection.
 pub enum ConnectionState {
-    /// The connection's hold.
+    /// An attach connection, with its hold on a port.
     Attach(Option<AttachHold>),
-    /// Requests of the control protocol.
+    /// A control connection.
     Control {
         /// Bytes of an incomplete request.
         pending: Vec<u8>,
@@ -51,22 +51,22 @@ pub enum ConnectionState {
     },
 }
 
-/// The restoration so far.
+/// A restoration in progress.
 #[derive(Default)]
 pub struct ContinuedState {
-    /// Whether no predecessor can resume: ports that cannot be restored are attached anew.
+    /// Whether no predecessor can resume. Ports that cannot be restored are then attached anew.
     is_last: bool,
     clients: Vec<ContinuedClient>,
     /// Ports to attach anew.
     anew: Vec<PortItem>,
     switches: Vec<SwitchItem>,
-    /// Kept alive until their ports are restored.
+    /// Regions, kept alive until their ports are restored.
     regions: Vec<Arc<Region>>,
     interfaces: Vec<ContinuedInterface>,
     counters: CountersItem,
     /// Items to restore after all other ports.
     last: Vec<Item>,
-    /// Waiters for holes in users' memory.
+    /// Waiters that bound waits for holes in users' memory, by user.
     waiters: BTreeMap<u32, Rc<HoleWaiter>>,
 }
 
@@ -79,7 +79,7 @@ impl ContinuedState {
     /// Restores an item.
     ///
     /// # Errors
-    /// A sentence: the item and the reason.
+    /// A sentence with the item and the reason.
     pub fn add(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
         if continuation::is_last(&item) {
             self.last.push(item);
@@ -88,7 +88,8 @@ impl ContinuedState {
         self.add_now(d, item)
     }
 
-    /// Restores an item immediately. An item held up by its user's memory is lost, and holds nothing else up.
+    /// Restores an item immediately. An item is lost if its user's memory blocks the restoration, so that it delays no
+    /// other item.
     fn add_now(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
         let key = item.key();
         let failed = |why: Refusal| format!("{key}: {why}");
@@ -97,16 +98,16 @@ impl ContinuedState {
         let done = waiter.during(|| self.add_one(d, item, Some(&waiter)));
         match done {
             Err(why) if waiter.was_late() => {
-                tracing::error!(key, %why, "is lost: memory of that user's holds up who touches it");
+                tracing::error!(key, %why, "lost an item: the memory of its user blocks any access");
                 Ok(())
             }
             done => done.map_err(failed),
         }
     }
 
-    /// Returns the waiter for holes in that user's memory.
+    /// Returns the waiter that bounds waits for holes in that user's memory.
     fn waiter(&mut self, d: &mut Daemon, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
-        // One peer of root's ports must not affect the others.
+        // The memory of one peer of root's ports must not affect the other peers.
         let known = self.waiters.get(&uid).filter(|known| !is_trusted_user(uid) || !known.was_late());
         if let Some(known) = known {
             return Ok(Rc::clone(known));
@@ -129,7 +130,7 @@ impl ContinuedState {
                     Err(why)
                         if (self.is_last || waiter.is_some_and(HoleWaiter::was_late)) && item.declared.is_some() =>
                     {
-                        tracing::error!(port = item.name, %why, "cannot be continued, and is attached anew");
+                        tracing::error!(port = item.name, %why, "cannot restore a port; it is attached anew");
                         self.anew.push(*item);
                     }
                     done => done?,
@@ -154,22 +155,22 @@ impl ContinuedState {
         self.interfaces.clear();
     }
 
-    /// Number of ports to attach anew.
+    /// Returns the number of ports to attach anew.
     pub fn begins_anew(&self) -> usize {
         self.anew.len()
     }
 
-    /// Releases the holds of lost connections, and attaches the remaining ports anew. Returns the connections.
+    /// Releases the holds of lost connections, and attaches the remaining ports anew. Returns the restored connections.
     pub fn begin_others(mut self, d: &mut Daemon) -> Vec<ContinuedClient> {
         d.interfaces.own();
         let mut last = std::mem::take(&mut self.last);
         last.sort_by_key(Item::rank);
         for item in last {
             if let Err(why) = self.add_now(d, item) {
-                tracing::error!(why, "cannot be continued");
+                tracing::error!(why, "cannot restore an item");
             }
         }
-        // Their ports use the memory by now.
+        // The restored ports hold the memory by now.
         self.regions.clear();
         let late = self.waiters.iter().filter(|(uid, waiter)| !is_trusted_user(**uid) && waiter.was_late());
         late.for_each(|(&uid, _)| d.evictions.hold_up(uid));
@@ -178,7 +179,7 @@ impl ContinuedState {
         let until = Instant::now() + TAKEN_BACK;
         for item in self.anew {
             if let Err(why) = attach_patiently(d, &item, until) {
-                tracing::error!(port = item.name, %why, "a port is lost");
+                tracing::error!(port = item.name, %why, "lost a port");
             }
         }
         for (name, counts) in &self.counters.ports {
@@ -215,7 +216,7 @@ fn port(d: &mut Daemon, item: &mut PortItem, state: State) -> Result<(), Refusal
         ports::policies::put(d, &item.name, &item.policies)?;
     }
     let Some(record) = d.ports.get_mut(&item.name) else {
-        return refuse(Errno::INVAL, "it got another name");
+        return refuse(Errno::INVAL, "it was attached under another name");
     };
     ports::policies::count_rules(record, &item.rules);
     record.declared = declared(item);
@@ -239,7 +240,7 @@ fn port(d: &mut Daemon, item: &mut PortItem, state: State) -> Result<(), Refusal
     Ok(())
 }
 
-/// Adds the counts of another process.
+/// Adds the counts from another process.
 fn count(record: &DaemonPort, counts: &[Vec<RingCounts>; 2]) {
     for (counters, counts) in [&record.ingress, &record.egress].into_iter().zip(counts) {
         counters.iter().zip(counts).for_each(|(counters, counts)| counts.add_to(counters));
@@ -250,7 +251,7 @@ fn declared(item: &PortItem) -> Option<DeclaredPort> {
     item.declared.clone().map(|(params, from_file)| DeclaredPort { params, from_file })
 }
 
-/// Attaches a port anew once its resources are free: waits until `until`, or longer for the queues of an interface.
+/// Attaches a port anew once its resources are free. Waits until `until`, or longer for the queues of an interface.
 fn attach_patiently(d: &mut Daemon, item: &PortItem, until: Instant) -> Result<(), Refusal> {
     let longest = continuation::begin_anew(d, item);
     let until = longest.map_or(until, |longest| Instant::now() + longest);
@@ -262,7 +263,7 @@ fn attach_anew(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
     if item.lasting.is_some() {
         return ports::join_again(d, item);
     }
-    let lost = || Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} are not continued", item.kind));
+    let lost = || Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} cannot be restored", item.kind));
     let declared = declared(item).ok_or_else(lost)?;
     attaching::attach_declared(d, declared, item.owner.into())?;
     Ok(())
@@ -278,7 +279,7 @@ fn learn(d: &Daemon, switch: &str, addresses: &[(u64, String)]) {
     }
 }
 
-/// Restores a connection; one whose port is lost ends.
+/// Restores a connection. Returns `None` if its port is lost, which ends it.
 fn client(d: &mut Daemon, item: ClientItem) -> Option<ContinuedClient> {
     let caller = Caller::from(item.caller);
     let socket = item.socket.take().ok()?;
@@ -289,7 +290,7 @@ fn client(d: &mut Daemon, item: ClientItem) -> Option<ContinuedClient> {
         ConnectionItem::Attach { holds: None } => ConnectionState::Attach(None),
         ConnectionItem::Attach { holds: Some((hold, note)) } => {
             let held = AttachHold::continued(d, hold, note, caller);
-            let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "a program's port is lost");
+            let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "lost a program's port");
             ConnectionState::Attach(Some(held.inspect_err(lost).ok()?))
         }
     };

@@ -1,4 +1,4 @@
-//! The predecessor's side. Each item goes to a *sink*, which sends or keeps it, as soon as it is known.
+//! The predecessor's side of a hand-over. Each item goes to a *sink*, which sends or stores it, as soon as it is ready.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,22 +23,22 @@ use crate::registry::regions::RegionEntry;
 use crate::system::closing;
 use crate::worker::TaskId;
 
-/// Frames waiting for room, by task.
+/// Frames that wait for room, by task.
 pub type FramesByTask = BTreeMap<TaskId, Vec<WaitingFrames>>;
 
-/// Consumes an item.
+/// A function that consumes an item.
 pub type ItemSink<'a> = &'a mut dyn FnMut(Item) -> std::io::Result<()>;
 
-/// Results of a hand-over besides its items.
+/// Results of a hand-over, besides its items.
 #[derive(Default)]
 pub struct HandoverResult {
-    /// Pauses of port threads, besides the workers, until this is dropped.
+    /// Guards that keep port threads paused, in addition to the workers, until they are dropped.
     pub paused: Vec<Box<dyn Any>>,
     /// Ports that cannot be handed over.
     pub others: Vec<String>,
 }
 
-/// Gives all regions. Only the main thread changes their state, so frames may pass meanwhile.
+/// Writes all regions to the sink. Only the main thread changes their state, so frames may pass meanwhile.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors or memory; errors of the sink.
@@ -49,7 +49,8 @@ pub fn regions(d: &Daemon, give: ItemSink<'_>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Gives all other items of the registries as soon as each is known; the successor restores them meanwhile.
+/// Writes all other items of the registries to the sink, each as soon as it is ready; the successor restores them
+/// meanwhile.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors or memory; errors of the sink.
@@ -60,7 +61,7 @@ pub fn items(
 ) -> std::io::Result<HandoverResult> {
     let waiting: FramesByTask = waiting.into_iter().collect();
     let mut gift = HandoverResult::default();
-    // All pause in the time of one.
+    // All threads are asked first, so that they pause in parallel.
     let asked: Vec<_> = d.ports.iter().flat_map(|(_, record)| record.behind.ask_to_pause()).collect();
     d.switches.iter().try_for_each(|switch| give(switch_item(d, switch, true)))?;
     d.captures.kept().into_iter().try_for_each(|captures| give(Item::Captures(captures)))?;
@@ -97,14 +98,14 @@ pub fn region_item(entry: &RegionEntry, state: RegionState) -> Item {
     })
 }
 
-/// Returns the item of a switch, with its addresses or without.
+/// Returns the item of a switch, with or without its learned addresses.
 pub fn switch_item(d: &Daemon, switch: &Switch, with_addresses: bool) -> Item {
     let addresses = if with_addresses { addresses(switch) } else { Vec::new() };
     let owner = d.switches.owner(switch.name()).unwrap_or_default();
     Item::Switch(SwitchItem { name: switch.name().to_owned(), owner, addresses, flows: Some(switch.flows()) })
 }
 
-/// Addresses of a switch, with the VLAN above the 48 bits, and the names of their ports.
+/// Returns the learned addresses of a switch, with the VLAN above the 48 address bits, and the names of their ports.
 pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
     let names: BTreeMap<_, _> = switch.ports().into_iter().collect();
     let entries = switch.addresses().entries().into_iter();
@@ -113,7 +114,7 @@ pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
         .collect()
 }
 
-/// Counters of a port's ingresses and egresses.
+/// Returns the counters of a port's ingresses and egresses.
 pub fn counters(record: &DaemonPort) -> [Vec<RingCounts>; 2] {
     [&record.ingress, &record.egress].map(|counters| counters.iter().map(|c| RingCounts::of(c)).collect())
 }
@@ -155,8 +156,8 @@ pub fn port_item(
     })
 }
 
-/// Counts the frames on a port's links as lost: those without room at the port, and those sent after the last look. The
-/// others arrived when the workers were parked.
+/// Counts frames on a port's links as lost: those for which the port has no room, and those sent after the last pass.
+/// The others arrived when the workers were parked.
 fn count_lost(record: &DaemonPort, waiting: &FramesByTask, item: &mut PortItem) {
     for (link, counts) in record.links.iter().zip(&mut item.counters) {
         let (Some(PortLink { link, task }), Some(counts)) = (link, counts.first_mut()) else { continue };
@@ -165,10 +166,10 @@ fn count_lost(record: &DaemonPort, waiting: &FramesByTask, item: &mut PortItem) 
     }
 }
 
-/// Ends the ports that are not handed over, which frees their files and devices. The workers may be parked.
+/// Removes the ports that cannot be handed over, which frees their files and devices. The workers may be parked.
 pub fn end(d: &mut Daemon, others: &[String]) {
     for name in others {
-        // It may have gone with another port.
+        // The port may have been removed together with another one.
         let _ = plug::unplug(d, name, "the daemon is replaced");
     }
     d.captures.wait_for_ending();
@@ -177,19 +178,18 @@ pub fn end(d: &mut Daemon, others: &[String]) {
 /// Sends an item.
 ///
 /// # Errors
-/// A sentence that the successor does not take it.
+/// A sentence that the item cannot be sent.
 pub fn send(to: &OwnedFd, item: &Item) -> std::io::Result<()> {
-    wire::send(to.as_fd(), item)
-        .map_err(|e| std::io::Error::other(format!("the successor does not take what it is sent: {e}")))
+    wire::send(to.as_fd(), item).map_err(|e| std::io::Error::other(format!("cannot send to the successor: {e}")))
 }
 
-/// Marks the end of the items, and waits until the successor is ready; it then takes over.
+/// Marks the end of the items, and waits until the successor is ready. On return, the successor takes over.
 ///
 /// # Errors
-/// A sentence with the reason why it does not.
+/// A sentence with the reason why it does not take over.
 pub fn let_go(to: &OwnedFd) -> Result<(), String> {
     send(to, &Item::End).map_err(|e| e.to_string())?;
-    let fails = |e: rustix::io::Errno| format!("the successor does not take what it is sent: {e}");
+    let fails = |e: rustix::io::Errno| format!("cannot send to the successor: {e}");
     let mut answer = [0u8; 1024];
     let answered = nap(to.as_fd(), wire::LIMIT);
     match closing::receive(to, &mut answer) {

@@ -1,4 +1,4 @@
-//! State kept by the service manager in case this daemon is killed.
+//! State that the service manager keeps in case this daemon is killed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::handover::touched::TouchedItems;
 use crate::ports;
 use crate::registry::changes::UnsavedChanges;
 
-/// Longest wait for the workers of a daemon that has just started and has no predecessor.
+/// Longest wait until the workers of a new daemon without a predecessor pause.
 const STARTING: Duration = Duration::from_secs(20);
 
-/// Takes the pending changes; the registries start their notes afresh.
+/// Takes the unsaved changes, also from the registries.
 pub fn touched(d: &mut Daemon) -> TouchedItems {
     let UnsavedChanges { everything, clients } = std::mem::take(&mut d.changes);
     TouchedItems {
@@ -28,7 +28,7 @@ pub fn touched(d: &mut Daemon) -> TouchedItems {
     }
 }
 
-/// Returns the touched items of the registries in their current state, without any pause.
+/// Returns the current items of touched objects, without any pause of the workers.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
@@ -52,7 +52,7 @@ pub fn items(d: &Daemon, touched: &TouchedItems) -> std::io::Result<Vec<Item>> {
     Ok(all)
 }
 
-/// Returns a port's item, if the port is kept.
+/// Returns a port's item, if the service manager is to keep it.
 fn port(d: &Daemon, name: &str, record: &DaemonPort) -> std::io::Result<Option<Item>> {
     let state = record.behind.save()?;
     if state.is_none() && record.declared.is_none() && ports::lasting_name(d, name, record).is_none() {
@@ -64,13 +64,13 @@ fn port(d: &Daemon, name: &str, record: &DaemonPort) -> std::io::Result<Option<I
     Ok(Some(Item::Port(Box::new(item))))
 }
 
-/// Returns the keys of items that differ from their kept state though only requests change them.
+/// Returns the keys of items that differ from their saved state, although only requests change them.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
 pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     let by_requests = |item: &Item| match item {
-        // Frames and threads change other ports.
+        // Other ports change with frames, or by threads.
         Item::Port(port) => ports::continuation::is_still(port) && port.rules.is_empty(),
         Item::Switch(_) | Item::Pipe(_) => true,
         _ => false,
@@ -85,7 +85,8 @@ pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     Ok(keys)
 }
 
-/// Counters and addresses, which change with every frame; `None` without a port and without host rings.
+/// Returns counters and learned addresses, which change with every frame; `None` if there are neither ports nor host
+/// rings.
 pub fn counters(d: &Daemon) -> Option<CountersItem> {
     let ports: Vec<_> = d.ports.iter().map(|(name, record)| (name.to_owned(), give::counters(record))).collect();
     let host_rings: Vec<_> = d.interfaces.ports().map(|(client, port)| (client, port.counted())).collect();
@@ -94,15 +95,15 @@ pub fn counters(d: &Daemon) -> Option<CountersItem> {
     is_any.then_some(CountersItem { ports, host_rings, switches })
 }
 
-/// Restores the items that an earlier daemon left in the store. An item that cannot be restored is forgotten there, to
-/// free its resources (a queue of an interface), and then attached anew or lost, as the log says. Returns the
+/// Restores the items that an earlier daemon left in the store. An item that cannot be restored is removed there, to
+/// free its resources (a queue of an interface), and then attached anew or lost, which is logged. Returns the restored
 /// connections.
 pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<ContinuedClient> {
     let begun = Instant::now();
     let parked =
         std::iter::repeat_with(|| d.workers.park().ok()).find(|parked| parked.is_some() || begun.elapsed() > STARTING);
     let Some(parked) = parked.flatten() else {
-        tracing::error!("the workers do not start: nothing is continued");
+        tracing::error!("the workers do not start; nothing is restored");
         return Vec::new();
     };
     let mut continued = ContinuedState::after_a_kill();
@@ -115,7 +116,7 @@ pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<
             store.forget_found(&key);
         }
         if let Err(why) = lost {
-            tracing::error!(why, "cannot be continued");
+            tracing::error!(why, "cannot restore an item");
         }
     }
     continued.complete(d);

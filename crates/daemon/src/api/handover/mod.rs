@@ -1,5 +1,5 @@
 //! The hand-over to a successor ([`give`]), the take-over from a predecessor ([`take`]), and the restoration of state
-//! kept by the service manager ([`kept`]). [`continuing`] turns items into ports and connections.
+//! that the service manager keeps ([`kept`]). [`continuing`] turns items into ports and connections.
 //!
 //! ```text
 //! successor                       predecessor
@@ -21,7 +21,7 @@ pub mod give;
 pub mod kept;
 pub mod take;
 
-/// Sent by a successor that is ready.
+/// Message of a successor that is ready.
 const READY: &[u8] = b"ready";
-/// The predecessor's answer.
+/// Answer of the predecessor.
 const GO: &[u8] = b"go";

@@ -1,4 +1,4 @@
-//! The successor's side.
+//! The successor's side of a hand-over.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::system::closing;
 use crate::system::sockets::ListeningSockets;
 use crate::worker::parking::ParkedWorkers;
 
-/// The daemon to be replaced.
+/// The connection to the daemon that is to be replaced.
 pub struct Predecessor(OwnedFd);
 
-/// The predecessor's state, still parked: nothing moves before [`PredecessorState::go`].
+/// The restored state of the predecessor. Workers stay parked until [`PredecessorState::go`].
 pub struct PredecessorState {
     predecessor: OwnedFd,
     parked: ParkedWorkers,
@@ -38,12 +38,12 @@ pub struct MainThreadState {
     pub sockets: ListeningSockets,
     /// The restored connections.
     pub clients: Vec<ContinuedClient>,
-    /// Names under which the service manager keeps the predecessor's state.
+    /// Names of the predecessor's items in the service manager's store.
     pub kept: Vec<String>,
 }
 
 impl Predecessor {
-    /// Connects to the daemon with that attach socket, and asks whether its state can be restored here.
+    /// Connects to the daemon at that attach socket, and asks whether its state can be restored here.
     ///
     /// # Errors
     /// A sentence with the reason why not.
@@ -56,14 +56,14 @@ impl Predecessor {
         let mut bytes = [0; REPLY_LEN];
         let got = receive(&fd, &mut bytes).map_err(failed)?;
         let reply = AttachReply::decode(bytes.get(..got).unwrap_or_default());
-        match reply.map_err(|_| "the running daemon is too old to hand over its ports: restart it".to_owned())? {
+        match reply.map_err(|_| "the running daemon is too old to hand over its ports; restart it".to_owned())? {
             AttachReply { status: 0, .. } => Ok(Predecessor(fd)),
             refused => Err(refused.text),
         }
     }
 
-    /// Takes over all items. The daemon `d` must have no ports, and must not be dropped on failure: its workers then
-    /// stay parked.
+    /// Restores all items in the daemon `d`, which must have no ports. On failure `d` must not be dropped, because its
+    /// workers then stay parked.
     ///
     /// # Errors
     /// A sentence that names the item that cannot be restored; the predecessor resumes.
@@ -84,12 +84,12 @@ impl Predecessor {
     }
 }
 
-/// Receives a message; waits a limited time.
+/// Receives a message. Waits for a limited time.
 fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
     if nap(fd.as_fd(), wire::LIMIT) { Ok(closing::receive(fd, bytes)?.0) } else { Err(Errno::TIMEDOUT) }
 }
 
-/// The listening sockets; standard output and error; names of what the service manager keeps.
+/// The listening sockets; standard output and error; names of the items in the service manager's store.
 type InheritedDescriptors = ((ListeningSockets, [Fd; 2]), Vec<String>);
 
 fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(ContinuedState, InheritedDescriptors), String> {
@@ -110,7 +110,7 @@ fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(ContinuedState, Inherite
 
 fn process(item: ProcessItem) -> Result<InheritedDescriptors, String> {
     let ProcessItem { lock, attach, control, output, kept, own } = item;
-    let taken = |fd: Fd| fd.take().map_err(|e| format!("the running daemon's sockets cannot be used: {e}"));
+    let taken = |fd: Fd| fd.take().map_err(|e| format!("cannot use the running daemon's sockets: {e}"));
     let all = [taken(lock)?, taken(attach)?, taken(control)?];
     let sockets = ListeningSockets::continued(all, own).map_err(|which| format!("{which} does not listen"))?;
     Ok(((sockets, output), kept))
@@ -125,26 +125,26 @@ impl PredecessorState {
         let PredecessorState { predecessor: fd, parked, continued, sockets, output, kept } = self;
         let mut answer = [0; 16];
         let answered = rustix::net::send(&fd, READY, SendFlags::NOSIGNAL).and_then(|_| receive(&fd, &mut answer));
-        // The predecessor ends, or has ended.
+        // The predecessor is about to end, or has ended.
         if !matches!(answered, Ok(got) if answer.get(..got) == Some(GO) || got == 0) {
             std::mem::forget((parked, continued));
-            return Err(format!("the running daemon does not let go: {answered:?}"));
+            return Err(format!("the running daemon does not hand over: {answered:?}"));
         }
         drop(parked);
         d.held.clear();
         take_output(&output);
         if continued.begins_anew() > 0 {
-            // Its sockets and devices are free once it has ended.
+            // The predecessor's sockets and devices are free once it has ended.
             let _ = receive(&fd, &mut answer);
         }
         Ok(MainThreadState { sockets, clients: continued.begin_others(d), kept })
     }
 }
 
-/// Takes the predecessor's standard output and error, to continue its log.
+/// Takes over the predecessor's standard output and error, to continue its log.
 fn take_output([output, error]: &[Fd; 2]) {
     let set = rustix::stdio::dup2_stdout(output).and_then(|()| rustix::stdio::dup2_stderr(error));
     if let Err(e) = set {
-        tracing::warn!("the log goes elsewhere than the predecessor's: {e}");
+        tracing::warn!("cannot continue the predecessor's log: {e}");
     }
 }

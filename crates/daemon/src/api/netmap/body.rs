@@ -1,4 +1,4 @@
-//! A request's body: netmap's structure as bytes, read field by field, and answered in place.
+//! A request's body: netmap's structure as bytes, whose fields are read one by one, and overwritten with the answer.
 
 use netvale_control::device::BODY_LEN;
 

@@ -20,7 +20,7 @@ use crate::registry::ports::SwitchPort;
 use crate::registry::regions::COMMON_REGION;
 use crate::rings::sizes::{PortFacts, Sizes};
 
-/// The properties of port `name`, actual ones or those it would get if opened with `request`.
+/// Returns the properties of port `name`: its actual ones, or those that it would get if it were opened with `request`.
 fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<PortFacts, Refusal> {
     let parsed = PortName::parse(name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
     let wanted = Sizes::new(request, &Conf::default())?;
@@ -54,7 +54,7 @@ fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) ->
     Ok(PortFacts { shape: wanted.shape, host: (0, 0), layout: *region(d, id, caller)?.layout(), mem_id: id })
 }
 
-/// The properties of a port with rings, by any of its names.
+/// Returns the properties of a port with rings, by any of its names.
 fn of_record(d: &Daemon, name: &str) -> Option<PortFacts> {
     let of = |place: &str| d.ports.get(place).and_then(DaemonPort::rings);
     let joint = || joint::of(d.ports.get(name)?);
@@ -96,7 +96,7 @@ pub(super) fn port_info(d: &mut Daemon, name: &str, body: &mut NetmapBody, calle
     Ok(())
 }
 
-/// The properties of a region, in a request without a port's name.
+/// Answers with the properties of a region, for a request without a port's name.
 fn region_info(d: &mut Daemon, body: &mut NetmapBody, caller: Caller) -> Result<(), Refusal> {
     let id = match body.u16(offset_of!(NmreqPortInfoGet, nr_mem_id)) {
         0 => COMMON_REGION,
@@ -110,7 +110,7 @@ fn region_info(d: &mut Daemon, body: &mut NetmapBody, caller: Caller) -> Result<
 
 pub(super) fn pools_info(d: &mut Daemon, name: &str, body: &mut NetmapBody, caller: Caller) -> Result<(), Refusal> {
     if name.is_empty() {
-        return refuse(Errno::NXIO, "pools belong to a port: name one");
+        return refuse(Errno::NXIO, "missing port name: pools belong to a port");
     }
     let mem_id = body.u16(offset_of!(NmreqPoolsInfo, nr_mem_id)).into();
     let facts = facts(d, name, &AttachRequest { mem_id, flags: FLAG_NETMAP, ..AttachRequest::default() }, caller)?;

@@ -24,7 +24,7 @@ use crate::permission::{self, PermissionRequest};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 
-/// Executes a request. The answer is the request with its status, and with name and body as netmap would return them.
+/// Executes a request. Returns the request with its status, and with name and body as netmap would return them.
 pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> DeviceReply {
     let mut name = naming::port_meant(d, &request.name);
     let mut body = NetmapBody(request.body);
@@ -48,7 +48,7 @@ pub fn changes_something(request: &DeviceRequest) -> bool {
     !ASK.contains(&request.reqtype)
 }
 
-/// The subject of a request, for permission. `at`: its name, if it is a switch's port.
+/// Returns the facts on which the permission for a request depends. `at` is set if `name` is that of a switch's port.
 fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> PermissionRequest<'a> {
     match (reqtype, at) {
         (NETMAP_REQ_VALE_NEWIF, _) => PermissionRequest::MakePersistent(name),
@@ -59,7 +59,7 @@ fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> Permi
             PermissionRequest::KeepAwake(name)
         }
         (NETMAP_REQ_VALE_LIST, _) => PermissionRequest::NetmapList,
-        // A malformed name is refused on execution.
+        // A malformed name is refused when the request is executed.
         _ => PermissionRequest::NetmapGet(name),
     }
 }
@@ -94,6 +94,6 @@ fn carry_out(
 fn vale_name(name: &str) -> Result<SwitchPort, Refusal> {
     match PortName::parse(name).map(|n| (n.pipe().is_none(), n.base().clone())) {
         Ok((true, Base::Vale { switch, port })) => Ok(SwitchPort::new(switch, port)),
-        _ => refuse(Errno::INVAL, format!("{name}: a port of a switch is named SWITCH:PORT")),
+        _ => refuse(Errno::INVAL, format!("invalid name {name}: expected SWITCH:PORT")),
     }
 }

@@ -33,12 +33,12 @@ fn find<'a>(d: &'a mut Daemon, name: &str) -> Result<&'a mut DaemonPort, Refusal
 pub(super) fn hdr_set(d: &mut Daemon, name: &str, body: &NetmapBody) -> Result<(), Refusal> {
     let len = body.u32(offset_of!(NmreqPortHdr, nr_hdr_len));
     if !matches!(len, 0 | 10 | 12) {
-        return refuse(Errno::INVAL, format!("a virtio-net header of {len} bytes: 0, 10 and 12 are possible"));
+        return refuse(Errno::INVAL, format!("invalid virtio-net header length {len}: expected 0, 10 or 12"));
     }
     if !find(d, name)?.behind.set_header(len) {
         return refuse(
             Errno::OPNOTSUPP,
-            format!("{name} is not a VALE port of a program: its header cannot be chosen"),
+            format!("cannot set the header of {name}: expected a VALE port that a program opens"),
         );
     }
     Ok(())
@@ -54,7 +54,7 @@ pub(super) fn hdr_get(d: &Daemon, name: &str, body: &mut NetmapBody) -> Result<(
     Ok(())
 }
 
-/// The header length of a pipe or an interface.
+/// Returns the header length of a pipe or an interface.
 fn header_without_record(d: &Daemon, name: &str) -> Result<u32, Refusal> {
     let none = || Refusal::new(Errno::NXIO, format!("there is no port {name}"));
     let parsed = PortName::parse(name).map_err(|_| none())?;
@@ -115,10 +115,10 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut NetmapBody
     let name = at.full();
     let record = find(d, &name)?;
     if record.behind.wrapped_queues().is_some() && record.polled {
-        return refuse(Errno::BUSY, format!("{name} is polled: end that first"));
+        return refuse(Errno::BUSY, format!("{name} is being polled; disable polling first"));
     }
     let index = record.id.unwrap_or_default();
-    // A port created by its program stays while the program has it open: as in netmap, this changes nothing.
+    // A port that a program created remains while the program has it open; as in netmap, the request changes nothing.
     let of_a_program = !record.persistent && record.behind.programs().is_some_and(|local| !local.is_unheld());
     if !of_a_program {
         detach(d, &name, "asked for by a netmap program")?;
@@ -127,13 +127,13 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut NetmapBody
     Ok(())
 }
 
-/// With a name, returns that port's position; without, the first port at or after the position in the body, and its
-/// name.
+/// With a name, returns that port's position. Without one, returns the first port at or after the position in the body,
+/// and its name.
 pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: Caller) -> Result<String, Refusal> {
     let bridge_at = offset_of!(NmreqValeList, nr_bridge_idx);
     let port_at = offset_of!(NmreqValeList, nr_port_idx);
     if !name.is_empty() && SwitchName::of_port(name).is_none() {
-        return refuse(Errno::INVAL, format!("{name}: a port of a switch is named SWITCH:PORT"));
+        return refuse(Errno::INVAL, format!("invalid name {name}: expected SWITCH:PORT"));
     }
     let may_use = |switch: &str| may_join(d, switch, caller).is_ok();
     let bridges: Vec<&str> = d.switches.iter().map(|switch| switch.name()).filter(|name| may_use(name)).collect();
@@ -157,7 +157,7 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: C
     Ok(naming::alias(&full))
 }
 
-/// The answer for a port missing on an existing switch.
+/// Returns the answer for a port that does not exist on an existing switch.
 fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     const NONE: u32 = 254;
     let (switch, _) = name.split_once(':')?;
@@ -165,7 +165,7 @@ fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     Some((bridge as u32, NONE, name.to_owned()))
 }
 
-/// netmap polls the port in kernel threads; here the port's workers stay awake while polling is requested.
+/// Starts or ends polling of a port. netmap polls in kernel threads; here the port's workers stay awake.
 pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bool) -> Result<(), Refusal> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let mode = body.u32(offset_of!(NmreqValePolling, nr_mode));
@@ -174,7 +174,7 @@ pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bo
     let name = at.full();
     let record = find(d, &name)?;
     let Some(queues) = record.behind.wrapped_queues() else {
-        return refuse(Errno::OPNOTSUPP, format!("there is nothing behind {name} to poll: it is a VALE port"));
+        return refuse(Errno::OPNOTSUPP, format!("{name} has no queues to poll: it is a VALE port"));
     };
     if record.polled == on {
         return refuse(Errno::FAULT, format!("{name} is {} polled", if on { "already" } else { "not" }));
@@ -184,7 +184,10 @@ pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bo
     let single = mode == NETMAP_POLLING_MODE_SINGLE_CPU && count == 1;
     let multi = mode == NETMAP_POLLING_MODE_MULTI_CPU && count >= 1 && last <= queues;
     if on && (!(single || multi) || count >= cpus || last > cpus) {
-        return refuse(Errno::INVAL, format!("polling mode {mode} on {count} CPUs from {first}: there are {cpus}"));
+        return refuse(
+            Errno::INVAL,
+            format!("invalid polling mode {mode} on {count} CPUs from {first}: there are {cpus} CPUs"),
+        );
     }
     record.polled = on;
     if let Some(record) = d.ports.get(&name) {

@@ -1,4 +1,4 @@
-//! Hand-over of monitors. Frames during the hand-over are not copied.
+//! Hand-over of monitors. Frames that pass during the hand-over are not copied.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::registry::watches::{MonitoredPort, WatchRecord};
 use crate::rings::continued::PortRingsState;
 use crate::rings::local::LocalRings;
 
-/// A monitor's target, and its rings with copies.
+/// A monitor's target, and the rings that get the copies.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct WatchState {
     what: WatchedItem,
@@ -99,7 +99,7 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: false,
 };
 
-/// Restores a monitor of another process, after its target.
+/// Restores a monitor from another process, after its target.
 ///
 /// # Errors
 /// [`Refusal`] if the target does not exist, or the monitor's memory or descriptors are inconsistent.

@@ -1,4 +1,4 @@
-//! Copies for a monitor, made by the switch's workers, or by the code that moves frames without a worker.
+//! Copies for a monitor. The switch's workers make them, or the code that moves frames without a worker.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::registry::watches::{MonitoredPort, WatchRecord};
 use crate::rings::local::LocalRings;
 use crate::rings::nic::NicPort;
 
-/// Starts copying sent and received frames to a monitor's rings. Returns the switch of the port, if it is on one.
+/// Starts copying sent and received frames to a monitor's rings. Returns the switch of the monitored port, if it is on
+/// one.
 pub fn watch(d: &mut Daemon, watching: &WatchRecord, full: &str) -> Result<Option<Arc<Switch>>, Refusal> {
     let WatchRecord { what, sent, received, .. } = watching;
     let done = match what {
@@ -36,7 +37,7 @@ pub fn watch(d: &mut Daemon, watching: &WatchRecord, full: &str) -> Result<Optio
     done
 }
 
-/// Has the switch's workers copy the port's sent frames (their slots return immediately) and received frames; the
+/// Makes the switch's workers copy the port's sent frames (whose slots return immediately) and received frames. The
 /// port's program copies released frames.
 fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &WatchRecord) -> Result<Arc<Switch>, Refusal> {
     let WatchRecord { sent, received, .. } = watching;
@@ -68,7 +69,7 @@ fn watch_device(
     Ok(on)
 }
 
-/// Has the pipe's ends make the copies: when one sends, or when the other releases received slots.
+/// Makes the pipe's ends copy: when one end sends, or when the other one releases received slots.
 fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &WatchRecord) -> Result<(), Refusal> {
     let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let region = Arc::clone(pipe.end(end).region());
@@ -89,8 +90,8 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
     })
 }
 
-/// Has the mover of an interface's frames make the copies: the program, and, for its host rings, the daemon's workers,
-/// which return sent slots immediately.
+/// Makes the movers of an interface's frames copy: the program, and, for its host rings, the daemon's workers, which
+/// return sent slots immediately.
 fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &WatchRecord) -> Result<(), Refusal> {
     let port = d.interfaces.port(client).ok_or_else(|| Refusal::internal("an interface vanished"))?;
     let mem = Arc::clone(&port.mem);
@@ -117,7 +118,7 @@ pub fn watch_too(d: &mut Daemon, ifname: &str, client: u64) {
     let monitors = monitors.map(|(full, watching)| (full.to_owned(), watching.clone()));
     for (full, watching) in monitors.collect::<Vec<_>>() {
         if let Err(why) = watch_nic(d, client, &full, &watching) {
-            tracing::warn!(monitor = full, "does not see all of {ifname}: {why}");
+            tracing::warn!(monitor = full, "the monitor misses some rings of {ifname}: {why}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Monitors: copies of another port's frames, for one program, ring by ring as in netmap.
+//! Monitors, which get copies of another port's frames for one program, ring by ring as in netmap.
 
 mod continued;
 mod copies;
@@ -41,10 +41,10 @@ use crate::rings::local::LocalRings;
 use crate::rings::offsets;
 use crate::rings::switched::PortRings;
 
-/// Allowed number of slots in its rings (netmap's limits).
+/// Permitted number of slots in a monitor's rings (netmap's limits).
 const SLOTS: std::ops::RangeInclusive<u32> = 2..=4096;
 
-/// Backend of a monitor: its rings, and its target.
+/// Backend of a monitor: its rings and its target.
 struct MonitorPort(LocalRings, WatchState);
 
 impl PortBackend for MonitorPort {
@@ -65,7 +65,7 @@ impl PortBackend for MonitorPort {
     }
 }
 
-/// Open rings of a monitor; frames sent on them are ignored.
+/// Open rings of a monitor. Frames sent on them are ignored.
 struct OpenMonitor(OpenRings);
 
 impl Attachment for OpenMonitor {
@@ -86,12 +86,12 @@ impl Attachment for OpenMonitor {
     }
 }
 
-/// Clamps the number of slots as netmap does: too few mean the default number, too many the maximum.
+/// Limits the number of slots as netmap does: too few yield the default number, too many the maximum.
 fn slots(asked: u32, usual: u32) -> u32 {
     if asked == 0 { usual.clamp(*SLOTS.start(), *SLOTS.end()) } else { asked.clamp(*SLOTS.start(), *SLOTS.end()) }
 }
 
-/// The bound rings of a monitor, out of `all`.
+/// Returns the bound rings of a monitor, out of `all`.
 fn bound(
     rings: &[Arc<RingEgress>],
     bound: &Range<u32>,
@@ -103,7 +103,8 @@ fn bound(
 /// Opens a monitor of the port in `spec`.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<OpenedPort, Refusal> {
     if let Memory::Id(id) = spec.memory {
-        // A copying monitor has its own memory, a zero-copy one the port's; a named region must exist all the same.
+        // A copying monitor has its own memory, and a zero-copy one the port's. Even so, a region that is named must
+        // exist.
         memory::region(d, id.get().into(), caller)?;
     }
     let parent = parent(d, spec, caller)?;
@@ -138,8 +139,8 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     Ok((reply, fds, Box::new(OpenMonitor(OpenRings { port: full, rings: ranges, binding }))))
 }
 
-/// Creates the rings of a monitor: with zero copy in the port's region, if it has one, otherwise in a region of its
-/// own.
+/// Creates the rings of a monitor: for zero copy in the port's region, if it has one, otherwise in a region of the
+/// monitor's own.
 fn monitor_rings(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -172,7 +173,7 @@ fn monitor_rings(
     Ok(rings)
 }
 
-/// The name in a monitor's `netmap_if`, in netmap's form.
+/// Returns the name for a monitor's `netmap_if`, in netmap's form.
 fn monitor_name(d: &Daemon, parent: &Parent, flags: MonitorSpec) -> String {
     let number = d.watches.of(&parent.watched).count();
     let name = parent.name.strip_prefix("netmap:").unwrap_or(&parent.name);
@@ -198,7 +199,7 @@ fn begin(d: &mut Daemon, local: LocalRings, watching: WatchRecord, owner: Caller
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
     let behind = Box::new(MonitorPort(local, WatchState::of(&watching))) as Box<dyn PortBackend>;
     d.watches.insert(full, watching);
-    // The receptions of a monitor are not traced.
+    // Frames that a monitor receives are not traced.
     let nowhere = Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() });
     let handed = handed.place(d, &nowhere, 0);
     d.ports.insert(full, PortRecord { switch, egress, handed, persistent: false, ..PortRecord::new(behind, owner) });

@@ -19,27 +19,27 @@ use crate::rings::local::LocalRings;
 use crate::rings::pipe::pipe_and_end;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
-/// Number of tx rings of a monitor, which are never read: netmap gives it one.
+/// Number of tx rings of a monitor. netmap gives a monitor one; nothing reads it.
 pub const TX_RINGS: u32 = 1;
 
-/// Properties of a watched port.
+/// Properties of a monitored port.
 pub struct Parent {
     pub watched: MonitoredPort,
-    /// Its name, as programs use it.
+    /// Name of the port for programs.
     pub name: String,
-    /// Number of its rings, in the direction with more of them.
+    /// Number of the port's rings, in the direction with more of them.
     pub rings: u32,
-    /// Number of host rings that can be watched.
+    /// Number of host rings that can be monitored.
     pub host: u32,
     pub tx_slots: u32,
     pub rx_slots: u32,
     pub hdr_len: u32,
     pub buf_size: u32,
-    /// The region of its rings, if it has rings.
+    /// Region of the port's rings, if they are in one.
     pub memory: Option<(Arc<Region>, u32)>,
 }
 
-/// Number of a monitor's rings, host rings included, and the range in its specification.
+/// Number of a monitor's rings including host rings, and the range in its specification.
 pub struct WantedRings {
     pub host: u32,
     pub rings: RingRanges,
@@ -52,7 +52,7 @@ impl WantedRings {
             RingsSpec::AllNic => (0..TX_RINGS, 0..n),
             RingsSpec::OneNic(i) if u32::from(i.get()) < n => (0..TX_RINGS, u32::from(i.get())..u32::from(i.get()) + 1),
             RingsSpec::OneNic(i) => {
-                return refuse(Errno::INVAL, format!("ring {} asked for; {} has {n}, from 0", i.get(), parent.name));
+                return refuse(Errno::INVAL, format!("no ring {}: {} has {n}, numbered from 0", i.get(), parent.name));
             }
             _ if parent.host == 0 => return refuse(Errno::INVAL, format!("{} has no host rings", parent.name)),
             RingsSpec::OneHost(i) if u32::from(i.get()) < parent.host => {
@@ -60,7 +60,7 @@ impl WantedRings {
                 (TX_RINGS + i..TX_RINGS + i + 1, n + i..n + i + 1)
             }
             RingsSpec::OneHost(i) => {
-                return refuse(Errno::INVAL, format!("host ring {} asked for; there are {}", i.get(), parent.host));
+                return refuse(Errno::INVAL, format!("no host ring {}: there are {}", i.get(), parent.host));
             }
             RingsSpec::AllHost => (TX_RINGS..TX_RINGS + parent.host, n..n + parent.host),
             RingsSpec::NicAndHost => (0..TX_RINGS + parent.host, 0..n + parent.host),
@@ -75,7 +75,7 @@ impl WantedRings {
     }
 }
 
-/// Finds the port to watch. As in netmap it must exist and be in use.
+/// Finds the port to monitor. As in netmap, it must exist and be in use.
 pub fn parent(d: &Daemon, spec: &PortSpec, caller: Caller) -> Result<Parent, Refusal> {
     if let Some((pipe, end)) = pipe_and_end(&spec.name) {
         return parent_pipe(d, &spec.name.to_string(), pipe, end);
@@ -90,7 +90,7 @@ pub fn parent(d: &Daemon, spec: &PortSpec, caller: Caller) -> Result<Parent, Ref
 }
 
 fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
-    let idle = || format!("there is no port {full} in use that could be watched: 'netvale list' shows the ports");
+    let idle = || format!("cannot monitor {full}: no such port is in use; 'netvale list' shows the ports");
     let record = d.ports.get(full).ok_or_else(|| Refusal::new(Errno::INVAL, idle()))?;
     let watched = MonitoredPort::Port(full.to_owned());
     let hdr_len = record.hdr_len();
@@ -121,10 +121,13 @@ fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
 
 fn parent_pipe(d: &Daemon, name: &str, key: String, end: usize) -> Result<Parent, Refusal> {
     let Some(pipe) = d.pipes.get(&key).filter(|pipe| pipe.is_in_use(end)) else {
-        return refuse(Errno::INVAL, format!("nobody has {name} open: there is nothing to watch"));
+        return refuse(Errno::INVAL, format!("no program has {name} open, so there is nothing to monitor"));
     };
     if pipe.guest_end().is_some() {
-        return refuse(Errno::OPNOTSUPP, format!("an end of pipe {key} is a virtual machine's: it has no monitors"));
+        return refuse(
+            Errno::OPNOTSUPP,
+            format!("an end of pipe {key} belongs to a virtual machine; such a pipe has no monitors"),
+        );
     }
     let mem = pipe.end(end);
     let mem_id = pipe.mem_id;
@@ -136,7 +139,7 @@ fn parent_pipe(d: &Daemon, name: &str, key: String, end: usize) -> Result<Parent
 
 fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusal> {
     if netvale_guest::passthrough::device_of(ifname).is_some() {
-        return refuse(Errno::OPNOTSUPP, format!("{ifname} is a ptnet device: the host's port can be watched"));
+        return refuse(Errno::OPNOTSUPP, format!("{ifname} is a ptnet device; monitor its port on the host"));
     }
     find(ifname)?;
     let mut open = d.interfaces.ports_on(ifname).map(|(_, port)| port);
@@ -150,13 +153,13 @@ fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusa
         return Ok(Parent { rings: queues, host: host_tx.max(host_rx).max(1), memory, ..parent });
     }
     let Some(full) = switch_port_on(d, ifname) else {
-        return refuse(Errno::INVAL, format!("nobody has {ifname} open: there is nothing to watch"));
+        return refuse(Errno::INVAL, format!("no program has {ifname} open, so there is nothing to monitor"));
     };
     Ok(Parent { watched: MonitoredPort::Wire(full.to_owned()), ..parent_port(d, full)? })
 }
 
 impl Parent {
-    /// Properties of a port with rings in a region.
+    /// Returns the properties of a port with rings in a region.
     fn of_rings(watched: MonitoredPort, name: &str, region: &Region, shape: PortShape) -> Parent {
         Parent {
             watched,

@@ -1,4 +1,4 @@
-//! An interface as a port on a switch, and its host stack as another.
+//! An interface as a port on a switch, and its host stack as another port.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ struct InterfacePort {
     /// Number of entries in the rings of each queue's socket.
     entries: u32,
     queues: Vec<SwitchQueue>,
-    /// Text with the mode of its bound queues; `None` if no queue is bound.
+    /// Text with the mode of the bound queues; `None` if no queue is bound.
     detail: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl PortBackend for InterfacePort {
 
     fn notes(&self) -> Vec<String> {
         let name = &self.nic.interface().name;
-        let down = (!is_up(name)).then(|| format!("interface {name} is down: 'ip link set {name} up'"));
+        let down = (!is_up(name)).then(|| format!("interface {name} is down; 'ip link set {name} up' sets it up"));
         let lost = self.nic.lost_tags().map(|why| why.to_string());
         self.detail.iter().cloned().chain(lost).chain(down).collect()
     }
@@ -82,7 +82,7 @@ impl PortBackend for InterfacePort {
         Some(self.nic.interface().queues)
     }
 
-    /// The sockets' rings hold the positions of its buffers.
+    /// The rings of the sockets contain the positions of the buffers.
     fn save(&self) -> std::io::Result<Option<State>> {
         if !self.nic.is_there() {
             return Ok(None);
@@ -97,7 +97,7 @@ impl PortBackend for InterfacePort {
         Ok(Some(State::of(&InterfaceState { entries: self.entries, queues })?.into()))
     }
 
-    /// Frames of interfaces have no header.
+    /// Frames of interfaces have no virtio-net header.
     fn set_header(&self, len: u32) -> bool {
         len == 0
     }
@@ -115,7 +115,7 @@ impl PortBackend for InterfacePort {
 /// Backend of a host stack's port.
 struct StackPort {
     interface: Arc<Nic>,
-    /// Whether TCP segments are merged for it.
+    /// Whether TCP segments to the stack are merged (GRO).
     gro: bool,
     /// Redirects the stack's frames here until dropped.
     _open: OpenRing,
@@ -148,16 +148,16 @@ impl PortBackend for StackPort {
     }
 }
 
-/// The name of the host stack's port that belongs to the interface port `name`.
+/// Returns the name of the host stack's port that belongs to the interface port `name`.
 fn host_port(name: &str) -> String {
     format!("{name}^")
 }
 
-/// Longest time the kernel takes to free the queues of a dead process.
+/// Longest time that the kernel takes to free the queues of a process that has ended.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
-/// Removes the host stack's port of an interface that starts anew: it returns with the interface. Returns how long the
-/// queues may stay in use.
+/// Removes the host stack's port of an interface that starts anew. The interface brings it back. Returns for how long
+/// the queues may stay in use.
 pub fn begin_anew(d: &mut Daemon, name: &str) -> Duration {
     // A missing port is no error.
     let _ = unplug(d, &host_port(name), "its interface begins anew");
@@ -174,13 +174,13 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     }
     let nic = d.interfaces.nic(ifname)?;
     if is_loopback(ifname) {
-        let text = format!("{ifname} sends all frames back to itself, and their addresses would be learned behind it");
-        return refuse(Errno::INVAL, format!("{text}: attach a TAP for the host"));
+        let text = format!("{ifname} is a loopback: the switch would learn its own ports' addresses behind it");
+        return refuse(Errno::INVAL, format!("{text}; attach a TAP for the host"));
     }
     let queues = nic.interface().queues;
     let which = wanted(spec.spec().rings, (queues, 1), (queues, 1))?;
     if o.slots() > *RING_SLOTS_RANGE.end() {
-        return refuse(Errno::INVAL, format!("at most {} slots a ring are possible", RING_SLOTS_RANGE.end()));
+        return refuse(Errno::INVAL, format!("too many slots: expected at most {} per ring", RING_SLOTS_RANGE.end()));
     }
     let host = PortShape { tx_rings: 0, rx_rings: 0, tx_slots: o.slots(), rx_slots: o.slots() };
     let entries = sizes::entries(sizes::shape(1, host));
@@ -233,10 +233,10 @@ pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: C
     let spec = PortName::parse(&format!("netmap:{port}")).ok().map(PortSpec::from).and_then(NicSpec::new);
     Interface::find(port).map_err(|_| missing())?;
     if !matches!(rings.mode, NR_REG_ALL_NIC | NR_REG_NIC_SW) || rings.ring != 0 {
-        return refuse(Errno::INVAL, format!("{port} is attached with all its rings, and its stack or without"));
+        return refuse(Errno::INVAL, format!("expected all rings of {port}, with or without the host stack"));
     }
     if d.interfaces.port_on(port).is_some() {
-        return refuse(Errno::BUSY, format!("{port} is open in a program: end that first"));
+        return refuse(Errno::BUSY, format!("a program has {port} open; end the program first"));
     }
     let options = PortOptions { host: rings.mode == NR_REG_NIC_SW, ..PortOptions::default() };
     let spec = AttachSpec::Netmap(spec.ok_or_else(missing)?);
@@ -258,7 +258,7 @@ fn attach_stack(d: &mut Daemon, asked: &AdmittedRequest<'_>, nic: &Arc<Nic>) -> 
     if d.interfaces.stack(ifname).is_some() {
         return refuse(
             Errno::BUSY,
-            format!("the host rings of {ifname} are in use: close the program that has them open"),
+            format!("the host rings of {ifname} are in use; end the program that has them open"),
         );
     }
     let stack = stack::make(&mut d.interfaces, nic, 1, false)?;
@@ -270,7 +270,7 @@ fn attach_stack(d: &mut Daemon, asked: &AdmittedRequest<'_>, nic: &Arc<Nic>) -> 
     plug(d, &at, queues, NewPort::new(behind, asked).with_gro(gro))
 }
 
-/// Restores host stacks.
+/// Restores ports of host stacks.
 pub const STACK: Continuation = Continuation {
     is_for: |item| item.kind == PortKind::Nic && item.declared.is_none(),
     go_on: continue_stack,
@@ -281,7 +281,7 @@ pub const STACK: Continuation = Continuation {
 /// Restores an interface's host stack.
 ///
 /// # Errors
-/// [`Refusal`] if the stack does not exist.
+/// [`Refusal`] if the stack's stand-in does not exist.
 fn continue_stack(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let StackState { interface, gro } = state.read()?;

@@ -1,4 +1,4 @@
-//! Saves and restores interfaces, and rings of theirs opened by programs.
+//! Hand-over of interfaces, and of their rings that programs have open.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::switched::RingDoorbells;
 
-/// An interface, with the stand-in for its stack.
+/// An interface, with the stand-in for its host stack.
 pub type ContinuedInterface = (Arc<Nic>, Option<Arc<Stack>>);
 
 /// Returns the items of all existing interfaces.
@@ -36,8 +36,8 @@ pub fn interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
     there.map(|nic| interface(&nic, d.interfaces.stack(&nic.interface().name).as_deref())).collect()
 }
 
-/// Returns the items of interfaces whose users survive a kill: on a switch, or open in a program. Other users start
-/// anew, with a freshly opened interface.
+/// Returns the items of interfaces whose users survive a kill: ports on a switch, and programs that have rings open.
+/// Other users start anew, with a freshly opened interface.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
@@ -78,14 +78,14 @@ fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Item> {
     Ok(Item::Interface(Box::new(InterfaceItem::new(nic, item)?)))
 }
 
-/// Restores an interface. It stays as long as it is in use.
+/// Restores an interface. It remains as long as it is in use.
 ///
 /// # Errors
 /// [`Refusal`] if the interface does not exist, or the descriptors are of another type.
 pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<ContinuedInterface, Refusal> {
     let (interface, mode) = item.interface();
     if d.interfaces.known(&interface.name).is_some() {
-        return refuse(Errno::INVAL, "it is continued twice");
+        return refuse(Errno::INVAL, "the interface has already been restored");
     }
     let nic = Nic::restore(interface, mode, item.has_told, item.nic)?;
     d.interfaces.add(&nic);
@@ -151,7 +151,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     let known = hold::memory_in(d, &item.interface, &region).filter(|mem| mem.csb_first() == item.first);
     let mem = match known {
         Some(mem) if (mem.shape(), mem.host_rings()) == (shape, item.host) => mem,
-        Some(_) => return Err(wrong("its rings have two shapes")),
+        Some(_) => return Err(wrong("its rings have different shapes")),
         None => Arc::new(region.continue_port(shape, item.host.0, item.host.1, item.first)?),
     };
     let [tx, rx] = item.rings;
@@ -167,7 +167,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     let mut port = NicPort { trusted: item.trusted, got, ..base };
     for (number, entries, socket) in item.sockets {
         if !port.tx.contains(&number) && !port.rx.contains(&number) {
-            return Err(wrong("a queue has a socket, and no ring"));
+            return Err(wrong("a queue has a socket, but no ring"));
         }
         let queue = match hold::shared(d, &port, number)? {
             Some(queue) => queue,

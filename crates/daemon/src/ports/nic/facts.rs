@@ -16,14 +16,15 @@ use crate::registry::regions::COMMON_REGION;
 use crate::rings::guest::GuestPort;
 use crate::rings::sizes::PortFacts;
 
-/// The properties of an interface, actual ones or those it would get if opened with `request`.
+/// Returns the properties of an interface: its actual ones, or those that it would get if it were opened with
+/// `request`.
 pub(crate) fn of_interface(
     d: &mut Daemon,
     ifname: &str,
     request: &AttachRequest,
     caller: Caller,
 ) -> Result<PortFacts, Refusal> {
-    // A nonexistent region is refused first.
+    // Like netmap, this refuses a region that does not exist before anything else.
     let named = match request.mem_id {
         0 | COMMON_REGION => None,
         id => Some((*region(d, id, caller)?.layout(), id)),
@@ -58,17 +59,18 @@ pub(crate) fn of_interface(
     Ok(PortFacts { shape, host, layout, mem_id })
 }
 
-/// The region shared by the caller's interfaces, as it is, or as the first of them would create it.
+/// Returns the layout and number of the region that the caller's interfaces share: the existing one, or the one that
+/// the first interface would create.
 fn common(d: &Daemon, needs: &RegionNeeds, caller: Caller) -> Result<(Layout, u32), Refusal> {
     let layout = match d.regions.known_common(caller.uid) {
         Some(region) => *region.layout(),
-        // A layout with more rings than a region can hold is refused at the open.
+        // A layout with more rings than a region can hold is refused when the interface is opened.
         None => Layout::new(needs.common()).or_else(|_| Layout::new(RegionSizes::COMMON)).map_err(RegionError::from)?,
     };
     Ok((layout, COMMON_REGION))
 }
 
-/// Length in bytes of the virtio-net header before each of an interface's frames.
+/// Returns the length in bytes of the virtio-net header before each of an interface's frames.
 pub(crate) fn header(d: &Daemon, ifname: &str) -> Result<u32, Refusal> {
     match d.guests.get(ifname) {
         Some(port) => Ok(port.hdr_len()),
@@ -80,7 +82,7 @@ fn needs(shape: PortShape, host_tx: u32, host_rx: u32) -> RegionNeeds {
     RegionNeeds { shape, host: (host_tx, host_rx), used: (shape.tx_rings, shape.rx_rings), buf_size: 0, extra_bufs: 0 }
 }
 
-/// The properties of an open ptnet device, from the host's header.
+/// Returns the properties of an open ptnet device, from the host's header page.
 fn of_guest(port: &GuestPort) -> Result<PortFacts, Refusal> {
     let d = port.described();
     let layout = Layout {
@@ -104,8 +106,8 @@ fn shape_of(d: &AttachReply) -> PortShape {
     PortShape { tx_rings: d.tx_rings, rx_rings: d.rx_rings, tx_slots: d.tx_slots, rx_slots: d.rx_slots }
 }
 
-/// The properties of a closed device: its driver reports rings and slots; its memory is the host's, and assumed to have
-/// this many buffers.
+/// Returns the properties of a ptnet device that is not open. Its driver reports rings and slots. Its memory is the
+/// host's, and assumed to have this many buffers.
 fn closed_guest(interface: &Interface) -> Result<PortFacts, Refusal> {
     let (tx_slots, rx_slots) = interface.slots().unwrap_or((sizes::SLOTS, sizes::SLOTS));
     let shape = sizes::shape(interface.queues, PortShape { tx_rings: 0, rx_rings: 0, tx_slots, rx_slots });

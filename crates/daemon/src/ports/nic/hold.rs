@@ -1,5 +1,5 @@
-//! Rings of an interface opened by several programs: each ring belongs to one program, but the two rings of a queue,
-//! which has one socket on one memory, may belong to two.
+//! Rings of an interface that several programs have open. Each ring belongs to one program, but the two rings of a
+//! queue, which has one socket in one memory, may belong to two programs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
 use crate::rings::nic::{NicPort, OpenQueue};
 
-/// Both rings of a queue.
+/// Returns both rings of a queue.
 pub(super) fn both(queue: u32) -> RingRanges {
     RingRanges { tx: queue..queue + 1, rx: queue..queue + 1 }
 }
 
-/// A port with that queue open.
+/// Returns a port that has the queue open.
 fn holder<'a>(d: &'a Daemon, nic: &Nic, number: u32) -> Option<(&'a NicPort, &'a Arc<OpenQueue>)> {
     let mut ports = d.interfaces.ports_on(&nic.interface().name);
     ports.find_map(|(_, port)| Some((port, port.queue(number)?)))
 }
 
-/// Returns the queue if another program has its other ring open: they share one socket, on one memory.
+/// Returns the queue if another program has its other ring open. The two rings share one socket, in one memory.
 ///
 /// # Errors
-/// [`Refusal`] with `EBUSY` if their rings lie in another region.
+/// [`Refusal`] with `EBUSY` if the other ring is in another region.
 pub(super) fn shared(d: &Daemon, port: &NicPort, number: u32) -> Result<Option<Arc<OpenQueue>>, Refusal> {
     let Some((other, queue)) = holder(d, &port.nic, number) else { return Ok(None) };
     if Arc::ptr_eq(&other.mem, &port.mem) {
@@ -38,17 +38,17 @@ pub(super) fn shared(d: &Daemon, port: &NicPort, number: u32) -> Result<Option<A
     let uid = other.owner.uid;
     let region = other.mem_id;
     let text =
-        format!("queue {number} of {ifname} is in use by user {uid}, in region {region}, and has both rings there");
+        format!("user {uid} has queue {number} of {ifname} open in region {region}; open its other ring there, too");
     refuse(Errno::BUSY, text)
 }
 
-/// The memory of an interface's existing rings in a region.
+/// Returns the memory of an interface's existing rings in a region.
 pub(super) fn memory_in(d: &Daemon, ifname: &str, region: &Arc<Region>) -> Option<Arc<PortMem>> {
     let mut all = d.interfaces.ports_on(ifname).map(|(_, port)| &port.mem);
     all.find(|mem| Arc::ptr_eq(mem.region(), region)).map(Arc::clone)
 }
 
-/// Refuses rings in use: a ring's frames are moved by one program.
+/// Refuses rings that are in use, because only one program may move a ring's frames.
 ///
 /// # Errors
 /// [`Refusal`] with `EBUSY`.
@@ -63,7 +63,7 @@ pub(super) fn are_free(d: &Daemon, nic: &Nic, rings: &RingRanges) -> Result<(), 
         let Some((way, ring)) = ways.into_iter().find_map(|(way, ring)| Some((way, ring?))) else { continue };
         let what = match ring.checked_sub(*queues) {
             Some(host) => format!("host {way} ring {host} of {ifname} is in use"),
-            None => format!("queue {ring} of {ifname} is in use: its {way} ring is another program's"),
+            None => format!("queue {ring} of {ifname} is in use: another program has its {way} ring"),
         };
         let text = format!("{what}; open another ring or direction, or stop the program that has it");
         return refuse(Errno::BUSY, text);
@@ -71,21 +71,22 @@ pub(super) fn are_free(d: &Daemon, nic: &Nic, rings: &RingRanges) -> Result<(), 
     Ok(())
 }
 
-/// The queues of some rings of an interface, in either direction.
+/// Returns the queues to which some rings of an interface belong, in either direction.
 pub(super) fn queues_of(nic: &Nic, rings: &RingRanges) -> impl Iterator<Item = u32> + use<> {
     let RingRanges { tx, rx } = rings.clone();
     let all = 0..nic.interface().queues;
     all.filter(move |queue| tx.contains(queue) || rx.contains(queue))
 }
 
-/// The host rings among some rings of an interface.
+/// Returns the host rings among some rings of an interface.
 pub(super) fn host_of(nic: &Nic, RingRanges { tx, rx }: &RingRanges) -> RingRanges {
     let queues = nic.interface().queues;
     let of = |range: &Range<u32>| range.start.max(queues)..range.end.max(queues);
     RingRanges { tx: of(tx), rx: of(rx) }
 }
 
-/// Numbers of tx and rx rings without buffers. An open queue has both rings, even if only one is held.
+/// Returns the numbers of tx and rx rings that have no buffers yet. An open queue has buffers for both rings, even if
+/// only one is held.
 pub(super) fn new_rings(d: &Daemon, nic: &Nic, rings: &RingRanges) -> (u32, u32) {
     let queues = queues_of(nic, rings).filter(|&queue| holder(d, nic, queue).is_none()).count() as u32;
     let host = host_of(nic, rings);

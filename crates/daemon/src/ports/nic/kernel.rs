@@ -1,4 +1,4 @@
-//! Kernel requirements of a network interface.
+//! Kernel needs of a network interface.
 
 use libc::{AF_PACKET, AF_XDP, PACKET_ADD_MEMBERSHIP, PACKET_QDISC_BYPASS, SOL_PACKET, SOL_XDP};
 use netvale_afxdp::bpf::tags::KERNEL_TYPES;
@@ -6,8 +6,8 @@ use netvale_afxdp::{bpf, iface};
 
 use crate::system::sandbox::{KernelNeeds, int};
 
-/// AF_XDP, programs in the kernel, and packet sockets that do not receive (protocol 0). Drivers are queried for VLAN
-/// tags through types of the kernel.
+/// AF_XDP, BPF programs, and packet sockets that do not receive (protocol 0). BTF types of the kernel are needed to ask
+/// drivers about VLAN tags.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     calls: &[
         (libc::SYS_socket, &[&[int(0, AF_PACKET), int(2, 0)], &[int(0, AF_XDP)]]),

@@ -5,7 +5,7 @@
 //! | [`attach`] | an interface's queues, and its host stack, as ports on a switch |
 //! | `queue` | a queue on a switch |
 //! | [`open`] | rings of an interface for a program |
-//! | [`kernel`] | kernel requirements of an interface |
+//! | [`kernel`] | kernel needs of an interface |
 //! | `hold` | rings opened by several programs |
 //! | `stack` | the stand-in for an interface's stack, which forwards frames between it and host rings |
 //! | [`continued`] | hand-over of interfaces and of their open rings |

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::refusal::{Refusal, refuse};
 
-/// Finds the interface of that name in the kernel; persistent ports do not count.
+/// Finds the interface of that name in the kernel. Persistent ports do not count.
 ///
 /// # Errors
 /// [`Refusal`] with `ENXIO` if it does not exist.
@@ -18,16 +18,16 @@ pub(crate) fn find(ifname: &str) -> Result<Interface, Refusal> {
         .map_err(|_| Refusal::new(Errno::NXIO, format!("there is no interface {ifname}: 'ip link' shows them")))
 }
 
-/// Numbers of rings in one direction: queues, then host rings.
+/// Number of rings in one direction: queues, then host rings.
 pub(crate) type RingNumbers = (u32, u32);
 
-/// The rings in a specification in one direction, as in netmap: a number that exists only in the other direction means
-/// the first ring.
+/// Returns the rings that a specification names in one direction. As in netmap, a number that exists only in the other
+/// direction stands for the first ring.
 pub(crate) fn wanted(rings: Rings, (queues, host): RingNumbers, other: RingNumbers) -> Result<Range<u32>, Refusal> {
     let one = |i: u32, own: u32, other: u32, what: &str| match i {
         i if i < own => Ok(i),
         i if i < other => Ok(0),
-        i => refuse(Errno::INVAL, format!("{what}ring {i} asked for; the interface has {own}, numbered from 0")),
+        i => refuse(Errno::INVAL, format!("no {what}ring {i}: the interface has {own}, numbered from 0")),
     };
     match rings {
         Rings::AllNic => Ok(0..queues),
@@ -38,7 +38,7 @@ pub(crate) fn wanted(rings: Rings, (queues, host): RingNumbers, other: RingNumbe
     }
 }
 
-/// The rings in a specification in both directions; it may exclude one direction.
+/// Returns the rings that a specification names in both directions; it may exclude one of them.
 pub(crate) fn wanted_both(spec: &PortSpec, tx: RingNumbers, rx: RingNumbers) -> Result<RingRanges, Refusal> {
     let bound = |own, other, without| match spec.rings {
         _ if spec.flags.directions == without => Ok(0..0),

@@ -1,4 +1,4 @@
-//! An interface opened by a program: its rings are the interface's queues.
+//! An interface that a program opens. Its rings are the interface's queues.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,13 +29,13 @@ use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::sizes::own_pools;
 use crate::rings::switched::RingDoorbells;
 
-/// Maximum number of extra buffers in a region for a netmap program, which accepts fewer than requested: they lie in
-/// locked memory.
+/// Maximum number of extra buffers in a region for a netmap program. They are in locked memory, and netmap programs
+/// accept fewer than requested.
 const MOST_EXTRA_BUFS: u32 = 128 * 1024;
 
 /// Open rings of a network interface.
 struct OpenInterface {
-    /// The connection that opened them.
+    /// The connection that opened the rings.
     client: u64,
     /// The `netmap_if` of the rings.
     binding: Binding,
@@ -73,7 +73,7 @@ fn remove(d: &mut Daemon, client: u64) {
     d.forget_kept();
 }
 
-/// Releases the rings of closed connections.
+/// Releases the rings of connections other than `clients`.
 pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     let gone: Vec<u64> = d.interfaces.ports().map(|(client, _)| client).filter(|id| !clients.contains(id)).collect();
     gone.into_iter().for_each(|client| remove(d, client));
@@ -118,7 +118,7 @@ pub fn open(
         None => Arc::new(region.port_in_part(shape, host.0, host.1, &RingRanges::NONE)?),
     };
     let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
-    // Quotes mark the end of a name, and are not part of it.
+    // Quotes mark the end of a name, and do not belong to it.
     let name = request.name.replace('\'', "");
     let base = NicPort::new(name, nic, mem, mem_id, bound, d.evictions.new_fault(caller), caller);
     let port = NicPort { trusted: permission::is_trusted(caller), ..base };
@@ -133,13 +133,13 @@ pub fn open(
 fn extra_bufs(request: &AttachRequest) -> u32 {
     match request.flags & FLAG_NETMAP {
         0 => request.extra_bufs,
-        // As many as possible.
+        // The program gets as many extra buffers as possible.
         _ => request.extra_bufs.min(MOST_EXTRA_BUFS),
     }
 }
 
-/// Numbers of rings, slots and host rings of the interface: its first program determines them until the last one closes
-/// it.
+/// Returns the numbers of rings, slots and host rings of the interface. Its first program determines them until the
+/// last one closes it.
 fn shape_of(
     d: &Daemon,
     nic: &Nic,
@@ -169,15 +169,15 @@ fn shape_of(
     Ok((sizes::shape(interface.queues, host_rings), host))
 }
 
-/// Refuses an interface on a switch: its host stack belongs to the switch, or must be left alone.
+/// Refuses an interface that is on a switch, because its host stack belongs to the switch, or must stay untouched.
 fn is_off_switches(d: &Daemon, ifname: &str) -> Result<(), Refusal> {
     if let Some(full) = switch_port_on(d, ifname) {
-        return refuse(Errno::BUSY, format!("{ifname} is on a switch, as {full}: detach it first"));
+        return refuse(Errno::BUSY, format!("{ifname} is on a switch, as {full}; detach it first"));
     }
     Ok(())
 }
 
-/// The name of an interface's port on a switch.
+/// Returns the full name of an interface's port on a switch.
 pub fn switch_port_on<'a>(d: &'a Daemon, ifname: &str) -> Option<&'a str> {
     d.ports.iter().find(|(_, record)| record.behind.interface() == Some(ifname)).map(|(full, _)| full)
 }
@@ -220,8 +220,8 @@ fn fresh(port: &NicPort, number: u32) -> Result<OpenQueue, Refusal> {
     Ok(OpenQueue::new(opened, rings))
 }
 
-/// The region for an interface's buffers: that of its other rings, or the one shared by the user's interfaces while it
-/// has room.
+/// Returns the region for an interface's buffers: the region of its other rings, or the region that the user's
+/// interfaces share while that has room.
 fn region_for(
     d: &mut Daemon,
     ifname: &str,
@@ -244,7 +244,7 @@ fn region_for(
     }
     let beside = d.interfaces.ports_on(ifname).filter(|(_, p)| p.owner.uid == caller.uid);
     let mut beside = beside.map(|(_, p)| (Arc::clone(p.mem.region()), p.mem_id));
-    // All rings of the interface have room reserved there.
+    // That region has room reserved for all rings of the interface.
     let there = RegionNeeds { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
     if let Some(found) = beside.find(|(region, _)| there.fit(region)) {
         return Ok(found);

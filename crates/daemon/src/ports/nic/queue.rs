@@ -1,4 +1,4 @@
-//! A queue of an interface on a switch, with memory of its own: half for receiving, half for sending.
+//! A queue of an interface on a switch. It has memory of its own, half of it for receiving, half for sending.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::refusal::Refusal;
 
-/// A queue, as held by its port.
+/// The part of a queue that its port holds.
 pub(super) struct SwitchQueue {
     number: u32,
     /// Whether frames may take several buffers.
@@ -37,18 +37,19 @@ pub(super) struct NicQueueState {
     socket: Fd,
     /// Whether frames may take several buffers.
     multi_buffer: bool,
-    /// Free send buffers. `None`: neither these nor the following fields are known; they follow from the rings.
+    /// Free send buffers. `None`: these and the following fields are unknown, and follow from the rings.
     free: Option<Vec<u32>>,
-    /// Buffers that the ingress will give back.
+    /// Buffers that the ingress has taken and will return.
     taken: Vec<u32>,
-    /// Offset and length of the fragments of an incomplete frame.
+    /// Offset and length of each fragment of an incomplete frame.
     pieces: Vec<(u64, u32)>,
 }
 
-/// Longest wait for the kernel to send the predecessor's frames.
+/// Longest wait until the kernel has sent the predecessor's frames.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Buffer 0 has no room before it for the kernel's headroom.
+/// Returns the layout of the buffers. Buffer 0 is not used, because there is no room before it for the kernel's
+/// headroom.
 fn buffers(entries: u32) -> BufferLayout {
     BufferLayout { first: 0, stride: DEFAULT_BUF_SIZE, count: 1 + 2 * entries }
 }
@@ -61,11 +62,11 @@ impl SwitchQueue {
     /// Opens a queue.
     ///
     /// # Errors
-    /// [`Refusal`] if memory is short, or the kernel refuses.
+    /// [`Refusal`] if the daemon is out of memory, or the kernel refuses.
     pub(super) fn open(nic: &Arc<Nic>, number: u32, entries: u32) -> Result<(SwitchQueue, NicIngress), Refusal> {
         let name = &nic.interface().name;
         let buffers = buffers(entries);
-        // A file, since another process may have to take it over.
+        // The memory is a file, because another process may have to take it over.
         let made = sealed_memfd("netvale-queue", bytes(&buffers) as u64, PageKind::Ordinary);
         let missing = |e| Refusal::new(e, format!("no memory for {} frames of interface {name}: {e}", buffers.count));
         let (file, memory, _) = made.map_err(missing)?;
@@ -85,7 +86,7 @@ impl SwitchQueue {
         Ok((SwitchQueue { number, multi_buffer, opened, memory: file, egress, settled }, ingress))
     }
 
-    /// Saves the state known at any time.
+    /// Saves the part of the state that is known at any time.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -101,7 +102,7 @@ impl SwitchQueue {
         })
     }
 
-    /// Saves the exact state while the workers are parked. `None`: a worker has it.
+    /// Saves the exact state while the workers are parked. Returns `None` if a worker has it.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -127,7 +128,7 @@ impl SwitchQueue {
         let name = &nic.interface().name;
         let buffers = buffers(entries);
         let file = memory.take()?;
-        let wrong = |e: Errno| Refusal::new(e, format!("the memory of queue {number} cannot be used: {e}"));
+        let wrong = |e: Errno| Refusal::new(e, format!("cannot use the memory of queue {number}: {e}"));
         let memory = Arc::new(Mapping::map(file.as_fd(), bytes(&buffers)).map_err(wrong)?);
         let opened = nic.continue_queue(number, entries, &memory, buffers, socket.take()?)?;
         let (mut receiver, sender) = halves(&opened, name)?;

@@ -1,4 +1,4 @@
-//! The stand-in for an interface's stack: a TAP, whose queues are the interface's host rings.
+//! The stand-in for an interface's host stack: a TAP, whose queues serve as the interface's host rings.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::rings::nic::NicPort;
 use crate::rings::switched::RingDoorbells;
 use crate::worker::WorkerTask;
 
-/// Creates the TAP that replaces the interface's stack, with `queues` queues; `finished`: its frames have no pending
-/// offloads.
+/// Creates the TAP that stands in for the interface's host stack, with `queues` queues. `finished`: its frames have no
+/// pending offloads.
 pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished: bool) -> Result<Arc<Stack>, Refusal> {
     let interface = nic.interface();
     let options = TapOptions {
@@ -55,7 +55,7 @@ pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished
     Ok(stack)
 }
 
-/// Returns the stand-in for an interface with open host rings; creates it for the first of them.
+/// Returns the stand-in for an interface with open host rings, and creates it for the first of them.
 pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc<Stack>, Refusal> {
     match interfaces.stack(&port.nic.interface().name) {
         Some(stack) => Ok(stack),
@@ -63,11 +63,11 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
     }
 }
 
-/// Creates or finds the two bells of a host ring.
+/// A function that creates or finds the two doorbells of a host ring.
 pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<RingDoorbells, Refusal> + 'a;
 
 /// Creates the tasks that forward frames between the stack and the port's host rings, in the bound directions. The port
-/// owns the opened resources. `continues`: they resume another process's rings.
+/// owns the opened resources. `continues`: the tasks resume another process's rings.
 pub(crate) fn host_rings(
     port: &mut NicPort,
     stack: &Arc<Stack>,
@@ -111,14 +111,14 @@ pub(crate) fn host_rings(
         let task = StackRx::new(ring, end, queue, wire, Arc::clone(&counters));
         let kicks = task.kicks();
         let ring = if continues { Ok(stack.continue_ring(i - queues)) } else { stack.open_ring(i - queues) };
-        port.open_rings.push(ring.map_err(failed("lead the stack's frames here"))?);
+        port.open_rings.push(ring.map_err(failed("redirect the stack's frames"))?);
         port.bells.insert((true, i), bells);
         tasks.push((Box::new(task), (counters, kicks)));
     }
     Ok(tasks)
 }
 
-/// A host ring with its buffers; one that `continues` already has them.
+/// Returns a host ring with its buffers; a ring that `continues` already has them.
 fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<FurnishedRings, Refusal> {
     if continues { Ok(FurnishedRings::of(&port.mem, ring)) } else { Ok(port.mem.furnish(ring)?) }
 }
@@ -134,7 +134,7 @@ pub(crate) fn place(d: &mut Daemon, port: &mut NicPort, tasks: Vec<CountedTask>)
     Ok(())
 }
 
-/// The buffers of a port's region.
+/// Returns the layout of the buffers in a port's region.
 pub(crate) fn buffers(port: &NicPort) -> BufferLayout {
     let layout = port.mem.region().layout();
     let bufs = layout.sizes.bufs;

@@ -1,5 +1,5 @@
-//! `ptnet:/PATH` with a backend: a virtual machine uses a pipe's end or a network interface without a switch
-//! (passthrough).
+//! `ptnet:/PATH` with a backend (passthrough): a virtual machine uses a pipe's end or a network interface without a
+//! switch.
 
 mod wires;
 
@@ -46,9 +46,9 @@ use crate::worker::{TaskId, WorkerTask};
 /// Backend of a device without a switch.
 struct PassthroughPort {
     device: PtnetDevicePort,
-    /// Its interface, if it has one.
+    /// The interface, if it is the backend.
     nic: Option<Arc<Nic>>,
-    /// Its pipe, if it has one.
+    /// The pipe, if it is the backend.
     pipe: Option<Arc<PipeBackend>>,
 }
 
@@ -96,12 +96,14 @@ impl PortBackend for PassthroughPort {
         if self.pipe.is_some() { self.device.ask_to_pause() } else { Vec::new() }
     }
 
-    /// A pipe's memory is shared with its other end, and does not outlive this process.
+    /// Saves the device. With a pipe, saves nothing: the pipe's memory is shared with its other end, and does not
+    /// outlive this process.
     fn save(&self) -> std::io::Result<Option<State>> {
         if self.pipe.is_some() { Ok(None) } else { self.device.save() }
     }
 
-    /// Sockets of an interface cannot be handed over together with the guest's buffers: there, the guest starts anew.
+    /// Saves a pipe. An interface's sockets cannot be handed over together with the guest's buffers, so its guest
+    /// starts anew.
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let Some(backend) = &self.pipe else { return Ok(None) };
         let Some(device) = self.device.save_parked()? else { return Ok(None) };
@@ -109,7 +111,7 @@ impl PortBackend for PassthroughPort {
         Ok(Some(ParkedPort { state: State::of(&state)?, paused: device.paused }))
     }
 
-    /// Evicts the programs at the far end of a pipe.
+    /// Evicts the programs at the other end of a pipe.
     fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
         if let Some(pipe) = d.pipes.remove(&Pipes::name(full)) {
             d.evictions.evict(pipe.held_by.iter().flat_map(Holders::clients));
@@ -120,18 +122,18 @@ impl PortBackend for PassthroughPort {
 /// A virtual machine's backend, with the tasks that forward its frames.
 struct PassthroughDevice {
     backend: Arc<dyn Backend>,
-    /// Its interface, if it is one.
+    /// The interface, if it is the backend.
     nic: Option<Arc<Nic>>,
-    /// Its pipe, if it is one.
+    /// The pipe, if it is the backend.
     pipe: Option<Arc<PipeBackend>>,
     tasks: Vec<WorkerTask>,
     /// Counters of the guest's tx rings, and of its rx rings.
     counters: [Vec<Arc<RingCounters>>; 2],
-    /// Another process's state of the device.
+    /// State of the device from another process.
     continued: Option<State>,
 }
 
-/// Attaches a ptnet device without a switch; the port has its own socket, and is named after its backend.
+/// Attaches a ptnet device without a switch. The port has its own socket; its name is that of the backend.
 ///
 /// # Errors
 /// [`Refusal`] if the backend is in use, or cannot be passed through.
@@ -153,12 +155,12 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: false,
 };
 
-/// Restores another process's device on a pipe.
+/// Restores a device on a pipe from another process.
 ///
 /// # Errors
 /// [`Refusal`] if the state is inconsistent.
 fn go_on(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
-    let bad = |what: &str| Refusal::new(Errno::INVAL, format!("{what} cannot be continued"));
+    let bad = |what: &str| Refusal::new(Errno::INVAL, format!("cannot restore {what}"));
     let (params, _) = item.declared.as_ref().ok_or_else(|| bad("a port that was not attached"))?;
     let spec = params.check().map_err(|_| bad("the device"))?;
     let (AttachSpec::Ptnet(socket), Some(backend)) = (&spec, &params.options.backend) else {
@@ -179,10 +181,13 @@ fn attach_or_continue(
 ) -> Result<(), Refusal> {
     let full = backend.name.to_string();
     if d.ports.contains(&full) {
-        return refuse(Errno::EXIST, format!("{full} is passed through already: detach it first"));
+        return refuse(Errno::EXIST, format!("{full} is already passed through; detach it first"));
     }
     if backend.rings != Rings::AllNic || backend.flags != Flags::default() {
-        return refuse(Errno::INVAL, format!("{backend}: all rings are passed through, or none"));
+        return refuse(
+            Errno::INVAL,
+            format!("{backend}: expected all rings, because they are passed through together"),
+        );
     }
     let site = site(&d.config, caller, socket, o)?;
     match (pipe_and_end(&backend.name), backend.name.base()) {
@@ -209,10 +214,10 @@ fn pipe(
     continued: Option<State>,
 ) -> Result<(), Refusal> {
     if d.pipes.get(&key).is_some() {
-        return refuse(Errno::BUSY, format!("pipe {key} is open: close it, then attach, then open the other end"));
+        return refuse(Errno::BUSY, format!("pipe {key} is open; close it, attach the port, then open the other end"));
     }
     if o.rings() > 1 || o.vfio_user() {
-        return refuse(Errno::INVAL, "a pipe has one ring each way, and goes by ivshmem");
+        return refuse(Errno::INVAL, "a pipe has one ring in each direction, and is passed through only by ivshmem");
     }
     let config = with_rings(1, ptnet::config(o, full));
     ptnet::check(d, &config, caller)?;
@@ -248,7 +253,10 @@ fn interface(
     let nic = d.interfaces.nic(ifname)?;
     let interface = nic.interface().clone();
     if o.rings() != 0 && o.rings() != interface.queues {
-        return refuse(Errno::INVAL, format!("{ifname} has {} queues, and each is a ring", interface.queues));
+        return refuse(
+            Errno::INVAL,
+            format!("invalid number of rings: {ifname} has {} queues, one for each ring", interface.queues),
+        );
     }
     let mut config = with_rings(interface.queues, ptnet::config(o, full));
     config.mtu = o.mtu().unwrap_or(interface.mtu);
@@ -277,7 +285,7 @@ fn interface(
     )
 }
 
-/// The number of rings of the other side, in each direction.
+/// Returns the configuration with that number of rings in each direction.
 fn with_rings(rings: u32, config: PtnetDeviceConfig) -> PtnetDeviceConfig {
     PtnetDeviceConfig { tx_rings: rings, rx_rings: rings, ..config }
 }
@@ -308,7 +316,7 @@ fn pass(
     Ok(())
 }
 
-/// Connects unused rings once, to find errors now rather than at a guest's connection.
+/// Connects unused rings once, to find errors now and not when a guest connects.
 fn try_out(backend: &NicBackend, config: &PtnetDeviceConfig) -> Result<(), Refusal> {
     let region = Region::device("netvale-trial", sizes(config), PageKind::Ordinary)?;
     let mem = Arc::new(region.port(shape(config))?);

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 /// Forwards frames from a guest's tx ring to a queue.
 pub struct OutwardPassage {
     through: ThroughTx,
-    /// Whether the kernel was asked to notify of room.
+    /// Whether a notification of room was requested from the kernel.
     asked: bool,
 }
 
@@ -41,7 +41,7 @@ impl Passage for OutwardPassage {
             self.through.arm();
             self.asked = true;
         }
-        // Frames returned or published before the request.
+        // This pass takes frames returned or published before the request.
         let news = self.through.pass() > 0;
         if news {
             self.disarm();
@@ -71,7 +71,7 @@ pub struct InwardPassage {
 }
 
 impl InwardPassage {
-    /// Whether the guest's share of the buffers may leave the kernel short of them.
+    /// Whether the guest holds more than half of the buffers, so that the kernel may run out of them.
     fn lacks_buffers(&self) -> bool {
         let end = self.through.end();
         let n = self.through.end().side().ring.num_slots();
@@ -112,13 +112,13 @@ impl Passage for InwardPassage {
 /// Open sockets and queues of an interface, with the guest's right to send on them.
 type OpenQueues = Vec<(Arc<XdpSocket>, Arc<NicQueue>, SendClaim)>;
 
-/// The interface behind a guest's rings: each ring uses the queue of the same number.
+/// The interface that is the backend of a guest's rings. Each ring uses the queue of the same number.
 pub struct NicBackend {
     nic: Arc<Nic>,
     entries: u32,
-    /// Seats of the guest's sending rings.
+    /// Seats of the guest's tx rings.
     pub tx: Vec<Arc<Seat<OutwardPassage>>>,
-    /// Seats of the guest's receiving rings.
+    /// Seats of the guest's rx rings.
     pub rx: Vec<Arc<Seat<InwardPassage>>>,
     open: Mutex<OpenQueues>,
 }
@@ -135,7 +135,7 @@ impl NicBackend {
         Ok(NicBackend { nic, entries, tx, rx, open: Mutex::default() })
     }
 
-    /// Connects rings.
+    /// Connects a guest's rings to the queues.
     ///
     /// # Errors
     /// [`NicError`] that names the step that failed.
@@ -203,7 +203,7 @@ impl Backend for NicBackend {
 
     fn fill(&self, rings: &GuestRings<'_>) -> Result<(), Errno> {
         self.connect(rings).map_err(|why| {
-            tracing::warn!(%why, "an interface cannot be passed through");
+            tracing::warn!(%why, "cannot pass an interface through");
             why.errno()
         })
     }

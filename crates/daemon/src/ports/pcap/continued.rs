@@ -1,4 +1,5 @@
-//! Restores capture files at another process's position: reported at a hand-over, or noted before a kill.
+//! Restoration of capture files at the position of another process, which it reported at a hand-over, or recorded
+//! before it was killed.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::permission;
 use crate::ports::kind::AdmittedRequest;
 use crate::refusal::{Refusal, refuse};
 
-/// Restores files at another process's position.
+/// Restores capture files at another process's position.
 pub(super) fn continue_port(
     d: &mut Daemon,
     asked: &AdmittedRequest<'_>,
@@ -24,10 +25,10 @@ pub(super) fn continue_port(
 ) -> Result<(), Refusal> {
     let FilesState { replay, capture } = state.read()?;
     if replay.is_some() != replayed.is_some() {
-        return refuse(Errno::INVAL, "a replay has no file, or a file no replay");
+        return refuse(Errno::INVAL, "a replay without a saved file, or a saved file without a replay");
     }
     if capture.is_some() != captured.is_some() {
-        return refuse(Errno::INVAL, "a capture has no file, or a file no capture");
+        return refuse(Errno::INVAL, "a capture without a saved file, or a saved file without a capture");
     }
     let replay = replayed.zip(replay).map(|(path, file)| continue_replay(asked, path, file)).transpose()?;
     let capture = captured.zip(capture);
@@ -59,7 +60,7 @@ fn continue_capture(
 ) -> Result<CaptureFile, Refusal> {
     let file = File::from(state.file.take()?);
     let user = asked.caller.uid;
-    let none = || Refusal::new(Errno::INVAL, format!("nothing is known of what user {user} has captured"));
+    let none = || Refusal::new(Errno::INVAL, format!("no saved captures of user {user}"));
     let shared = shares.then(|| d.captures.known_allowance(user).map(Arc::clone).ok_or_else(none)).transpose()?;
     let limit = CaptureLimit { bytes: limit(asked)?, shared };
     let stat = rustix::fs::fstat(&file)?;

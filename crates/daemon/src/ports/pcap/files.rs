@@ -1,4 +1,4 @@
-//! Opens capture files with the daemon's rights, for users with fewer.
+//! Opening of capture files with the daemon's rights, for users who have fewer.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -10,26 +10,26 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Permissions to read and to write.
+/// Permission bits to read and to write.
 const READ: u32 = 4;
 const WRITE: u32 = 2;
 
-/// Why a file cannot be opened.
+/// Reason why a capture file cannot be opened.
 #[derive(Debug, Error)]
 pub enum CaptureFileError {
-    /// Its folder cannot be opened.
+    /// The file's folder cannot be opened.
     #[error("{0}")]
     Folder(#[from] OpenError),
-    /// Its name is a link.
+    /// The name is a link.
     #[error("it is a link; name the file itself")]
     Link,
-    /// It exists, and is not a file.
+    /// The name is that of something other than a regular file.
     #[error("it is not a regular file; choose another name")]
     NotAFile,
-    /// The caller could not open it.
-    #[error("user {0} may not; choose a file of your own")]
+    /// The caller has no permission to open the file.
+    #[error("user {0} has no permission; choose a file of your own")]
     NotYours(u32),
-    /// The caller could not read it.
+    /// The caller could not read the new file.
     #[error(
         "its file system has no access control lists, so user {0} could not read it; choose a folder on another one, \
          or 'netvale dump'"
@@ -60,7 +60,7 @@ impl CaptureFileError {
     }
 }
 
-/// Opens a file to replay, for a caller who may read it. Its reader checks that it is a regular file.
+/// Opens a file to replay, for a caller who may read it. The reader of the file checks that it is a regular one.
 ///
 /// # Errors
 /// [`CaptureFileError`].
@@ -72,7 +72,7 @@ pub fn to_read(place: &UserPath) -> Result<File, CaptureFileError> {
     }
 }
 
-/// Creates a file for a capture, for the caller alone, or empties one that the caller may write.
+/// Creates a file for a capture, accessible to the caller alone, or empties a file that the caller may write.
 ///
 /// # Errors
 /// [`CaptureFileError`].
@@ -89,7 +89,7 @@ fn folder(place: &UserPath) -> Result<Folder, CaptureFileError> {
     place.open().map_err(|e| OpenError::of_folder(place)(e).into())
 }
 
-/// Lets the caller read a new file, regardless of the umask.
+/// Gives the caller the right to read a new file, regardless of the umask.
 fn made(folder: &Folder, file: OwnedFd, user: Option<u32>) -> Result<File, CaptureFileError> {
     let access = Access { users: user.into_iter().collect(), ..Access::default() };
     access.give(&file).map_err(|e| {
@@ -104,7 +104,8 @@ fn made(folder: &Folder, file: OwnedFd, user: Option<u32>) -> Result<File, Captu
     Ok(file.into())
 }
 
-/// Empties an existing file. A user's must be theirs, or created by the daemon for them.
+/// Empties an existing file. For an untrusted user, it must be that user's, or one that the daemon created for that
+/// user.
 fn emptied(folder: &Folder, user: Option<u32>) -> Result<File, CaptureFileError> {
     let Some(user) = user else {
         return Ok(folder.open_file(OFlags::WRONLY | OFlags::TRUNC, Mode::empty())?.into());

@@ -1,4 +1,4 @@
-//! Making socket ports, and going on with them.
+//! Attachment of socket ports, new or restored from another process.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -30,24 +30,24 @@ use crate::ports::site::site;
 use crate::refusal::Refusal;
 use crate::registry::exchanges::{KnownExchange, LineTemplate};
 
-/// Most peers of a listening socket, where nobody says how many.
+/// Default for the maximum number of peers of a listening socket.
 const USUAL_PEERS: u32 = 64;
-/// Seconds between two attempts to reach a peer, where nobody says how many.
+/// Default for the seconds between two attempts to reach a peer.
 const USUAL_PAUSE: u32 = 1;
 
-/// What a kind says of a port: where its peers come from, and what its frames are.
+/// The properties of a socket port that its kind determines: the source of its peers, and its frames.
 struct SocketPlan {
     kind: PortKind,
     source: Box<dyn PeerSource>,
     format: FrameFormat,
     rules: Arc<FrameRules>,
     domain: TimeDomain,
-    /// The number of the first line.
+    /// Number of the first line.
     first: u16,
     most: u32,
 }
 
-/// What another process left of a port.
+/// The sockets and states of a port from another process.
 struct LeftSockets {
     sockets: Vec<OwnedFd>,
     line: Option<LineState>,
@@ -60,11 +60,11 @@ impl LeftSockets {
         Ok(Some(LeftSockets { sockets: Fd::take_all(sockets)?, line }))
     }
 
-    /// Its sockets, which must be `N`.
+    /// Takes the sockets, of which there must be exactly `N`.
     fn exactly<const N: usize>(&mut self) -> Result<[OwnedFd; N], Refusal> {
         let sockets = std::mem::take(&mut self.sockets);
         let count = sockets.len();
-        sockets.try_into().map_err(|_| BadState::new(format!("{count} sockets came: expected {N}")).into())
+        sockets.try_into().map_err(|_| BadState::new(format!("expected {N} sockets, and got {count}")).into())
     }
 }
 
@@ -80,7 +80,7 @@ fn rules(header: u32, mtu: Option<u32>) -> Arc<FrameRules> {
     Arc::new(FrameRules::new(header, mtu.unwrap_or(USUAL_MTU)))
 }
 
-/// Where a socket is, for a caller who may have it there.
+/// Returns the address of a socket, if the caller may have a socket there.
 fn address_of<K: KindType>(
     d: &Daemon,
     asked: &AdmittedRequest<'_>,
@@ -93,7 +93,7 @@ fn address_of<K: KindType>(
     })
 }
 
-/// A kind of connections, and its frames.
+/// The kind of connections, and their frames.
 struct ConnectionPlan {
     kind: PortKind,
     format: FrameFormat,
@@ -106,7 +106,7 @@ struct ConnectionPlan {
 /// Attaches `stream:/PATH` or `stream:IP:PORT`.
 ///
 /// # Errors
-/// [`Refusal`] when the port cannot be made.
+/// [`Refusal`] if the port cannot be created.
 pub fn stream(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Stream(address) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Stream>()?;
@@ -125,7 +125,7 @@ pub fn stream(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
 /// Attaches `seqpacket:/PATH`.
 ///
 /// # Errors
-/// [`Refusal`] when the port cannot be made.
+/// [`Refusal`] if the port cannot be created.
 pub fn seqpacket(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Seqpacket(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Seqpacket>()?;
@@ -141,7 +141,7 @@ pub fn seqpacket(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refu
     connect(d, asked, at, connections)
 }
 
-/// Listens for connections, or makes one.
+/// Attaches a port that listens for connections, or that makes one.
 fn connect(d: &mut Daemon, asked: &AdmittedRequest<'_>, at: OwnAddress, c: ConnectionPlan) -> Result<(), Refusal> {
     let mut left = LeftSockets::of(asked)?;
     let ConnectionPlan { kind, format, rules, client, every, most } = c;
@@ -172,7 +172,7 @@ fn connect(d: &mut Daemon, asked: &AdmittedRequest<'_>, at: OwnAddress, c: Conne
 /// Attaches `dgram:…`.
 ///
 /// # Errors
-/// [`Refusal`] when the port cannot be made.
+/// [`Refusal`] if the port cannot be created.
 pub fn dgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Dgram(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Dgram>()?;
@@ -191,7 +191,7 @@ pub fn dgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal>
     begin(d, asked, SocketPlan { kind: PortKind::Dgram, source, format, rules, domain, first: 0, most: 1 }, left)
 }
 
-/// Frames of a group.
+/// Returns the source of a port whose peers are a multicast group.
 fn group_source(
     d: &Daemon,
     left: Option<&mut LeftSockets>,
@@ -208,7 +208,7 @@ fn group_source(
     Ok(Box::new(made.map_err(|e| refused(d, e))?))
 }
 
-/// Frames of one other socket.
+/// Returns the source of a port whose peer is one other socket.
 fn pair_source(
     d: &Daemon,
     left: Option<&mut LeftSockets>,
@@ -225,7 +225,7 @@ fn pair_source(
     Ok(Box::new(made.map_err(|e| refused(d, e))?))
 }
 
-/// The addresses of a pair, and whose time it takes.
+/// Returns the two addresses of a pair of sockets, and the domain whose time the port takes.
 fn pair(
     d: &Daemon,
     asked: &AdmittedRequest<'_>,
@@ -252,7 +252,7 @@ fn pair(
 /// Attaches `unixgram:/PATH`.
 ///
 /// # Errors
-/// [`Refusal`] when the port cannot be made.
+/// [`Refusal`] if the port cannot be created.
 pub fn unixgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Unixgram(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Unixgram>()?;
@@ -280,7 +280,7 @@ pub fn unixgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refus
 /// Attaches `vde:/DIR`.
 ///
 /// # Errors
-/// [`Refusal`] when the port cannot be made.
+/// [`Refusal`] if the port cannot be created.
 pub fn vde(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vde(folder) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vde>()?;
@@ -305,7 +305,7 @@ pub fn vde(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     begin(d, asked, plan, left)
 }
 
-/// Puts the port on its switch, with its first line if it is one.
+/// Attaches the port to its switch, with its first line if the port itself is one.
 fn begin(
     d: &mut Daemon,
     asked: &AdmittedRequest<'_>,
@@ -333,7 +333,7 @@ fn begin(
     })
 }
 
-/// What the lines of a port have in common.
+/// Returns the template of a port's lines.
 fn template(asked: &AdmittedRequest<'_>, plan: &SocketPlan) -> LineTemplate {
     LineTemplate {
         at: asked.at.clone(),
@@ -349,7 +349,7 @@ fn template(asked: &AdmittedRequest<'_>, plan: &SocketPlan) -> LineTemplate {
     }
 }
 
-/// The line that is the port itself, and its queues.
+/// Returns the line that is the port itself, with its queues.
 fn own_line(
     exchange: &mut Exchange,
     template: &LineTemplate,

@@ -1,4 +1,4 @@
-//! What socket ports need of the kernel.
+//! Kernel needs of socket ports.
 
 use libc::{
     AF_INET, AF_INET6, IP_ADD_MEMBERSHIP, IP_MULTICAST_IF, IP_MULTICAST_LOOP, IPPROTO_IP, IPPROTO_TCP, IPPROTO_UDP,
@@ -7,7 +7,7 @@ use libc::{
 
 use crate::system::sandbox::{Argument, KernelNeeds, int};
 
-/// A socket of that type, with flags of linux/net.h. Of its register, the kernel reads 32 bits.
+/// Returns the condition on a socket's type, with any flags of linux/net.h. The kernel reads 32 bits of the register.
 const fn of_type(kind: libc::c_int) -> Argument {
     Argument {
         index: 1,
@@ -16,7 +16,7 @@ const fn of_type(kind: libc::c_int) -> Argument {
     }
 }
 
-/// Sockets of TCP and UDP, besides those with a path.
+/// TCP and UDP sockets, in addition to those with a path.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     any: &[libc::SYS_sendmmsg, libc::SYS_recvmmsg, libc::SYS_getpeername],
     calls: &[

@@ -2,10 +2,10 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`attach`] | makes a port, or goes on with one |
-//! | `port` | what is behind a port: a line of an exchange |
-//! | [`peers`] | seats peers that come, and ends those that go |
-//! | [`kernel`] | what these kinds need of the kernel |
+//! | [`attach`] | attaches a port, new or restored |
+//! | `port` | backend of a port: a line of an exchange |
+//! | [`peers`] | gives new peers lines, and disconnects those that leave |
+//! | [`kernel`] | kernel needs of these kinds |
 
 pub mod attach;
 pub mod kernel;

@@ -1,4 +1,4 @@
-//! Peers of socket ports come and go: each gets a line of its port's exchange. All of it is done by the main thread.
+//! Peers of socket ports. Each new peer gets a line of its port's exchange. The main thread does all of this.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use crate::registry::exchanges::{KnownExchange, LineTemplate};
 use crate::registry::ports::SwitchPort;
 use crate::system::closing;
 
-/// Longest full name of a port.
+/// Maximum length of a port's full name in bytes.
 const MOST_NAME: usize = 63;
 
-/// Does what is due of exchanges. Returns the time until the next call.
+/// Serves exchanges that have work. Returns the time until the next call.
 pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     serve(d, now);
     d.exchanges.wait(now)
 }
 
-/// Seats peers that have come, and ends those that are gone.
+/// Gives new peers lines, and disconnects peers that are gone.
 pub fn serve(d: &mut Daemon, now: Instant) {
     let mut has_changed = false;
     for full in d.exchanges.due(now) {
@@ -32,7 +32,7 @@ pub fn serve(d: &mut Daemon, now: Instant) {
         }
     }
     if has_changed {
-        // The service manager is told, and addresses are forgotten of who is gone.
+        // Saves the change with the service manager, and removes learned addresses of peers that are gone.
         d.news.ring();
     }
 }
@@ -46,14 +46,14 @@ fn serve_one(d: &mut Daemon, known: &mut KnownExchange, now: Instant) -> bool {
         has_changed |= admit(d, known, arrival, now);
     }
     for why in known.exchange.source().refused() {
-        tracing::warn!(at, uid, why, "a peer is turned away");
+        tracing::warn!(at, uid, why, "refused a peer");
     }
     known.exchange.source().strangers().into_iter().for_each(|fd| closing::close(fd, uid));
     known.template.sockets.replace(known.exchange.save());
     has_changed
 }
 
-/// Disconnects peers that are gone, or broke a rule. Returns whether there were some.
+/// Disconnects peers that have left or broken a rule. Returns whether there were any.
 fn end_peers(known: &mut KnownExchange, now: Instant) -> bool {
     let KnownExchange { exchange, template } = known;
     let over = |(number, line): (&u16, &Rc<SocketLine>)| Some((*number, Rc::clone(line), exchange.over(line)?));
@@ -62,8 +62,8 @@ fn end_peers(known: &mut KnownExchange, now: Instant) -> bool {
     for (number, line, why) in over {
         let at = name_of(template, number);
         match &why {
-            Some(why) => tracing::warn!(at, why, "no peer"),
-            None => tracing::info!(at, "peer gone"),
+            Some(why) => tracing::warn!(at, why, "disconnected a peer"),
+            None => tracing::info!(at, "a peer has left"),
         }
         exchange.source().left(number, now);
         close(line.end(why), template.owner.uid);
@@ -71,23 +71,23 @@ fn end_peers(known: &mut KnownExchange, now: Instant) -> bool {
     any
 }
 
-/// The full name of a line's port.
+/// Returns the full name of a line's port.
 fn name_of(template: &LineTemplate, number: u16) -> String {
     let full = template.at.full();
     if number == 0 { full } else { line_name(template.kind, &full, number) }
 }
 
-/// Gives a peer a line, or turns it away. Returns whether it has one.
+/// Gives a peer a line, or refuses it. Returns whether it has one.
 fn admit(d: &mut Daemon, known: &mut KnownExchange, mut arrival: PeerArrival, now: Instant) -> bool {
     let at = known.template.at.full();
     let who = arrival.who.clone().unwrap_or_default();
     match seat(d, known, &mut arrival, now) {
         Ok(number) => {
-            tracing::info!(at = name_of(&known.template, number), who, "peer connected");
+            tracing::info!(at = name_of(&known.template, number), who, "a peer has connected");
             true
         }
         Err(why) => {
-            tracing::warn!(at, who, why, "a peer is turned away");
+            tracing::warn!(at, who, why, "refused a peer");
             close(known.exchange.source().turn_away(arrival, now), known.template.owner.uid);
             false
         }
@@ -109,14 +109,15 @@ fn seat(d: &mut Daemon, known: &mut KnownExchange, arrival: &mut PeerArrival, no
     begun.map(|()| number)
 }
 
-/// The line for a peer: the one that it asks for, or the one that it had, or the first that is free, or a new one.
+/// Returns the line for a peer: the one that it requests, or the one that it had before, or the first free one, or a
+/// new one.
 fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
     let lines = known.exchange.lines();
     let has_room = lines.len() < known.template.most;
-    let full = || format!("{} peers have ports here: expected at most {} ('peers')", lines.len(), known.template.most);
+    let full = || format!("there are {} peers: expected at most {} ('peers')", lines.len(), known.template.most);
     if let Some(number) = arrival.number {
         return match lines.get(&number) {
-            Some(line) if line.is_taken() => Err(format!("port {number} has a peer already")),
+            Some(line) if line.is_taken() => Err(format!("port {number} already has a peer")),
             None if !has_room => Err(full()),
             _ => Ok(number),
         };
@@ -130,12 +131,12 @@ fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
     new.filter(|_| has_room).ok_or_else(full)
 }
 
-/// Makes a further line, with its port.
+/// Creates a further line, with its port.
 fn new_line(d: &mut Daemon, known: &mut KnownExchange, number: u16) -> Result<Rc<SocketLine>, String> {
     let LineTemplate { at, kind, owner, domain, lossless, policies, rules, .. } = known.template.clone();
     let at = SwitchPort::new(&at.switch, line_name(kind, &at.port, number));
     if at.full().len() > MOST_NAME {
-        return Err(format!("the name {} is too long for a port: expected at most {MOST_NAME} bytes", at.full()));
+        return Err(format!("the port name {} is too long: expected at most {MOST_NAME} bytes", at.full()));
     }
     permission::admit(d, owner, PermissionRequest::Bring(&at)).map_err(|e| e.to_string())?;
     let (line, queues) = SocketLine::new(&rules, known.exchange.news()).map_err(|e| e.to_string())?;

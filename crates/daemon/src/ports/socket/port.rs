@@ -1,4 +1,5 @@
-//! What is behind a socket port: a line of an exchange. The exchange's own port was attached; others came with it.
+//! Backend of a socket port: a line of an exchange. The exchange's own port was attached; the ports of further lines
+//! came with it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,22 +22,22 @@ use crate::registry::exchanges::{KnownExchange, LineTemplate};
 use crate::registry::ports::SwitchPort;
 use crate::system::closing;
 
-/// The MTU of peers of whom nobody says more.
+/// Default MTU of peers.
 pub(super) const USUAL_MTU: u32 = 1500;
 
-/// The name of a further line of the port of that name.
+/// Returns the name of a further line of the port of that name.
 pub(super) fn line_name(kind: PortKind, port: &str, number: u16) -> String {
     if kind == PortKind::Vde { format!("{port}{number:04}") } else { format!("{port}-{number}") }
 }
 
-/// Closes what is left of a peer, which may take long.
+/// Closes the descriptors of a peer that has left, which may take long.
 pub(super) fn close(left: LeftPeer, uid: u32) {
     let LeftPeer { sockets, strangers } = left;
     let sockets = sockets.into_iter().filter_map(Arc::into_inner);
     sockets.chain(strangers).for_each(|fd| closing::close(fd, uid));
 }
 
-/// Makes the files of sockets this process's when it is dropped.
+/// Claims of socket files, which become this process's own when this is dropped.
 pub(super) struct SocketClaims(pub(super) Vec<Claim>);
 
 impl Drop for SocketClaims {
@@ -45,42 +46,42 @@ impl Drop for SocketClaims {
     }
 }
 
-/// The kinds.
+/// The kinds of socket ports.
 const KINDS: [PortKind; 5] =
     [PortKind::Stream, PortKind::Dgram, PortKind::Seqpacket, PortKind::Unixgram, PortKind::Vde];
 
-/// A line behind a port.
+/// Backend of a socket port.
 pub(super) struct SocketPort {
     kind: PortKind,
-    /// The full name of the port that was attached.
+    /// Full name of the attached port.
     exchange: String,
     number: u16,
     uid: u32,
-    /// `None`: the port is not one of the lines.
+    /// The port's line; `None` if the port is not one of the lines.
     line: Option<Rc<SocketLine>>,
     rules: Arc<FrameRules>,
-    /// Of the port that was attached: the sockets of its exchange, as they are now.
+    /// For the attached port: copies of the sockets of its exchange in their present state.
     sockets: Option<Rc<RefCell<Vec<Fd>>>>,
 }
 
-/// What another process must know.
+/// State for another process.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SocketState {
-    /// The full name of the port that was attached, and the number of the line.
+    /// Full name of the attached port, and number of the line.
     pub exchange: String,
     pub number: u16,
-    /// The sockets of the exchange, if this is that port.
+    /// Sockets of the exchange, if this is the attached port.
     pub sockets: Vec<Fd>,
     pub line: Option<LineState>,
 }
 
 impl SocketPort {
-    /// The port that was attached.
+    /// Creates the backend of the attached port.
     pub(super) fn first(template: &LineTemplate, line: Option<Rc<SocketLine>>) -> SocketPort {
         SocketPort { line, sockets: Some(Rc::clone(&template.sockets)), ..SocketPort::of(template, 0) }
     }
 
-    /// One that came with it.
+    /// Creates the backend of a port that came with the attached one.
     pub(super) fn further(template: &LineTemplate, number: u16, line: &Rc<SocketLine>) -> SocketPort {
         SocketPort { line: Some(Rc::clone(line)), ..SocketPort::of(template, number) }
     }
@@ -111,17 +112,17 @@ impl PortBackend for SocketPort {
     fn notes(&self) -> Vec<String> {
         let Some(line) = &self.line else {
             let first = line_name(self.kind, &self.exchange, 1);
-            return vec![format!("plugs have ports of their own: {first} and so on")];
+            return vec![format!("each plug has a port of its own: {first} and so on")];
         };
         let LineStory { connections, last_error, who, about } = line.story();
         let mut notes = vec![if line.is_taken() {
-            format!("peer connected: {}", who.as_deref().unwrap_or("nobody knows which"))
+            format!("peer connected: {}", who.as_deref().unwrap_or("unknown"))
         } else {
-            format!("waits for a peer; there were {connections}")
+            format!("waits for a peer; connections: {connections}")
         }];
         if line.is_taken() {
-            notes.extend(about.map(|about| format!("it says: {about}")));
-            notes.extend((connections > 1).then(|| format!("peers before it: {}", connections - 1)));
+            notes.extend(about.map(|about| format!("the peer's description: {about}")));
+            notes.extend((connections > 1).then(|| format!("earlier peers: {}", connections - 1)));
         }
         notes.extend(last_error.map(|why| format!("the last peer was disconnected: {why}")));
         notes
@@ -145,7 +146,7 @@ impl PortBackend for SocketPort {
         self.sockets.is_none().then_some(&self.exchange)
     }
 
-    /// All ports of the exchange have the same.
+    /// Sets the MTU of all ports of the exchange.
     fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Refusal> {
         self.rules.set_mtu(mtu.unwrap_or(USUAL_MTU));
         Ok(())
@@ -166,7 +167,8 @@ impl PortBackend for SocketPort {
         Ok(Some(self.state(line)?.into()))
     }
 
-    /// The peer is disconnected; with the port that was attached, all are, and their ports go.
+    /// Disconnects the peer. If this is the attached port, disconnects all peers of the exchange and removes their
+    /// ports.
     fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
         if let Some(line) = &self.line {
             close(line.end(None), self.uid);
@@ -182,13 +184,13 @@ impl PortBackend for SocketPort {
         let others = known.exchange.lines().keys().filter(|number| **number > 0);
         let others: Vec<String> = others.map(|number| line_name(self.kind, full, *number)).collect();
         for other in others {
-            // One that is gone already is no error.
+            // A port that is already gone is no error.
             let _ = unplug(d, &other, "the port that it came with is detached");
         }
     }
 }
 
-/// How ports go on that came with another one.
+/// Restores ports that came with an attached one.
 pub const LINE: Continuation = Continuation {
     is_for: |item| KINDS.contains(&item.kind) && item.declared.is_none(),
     go_on: continue_line,
@@ -196,12 +198,12 @@ pub const LINE: Continuation = Continuation {
     is_still: false,
 };
 
-/// Continues a line of an exchange that goes on.
+/// Restores a line of a restored exchange.
 fn continue_line(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let state: SocketState = state.read()?;
     let Some(mut known) = d.exchanges.take(&state.exchange) else {
-        return refuse(Errno::INVAL, format!("the port {} that it came with is missing", state.exchange));
+        return refuse(Errno::INVAL, format!("the port {} with which it came is missing", state.exchange));
     };
     let full = known.template.at.full();
     let done = restore(d, &mut known, item, &at, state);

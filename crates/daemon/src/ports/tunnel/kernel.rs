@@ -1,4 +1,4 @@
-//! Kernel requirements of a tunnel.
+//! Kernel needs of a tunnel.
 
 use libc::{
     AF_INET, AF_INET6, IP_MTU_DISCOVER, IP_RECVTOS, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP,
@@ -11,12 +11,12 @@ use crate::system::sandbox::{Argument, KernelNeeds, int};
 /// A datagram socket, with flags of linux/net.h.
 const A_DATAGRAM: Argument = Argument {
     index: 1,
-    // The kernel reads 32 bits of its register.
+    // The kernel reads 32 bits of the register.
     mask: !((libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32) as u64,
     value: libc::SOCK_DGRAM as u64,
 };
 
-/// linux/udp.h.
+/// From linux/udp.h.
 const UDP_GRO: libc::c_int = 104;
 
 /// UDP sockets, and no others.

@@ -1,4 +1,4 @@
-//! Requests of a control plane for tunnels, and notifications to it: `vxlan.set` and `vxlan.local`.
+//! Control requests for tunnels, and notifications about them, for a control plane: `vxlan.set` and `vxlan.local`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use crate::daemon::{Daemon, DaemonPort};
 use crate::ports::kind::Methods;
 use crate::registry::events::NewEvent;
 
-/// The requests of tunnels.
+/// The control requests of tunnels.
 pub const METHODS: Methods = Methods { answer, due };
 
 fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Option<Result<Reply, RpcError>> {
@@ -44,7 +44,7 @@ fn find<'d>(d: &'d Daemon, full: &str) -> Result<TunnelPort<'d>, RpcError> {
     let port = record.behind.get::<VxlanPort>().ok_or_else(|| {
         RpcError::new(
             ErrorCode::InvalidParams,
-            format!("{full} is no VXLAN tunnel"),
+            format!("{full} is not a VXLAN tunnel"),
             "'netvale list' shows the kinds of ports",
         )
     })?;
@@ -52,7 +52,7 @@ fn find<'d>(d: &'d Daemon, full: &str) -> Result<TunnelPort<'d>, RpcError> {
     Ok(TunnelPort { port, switch, id })
 }
 
-/// Sets the addresses behind a tunnel. They are forgotten on its local side.
+/// Sets the addresses behind a tunnel. The switch forgets them on its local side.
 fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     let TunnelPort { port, switch, id } = find(d, &p.port)?;
     let given = |one: &VxlanAddress| GivenAddress {
@@ -87,12 +87,12 @@ fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// Endpoints that get flooded frames.
+/// Returns the endpoints to which frames are flooded.
 fn flooded(peers: &VtepPeers) -> BTreeSet<IpAddr> {
     peers.all().iter().filter(|peer| peer.floods).map(|peer| peer.ip).collect()
 }
 
-/// Number of changes on the local side of a tunnel.
+/// Returns the number of changes on the local side of a tunnel.
 fn generation(on: &TunnelPort<'_>) -> u64 {
     on.switch.changes().count().wrapping_add(on.port.tunnel.heard().changes().count())
 }
@@ -109,7 +109,7 @@ fn local(d: &mut Daemon, p: &VxlanLocalParams, caller: Caller) -> Result<VxlanLo
     let addresses = (p.since != Some(generation)).then(|| addresses(d, &on));
     if p.watch {
         d.tunnels.watch(&p.port, caller.client, generation);
-        // A change between arming and the read of the table may not have rung.
+        // A change between arming the doorbell and reading the table may not have rung it.
         d.tunnels.news().ring();
     }
     Ok(VxlanLocal { generation, addresses })
@@ -123,7 +123,7 @@ fn addresses(d: &Daemon, on: &TunnelPort<'_>) -> Vec<LocalAddress> {
     let keeps = |record: &DaemonPort| record.policies.sticky == Some(true) || record.policies.locked == Some(true);
     let entries = on.switch.addresses().entries().into_iter();
     let local: Vec<_> = entries.filter(|e| e.port != on.id && vlans.contains(&e.vlan) && !is_tunnel(e.port)).collect();
-    // Senders behind a link are unknown: any station may have sent.
+    // The senders behind a link are unknown, because any station may have sent.
     let owners = |e: &FdbEntry| on.switch.owner(e.port).into_iter().chain([Origin::UNKNOWN.owner]);
     let stations: HashSet<_> = local.iter().flat_map(|e| owners(e).map(|owner| (e.mac, owner))).collect();
     let mut heard: BTreeMap<u64, (Vec<IpAddr>, Vec<IpAddr>)> = BTreeMap::new();
@@ -141,11 +141,11 @@ fn addresses(d: &Daemon, on: &TunnelPort<'_>) -> Vec<LocalAddress> {
     all
 }
 
-/// Pending notifications: connection and text.
+/// Returns pending notifications: connection and text.
 fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     let mut due = Vec::new();
     for (port, client, known) in d.tunnels.watchers() {
-        // The connection learns of a vanished port at its next request.
+        // The connection is told at its next request that the port is gone.
         let now = find(d, &port).map_or(u64::MAX, |on| generation(&on));
         if now == known {
             rearm(d, &port);
@@ -161,7 +161,7 @@ fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     due
 }
 
-/// Rearms the bell after an unrelated change, or a spurious ring.
+/// Rearms the doorbell after an unrelated change, or after it was rung for no change.
 fn rearm(d: &Daemon, port: &str) {
     if let Ok(on) = find(d, port) {
         let news = d.tunnels.news();
@@ -174,8 +174,8 @@ fn rearm(d: &Daemon, port: &str) {
     }
 }
 
-/// Adds a tunnel's addresses to its switch's table: each with its endpoint, including configured addresses not yet
-/// seen.
+/// Adds a tunnel's addresses to the listing of its switch's table, each with its endpoint, including configured
+/// addresses that no frame has come from yet.
 pub(super) fn add_remote(port: &VxlanPort, switch: &Switch, id: PortId, full: &str, entries: &mut Vec<TableEntry>) {
     let mut known: BTreeMap<Mac, _> =
         port.tunnel.addresses().into_iter().map(|(entry, age)| (mac_of(entry.mac), (entry, age))).collect();

@@ -1,4 +1,5 @@
-//! System calls of every daemon with restricted arguments, and those of kinds of ports.
+//! System calls that every daemon may make with restricted arguments, and the rules made from them and from the needs
+//! of kinds of ports.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition
 
 use super::needs::{Argument, Calls, KernelNeeds, int, null, without};
 
-/// Flags with which C libraries start a thread: everything shared, no new namespace. musl sets one more, ineffective
-/// bit.
+/// Flags with which C libraries start a thread: everything shared, no new namespace. musl sets a further bit without
+/// effect.
 const OF_THREADS: libc::c_int = libc::CLONE_VM
     | libc::CLONE_FS
     | libc::CLONE_FILES
@@ -24,11 +25,11 @@ const OF_THREADS: libc::c_int = libc::CLONE_VM
     | libc::CLONE_CHILD_CLEARTID;
 const A_THREAD: Argument = Argument { index: 0, mask: !(libc::CLONE_DETACHED as u64), value: OF_THREADS as u64 };
 
-/// linux/prctl.h.
+/// From linux/prctl.h.
 const PR_GET_AUXV: libc::c_int = 0x4155_5856;
 const MEMFD: u32 = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_HUGETLB | MFD_HUGE_2MB;
 
-/// The calls, with alternative lines of arguments; all arguments of a line must match.
+/// The calls, each with alternative lists of arguments. All arguments of a list must match.
 const CALLS: &[Calls] = &[
     (libc::SYS_clone, &[&[A_THREAD]]),
     // Netlink only for queries about interfaces.
@@ -51,19 +52,19 @@ const CALLS: &[Calls] = &[
     (libc::SYS_setsockopt, &[&[int(1, SOL_SOCKET), int(2, SO_LINGER)]]),
     // Eventfds are made nonblocking.
     (libc::SYS_ioctl, &[&[int(1, libc::FIONBIO as libc::c_int)]]),
-    // No executable memory beyond that of the start.
+    // No executable memory besides that mapped at the start.
     (libc::SYS_mmap, &[&[without(2, PROT_EXEC as u64)]]),
     (libc::SYS_mprotect, &[&[without(2, PROT_EXEC as u64)]]),
     // Thread names, and the auxiliary vector.
     (libc::SYS_prctl, &[&[int(0, PR_SET_NAME)], &[int(0, PR_GET_AUXV)]]),
-    // Reading its own limits.
+    // Only reading the process's own limits.
     (libc::SYS_prlimit64, &[&[int(0, 0), null(2)]]),
-    // Only for the calling thread, and only back from the workers' priority.
+    // Only for the calling thread, and only from the workers' priority back to ordinary.
     (libc::SYS_sched_setaffinity, &[&[int(0, 0)]]),
     (libc::SYS_sched_setscheduler, &[&[int(0, 0), int(1, SCHED_OTHER)]]),
 ];
 
-/// The rules of the process `own`, with the needs of kinds of ports.
+/// Returns the rules for the process `own`, with the needs of kinds of ports.
 pub(super) fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let mut lines: BTreeMap<i64, Vec<Vec<Argument>>> = BTreeMap::new();
     let mut add = |call, line: &[Argument]| {

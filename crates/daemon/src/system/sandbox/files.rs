@@ -1,4 +1,4 @@
-//! Landlock: restricts the file system, and further operations it can deny.
+//! Landlock, which restricts the file system and the further operations that it can deny.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use landlock::{
 use super::{KernelNeeds, SandboxError};
 use crate::system::manager;
 
-/// The newest known version. On an older kernel, the supported part is used.
+/// Newest known version. On an older kernel, the part that it supports is used.
 const NEWEST: ABI = ABI::V9;
 
-/// Additions of each version of Landlock since the first.
+/// What each version of Landlock adds to the first.
 const SINCE: [(ABI, &str); 4] = [
     (ABI::V3, "truncating files"),
     (ABI::V5, "ioctls of devices"),
@@ -21,13 +21,13 @@ const SINCE: [(ABI, &str); 4] = [
     (ABI::V9, "UNIX sockets by their paths"),
 ];
 
-/// Rights in folders: sockets and capture files are created, used and removed there. No execution.
+/// Rights in folders, to create, use and remove sockets and capture files. No execution.
 const IN_FOLDERS: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
     ReadFile | WriteFile | ReadDir | RemoveFile | MakeReg | MakeSock | Truncate | ResolveUnix
 });
 const OF_DEVICES: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
 
-/// Restricts this thread and those that it will start, as far as the kernel's Landlock can; the log names the gaps.
+/// Restricts this thread and the threads that it will start, as far as the kernel's Landlock can. Logs the gaps.
 pub(super) fn restrict(
     run_dir: &Path,
     dirs: &[PathBuf],
@@ -36,7 +36,8 @@ pub(super) fn restrict(
 ) -> Result<(), SandboxError> {
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
-        // Not TCP: ports have sockets of it, at any address, and the filter of system calls knows of no others.
+        // TCP is not restricted: ports have TCP sockets at any address, and the system call filter permits no other
+        // protocols.
         .handle_access(AccessFs::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?
         .create()?
@@ -46,7 +47,7 @@ pub(super) fn restrict(
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.listed), AccessFs::ReadDir))?
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.read), AccessFs::ReadFile))?
         .add_rules(path_beneath_rules(kinds.iter().flat_map(|kind| kind.sockets), AccessFs::ResolveUnix))?
-        // Names of users and groups who may connect to a device's socket.
+        // Names of users and groups, for access to a device's socket.
         .add_rules(path_beneath_rules(["/etc/passwd", "/etc/group"], AccessFs::ReadFile))?
         .add_rules(path_beneath_rules(config.into_iter().flat_map(to_read_again), AccessFs::ReadFile))?
         // The service manager.
@@ -59,14 +60,14 @@ pub(super) fn restrict(
     Ok(())
 }
 
-/// Paths needed to reload a configuration file: the file, and its folder if that holds only such files. An editor that
-/// replaces the file creates a new one, reachable only through its folder.
+/// Returns the paths needed to reload a configuration file: the file, and its folder if that contains only such files.
+/// An editor that replaces the file creates a new one, which only a right to the folder covers.
 fn to_read_again(config: &Path) -> Vec<PathBuf> {
     let folder = config.parent().filter(|folder| has_only_configurations(folder));
     folder.into_iter().chain([config]).map(Path::to_owned).collect()
 }
 
-/// Whether a folder holds only TOML files, and leftovers of editors and packages.
+/// Whether a folder contains only TOML files, and files that editors and packages leave.
 fn has_only_configurations(folder: &Path) -> bool {
     let is_one = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| {
@@ -76,12 +77,12 @@ fn has_only_configurations(folder: &Path) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut entries| entries.all(is_one))
 }
 
-/// Logs the operations that the kernel cannot deny.
+/// Logs the operations that this kernel's Landlock cannot deny.
 fn report(landlock: LandlockStatus) {
     match missing(landlock) {
         Some(missing) if missing.is_empty() => {}
-        Some(missing) => tracing::debug!("this kernel's Landlock is old: it does not restrict {}", missing.join(", ")),
-        None => tracing::warn!("this kernel has no Landlock: the file system stays reachable"),
+        Some(missing) => tracing::debug!("the Landlock of this kernel does not restrict {}", missing.join(", ")),
+        None => tracing::warn!("this kernel has no Landlock; access to the file system is not restricted"),
     }
 }
 

@@ -1,45 +1,46 @@
-//! Kernel requirements of a kind of port: *calls*, with the required value of each *argument*.
+//! Needs of a kind of port: the *calls* and files that the sandbox has to permit for it, with the required value of
+//! each *argument*.
 
 use std::path::PathBuf;
 
-/// An argument whose bits in `mask` equal `value`.
+/// A condition on an argument of a call: its bits in `mask` equal `value`.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Argument {
-    /// Its index, from 0.
+    /// Index of the argument, from 0.
     pub index: u8,
-    /// The compared bits.
+    /// Bits that are compared.
     pub mask: u64,
-    /// Their value.
+    /// Required value of these bits.
     pub value: u64,
 }
 
-/// An `int`: the kernel reads 32 bits of its register.
+/// Returns the condition that an `int` equals `value`. The kernel reads 32 bits of the register.
 pub const fn int(index: u8, value: libc::c_int) -> Argument {
     Argument { index, mask: u32::MAX as u64, value: value.cast_unsigned() as u64 }
 }
 
-/// None of these bits.
+/// Returns the condition that none of these bits is set.
 pub(super) const fn without(index: u8, bits: u64) -> Argument {
     Argument { index, mask: bits, value: 0 }
 }
 
-/// A null pointer.
+/// Returns the condition that a pointer is null.
 pub(super) const fn null(index: u8) -> Argument {
     without(index, u64::MAX)
 }
 
-/// A system call, with alternative lines of arguments; all arguments of a line must match. Without lines, any arguments
-/// match.
+/// A system call, with alternative lists of conditions on arguments. All conditions of a list must hold. Without lists,
+/// any arguments match.
 pub type Calls = (i64, &'static [&'static [Argument]]);
 
-/// Kernel requirements of a kind of port beyond those of every daemon. Those of all kinds are permitted from the start:
-/// a port may be attached at any time.
+/// Needs of a kind of port beyond those of every daemon. The sandbox permits the needs of all kinds from the start,
+/// because a port may be attached at any time.
 pub struct KernelNeeds {
     /// System calls with any arguments.
     pub any: &'static [i64],
     /// System calls with restricted arguments.
     pub calls: &'static [Calls],
-    /// System calls with a list of values for one `int`: the call, the argument's index, the values.
+    /// System calls with a list of permitted values for one `int`: the call, the argument's index, the values.
     pub values: &'static [(i64, u8, &'static [u32])],
     /// Devices to open, and folders of devices.
     pub devices: fn() -> Vec<PathBuf>,
@@ -52,7 +53,7 @@ pub struct KernelNeeds {
 }
 
 impl KernelNeeds {
-    /// No requirements.
+    /// No needs.
     pub const NOTHING: KernelNeeds =
         KernelNeeds { any: &[], calls: &[], values: &[], devices: Vec::new, listed: &[], read: &[], sockets: &[] };
 }

@@ -1,30 +1,30 @@
-//! The part of the file system that the sandbox can reach, fixed when it is entered.
+//! The part of the file system that the sandboxed daemon can access, fixed when it enters the sandbox.
 
 use std::path::{Path, PathBuf};
 
-/// The reachable folders.
+/// The accessible folders; `None` without a sandbox.
 #[derive(Clone, Debug, Default)]
 pub struct Reach(Option<Vec<PathBuf>>);
 
 impl Reach {
-    /// Without a sandbox: everything that its user may reach.
+    /// Returns the reach without a sandbox: everything that the daemon's user may access.
     pub fn everything() -> Reach {
         Reach(None)
     }
 
-    /// Creates it from the folders that exist when the sandbox is entered.
+    /// Returns the reach of a sandbox with these folders, as far as they exist when it is entered.
     pub fn of<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Reach {
         Reach(Some(folders.into_iter().filter_map(|folder| folder.canonicalize().ok()).collect()))
     }
 
-    /// Whether a path lies in one of them. A nonexistent file lies where its folder does.
+    /// Whether a path is in one of the folders. A file that does not exist counts as in its folder.
     pub fn has(&self, path: &Path) -> bool {
         let Some(folders) = &self.0 else { return true };
         let real = real(path);
         folders.iter().any(|folder| real.starts_with(folder))
     }
 
-    /// Whether a sandbox restricts folders.
+    /// Whether a sandbox restricts access to folders.
     pub fn is_limited(&self) -> bool {
         self.0.is_some()
     }

@@ -1,5 +1,5 @@
-//! Tries every denial of the documentation page from inside the sandbox: in the thread that entered it, and in one
-//! started from there.
+//! Attempts every operation that the documentation page lists as denied, from inside the sandbox: in the thread that
+//! entered it, and in a thread started by that one.
 
 mod attempts;
 
@@ -19,24 +19,24 @@ use attempts::{attempts, landlock};
 const PAGE: &str = include_str!("../../../../../docs/reference/security.md");
 const FOLDER: &str = "NETVALE_TEST_FOLDER";
 const OUTSIDE: &str = "NETVALE_TEST_OUTSIDE";
-/// The process of the rules.
+/// Process ID in the rules.
 const OWN: u32 = 4711;
 
-/// A line of the page's table, or a part of one.
+/// A row of the page's table, or a part of one.
 struct Claim {
     what: String,
     by: String,
     error: Errno,
 }
 
-/// The surroundings when the sandbox is entered.
+/// The files and processes around a sandbox.
 struct World {
-    /// A reachable folder, and an unreachable one.
+    /// A folder inside the sandbox, and one outside.
     folder: PathBuf,
     outside: PathBuf,
     /// The name of a listening abstract UNIX socket.
     name: String,
-    /// A process outside.
+    /// A process outside the sandbox.
     parent: u64,
 }
 
@@ -58,7 +58,7 @@ fn claims() -> Vec<Claim> {
     rows.flat_map(claims).collect()
 }
 
-/// Whether this kernel can deny it.
+/// Whether this kernel can deny the operation.
 fn can_be_denied(claim: &Claim) -> bool {
     let needed = claim.by.strip_prefix("Landlock ").map_or(0, |version| version.parse().expect("a version"));
     let can = landlock() >= needed;
@@ -121,7 +121,7 @@ impl World {
     }
 }
 
-/// A line for each permitted call, or for each line of its permitted arguments.
+/// Returns a line for each permitted call, or for each list of its permitted arguments.
 fn allowed() -> String {
     let written = |(call, rules): (i64, Vec<SeccompRule>)| -> Vec<String> {
         let one = |rule: &SeccompRule| {

@@ -49,7 +49,7 @@ fn ports_with_other_options() {
     };
     let owners = || all.iter().map(|port| d.call("port.show", json!({"port": port}))["result"]["pid"].clone());
     for options in [2, 1, 2] {
-        // The manager has them before, and drops them on request.
+        // The service manager has the ports' descriptors before, and drops them on request.
         d.manager().sync().unwrap();
         let (changes, _, reply) = apply(options);
         assert_eq!(changes, Some(PORTS.len()), "{reply}");

@@ -25,8 +25,8 @@ const OTHER: u32 = 70_002;
 /// The table's columns.
 const CALLERS: [u32; 4] = [0, DAEMON, OWNER, OTHER];
 
-/// A daemon with its own user. The owner has the switch `vale0` with the persistent port `vale0:a`, a pipe's end, and
-/// the persistent port `v0`.
+/// A daemon that runs as a user of its own. The owner has the switch `vale0` with the persistent port `vale0:a`, a
+/// pipe's end, and the persistent port `v0`.
 struct World {
     d: Daemon,
     port: Port,
@@ -67,7 +67,7 @@ impl World {
         "vale0:a"
     }
 
-    /// Returns the owner's port on no switch.
+    /// Returns the owner's persistent port that is on no switch.
     fn persistent(&self) -> &'static str {
         request(&self.d, OWNER, NETMAP_REQ_VALE_DETACH, "vale0:v0", &[]);
         request(&self.d, OWNER, NETMAP_REQ_VALE_NEWIF, "v0", &[]);
@@ -80,7 +80,7 @@ impl Question<'_> {
         call(&self.world.d, self.uid, method, params)
     }
 
-    /// Whether a method is executed, or fails for another reason than the caller.
+    /// Whether a method is executed, or fails for a reason other than the caller.
     fn may_call(&self, method: &str, params: Value) -> bool {
         self.call(method, params)["error"]["data"]["errno"] != libc::EACCES
     }
@@ -104,7 +104,8 @@ impl Question<'_> {
         request(&self.world.d, self.uid, reqtype, name, body).status != libc::EACCES
     }
 
-    /// Whether this user may pass a TAP: the descriptor here is not a TAP, which the daemon finds out later.
+    /// Whether this user may pass a TAP. The descriptor passed here is not a TAP, which the daemon checks after the
+    /// permission.
     fn may_hand_over(&self, switch: &str) -> bool {
         let params = AttachParams { switch: switch.into(), port: "tap:x".into(), ..AttachParams::default() };
         let dir = self.world.d.dir();
@@ -115,7 +116,7 @@ impl Question<'_> {
         !matches!(done, Err(ClientError::Refused(why)) if why.is(ErrorCode::NotPermitted))
     }
 
-    /// Whether the daemon would hand everything over. A refusal does not depend on an inquiry first.
+    /// Whether the daemon would hand everything over. A refusal does not depend on a preceding inquiry.
     fn may_succeed(&self) -> bool {
         let dir = self.world.d.dir();
         let connection = as_user(self.uid, || netvale::raw::connect_to(Some(dir)).unwrap());
@@ -131,7 +132,7 @@ impl Question<'_> {
         may
     }
 
-    /// A path in the daemon's folder, with that kind.
+    /// Returns a specification of that kind, with a path in the daemon's folder.
     fn path(&self, kind: &str) -> String {
         format!("{kind}:{}/by{}", self.world.d.dir().display(), self.uid)
     }
@@ -147,7 +148,7 @@ const ROWS: &[(&str, Ask)] = &[
             && q.may_call("switch.groups", json!({"switch": "vale0"}))
     }),
     ("`port.attach` to the owner's switch", |q| q.may_attach("vale0", "null:")),
-    ("`port.attach` to a shared switch, or one of one's own", |q| {
+    ("`port.attach` to a shared switch, or to the caller's own switch", |q| {
         q.may_attach("vale9", "null:") && q.may_attach(&format!("vale{}", q.uid), "echo:")
     }),
     ("`port.attach` of a file or socket outside `allow_dirs`", |q| {
@@ -170,8 +171,8 @@ const ROWS: &[(&str, Ask)] = &[
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]
     }),
-    ("hands over a TAP that the caller made, for the owner's switch", |q| q.may_hand_over("vale0")),
-    ("the same for a shared switch, or one of one's own", |q| {
+    ("passes a TAP that the caller created, for the owner's switch", |q| q.may_hand_over("vale0")),
+    ("the same for a shared switch, or for the caller's own switch", |q| {
         q.may_hand_over("vale9") && q.may_hand_over(&format!("vale{}", q.uid))
     }),
     ("`port.detach` of the owner's port", |q| {
@@ -179,7 +180,7 @@ const ROWS: &[(&str, Ask)] = &[
         q.may_call("port.detach", json!({"switch": "vale0", "port": "a"}))
     }),
     ("`vxlan.set`, `vxlan.local` of the owner's port", |q| {
-        // It is not a tunnel, which only permitted users learn.
+        // The port is not a tunnel, which only permitted users are told.
         let port = q.world.attached();
         let may = ["vxlan.set", "vxlan.local"].map(|method| q.may_call(method, json!({"port": port})));
         assert_eq!(may[0], may[1]);
@@ -211,13 +212,13 @@ const ROWS: &[(&str, Ask)] = &[
         assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
         told[0]
     }),
-    ("is told of the owner's ports: `subscribe`", |q| {
+    ("receives events of the owner's ports: `subscribe`", |q| {
         call(&q.world.d, OWNER, "port.detach", json!({"switch": "vale0", "port": "a"}));
         let dir = q.world.d.dir();
         let mut client = as_user(q.uid, || Client::connect(dir).unwrap());
         client.subscribe(SubscribeParams::default()).unwrap();
         q.world.attached();
-        // The refusal is reported to its own user.
+        // The refusal is reported to the user whose request it was.
         client.show("vale0:nothing").unwrap_err();
         let mut told = Vec::new();
         while told.last().is_none_or(|event: &Event| event.name != EventName::RequestRefused.as_str()) {
@@ -244,26 +245,26 @@ const ROWS: &[(&str, Ask)] = &[
         let fresh = world();
         call(&fresh.d, q.uid, "shutdown", json!({}))["error"]["data"]["errno"] != libc::EACCES
     }),
-    ("taking the daemon's place (`netvale upgrade`)", |q| q.may_succeed()),
+    ("takes the daemon's place (`netvale upgrade`)", |q| q.may_succeed()),
     ("opens a new port on the owner's switch", |q| q.may_open("vale0:new")),
-    ("opens a new port on a shared switch, or on one of one's own", |q| {
+    ("opens a new port on a shared switch, or on the caller's own switch", |q| {
         q.may_open("vale9:new") && q.may_open(&format!("vale{}:new", q.uid))
     }),
     ("opens the owner's port, or an end of the owner's pipe", |q| {
         q.world.persistent();
-        // The last ones are new pipes, which lie in the memory of the port in their name.
+        // The last ones are new pipes, whose memory is that of the port in their name.
         let names = [q.world.attached(), "netmap:p}1", "netmap:v0", "netmap:v0{7", "vale0:a{7"];
         let may = names.map(|name| q.may_open(name));
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]
     }),
-    ("the same, naming its memory (`@ID`)", |q| {
+    ("the same, with the owner's memory specified (`@ID`)", |q| {
         q.may_open(&format!("{}@{}", q.world.pipe.name().replace('{', "}"), q.world.pipe.info().mem_id))
     }),
-    ("opens a port of one's own in the owner's memory (`@ID`)", |q| {
+    ("opens a port of the caller's in the owner's memory (`@ID`)", |q| {
         q.may_open(&format!("vale{}:in@{}", q.uid, q.world.port.info().mem_id))
     }),
-    ("the same, naming other memory (`@ID`), or as a zero-copy monitor (`/z`)", |q| {
+    ("the same, with other memory specified (`@ID`), or as a zero-copy monitor (`/z`)", |q| {
         let own = open(&q.world.d, q.uid, &format!("vale{}:own", q.uid)).unwrap();
         let other = own.info().mem_id;
         // For the owner, the name of the memory is irrelevant: the port stays in place.

@@ -50,7 +50,7 @@ fn gone(d: &Daemon, full: &str, why: &str) {
     assert!(evicted.contains(full) && evicted.contains(why), "{evicted}");
 }
 
-/// Creates an open device with other flags than a port needs.
+/// Opens a TUN/TAP device whose flags are not those that a port needs.
 fn tun(flags: &str, mode: OFlags) -> OwnedFd {
     let made = Command::new("ip").args(["tuntap", "add", "dev", "nvp0", "mode"]).args(flags.split(' ')).output();
     assert!(made.unwrap().status.success());
@@ -69,17 +69,17 @@ fn other_descriptors_are_refused_by_name() {
         return;
     }
     let d = Daemon::start("");
-    refused(&d, File::open("/dev/null").unwrap(), "not open for reading and writing");
-    refused(&d, File::options().read(true).write(true).open("/dev/null").unwrap(), "no TUN device");
-    refused(&d, File::open(d.dir()).unwrap(), "not open for reading and writing");
-    refused(&d, std::os::unix::net::UnixStream::pair().unwrap().0, "no TUN device");
+    refused(&d, File::open("/dev/null").unwrap(), "open for reading and writing");
+    refused(&d, File::options().read(true).write(true).open("/dev/null").unwrap(), "an open /dev/net/tun");
+    refused(&d, File::open(d.dir()).unwrap(), "open for reading and writing");
+    refused(&d, std::os::unix::net::UnixStream::pair().unwrap().0, "an open /dev/net/tun");
     let memory = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    refused(&d, memory, "no TUN device");
-    refused(&d, rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap(), "no TUN device");
+    refused(&d, memory, "an open /dev/net/tun");
+    refused(&d, rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap(), "an open /dev/net/tun");
     let open = |flags| rustix::fs::open("/dev/net/tun", flags, Mode::empty()).unwrap();
-    refused(&d, open(OFlags::PATH), "not open for reading and writing");
-    refused(&d, open(OFlags::RDWR), "it is blocking");
-    refused(&d, open(OFlags::RDWR | OFlags::NONBLOCK), "there is no interface behind it");
+    refused(&d, open(OFlags::PATH), "open for reading and writing");
+    refused(&d, open(OFlags::RDWR), "the descriptor is blocking");
+    refused(&d, open(OFlags::RDWR | OFlags::NONBLOCK), "the TUN device has no interface");
     refused(&d, tun("tap vnet_hdr", OFlags::RDWR | OFlags::NONBLOCK), "nvp0 is persistent");
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
@@ -103,16 +103,16 @@ fn contradictory_requests_are_refused_by_name() {
     };
     let rings = |rings| PortOptions { rings, ..PortOptions::default() };
     refused(params("tap:x", rings(2)), &queues, "nvb1 and nvb2 are different interfaces");
-    refused(params("tap:x", rings(2)), &queues[..1], "rings is 2, and 1 queues came");
+    refused(params("tap:x", rings(2)), &queues[..1], "expected 2 queues (rings), and got 1");
     refused(params("null:x", rings(0)), &queues[..1], "only a TAP can be handed over");
     refused(params("tap:x", PortOptions { slots: 9, ..rings(0) }), &queues[..1], "slots applies to");
     refused(AttachParams { switch: "tap".into(), ..params("tap:x", rings(0)) }, &queues[..1], "bad switch");
     hand_over(&d, params("tap:x", rings(0)), &queues[..1]).unwrap();
-    refused(params("tap:x", rings(0)), &queues[1..], "has a port x already");
-    // The daemon itself enters no namespace.
+    refused(params("tap:x", rings(0)), &queues[1..], "already has a port x");
+    // The daemon itself does not enter network namespaces.
     let asked =
         d.call("port.attach", json!({"switch": "vale0", "port": "tap:y", "options": {"netns": "/run/netns/x"}}));
-    assert!(asked["error"]["message"].as_str().unwrap().contains("enters no network namespace"), "{asked}");
+    assert!(asked["error"]["message"].as_str().unwrap().contains("does not enter network namespaces"), "{asked}");
 }
 
 /// Objective: a TAP created by its client carries frames both ways after the client has closed it, with one queue and
@@ -210,8 +210,8 @@ fn a_client_with_a_blocking_copy_loses_its_port() {
     hand_over(&d, params("tap:nvb0", PortOptions::default()), &kept).unwrap();
     ip("link set nvb0 up");
     rustix::fs::fcntl_setfl(kept[0].as_fd(), OFlags::empty()).unwrap();
-    // One frame, or the stack's own multicasts, make the worker read, and read once more: then no frame may arrive for
-    // a while.
+    // One frame, or the stack's own multicasts, make the worker read, and then read once more; for a while after that,
+    // no frame may arrive.
     let sent = UdpSocket::bind("0.0.0.0:0").unwrap();
     ip("addr add 10.9.0.1/24 dev nvb0");
     ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nvb0");

@@ -1,4 +1,4 @@
-//! Items of a predecessor are checked like those of a stranger.
+//! A predecessor's items are checked like those of a stranger.
 
 use crate::common;
 
@@ -45,7 +45,7 @@ fn only_queues_of_that_tap_are_accepted() {
     assert!(refused("nvt0", Vec::new()).contains("0 descriptors came"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::PATH)]).contains("reading and writing"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::RDONLY)]).contains("reading and writing"));
-    assert!(refused("nvt0", vec![opened("/dev/null", rw)]).contains("no TUN device"));
+    assert!(refused("nvt0", vec![opened("/dev/null", rw)]).contains("expected an open /dev/net/tun"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", rw | nonblock)]).contains("no interface"));
     assert!(refused("nvt0", again(&one)).contains("interface nvt1, not nvt0"));
     let mixed = again(&several[..1]).into_iter().chain(again(&one)).collect();
@@ -60,7 +60,7 @@ fn only_queues_of_that_tap_are_accepted() {
     assert_eq!(Tap::restore("nvt1", false, again(&one)).unwrap().name(), "nvt1");
 }
 
-/// Serialises a state for a socket.
+/// Serialises a state as for a socket.
 fn written(state: &impl serde::Serialize) -> (serde_json::Value, Vec<OwnedFd>) {
     let (said, fds) = State::of(state).unwrap().into_parts();
     (said, Fd::take_all(fds).unwrap())
@@ -119,7 +119,7 @@ fn an_interface_refuses_substitutes_by_name() {
     assert_eq!(a.interface().program(), program);
 }
 
-/// Queues of an interface `nic` restored as `heir`.
+/// Checks queues of an interface `nic` that is restored as `heir`.
 fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, PageKind::Ordinary).unwrap().1);
     let buffers = BufferLayout { first: 0, stride: 2112, count: 400 };

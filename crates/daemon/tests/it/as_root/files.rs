@@ -1,5 +1,5 @@
-//! Files and sockets that the daemon creates, opens and removes for users: out of reach through links, exchanged
-//! folders, and others' files. The daemon runs in its sandbox, as root and as a user of its own.
+//! Files and sockets that the daemon creates, opens and removes for users. Links, exchanged folders and others' files
+//! must not lead it elsewhere. The daemon runs in its sandbox, as root and as a user of its own.
 
 use crate::common;
 
@@ -121,7 +121,7 @@ fn exchange(a: &Path, b: &Path) {
     renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// Ends another thread's loop, even on a failure of this one.
+/// Ends another thread's loop when dropped, even if this thread fails.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -329,7 +329,7 @@ fn only_own_leftover_sockets_are_replaced() {
             w.attached(USER, &port, options.clone());
             w.detach(USER);
         }
-        // Only its owner could find out whether it listens.
+        // Only the socket's owner could find out whether it listens.
         leave(USER);
         assert!(w.refused(USER, &port, options.clone()).contains("remove it") && path.exists());
         leave(OTHER);
@@ -348,7 +348,7 @@ fn only_own_leftover_sockets_are_replaced() {
     }
 }
 
-/// Whether a connection to a socket arrives within several attempts of a port.
+/// Whether a port's connection to a socket arrives within several attempts.
 fn is_connected(listener: &UnixListener) -> bool {
     listener.set_nonblocking(true).unwrap();
     netvale_harness::until(Duration::from_secs(1), Duration::from_millis(10), || listener.accept().is_ok())
@@ -414,7 +414,7 @@ fn a_capture_never_changes_the_files_of_others() {
             }
             let before = std::fs::read(path).unwrap();
             let text = w.refused(uid, &format!("pcap:out={}", path.display()), json!({}));
-            assert!(text.contains("may not\"") && text.contains("choose a file of your own"), "{text}");
+            assert!(text.contains("has no permission\"") && text.contains("choose a file of your own"), "{text}");
             assert_eq!(std::fs::read(path).unwrap(), before);
         }
         let own = w.mine("own.pcap");
@@ -495,7 +495,7 @@ fn a_capture_at_its_limit_ends_with_whole_frames() {
         let size = std::fs::metadata(&path).unwrap().len();
         assert!(size <= MIB && size > MIB - 200 && frames(&path) > 1000, "{name}: {size}");
     }
-    // A file that still exists takes one of three.
+    // A file that still exists takes one of three portions.
     let more = w.mine("more.pcap");
     let port = format!("pcap:out={}", more.display());
     w.attached(USER, &port, json!({}));

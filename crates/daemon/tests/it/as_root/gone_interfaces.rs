@@ -27,7 +27,7 @@ fn attach(d: &Daemon) {
     assert_eq!(reply["result"]["kind"], "nic", "{reply}");
 }
 
-/// Sums up a value over the rings towards the interface.
+/// Returns the sum of a value over the rings towards the interface.
 fn sum(port: &Value, of: impl Fn(&Value) -> Option<u64>) -> u64 {
     let rings = port["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
     rings.filter_map(of).sum()
@@ -50,7 +50,7 @@ fn crosses(from: &mut Port, to: &mut Port, tag: u8) {
     while receive(to) != frame(2, 1, tag) {}
 }
 
-/// Starts a daemon with one end of a cable on its switch, a program there, and one at the far end.
+/// Starts a daemon with one end of a cable on its switch, and opens a program's port there and one at the far end.
 fn on_a_cable() -> (Daemon, Port, Port) {
     let d = Daemon::start("");
     cable("nva", "nvb", 1);

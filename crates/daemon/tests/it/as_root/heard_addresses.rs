@@ -1,5 +1,5 @@
-//! Address announcements of users against each other, on a shared switch with a tunnel: the tunnel's control plane
-//! (`netvale evpn`) listens to them.
+//! Address announcements of users against one another, on a shared switch with a tunnel, whose control plane (`netvale
+//! evpn`) receives them.
 
 use crate::common;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const ALICE: u32 = 70_051;
 const BOB: u32 = 70_052;
-/// More than the daemon's total limit.
+/// Number of addresses, above the daemon's total limit.
 const MANY: u32 = 100_000;
 
 fn daemon(host: u8, mut options: Value) -> Daemon {
@@ -37,7 +37,7 @@ fn mac(n: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, n])
 }
 
-/// An address request that announces its sender.
+/// Returns an ARP request that announces its sender.
 fn request(from: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
     let mut bytes = [0; arp::LEN];
     let mut packet = arp::Packet::init(&mut bytes).unwrap();
@@ -47,7 +47,7 @@ fn request(from: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
     [&[0xff; 6][..], &from.0, &[8, 6], &bytes, &[0; 18]].concat()
 }
 
-/// Sends requests, and waits until they have left.
+/// Sends such requests, and waits until they have left.
 fn say(port: &mut Port, from: MacAddr, ips: impl Iterator<Item = Ipv4Addr>) {
     let ring = &mut port.tx()[0];
     ring.sync();
@@ -67,7 +67,7 @@ fn say(port: &mut Port, from: MacAddr, ips: impl Iterator<Item = Ipv4Addr>) {
     });
 }
 
-/// Addresses of one host, as reported to the control plane.
+/// Returns the addresses of one host, as reported to the control plane.
 fn told(d: &Daemon, of: MacAddr) -> Vec<String> {
     let local = d.call("vxlan.local", json!({"port": "vale0:vx"}))["result"]["addresses"].clone();
     let host = local.as_array().unwrap().iter().find(|one| one["mac"] == json!(of.to_string()));
@@ -124,7 +124,7 @@ fn hosts_of_all_users_are_heard_behind_a_link() {
     let ip = |n: u8| Ipv4Addr::new(10, 0, 0, n);
     let mut ports = [(0, 1), (ALICE, 2), (BOB, 3)].map(|(uid, n)| opened(&d, uid, &format!("vale0:p{n}")));
     for (port, n) in ports.iter_mut().zip(1..) {
-        // If the set is being read when a frame leaves the link, the next frame is heard.
+        // If the control plane reads the set just as a frame leaves the link, the next frame is recorded.
         until(&format!("host {n} is heard"), || {
             say(port, mac(n), [ip(n)].into_iter());
             told(&d, mac(n)) == [ip(n).to_string()]

@@ -1,5 +1,5 @@
-//! A user punches a hole in the memory of a port, by a thread with next to no CPU time. A thread that touches a page of
-//! it waits until the whole hole is punched, without any way to end that wait.
+//! A user punches a hole in the memory of a port, in a thread with next to no CPU time. A thread that touches a page of
+//! the hole waits until the whole hole is punched, and nothing can end that wait.
 
 use crate::common;
 
@@ -30,7 +30,7 @@ const MALLORY: u32 = 70_022;
 const BUFFERS: u32 = 32_000;
 /// One test at a time: the longest region of this process must be that test's.
 static ONE: Mutex<()> = Mutex::new(());
-/// Longest time for a frame of others. A worker that waits for the hole takes many seconds.
+/// Longest time for a frame of other users. A worker that waits for the hole takes many seconds.
 const BOUND: Duration = Duration::from_secs(1);
 /// Duration of a hole during which a successor must take over, possibly at its second attempt.
 const LONG: Duration = Duration::from_secs(3);
@@ -58,7 +58,7 @@ fn opened(d: &Daemon, uid: u32, name: &str, extra_bufs: u32) -> Port {
     as_user(uid, || Port::open_with(name, &options)).unwrap()
 }
 
-/// Longest time of an operation, and duration of the hole beside it.
+/// Longest time of an operation beside a hole, and duration of the hole.
 struct Waited {
     longest: Duration,
     beside: Duration,
@@ -73,8 +73,8 @@ impl Waited {
     }
 }
 
-/// Repeats an operation while a hole is being punched in the longest region. Returns the longest time, abandoned after
-/// [`BOUND`], and the duration of the hole.
+/// Repeats an operation while a hole is being punched in the longest region. Returns the longest time of the operation,
+/// at most [`BOUND`], and the duration of the hole.
 fn beside_a_hole(step: impl FnMut()) -> Waited {
     beside_holes(&[HollowRegion::longest().unwrap()], step)
 }
@@ -115,7 +115,7 @@ fn others_do_not_wait_for_a_hole() {
     others_go_on_beside_holes_of(&[MALLORY]);
 }
 
-/// Objective: the same if several users do so at a time.
+/// Objective: others do not wait if several users punch holes at a time, either.
 #[test]
 fn others_do_not_wait_for_several_users() {
     others_go_on_beside_holes_of(&[MALLORY, MALLORY + 1, MALLORY + 2]);
@@ -191,14 +191,15 @@ fn requests_do_not_wait_for_a_hole() {
         assert!(answers.iter().any(|one| one.contains(answer)), "{answers:?}");
         until("Mallory's ports are evicted for their memory", evicted);
         drop(mallorys);
-        // After the hole all is over; the user waits as after a blocking doorbell.
+        // After the hole, everything works again; the user waits as after a blocking doorbell.
         until("Mallory's ports are gone", || d.ports().iter().all(|port| !port.starts_with("vale0:")));
         let again = || as_user(MALLORY, || Port::open_with("vale0:m", &d.options())).is_ok();
         until("Mallory may have ports again", again);
     }
 }
 
-/// A guest of Mallory with some 68 MiB of memory. It leaves when this is dropped.
+/// Attaches a port for a guest of Mallory with some 68 MiB of memory, and connects the guest, which leaves when this is
+/// dropped.
 fn guest(d: &Daemon) -> (UnixStream, impl Sized) {
     as_user(MALLORY, || attach_guest(d, json!({})));
     connected_guest(d)
@@ -374,7 +375,7 @@ fn a_ptnet_guest_is_shown_beside_a_hole() {
     took.is_in_time("request");
 }
 
-/// Whether a hole is being punched in the longest region: its pages are first removed from all mappings.
+/// Whether a hole is being punched in the longest region; its pages are first removed from all mappings.
 fn is_being_made() -> bool {
     let region = HollowRegion::longest().unwrap();
     region.resident().unwrap() < region.len() / 2
@@ -434,6 +435,6 @@ fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     until("the guest's port is gone", || !d.ports().contains(&"vale0:guest".to_owned()));
     // Ports evicted by the successor.
     let evicted = d.call("port.evicted", json!({}))["result"].to_string();
-    assert!(is_talked_to || evicted.contains("vale0:guest") && evicted.contains("is held up"), "{evicted}");
+    assert!(is_talked_to || evicted.contains("vale0:guest") && evicted.contains("is blocked"), "{evicted}");
     true
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 
 /// Number of kills in each test.
 const KILLS: u64 = 4;
-/// Maximum number of frames in a batch: as many of each ring may repeat after a kill.
+/// Maximum number of frames in a batch. After a kill, as many of each ring may repeat.
 const BATCH: u64 = 256;
 /// Number of datagrams in flight.
 const WINDOW: u64 = 100;
@@ -47,7 +47,7 @@ struct Came {
 }
 
 /// Sends numbered datagrams from the stack to a port, which returns each, while `d` is killed repeatedly, and for a
-/// while after. They arrive both ways, in order; returns the numbers of repeated and missing ones.
+/// while after. They must arrive both ways, in order. Returns the numbers of repeated and missing ones.
 fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     socket.connect((PEER, 9)).unwrap();
@@ -105,7 +105,8 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
 }
 
 impl Came {
-    /// No datagram is missing. A batch of each ring may repeat after each kill; repeated ones are returned again.
+    /// Checks that no datagram is missing. After each kill, a batch of each ring may repeat; repeated ones are returned
+    /// again.
     fn is_complete(&self, rings: u64) {
         assert_eq!(self.missing, 0, "{self:?}");
         self.at_most_batches(rings);
@@ -191,7 +192,7 @@ fn a_program_with_an_interface_does_not_notice_kills() {
             came.is_complete_but_for_the_stack(2);
             counters_go_on(&d, &mut port);
         }
-        // The last one ends before the next daemon starts.
+        // The program ends before the next daemon starts.
         d.is_restarted(Signal::KILL, || drop(port));
         until("no TAP", || Interface::find("nvhost0").is_err());
         until("no program", || Interface::find("nva").unwrap().program().is_none());
@@ -199,7 +200,7 @@ fn a_program_with_an_interface_does_not_notice_kills() {
 }
 
 fn counters_go_on(d: &Daemon, port: &mut Port) {
-    // Saved twice: the second save began after the arrival of the frames.
+    // Two saves: the second one began after the frames had arrived.
     for _ in 0..2 {
         let before = d.manager().names();
         until("counters are kept", || {
@@ -226,7 +227,7 @@ fn a_vanished_interface_does_not_prevent_the_start() {
     attach(&d, "netmap:nva", json!({}));
     d.is_restarted(Signal::KILL, || {
         common::ip("link del nva");
-        // Another interface of that name.
+        // A new interface of that name.
         cable_to_the_stack(1);
     });
     until("attached anew", || Interface::find("nva").unwrap().program().is_some());

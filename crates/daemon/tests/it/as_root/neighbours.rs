@@ -1,4 +1,4 @@
-//! Effects of users on each other on a shared switch, and one user's share of the daemon.
+//! Effects of users on one another on a shared switch, and a user's share of the daemon.
 
 use crate::common;
 
@@ -61,7 +61,7 @@ fn lossless_within_one_user() {
         send(&mut sender, &frame(2, 3, tag));
         assert_eq!(receive(&mut other), frame(2, 3, tag), "frame {tag}");
     }
-    // Its ring has room for 15, one of them taken by the other's broadcast.
+    // The port's ring has room for 15 frames, one of them taken by the other user's broadcast.
     until("the rest is dropped", || drops(&d, "vale0:slow") == json!({"no-room": 60 - 14}));
 }
 
@@ -89,7 +89,8 @@ fn a_made_up_source_does_not_move_an_address() {
     until("it arrives", || receive(&mut bob) == frame(1, 9, 10));
 }
 
-/// Objective: the same for persistent ports, also when attached by another user: addresses and quota are their owner's.
+/// Objective: persistent ports keep their addresses in the same way, also when another user attaches them: addresses
+/// and quota are their owner's.
 #[test]
 fn persistent_ports_keep_their_addresses_too() {
     let d = daemon(&format!("[quota]\naddresses = 1\n{SHARED}"));
@@ -185,7 +186,7 @@ fn unread_answers_cost_their_user_the_connections() {
     assert!(stats(&d)["refused"].as_u64().unwrap() > 0);
 }
 
-/// Number of watches of a wake-up that make ringing it take milliseconds.
+/// Number of watches of a wake-up descriptor that make ringing it take milliseconds.
 const WATCHED: usize = 225_000;
 
 /// Objective: a user whose wake-up has very many watchers, so that ringing it takes a worker's time, loses the port, by
@@ -199,7 +200,7 @@ fn a_wake_up_with_very_many_watchers_costs_its_port() {
     let mut tag = 0u8;
     until("it is gone", || {
         tag = tag.wrapping_add(1);
-        // It takes the received frames, and requests a wake-up each time.
+        // Bob takes the received frames, and requests a wake-up each time.
         let ring = &mut bob.rx()[0];
         while ring.recv(&mut [0; 4096]).is_some() {}
         let _ = ring.sync();

@@ -200,7 +200,7 @@ fn an_interface_without_xdp_is_served_in_the_stack() {
     let d = Daemon::start("");
     ip("link set lo up");
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": "netmap:lo", "options": {}}));
-    assert!(reply["error"]["message"].to_string().contains("back to itself"), "{reply}");
+    assert!(reply["error"]["message"].to_string().contains("is a loopback"), "{reply}");
     let mut lo = open(&d, "netmap:lo").unwrap();
     assert!(notes(&d, "netmap:lo").contains("in the stack"), "{}", notes(&d, "netmap:lo"));
     for tag in 0..50 {
@@ -245,7 +245,7 @@ fn obstacles_are_named_and_leave_nothing_behind() {
     let _held = open(&other, "netmap:nva").unwrap();
     let text = refused(open(&d, "netmap:nva"));
     assert!(text.contains("has an XDP program already") && text.contains("\"netvale\""), "{text}");
-    assert!(refused(open(&d, "netmap:nvb^1")).contains("host ring 1 asked for"), "host rings");
+    assert!(refused(open(&d, "netmap:nvb^1")).contains("no host ring 1"), "host rings");
     let small = Options { buf_size: 1024, slots: 0, ..d.options() };
     let text = refused(Port::open_with("netmap:nvb", &small));
     assert!(text.contains("2048"), "{text}");
@@ -292,7 +292,7 @@ fn nonsense_in_host_rings() {
     slots(&mut host, 1, None, 60, netvale_abi::slot::NS_INDIRECT);
     slots(&mut host, 200, None, 60, netvale_abi::slot::NS_MOREFRAG);
     until("endless", || dropped("endless-frame") >= 1);
-    // The rest is an incomplete frame; then impossible heads.
+    // The rest is an incomplete frame. Then follow impossible values of head.
     falls_asleep(&d);
     // The host tx ring follows that of the one queue.
     let at = |base: u64| base + 64 * u64::from(host.info().csb_first + 1);
@@ -371,7 +371,7 @@ fn a_link_that_flaps_costs_only_frames() {
             a.tx()[0].sync();
         }
         ip(&format!("link set {end} up"));
-        // Frames sent into the void, or still in flight.
+        // Earlier frames may have been lost, or may still be in flight.
         until("a clean wire", || {
             let mut place = [0; 2048];
             a.tx()[0].sync();
@@ -416,7 +416,7 @@ fn removed_queues_cost_frames_of_no_other() {
     assert_eq!(receive(&mut first), frame(1, 2, 7));
 }
 
-/// A process in another namespace; ended on drop.
+/// A process in another namespace, which ends on drop.
 struct There(std::process::Child);
 
 impl Drop for There {
@@ -499,7 +499,8 @@ fn link(name: &str) -> serde_json::Value {
     serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()[0].take()
 }
 
-/// Objective: the same for a tunnel over the veth. Its other VTEPs get all frames for them.
+/// Objective: filtering sockets behind a tunnel over the veth take only a part of the worker's time, too. The other
+/// VTEPs get all frames for them.
 #[test]
 fn filtering_sockets_behind_a_tunnel() {
     if !inside() {
@@ -519,7 +520,7 @@ fn filtering_sockets_behind_a_tunnel() {
     let shown = show(&d, "vale0:vx");
     let rings = shown["rings"].as_array().unwrap();
     let sent = rings.iter().map(|ring| ring["frames"].as_u64().unwrap()).max().unwrap();
-    // Many datagrams count as one packet there: each has a header and a frame.
+    // Many datagrams count as one packet there, and each has a header and a frame.
     let came = link("nvd")["stats64"]["rx"]["bytes"].as_u64().unwrap() / (8 + frame(0, 0, 0).len() as u64);
     println!("{came} datagrams came at the other VTEP, of {sent} to both");
     assert!(came * 3 > sent, "{came} datagrams came at the other VTEP, of {sent} to both");

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const TABLE: &str = include_str!("../../../../../docs/reference/security.md");
 const DAEMON: u32 = 70_010;
 const USER: u32 = 70_011;
-/// The user's own switch, and a shared one: the table's columns.
+/// The table's columns: the user's own switch, and a shared one.
 const SWITCHES: [&str; 2] = ["vale0", "vale9"];
 
 fn daemon() -> Daemon {
@@ -209,7 +209,7 @@ fn a_switchs_policies_are_made_narrower_only() {
     assert_eq!(policies("vale9:a"), json!({"isolated": true, "rate_in": "10mbit", "storm_bcast": 5, "flood": false}));
     assert!(set(USER, json!({"rate_in": null, "storm_bcast": null, "flood": null})));
     assert_eq!(policies("vale9:a"), usual);
-    // A port on a user's own switch starts so, too.
+    // A port on the user's own switch starts with its policies, too.
     assert_eq!(move_persistent(&d, false, "vale9"), 0);
     assert_eq!(move_persistent(&d, true, "vale0"), 0);
     let set = |set: Value| is_permitted(&call(USER, "port.set", json!({"port": "vale0:p0", "set": set})), "set");

@@ -1,5 +1,5 @@
-//! Whose sockets may be where: addresses of the Internet's protocols, and sockets of their own that peers name. The
-//! daemon runs in its sandbox.
+//! Permissions on socket addresses: IP addresses, and peers' own sockets that peers name. The daemon runs in its
+//! sandbox.
 
 use crate::common;
 
@@ -70,7 +70,7 @@ fn addresses() {
     }
 }
 
-/// A request of a plug that says that its socket is at `own`: whether it is answered.
+/// Returns whether a plug is answered whose request names `own` as its socket.
 fn is_answered(folder: &Path, own: &Path) -> bool {
     let mut request = [0xfeed_face_u32, 3, 0].map(u32::to_ne_bytes).concat();
     request.extend(1u16.to_ne_bytes());
@@ -84,7 +84,7 @@ fn is_answered(folder: &Path, own: &Path) -> bool {
     })
 }
 
-/// What is at a path: a socket of datagrams of that user's, with those permissions.
+/// Creates a datagram socket at a path, with that owner and those permissions.
 fn datagrams(path: &Path, owner: u32, mode: u32) -> UnixDatagram {
     let socket = UnixDatagram::bind(path).unwrap();
     chown(path, Some(owner), Some(owner)).unwrap();
@@ -93,8 +93,8 @@ fn datagrams(path: &Path, owner: u32, mode: u32) -> UnixDatagram {
     socket
 }
 
-/// Sockets that a user names as its own, and whether the user may: its own, what everybody may send to, another user's,
-/// one behind a link, one where nobody sends to for users.
+/// Returns sockets that a user names as its own, each with whether the user may: its own, one to which everybody may
+/// send, another user's, one behind a link, and one in a folder to which the daemon sends nothing for users.
 fn named(folder: &Path) -> Vec<(PathBuf, Option<UnixDatagram>, bool)> {
     let at = |name: &str| folder.join(name);
     let socket = |name: &str, owner, mode| Some(datagrams(&at(name), owner, mode));
@@ -109,7 +109,7 @@ fn named(folder: &Path) -> Vec<(PathBuf, Option<UnixDatagram>, bool)> {
     ]
 }
 
-/// Objective: a user's plug gets frames where this user could send to, and nowhere else.
+/// Objective: a user's plug gets frames only at sockets to which this user could send.
 #[test]
 fn plugs_of_users() {
     let (d, allowed) = daemon(0);
@@ -123,7 +123,7 @@ fn plugs_of_users() {
     }
 }
 
-/// Objective: a user whose socket is bound to a path, and then has something else there, is not answered at that.
+/// Objective: a user whose socket was bound to a path, and who then puts something else there, gets no answer at that.
 #[test]
 fn guests_of_users() {
     let (d, allowed) = daemon(0);
@@ -145,7 +145,7 @@ fn guests_of_users() {
     std::fs::remove_file(&own).unwrap();
     symlink(allowed.path().join("victim"), &own).unwrap();
     as_user(USER, || guest.send(&frame(255, 9, 1)).unwrap());
-    // The next one has its turn once this one was looked at.
+    // The next peer is served once this one has been checked.
     let other = allowed.path().join("other");
     let other_guest = as_user(USER, || {
         let guest = UnixDatagram::bind(&other).unwrap();

@@ -28,7 +28,7 @@ fn inside() -> bool {
 
 const PEER: &str = "10.9.0.2";
 
-/// Attaches a TAP that is up, with an address, and a neighbour on the switch.
+/// Attaches a TAP, sets it up, and gives it an address and a neighbour on the switch.
 fn tap(d: &Daemon, name: &str, options: Value) {
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("tap:{name}"), "options": options}));
     assert_eq!(reply["result"]["kind"], "tap", "{reply}");
@@ -55,7 +55,7 @@ fn receive_long(port: &mut Port) -> Vec<u8> {
     frame
 }
 
-/// The answer to a UDP frame: source and destination are swapped, which leaves the checksums valid.
+/// Returns the answer to a UDP frame: source and destination are swapped, which leaves the checksums valid.
 fn answer(frame: &[u8]) -> Vec<u8> {
     let mut back = frame.to_vec();
     for (a, b, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
@@ -170,7 +170,7 @@ fn mtu_while_frames_pass() {
     assert_eq!(mtu(), 2000);
     assert_eq!((set("vale0:nvt0", json!({"mtu": null})), mtu()), (String::new(), 1500));
     assert!(!exported().contains("mtu"), "{}", exported());
-    assert!(set("vale0:a", json!({"mtu": 9000})).contains("cannot be set"));
+    assert!(set("vale0:a", json!({"mtu": 9000})).contains("cannot change"));
     let path = d.path("v.sock");
     let port = format!("vhost:{}", path.display());
     d.call("port.attach", json!({"switch": "vale0", "port": port, "options": {"name": "v"}}));
@@ -301,11 +301,11 @@ fn those_that_are_there() {
         d.call("port.attach", asked)["error"]["message"].to_string()
     };
     for (name, rings, why) in [
-        ("single", 2, "made without multi_queue"),
+        ("single", 2, "created without multi_queue"),
         ("routed", 1, "is a TUN"),
         ("routed", 2, "is a TUN"),
-        ("lo", 1, "is no TAP"),
-        ("lo", 2, "is no TAP"),
+        ("lo", 1, "is not a TAP"),
+        ("lo", 2, "is not a TAP"),
     ] {
         let text = refused(name, rings);
         assert!(text.contains(why), "{name} {rings}: {text}");

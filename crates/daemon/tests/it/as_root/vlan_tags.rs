@@ -1,4 +1,4 @@
-//! Drivers that take VLAN tags out of frames.
+//! Drivers that remove VLAN tags from frames.
 
 use crate::common;
 

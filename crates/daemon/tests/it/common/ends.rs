@@ -17,10 +17,10 @@ pub trait End {
     /// Sends a frame.
     fn send(&mut self, frame: &[u8]);
 
-    /// Receives the next frame, with a driver's or program's own way of waiting.
+    /// Receives the next frame, waiting as a driver or a program does.
     fn receive(&mut self) -> Vec<u8>;
 
-    /// Sends frames that wait for the other end's interrupts. `false` if frames never wait.
+    /// Sends frames that wait for the other end's interrupts. Returns `false` if frames never wait.
     fn push(&mut self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Processes that replace a daemon, and traffic that must not notice.
+//! Processes that replace a daemon, and traffic that must not be affected.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,8 +20,8 @@ const ONE_BY_ONE: u64 = 8;
 pub const PEER: &str = "10.9.0.2";
 
 impl Daemon {
-    /// Requests a hand-over and hangs up after the last item: the daemon resumes. On a busy machine the request may
-    /// fail instead.
+    /// Requests a hand-over and closes the connection after the last item, so that the daemon resumes. On a busy
+    /// machine, the request may fail instead.
     pub fn is_robbed(&self) {
         let fd = successor(self);
         let mut bytes = vec![0; 1 << 17];
@@ -59,7 +59,7 @@ pub fn address(name: &str) {
     ip(&format!("neigh add {PEER} lladdr 02:00:00:00:00:02 dev {name}"));
 }
 
-/// The answer to a UDP frame: source and destination are swapped, which leaves the checksums valid.
+/// Returns the answer to a UDP frame: source and destination are swapped, which leaves the checksums valid.
 pub fn answer(frame: &[u8]) -> Vec<u8> {
     let mut back = frame.to_vec();
     for (a, b, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
@@ -99,8 +99,8 @@ fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>
         if during.is_finished() && more > 0 {
             more -= 1;
         }
-        // At a moderate rate; one by one at the start: a TAP with several queues moves a flow to the queue of its
-        // answers, ahead of frames still waiting in another queue.
+        // The rate is moderate, and the first datagrams are sent one by one: a TAP with several queues moves a flow to
+        // the queue of its answers, ahead of frames still waiting in another queue.
         let window = if back < ONE_BY_ONE { 1 } else { WINDOW };
         if more > 0 && sent < back + window && socket.send(&sent.to_le_bytes()).is_ok() {
             sent += 1;

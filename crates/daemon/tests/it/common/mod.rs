@@ -24,8 +24,8 @@ use tempfile::TempDir;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A daemon in a separate process: the test program's, as the ignored test [`play_the_daemon`]. Unless the test ends it
-/// otherwise, it must end cleanly on request.
+/// A daemon in a separate process, which is this test program, running the ignored test [`play_the_daemon`]. Unless the
+/// test ends it otherwise, it must end cleanly on request.
 pub struct Daemon(netvale_harness::TestDaemon);
 
 impl Deref for Daemon {
@@ -42,7 +42,7 @@ impl Daemon {
         Daemon::start_as(0, folder(), more)
     }
 
-    /// Starts a daemon as another user (0: as this one), in a folder that users can look into.
+    /// Starts a daemon as user `uid` (0: as this user), in a folder that users can look into.
     pub fn start_as(uid: u32, dir: TempDir, more: &str) -> Daemon {
         Daemon::launch(
             dir,
@@ -53,7 +53,7 @@ impl Daemon {
         )
     }
 
-    /// Returns why a daemon with these lines does not start.
+    /// Returns the reason why a daemon with these lines does not start.
     pub fn refused(more: &str) -> String {
         let dir = folder();
         netvale_daemon::run(config(dir.path(), more)).unwrap_err().to_string()
@@ -227,7 +227,7 @@ fn config(dir: &Path, more: &str) -> Config {
     config
 }
 
-/// The answer to a user's netmap request.
+/// Returns the answer to a user's netmap request.
 pub fn request(d: &Daemon, uid: u32, reqtype: u16, name: &str, body: &[(usize, u8)]) -> DeviceReply {
     let mut request = DeviceRequest { reqtype, name: name.into(), ..DeviceRequest::default() };
     body.iter().for_each(|(at, byte)| request.body[*at] = *byte);
@@ -284,14 +284,14 @@ pub fn cable(a: &str, b: &str, queues: u32) {
     netvale_harness::net::cable(a, b, queues).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Frames of many lengths, more than a ring has slots.
+/// Returns frames of many lengths, more of them than a ring has slots.
 pub fn frames() -> Vec<Vec<u8>> {
     let body = |i: u32| (0..14 + (i * 37) % 1500).map(move |k| (k + i) as u8);
     (0..3000u32)
         .map(|i| {
             let mut frame: Vec<u8> = body(i).collect();
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-            // A protocol unknown to stacks.
+            // An EtherType that host stacks do not process.
             frame[12..14].copy_from_slice(&[0x88, 0xb5]);
             frame
         })
@@ -320,12 +320,12 @@ pub fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u
     came
 }
 
-/// All counters.
+/// Returns all counters.
 pub fn stats(d: &Daemon) -> Value {
     d.call("stats.all", json!({}))["result"].take()
 }
 
-/// Number of frames on a port's rings, `in` or `out`.
+/// Returns the number of frames on a port's rings, `in` or `out`.
 pub fn passed(port: &Value, way: &str) -> u64 {
     port[way].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).sum()
 }

@@ -59,8 +59,8 @@ pub fn numbers(path: &Path) -> Vec<u32> {
     all
 }
 
-/// Sends frames to a port without pause, first alone, then beside `listeners`, which make each frame very slow: other
-/// ports keep a share of the worker's time. Without the listeners, the port accepts all frames again.
+/// Sends frames to a port without pause: first alone, then beside `listeners`, which make each frame very slow. Other
+/// ports must keep a share of the worker's time. Without the listeners, the port must accept all frames again.
 pub fn beside_slow_frames(d: &Daemon, port: &str, listeners: impl FnOnce() -> Listeners) {
     let mut others = ["vale1:a", "vale1:b"].map(|name| d.open(name).unwrap());
     let mut sender = d.open("vale0:s").unwrap();
@@ -87,7 +87,7 @@ fn trips(others: &mut [Port; 2], sender: &mut Port) -> u32 {
     let begun = Instant::now();
     let mut trips = 0;
     while begun.elapsed() < Duration::from_secs(1) {
-        // Up to the available room.
+        // Sends until the ring is full.
         while sender.tx()[0].send(&frame(255, 9, 0)) {}
         sender.tx()[0].sync();
         let tag = trips as u8;

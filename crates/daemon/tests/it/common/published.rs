@@ -1,4 +1,4 @@
-//! A guest with netmap's published devices, on another implementation's vfio-user client, and a driver for them.
+//! A guest with netmap's published devices, on a vfio-user client from another implementation, and a driver for them.
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ mod reg {
     pub const KICKS: u64 = 128;
 }
 
-/// The slot's frame continues in the next slot.
+/// Slot flag: the frame continues in the next slot.
 const MORE: u32 = 0x20;
 /// Bytes before the slots of a `netmap_ring`, and before the offsets of a `netmap_if`, in words.
 const SLOTS: usize = 64;
@@ -51,12 +51,12 @@ const CUR: usize = 1;
 const TAIL: usize = 1;
 const NEED_KICK: usize = 2;
 
-/// A word of the application's half of a ring's status block.
+/// Returns the index of a word in the application's half of a ring's status block.
 fn atok(ring: usize, word: usize) -> usize {
     CSB_AT as usize / 4 + 16 * ring + word
 }
 
-/// A word of the host's half.
+/// Returns the index of a word in the host's half of a ring's status block.
 fn ktoa(ring: usize, word: usize) -> usize {
     atok(ring, word) + 1024
 }
@@ -71,7 +71,7 @@ pub struct Plugged {
     vectors: Vec<Doorbell>,
 }
 
-/// A driver's view of a device with stopped rings: registers, and the `netmap_if` with its offsets.
+/// What a driver reads from a device whose rings are stopped: registers, and the `netmap_if` with its offsets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Picture {
     pub registers: Vec<u32>,
@@ -106,7 +106,7 @@ impl Plugged {
         }
     }
 
-    /// Puts other memory at the same address, as behind an IOMMU: first the whole address space is unmapped, in ranges
+    /// Maps other memory at the same address, as behind an IOMMU: first the whole address space is unmapped, in ranges
     /// that match no mapping.
     pub fn remap(&mut self) {
         self.client.dma_unmap(0, 1 << 31).unwrap();
@@ -116,7 +116,7 @@ impl Plugged {
         self.ram = Words::new(&Arc::new(map), 0, (GUEST_BYTES / 4) as usize).unwrap();
     }
 
-    /// The driver's interrupts.
+    /// Returns the driver's interrupts.
     pub fn vectors(&self) -> &[Doorbell] {
         &self.vectors
     }
@@ -146,7 +146,7 @@ impl Plugged {
         let registers: Vec<u32> = which.map(|at| self.register(at)).to_vec();
         let nifp = registers[0] as usize / 4;
         let offsets = (registers[1] + registers[2] + 2) as usize;
-        // Without the spare words before the offsets.
+        // The spare words before the offsets are left out.
         let words = (nifp..nifp + SPARE).chain(nifp + OFFSETS..nifp + OFFSETS + 2 * offsets);
         let netmap_if = words.map(|i| self.netmap.load(i)).collect();
         Picture { registers, netmap_if }
@@ -169,7 +169,7 @@ impl Plugged {
 /// The driver's state of a ring.
 #[derive(Clone, Copy, Default)]
 struct Kring {
-    /// First word of its `netmap_ring`.
+    /// Index of the first word of its `netmap_ring`.
     ring: usize,
     slots: u32,
     head: u32,
@@ -314,7 +314,7 @@ impl<'a> Driver<'a> {
 
     fn has_room(&mut self, k: usize) -> bool {
         let Kring { slots, head, tail, .. } = self.krings[k];
-        // Room for the longest frame.
+        // There must be room for the longest frame.
         (tail + slots - head) % slots >= 65_536 / self.buffers.1 + 2
     }
 
@@ -337,7 +337,7 @@ impl<'a> Driver<'a> {
         });
     }
 
-    /// First word of a slot's buffer.
+    /// Returns the index of the first word of a slot's buffer.
     fn buffer(&self, ring: usize, slot: u32) -> usize {
         let index = self.plugged.netmap.load(ring + SLOTS + 4 * slot as usize);
         (self.buffers.0 + index * self.buffers.1) as usize / 4

@@ -1,6 +1,7 @@
 //! Walks a table of states. For each state, and each way to vanish, a peer in a separate process enters the state and
-//! vanishes; the next peer is served completely, and two bystanders on the same switch notice nothing. In the end the
-//! daemon, also a separate process, has no more descriptors, threads and shared mappings than at the start.
+//! vanishes; then the next peer must be served completely, and two bystanders on the same switch must notice nothing.
+//! At the end, the daemon, also a separate process, must have no more descriptors, threads and shared mappings than at
+//! the start.
 
 use std::collections::BTreeSet;
 use std::fs::DirEntry;
@@ -27,10 +28,10 @@ pub trait Peer: Sized + 'static {
     /// The protocol.
     const NAME: &'static str;
     const STATES: &'static [State<Self>];
-    /// The state with complete service.
+    /// The state in which the peer has the complete service.
     const SERVED: &'static str;
 
-    /// Attaches its port.
+    /// Attaches the peer's port.
     fn attach(_d: &Daemon) {}
 
     /// Creates a peer in its initial state.
@@ -65,7 +66,7 @@ pub trait Peer: Sized + 'static {
     }
 }
 
-/// A frame for the program at `local` only: its ring may be full, the bystanders' may not.
+/// Returns a frame for the program at `local` only, because its ring may be full, and the bystanders' may not.
 pub fn traffic(tag: u8) -> [u8; 60] {
     frame(8, 9, tag)
 }
@@ -103,7 +104,7 @@ fn reach<P: Peer>(peer: &mut P, state: &str) {
 /// How a peer vanishes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
-    /// It closes all descriptors.
+    /// It closes all its descriptors.
     Closes,
     /// SIGKILL: the kernel closes all descriptors.
     Killed,
@@ -111,7 +112,7 @@ enum How {
     FallsSilent,
 }
 
-/// Longest wait of the next peer: longer than a worker with a held batch may take on a busy machine.
+/// Longest wait of the next peer. On a busy machine, a worker with a held batch takes nearly as long.
 const BOUND: Duration = Duration::from_secs(15);
 
 /// Threads of a daemon with two workers; one that has not run yet has its creator's name.
@@ -158,7 +159,7 @@ pub fn serve<P: Peer>(dir: &Path, local: &mut Port) {
 struct Counts {
     descriptors: usize,
     threads: usize,
-    /// Names of its threads, except temporary ones after a peer's departure, which may still run during the count.
+    /// Names of the threads, except temporary ones after a peer's departure, which may still run during the count.
     names: BTreeSet<String>,
     shared: usize,
 }
@@ -244,7 +245,7 @@ pub fn vanish<P: Peer>([dir, peer, state, how]: &[String; 4]) {
         _ => {}
     }
     println!("{GONE}");
-    // Until the parent test has finished.
+    // Waits until the parent test has finished.
     let _ = std::io::stdin().read(&mut [0]);
 }
 

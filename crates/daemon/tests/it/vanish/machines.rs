@@ -104,7 +104,7 @@ impl<const CARD: bool> Peer for Line<CARD> {
 impl<const CARD: bool> Line<CARD> {
     const KIND: u32 = if CARD { MSI } else { MSIX } as u32;
 
-    /// The daemon may have hung up already.
+    /// Sends a message; the daemon may already have closed the connection.
     fn tell(&self, bytes: &[u8], file: Option<BorrowedFd<'_>>) {
         let _ = netvale_fdio::send(&self.socket, bytes, file.as_slice(), SendFlags::empty());
     }
@@ -121,7 +121,7 @@ impl<const CARD: bool> Line<CARD> {
         self.socket.read_exact(&mut vec![0; header.size as usize - HEADER]).unwrap();
     }
 
-    /// Writes a register without a wait for the answer.
+    /// Returns the message that writes a register, without waiting for the answer.
     fn write(&self, region: u32, at: u32, value: u32) -> Vec<u8> {
         question(command::REGION_WRITE, NO_REPLY, &[at, 0, region, 4, value])
     }

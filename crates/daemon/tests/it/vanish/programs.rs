@@ -136,7 +136,7 @@ impl Peer for Asking {
 }
 
 impl Asking {
-    /// The daemon may have stopped reading.
+    /// Sends bytes if there is room; the daemon may have stopped reading.
     fn say_if_room(&self, bytes: &[u8]) {
         let _ = rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }

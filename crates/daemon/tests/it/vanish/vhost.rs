@@ -1,4 +1,4 @@
-//! A hand-written front end: one pair of queues of eight descriptors, in 64 KiB of memory.
+//! A front end written for these tests: one pair of queues of eight descriptors, in 64 KiB of memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -146,7 +146,7 @@ impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
     }
 }
 
-/// The previous listener at that path is gone.
+/// Listens at that path, where the previous listener is gone, and accepts a connection.
 fn accept(path: PathBuf) -> UnixStream {
     let _ = std::fs::remove_file(&path);
     UnixListener::bind(path).unwrap().accept().unwrap().0
@@ -157,7 +157,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         VhostMessage::new(request, words.iter().flat_map(|word| word.to_le_bytes()).collect())
     }
 
-    /// The daemon may have hung up already.
+    /// Sends a request; the daemon may already have closed the connection.
     fn say(&self, request: u32, words: &[u64]) {
         let _ = wire::send(self.socket.as_fd(), &Self::message(request, words));
     }
@@ -235,7 +235,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         self.flood();
     }
 
-    /// Sends up to the available room, without a look at the result.
+    /// Sends until there is no room, and ignores the result.
     fn flood(&mut self) {
         (0..50).for_each(|i| self.send(&traffic(i)));
     }

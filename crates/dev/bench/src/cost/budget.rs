@@ -1,4 +1,4 @@
-//! The file of budgets: instructions a frame, by path and batch.
+//! The file of budgets: instructions per frame, by path and batch.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::error::{BenchError, Result};
 
-/// The share by which a path may exceed its budget.
+/// Share by which a path may exceed its budget.
 const TOLERANCE: f64 = 0.02;
 
-/// The comment before the figures.
+/// The comment at the top of the file.
 const HEAD: &str = "\
 # Instructions a frame, by path and batch: what `netvale-bench cost` counts (release build, callgrind).
 #
@@ -17,25 +17,25 @@ const HEAD: &str = "\
 # and says the reason in its commit; one that made a path cheaper lowers them: `netvale-bench cost --update`.
 ";
 
-/// Budgets by path, then batch.
+/// Budgets by path and batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budgets(BTreeMap<String, BTreeMap<String, f64>>);
 
-/// The judgement of a count, with the budget.
+/// The result of comparing a count with its budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// Nothing is known of this path.
+    /// The path has no budget.
     Unknown,
     /// Within its budget.
     Kept(f64),
-    /// So much cheaper that the budget should be lowered.
+    /// So much below the budget that the budget should be lowered.
     Cheaper(f64),
-    /// Over its budget.
+    /// Above the budget.
     Over(f64),
 }
 
 impl Verdict {
-    /// The budget.
+    /// Returns the budget.
     pub fn budget(&self) -> Option<f64> {
         match self {
             Verdict::Unknown => None,
@@ -43,12 +43,12 @@ impl Verdict {
         }
     }
 
-    /// Whether nothing has to be done.
+    /// Returns whether no action is needed.
     pub fn is_kept(&self) -> bool {
         matches!(self, Verdict::Kept(_) | Verdict::Cheaper(_))
     }
 
-    /// What has to be done.
+    /// Returns the note for the table.
     pub fn words(&self) -> &'static str {
         match self {
             Verdict::Unknown => "NO BUDGET",
@@ -60,7 +60,7 @@ impl Verdict {
 }
 
 impl Budgets {
-    /// Reads the file; one that is not there holds nothing.
+    /// Reads the file; a missing file has no budgets.
     pub fn read(file: &Path) -> Result<Budgets> {
         match fs::read_to_string(file) {
             Ok(text) => toml::from_str(&text)
@@ -71,7 +71,7 @@ impl Budgets {
         }
     }
 
-    /// Writes it anew.
+    /// Writes the file.
     pub fn write(&self, file: &Path) -> Result<()> {
         let tables = self.0.iter().map(|(path, batches)| {
             let lines = batches.iter().map(|(batch, cost)| format!("{batch} = {cost:.1}\n"));
@@ -81,12 +81,12 @@ impl Budgets {
         fs::write(file, text).map_err(BenchError::io(format!("writing {}", file.display())))
     }
 
-    /// The budget of a path at a batch is what it costs now.
+    /// Sets the budget of a path and batch to its present cost.
     pub fn set(&mut self, path: &str, batch: u32, cost: f64) {
         self.0.entry(path.to_owned()).or_default().insert(batch.to_string(), cost);
     }
 
-    /// Judges a cost.
+    /// Compares a cost with its budget.
     pub fn judge(&self, path: &str, batch: u32, cost: f64) -> Verdict {
         match self.0.get(path).and_then(|batches| batches.get(&batch.to_string())) {
             None => Verdict::Unknown,
@@ -101,8 +101,7 @@ impl Budgets {
 mod tests {
     use super::*;
 
-    /// Objective: a path that costs more than 2 % over its budget, or has none, is found; one that became cheaper
-    /// passes.
+    /// Objective: a path that exceeds its budget by more than 2 %, or has none, is reported; a cheaper one passes.
     #[test]
     fn a_path_over_its_budget_is_found() {
         let mut budgets = Budgets::default();
@@ -114,7 +113,7 @@ mod tests {
         assert!(!Verdict::Unknown.is_kept() && !Verdict::Over(1.0).is_kept() && Verdict::Cheaper(1.0).is_kept());
     }
 
-    /// Objective: what was written is read again; a file that is something else is refused.
+    /// Objective: a written file is read back; a file with other content is refused.
     #[test]
     fn a_written_file_is_read_again() {
         let dir = tempfile::tempdir().expect("a folder");

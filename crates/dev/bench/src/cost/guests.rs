@@ -1,5 +1,5 @@
-//! Paths between a driver and a device, both ours, over their protocols' sockets: queues are used by one thread,
-//! messages are answered by another.
+//! Paths between netvale's own drivers and devices over their sockets. One thread uses the queues, another answers the
+//! messages.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -24,11 +24,11 @@ use crate::scenarios::own::failed;
 
 /// All queues of one end.
 type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
-/// The queues of one end, where there is one each way.
+/// The queues of an end that has one in each direction.
 type End = (Arc<dyn Egress>, Box<dyn Ingress>);
 
-/// From an egress at one end to an ingress at the other. The other directions' queues have to be looked at for the
-/// connection to come up; `kept` keeps all of it alive.
+/// Returns a path from an egress at one end to an ingress at the other. The queues of the other direction must be
+/// polled too until the connection is up; `kept` keeps everything alive.
 fn across(batch: u32, from: End, to: End, kept: impl Any) -> Track {
     let mut burst = Burst::new(2, 1, 60, batch.clamp(1, BATCH as u32) as usize);
     let (egress, idle_ingress) = from;
@@ -41,7 +41,7 @@ fn across(batch: u32, from: End, to: End, kept: impl Any) -> Track {
     })
 }
 
-/// Waits until `ready`.
+/// Polls until `ready` returns true.
 fn until(what: &str, ready: impl FnMut() -> bool) -> Result<()> {
     let is_ready = netvale_harness::until(START_LIMIT, Duration::ZERO, ready);
     is_ready.then_some(()).ok_or_else(|| BenchError::NoTraffic(what.to_owned()))
@@ -53,7 +53,7 @@ fn only(queues: Queues) -> Result<End> {
     both.ok_or_else(|| BenchError::Usage("a port without queues".into()))
 }
 
-/// A vhost-user device and its driver; `inward`: frames go in to the device.
+/// Builds a vhost-user device and its driver. `inward`: frames go to the device.
 pub fn vhost(batch: u32, packed: bool, inward: bool) -> Result<Track> {
     let dir = crate::sys::scratch("cost")?;
     let path = dir.path().join("vhost");
@@ -64,7 +64,7 @@ pub fn vhost(batch: u32, packed: bool, inward: bool) -> Result<Track> {
     let (driver, queues) = VirtioPort::new(BackEnd(path.into()), options).map_err(|e| failed(&e))?;
     let mut driver_end = only(queues)?;
     until("vhost-user", || driver.state().now.running && device.state().now.queues == 2)?;
-    // The driver posts its buffers with its first look; neither end waits to be woken.
+    // The driver posts its buffers at its first poll; neither end waits for a kick.
     let mut batch_of = Batch::new();
     // SAFETY: no frame is read.
     unsafe { driver_end.1.take(&mut batch_of) };
@@ -75,7 +75,7 @@ pub fn vhost(batch: u32, packed: bool, inward: bool) -> Result<Track> {
     Ok(across(batch, from, to, (device, driver, dir)))
 }
 
-/// An e1000 with a status block and its driver; `inward`: frames go in to the card.
+/// Builds an e1000 with a status block, and its driver. `inward`: frames go to the card.
 pub fn e1000(batch: u32, inward: bool) -> Result<Track> {
     let dir = crate::sys::scratch("cost")?;
     let path = dir.path().join("e1000");

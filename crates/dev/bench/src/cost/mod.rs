@@ -1,11 +1,12 @@
-//! The cost of a frame in instructions: each path alone in one thread, counted by callgrind, held against a budget.
+//! The cost of a frame in instructions: callgrind counts each path alone, in one thread, and the count is compared with
+//! a budget.
 //!
-//! Counts depend on program and input, not on what else the machine does, so that a change of a few per cent shows
-//! where a measurement of time would not. What counting leaves out is all that time is lost to beside instructions:
-//! caches, other cores, the kernel.
+//! Counts depend on the program and its input, but not on other work of the machine. They therefore show changes of a
+//! few per cent that a measurement of time would not. They do not show time lost otherwise: in caches, on other cores,
+//! in the kernel.
 //!
 //! ```text
-//!   cost ──► valgrind netvale-bench count PATH BATCH ──► set up, warm up, measured(): the only part that is counted
+//! cost ──► valgrind netvale-bench count PATH BATCH ──► set up, warm up, measured(): the only part that is counted
 //!     └────► docs/internals/budgets.toml
 //! ```
 
@@ -29,24 +30,24 @@ use crate::sys::{self, Need};
 
 use budget::Budgets;
 
-/// The hidden subcommand that valgrind runs.
+/// The hidden subcommand that runs under valgrind.
 pub const SUBCOMMAND: &str = "count";
-/// Batches that are counted.
+/// The batches for which paths are counted.
 pub const BATCHES: [u32; 2] = [32, 256];
-/// Frames that are counted, and before them those that warm up.
+/// Number of frames that are counted, and number of frames sent before to warm up.
 const FRAMES: u64 = 50_000;
 const WARM_UP: u64 = 5_000;
-/// How often a path is counted that costs too much: a worker that loses its CPU looks at its devices more closely for a
-/// while, which adds instructions, and nothing takes any away.
+/// Maximum number of attempts for a path that exceeds its budget. A worker that lost its CPU checks its devices more
+/// often for a while, which adds instructions; nothing removes any.
 const TRIES: usize = 3;
-/// The longest that a path may take to come up, under valgrind on a busy machine.
+/// Time limit for a path's set-up, under valgrind on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// A path that frames take, all of it in the calling thread: sends a batch in at one end and takes at the other what
-/// came. Returns how many frames that was.
+/// A path of frames within the calling thread. A call sends a batch at one end, takes the frames that arrive at the
+/// other, and returns their number.
 type Track = Box<dyn FnMut() -> u64>;
 
-/// A path by name.
+/// A path with its name.
 struct NamedPath {
     name: &'static str,
     about: &'static str,
@@ -58,14 +59,14 @@ const fn path(name: &'static str, about: &'static str, track: fn(u32) -> Result<
 }
 
 const PATHS: &[NamedPath] = &[
-    path("pipe", "a pipe: the sender's sync and the receiver's", rings::pipe),
+    path("pipe", "a pipe: the syncs of sender and receiver", rings::pipe),
     path("vale", "a switch from one local port to another", |b| rings::vale(b, 1, 0)),
     path("vale-1-to-8", "to eight ports in turn", |b| rings::vale(b, 8, 0)),
     path("vale-header", "with virtio-net headers", |b| rings::vale(b, 1, 12)),
     path("vale-vlan", "with policies: from access port to access port", |b| rings::vale_with(b, Kind::Vlan)),
     path("vale-trunk", "from access port to trunk, which adds a tag", |b| rings::vale_with(b, Kind::Trunk)),
     path("vale-security", "fixed and guarded addresses", |b| rings::vale_with(b, Kind::Security)),
-    path("vale-rate", "a rate that nobody waits for", |b| rings::vale_with(b, Kind::Rate)),
+    path("vale-rate", "a rate limit that is never reached", |b| rings::vale_with(b, Kind::Rate)),
     path("vale-filter", "a filter of twelve instructions", |b| rings::vale_with(b, Kind::Filter)),
     path("vale-timed", "one of a hundred batches timed", |b| rings::vale_timed(b, 100)),
     path("vale-traced", "one of a thousand frames traced", |b| rings::vale_traced(b, 1000)),
@@ -79,12 +80,12 @@ const PATHS: &[NamedPath] = &[
     path("vhost-packed-out", "packed: device to driver", |b| guests::vhost(b, true, false)),
     path("e1000-in", "the e1000 with status block: driver to card", |b| guests::e1000(b, true)),
     path("e1000-out", "card to driver", |b| guests::e1000(b, false)),
-    path("vxlan-out", "encapsulation of UDP in IPv4, without the system call's", encapsulated),
+    path("vxlan-out", "encapsulation of UDP in IPv4, without the system call", encapsulated),
 ];
 
 fn encapsulated(batch: u32) -> Result<Track> {
     let mut tunnel = TunnelLane::start(batch, 60)?;
-    // The first calls are slow under valgrind, which translates them.
+    // The first calls are slow, because valgrind translates them.
     let begun = Instant::now();
     while begun.elapsed() < 2 * pace::LOOKS_FOR {
         tunnel.deliver();
@@ -98,7 +99,7 @@ fn find(name: &str) -> Result<&'static NamedPath> {
     found.ok_or_else(|| BenchError::Unknown("scenario", name.to_owned(), known()))
 }
 
-/// The only function whose instructions, and those of what it calls, are counted.
+/// Runs the track. This is the only function whose instructions, including those of its callees, are counted.
 #[inline(never)]
 fn measured(track: &mut Track, frames: u64) -> u64 {
     let mut done = 0;
@@ -108,7 +109,7 @@ fn measured(track: &mut Track, frames: u64) -> u64 {
     done
 }
 
-/// Inside valgrind: sends frames, and prints how many were counted.
+/// Runs under valgrind: sends frames, and prints how many were counted.
 pub fn count(name: &str, batch: u32) -> Result<()> {
     let mut track = (find(name)?.track)(batch)?;
     let started = Instant::now();
@@ -123,8 +124,8 @@ pub fn count(name: &str, batch: u32) -> Result<()> {
     Ok(())
 }
 
-/// Counts the paths of these names (all, if none is given), and holds them against the budgets in `file`; `update`:
-/// writes them there instead. Returns whether all keep theirs.
+/// Counts the named paths (all if none is named), and compares them with the budgets in `file`. With `update`, writes
+/// the counts to `file` instead. Returns whether all paths keep their budgets.
 pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> Result<bool> {
     sys::need(&[&[Need::Program("valgrind", "valgrind")]], 0)?;
     let _guard = interrupt::Guard::install()?;
@@ -163,7 +164,8 @@ pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> 
     Ok(kept)
 }
 
-/// Counts a path until it keeps its budget, or was tried often enough. Returns the least instructions a frame.
+/// Counts a path until it keeps its budget, at most [`TRIES`] times. Returns the lowest number of instructions per
+/// frame.
 fn least(path: &NamedPath, batch: u32, budgets: &Budgets) -> Result<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..TRIES {
@@ -175,13 +177,13 @@ fn least(path: &NamedPath, batch: u32, budgets: &Budgets) -> Result<f64> {
     Ok(least)
 }
 
-/// Runs one path under valgrind. Returns instructions a frame.
+/// Counts one path under valgrind. Returns the instructions per frame.
 fn counted(path: &NamedPath, batch: u32) -> Result<f64> {
     interrupt::check()?;
     let own = std::env::current_exe().map_err(BenchError::io("finding this program"))?;
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*cost::measured*"]);
-    // The C library's copies are chosen by processor; these are everybody's.
+    // The C library selects its copy functions by CPU; these settings select the same ones everywhere.
     command.env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM");
     command.arg(own).args([SUBCOMMAND, path.name, &batch.to_string()]);
     let output = command.output().map_err(BenchError::spawn("valgrind"))?;
@@ -200,7 +202,7 @@ fn counted(path: &NamedPath, batch: u32) -> Result<f64> {
 mod tests {
     use super::*;
 
-    /// Objective: each path moves frames, in every batch, and names are told apart.
+    /// Objective: each path moves frames, for every batch, and names are unique.
     #[test]
     fn every_path_moves() {
         for path in PATHS {

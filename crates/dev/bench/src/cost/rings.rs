@@ -1,4 +1,4 @@
-//! Paths between netmap rings: pipes, switches, a guest's rings.
+//! Paths between netmap rings: pipes, switches, guests' rings.
 
 use std::sync::Arc;
 
@@ -22,15 +22,15 @@ use crate::scenarios::policies::kinds::Kind;
 use crate::scenarios::stations::{Plan, Stations};
 use crate::scenarios::traffic::{SLOTS, Touch};
 
-/// Room for all frames that are counted, and those before them.
+/// Size of the trace: room for all frames that are counted and those before them.
 const TRACED: usize = 1 << 16;
 
-/// A case that no scenario has: frames of 60 bytes, one port to a number of others.
+/// Returns a case that belongs to no scenario: frames of 60 bytes from one port to `receivers` others.
 fn case(batch: u32, receivers: u32) -> Case {
     Case { frame_bytes: 60, batch, ports: 1 + receivers, ..Case::new("cost", "1-n", Unit::Mpps) }
 }
 
-/// A pipe inside this program.
+/// Builds a pipe within this program.
 pub fn pipe(batch: u32) -> Result<Track> {
     let (mut a, mut b) = Client::pipe_pair(SLOTS, 0).map_err(|e| failed(&e))?;
     let tx = a.take_rings().0;
@@ -43,8 +43,8 @@ pub fn pipe(batch: u32) -> Result<Track> {
     }))
 }
 
-/// One port to others in turn, by a switch that is called by the thread that sends and receives; all with headers of
-/// that length.
+/// Builds a track from one port to others in turn, through a switch that runs in the sending and receiving thread;
+/// frames have virtio-net headers of that length.
 fn switched(
     batch: u32,
     receivers: u32,
@@ -65,23 +65,23 @@ fn track(mut lane: Lane) -> Track {
     Box::new(move || lane.round())
 }
 
-/// The switch knows where the stations are. The sender came first, so that receiver i is port i + 1.
+/// Teaches the switch where the stations are. The sender was attached first: receiver i is port i + 1.
 fn learned(switch: &Arc<Switch>, plan: Plan) -> Result<()> {
     learn(switch, plan, |index| index as PortId + 1);
     Ok(())
 }
 
-/// One port to `receivers` in turn, all with headers of that length.
+/// Builds a track from one port to `receivers` in turn, with virtio-net headers of that length.
 pub fn vale(batch: u32, receivers: u32, hdr_len: u32) -> Result<Track> {
     switched(batch, receivers, hdr_len, learned).map(track)
 }
 
-/// From one port to another of a switch whose ports have policies.
+/// Builds a track from one port to another, with policies.
 pub fn vale_with(batch: u32, kind: Kind) -> Result<Track> {
     switched(batch, 1, 0, |switch, _| kind.set(switch)).map(track)
 }
 
-/// From one port to another, with a trace of one frame of that many, which nobody reads meanwhile.
+/// Builds a track from one port to another on which one frame in `one_of` is traced. The trace is not read meanwhile.
 pub fn vale_traced(batch: u32, one_of: u32) -> Result<Track> {
     let traced = |switch: &Arc<Switch>, plan| {
         learned(switch, plan)?;
@@ -91,7 +91,7 @@ pub fn vale_traced(batch: u32, one_of: u32) -> Result<Track> {
     switched(batch, 1, 0, traced).map(track)
 }
 
-/// While it lives, batches are timed.
+/// Batches are timed until this is dropped.
 struct Timing;
 
 impl Drop for Timing {
@@ -100,7 +100,7 @@ impl Drop for Timing {
     }
 }
 
-/// From one port to another, while one of that many batches is timed.
+/// Builds a track from one port to another on which one batch in `one_of` is timed.
 pub fn vale_timed(batch: u32, one_of: u32) -> Result<Track> {
     set_sampling(one_of);
     let timing = Timing;
@@ -111,7 +111,7 @@ pub fn vale_timed(batch: u32, one_of: u32) -> Result<Track> {
     }))
 }
 
-/// A switch between two netmap programs: each moves the indices in the rings' headers, then syncs.
+/// Builds a switch between two netmap programs: each moves the indices in the rings' headers, then syncs.
 pub fn netmap_api(batch: u32) -> Result<Track> {
     let case = case(batch, 1);
     let switch = Switch::new("vale0");
@@ -141,7 +141,7 @@ pub fn netmap_api(batch: u32) -> Result<Track> {
     }))
 }
 
-/// A guest's rings, as its driver uses them, and the port's queues.
+/// A guest's rings as its driver uses them, and the port's queues.
 struct Guest {
     tx: AppRing,
     rx: AppRing,
@@ -162,7 +162,7 @@ fn guest() -> Result<Guest> {
     Ok(Guest { tx: app(&mem.tx, Dir::Tx)?, rx: app(&mem.rx, Dir::Rx)?, egress, ingress })
 }
 
-/// A switch from a guest's rings to those of a number of others in turn.
+/// Builds a track from a guest's rings through a switch to the rings of other guests in turn.
 pub fn ptnet(batch: u32, receivers: u32) -> Result<Track> {
     let case = case(batch, receivers);
     let switch = Switch::new("vale0");

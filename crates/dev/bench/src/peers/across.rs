@@ -1,10 +1,10 @@
-//! What all contenders with two hosts measure alike: a stream of TCP, and frames one way.
+//! Measurements common to all contenders with two hosts: a TCP stream, and frames in one direction.
 
 use crate::peers::iperf::Iperf;
 use crate::peers::underlay;
 use crate::prelude::*;
 
-/// One stream of TCP between stations of two hosts, which are stopped until a measurement.
+/// Starts one TCP stream between stations of two hosts, which are stopped between measurements.
 pub fn stream(hosts: Parts, stations: [Netns; 2], cores: Cores) -> Result<Session> {
     let pids = hosts.iter().flat_map(|host| host.pids()).collect();
     let iperf = Iperf::start(stations, &underlay::station(1), cores, pids)?;
@@ -12,15 +12,15 @@ pub fn stream(hosts: Parts, stations: [Netns; 2], cores: Cores) -> Result<Sessio
     iperf.session(words).with_all(hosts).idle()
 }
 
-/// Frames from a program at one host to a program at the other.
+/// Frames in one direction, from a program at one host to a program at the other.
 pub struct OneWay<S, R> {
-    /// What lies between.
+    /// What is between the programs.
     pub who: &'static str,
-    /// Processes of both hosts.
+    /// The processes of both hosts.
     pub hosts: Parts,
-    /// Sends, and says how many.
+    /// Sends frames, and returns how many.
     pub sender: S,
-    /// Receives, says how many, and how many of all were not what was sent.
+    /// Receives frames. Returns how many it received, and how many so far had wrong bytes.
     pub receiver: R,
 }
 
@@ -29,7 +29,7 @@ where
     S: FnMut() -> Result<u64> + Send + 'static,
     R: FnMut(&mut u64) -> Result<u64> + Send + 'static,
 {
-    /// Measures what is received; `tells`: also the losses.
+    /// Creates a session whose figure is the receiver's; with `tells`, losses are reported too.
     pub fn session(self, case: &Case, cores: Cores, touched: bool, tells: bool) -> Result<Session> {
         let Self { who, hosts, mut sender, mut receiver } = self;
         let pids: Vec<u32> = hosts.iter().flat_map(|host| host.pids()).collect();
@@ -39,7 +39,7 @@ where
             let jobs = vec![Job::new(cores.0, &mut sender), Job::new(cores.1, || receiver(&mut wrong))];
             let (done, beside) = run_pinned_with(jobs, window, &pids, &[])?;
             let (received, lost) = received(&done, who, wrong)?;
-            // That programs wait for their own host's switch is what is measured.
+            // Programs wait for their own host's switch by design: that is not a disturbance.
             let beside = Disturbance { foreign_percent: beside.foreign_percent, ..Disturbance::default() };
             let sample = Sample::new(own.rate(received), beside);
             Ok(if tells { sample.fact("lost_percent", format!("{lost:.2}")) } else { sample })
@@ -49,8 +49,8 @@ where
     }
 }
 
-/// Frames received a second, and those that were sent and not received, per cent, of the sender's and the receiver's
-/// threads; `wrong` were not what was sent.
+/// Returns the frames received a second, and the share of sent frames that were not received, in per cent. `wrong` is
+/// the number of frames with wrong bytes.
 fn received(done: &[Done], who: &str, wrong: u64) -> Result<(f64, f64)> {
     if wrong > 0 {
         return Err(BenchError::WrongBytes { who: who.into(), frames: wrong });
@@ -66,8 +66,8 @@ fn received(done: &[Done], who: &str, wrong: u64) -> Result<(f64, f64)> {
 mod tests {
     use super::*;
 
-    /// Objective: rates and losses are those of the two threads; nothing received, and wrong bytes, are errors that
-    /// name who lost them.
+    /// Objective: rates and losses are computed from the two threads; no frames, and wrong bytes, are errors that name
+    /// the contender.
     #[test]
     fn one_way_rates_are_those_of_the_two_threads() {
         let done = |count| Done { count, elapsed: Duration::from_secs(1) };

@@ -7,7 +7,7 @@ use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 
 const NAME: &str = "af-packet-veth";
 
-/// The peer: a sender at one end of a veth pair, a receiver at the other.
+/// Returns the peer: a sender and a receiver at the two ends of a veth pair.
 pub fn peers() -> Vec<Contender> {
     let fits = |case: &Case| {
         case.is_across_a_switch() || (case.scenario == "pipe" && case.touches()) || case.is_crowded("pipe")

@@ -1,8 +1,8 @@
-//! The Linux bridge between two veth pairs or two TAP devices: the kernel's switch, as a peer of VALE.
+//! The Linux bridge between two veth pairs or two TAP devices: the kernel's switch, as a peer of VALE switches.
 //!
-//! Everything lives in a network namespace of its own. One thread a port: each sends whole batches (AF_PACKET past the
-//! queueing discipline, or one write a frame on a TAP, which knows no batches) and takes what arrives. The figure is
-//! what both receive.
+//! All interfaces are in a network namespace of their own. Each port has a thread that sends batches and receives what
+//! arrives: with AF_PACKET past the queueing discipline, or with a write for each frame on a TAP, which has no batches.
+//! The figure is the sum of what both receive.
 
 use crate::frames::frame;
 use crate::peers::packets;
@@ -10,7 +10,7 @@ use crate::prelude::*;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 use crate::sys::tapdev::TapDevice;
 
-/// The peers, by the kind of their ports.
+/// Returns the peers, by the kind of their ports.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "linux-bridge-veth", "Linux bridge between two veth pairs, AF_PACKET at their far ends; both directions";
@@ -45,13 +45,13 @@ fn start(who: &'static str, case: &Case, cores: Cores, end: fn(&Netns, usize) ->
     Ok(Session::new(words, true, measuring).keeping(namespace))
 }
 
-/// What an application has of its port.
+/// An application's end of a port.
 enum End {
     Packet { sender: PacketSocket, receiver: PacketSocket },
     Tap { device: TapDevice, room: Vec<u8> },
 }
 
-/// From the bridge to an application.
+/// Creates a veth pair from the bridge to an application.
 fn veth_pair(namespace: &Netns, own: usize) -> Result<()> {
     namespace.silence_ipv6()?;
     namespace.ip(&format!("link add p{own} type veth peer name b{own}"))?;
@@ -79,7 +79,7 @@ impl End {
         Ok(End::Tap { device, room: vec![0; 2048] })
     }
 
-    /// Sends a batch and takes a batch; returns what came.
+    /// Sends a batch and receives a batch. Returns the number of frames received.
     fn round(&mut self, frame: &[u8], batch: usize) -> Result<u64> {
         match self {
             End::Packet { sender, receiver } => {

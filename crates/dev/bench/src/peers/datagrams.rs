@@ -1,4 +1,4 @@
-//! A sender on a UDP socket, a process of its own: a datagram a call, or many.
+//! A sender on a UDP socket, in a process of its own: one datagram or many per call.
 
 use std::net::UdpSocket;
 
@@ -10,18 +10,18 @@ use crate::sys::rawsock::{MAX_BATCH, send_batch};
 /// The role of the sender.
 pub const SENDER: &str = "udp-tx";
 
-/// What it is told.
+/// The sender's parameters.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct UdpWay {
-    /// Where to, as `ADDRESS:PORT`.
+    /// The destination, as `ADDRESS:PORT`.
     pub to: String,
-    /// The length of the frames that the datagrams become.
+    /// The length of the resulting frames.
     pub frame_bytes: u32,
-    /// Whether a call sends many (sendmmsg), not one (sendto).
+    /// Whether a call sends many datagrams (sendmmsg) rather than one (sendto).
     pub is_batched: bool,
 }
 
-/// Sends as fast as the kernel takes datagrams.
+/// Sends as fast as the kernel accepts datagrams.
 pub fn send(context: &Context) -> Result<()> {
     let UdpWay { to, frame_bytes, is_batched } = context.arguments()?;
     let opened = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
@@ -35,7 +35,7 @@ pub fn send(context: &Context) -> Result<()> {
         if is_batched {
             send_batch(&socket, &payload, MAX_BATCH)?;
         } else if let Err(error) = socket.send(&payload) {
-            // A full queue is no error.
+            // A full queue is not an error.
             if error.raw_os_error() != Some(libc::ENOBUFS) {
                 return Err(BenchError::io("sending UDP")(error));
             }

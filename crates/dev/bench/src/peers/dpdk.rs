@@ -1,19 +1,20 @@
-//! Set-ups of testpmd processes: memif between two, and `net_ring` inside one.
+//! Set-ups of testpmd processes: memif between two, and `net_ring` within one.
 //!
-//! With `net_ring`, two ports, each a ring: thread A moves frames from port 0 to port 1, thread B back. Every frame
-//! crosses between the cores on each hop; the figure is hops of both directions together. With `io` only pointers move;
-//! with `macswap` each side reads and writes the frame's first line, which is what an application does.
+//! With `net_ring`, there are two ports, each a ring: thread A moves frames from port 0 to port 1, and thread B back.
+//! Each hop takes every frame from one core to the other; the figure is the sum of the hops in both directions. With
+//! `io`, only pointers move; with `macswap`, each side reads and writes the frame's first line, as an application does.
 
 use crate::peers::testpmd::{Arguments, NEEDS, Place, Testpmd};
 use crate::prelude::*;
 
-/// Best bursts, measured on two cores. Memif: 32 gives 34 / 40 Mpps (copy / zero-copy), 64 gives 36 / 49, 256 gives 23
-/// / 18. Rings: pointers only 270, 415 and 725 Mpps at 32, 64 and 256; touched 76, 91 and 88.
+/// Best bursts, measured on two cores. Memif: 34 / 40 Mpps (copy / zero-copy) with 32, 36 / 49 with 64, 23 / 18 with
+/// 256. Rings: 270, 415 and 725 Mpps with 32, 64 and 256 if only pointers move; 76, 91 and 88 if frames are touched.
 const MEMIF_BURST: u32 = 64;
 const IO_BURST: u32 = 512;
 const MACSWAP_BURST: u32 = 64;
 
-/// The peers of pipes: inside one process, touching frames or moving pointers only; and between two, copying or not.
+/// Returns the peers of pipes: within one process, with frames touched or with pointers only; and between two
+/// processes, with or without a copy.
 pub fn peers() -> Vec<Contender> {
     let is_pipe = |case: &Case| case.scenario == "pipe" && case.touches();
     let is_between = move |case: &Case| is_pipe(case) || case.is_crowded("pipe");
@@ -30,7 +31,7 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// A session of a testpmd, whose received frames are the figure, and of others, in the place where all of them are.
+/// Creates a session of testpmd processes in one place. The frames received by one of them are the figure.
 pub fn session(
     who: &'static str,
     case: &Case,
@@ -64,8 +65,8 @@ fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, s
     Ok(session.fact("peer_burst", burst))
 }
 
-/// From the server to the client: the faster direction. Frames are copied into and out of the shared ring's buffers,
-/// unless those are the client's own (`zero-copy=yes`).
+/// Measures from the server to the client, the faster direction. Frames are copied into and out of the shared ring's
+/// buffers, unless these are the client's own (`zero-copy=yes`).
 fn memif(who: &'static str, zero_copy: &str, case: &Case, Cores(first, second): Cores) -> Result<Session> {
     let place = Place::new(2, 0)?;
     let burst = case.burst(MEMIF_BURST);

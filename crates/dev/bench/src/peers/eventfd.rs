@@ -1,4 +1,4 @@
-//! A bare eventfd hand-off between two sleeping threads: the least that any design that sleeps can cost.
+//! A bare eventfd hand-off between two sleeping threads: the lower bound for any design that sleeps.
 
 use std::os::fd::OwnedFd;
 
@@ -8,7 +8,8 @@ use rustix::io::{Errno, read, write};
 use crate::peers::pingpong::{self, Game, Side};
 use crate::prelude::*;
 
-/// The peers: on two cores, a wake-up by inter-processor interrupt; on one core, a context switch.
+/// Returns the peers: on two cores, an inter-processor interrupt wakes the thread; on one core, a context switch
+/// suffices.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "eventfd", "bare eventfd between two sleeping threads on two cores; one way";

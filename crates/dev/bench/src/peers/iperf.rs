@@ -1,22 +1,21 @@
-//! TCP by iperf3 between two network namespaces over the Linux bridge with veth: the peer of TAP ports on a VALE
+//! TCP by iperf3 between two network namespaces over the Linux bridge with veth pairs: the peer of TAP ports on a VALE
 //! switch.
 //!
-//! The bridge with TAPs is no peer here: a TAP's other end is a file that some program must read and write, so two
-//! namespaces joined by "the bridge with TAPs" are joined by that program's copying loop, and its figure would be that
-//! loop's, not the kernel's. veth is how the kernel itself attaches a namespace to its bridge, and the faster of the
-//! two.
+//! The bridge with TAPs is not a peer here. A TAP's other end is a file that some program must read and write, so the
+//! figure would be that of the program's copying loop and not the kernel's. With veth pairs, the kernel itself connects
+//! a namespace to its bridge, and is faster.
 
 use serde_json::Value;
 
 use crate::prelude::*;
 
-/// What it takes to run it.
+/// What the peer needs to run.
 pub const NEEDS: &[Need] = &[Need::Program("iperf3", "iperf3"), NETWORKS[0], NETWORKS[1]];
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// What a server says when it waits for a client.
+/// What a server prints when it waits for a client.
 const READY: &str = "Server listening";
 
-/// The peer.
+/// Returns the peer.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "linux-bridge-veth-tcp", "iperf3 TCP between two namespaces over the Linux bridge with veth; one stream";
@@ -33,7 +32,7 @@ fn bridged(cores: Cores) -> Result<Session> {
     Ok(tcp.session(words).keeping(hub))
 }
 
-/// A namespace with a veth into `hub`'s bridge and the address 10.77.0.`host`.
+/// Creates a namespace with a veth pair to `hub`'s bridge and the address 10.77.0.`host`.
 fn attached(hub: &Netns, host: u8) -> Result<Netns> {
     let namespace = Netns::new()?;
     hub.ip(&format!("link add v{host} type veth peer name eth0 netns {}", namespace.path()))?;
@@ -43,21 +42,21 @@ fn attached(hub: &Netns, host: u8) -> Result<Netns> {
     Ok(namespace)
 }
 
-/// An iperf3 server in one namespace, and a client to run in another: for whatever lies between the two.
+/// An iperf3 server in one namespace, and the command to run a client in another.
 pub struct Iperf {
     client: Netns,
     server: Child,
     address: String,
     cores: Cores,
     beside: Vec<u32>,
-    // The server lives in its namespace; folder and namespace go after it.
+    // The server is in its namespace; folder and namespace are dropped after it.
     _server_namespace: Netns,
     _folder: tempfile::TempDir,
 }
 
 impl Iperf {
-    /// Starts the server in the second namespace, reached from the first one at `address`; `cores` are the client's and
-    /// the server's. Processes `beside`, too, belong to what is measured.
+    /// Starts the server in the second namespace, which the first one reaches at `address`; `cores` are the client's
+    /// and the server's. The processes `beside` also belong to the measurement.
     pub fn start([client, inside]: [Netns; 2], address: &str, cores: Cores, beside: Vec<u32>) -> Result<Self> {
         let folder = sys::scratch("iperf3")?;
         let mut command = inside.command("stdbuf");
@@ -68,12 +67,12 @@ impl Iperf {
         Ok(Self { client, server, address, cores, beside, _server_namespace: inside, _folder: folder })
     }
 
-    /// One stream.
+    /// Returns a session that measures one stream.
     pub fn session(mut self, words: String) -> Session {
         Session::new(words, true, move |window| self.measure(window))
     }
 
-    /// One client run of about `window` (iperf3 counts whole seconds), in Gbit/s received.
+    /// Runs a client for about `window` (iperf3 counts whole seconds). Returns the received rate in Gbit/s.
     fn measure(&mut self, window: Duration) -> Result<Sample> {
         let seconds = window.as_secs_f64().ceil().max(1.0);
         let mut processes = self.beside.clone();
@@ -87,14 +86,14 @@ impl Iperf {
         interrupt::check()?;
         let disturbance = watch.finish();
         let received = received_gbps(&report?)?;
-        // What lies between may be stopped next, and with it the end of this test's connections: the server would
-        // refuse the next client.
+        // The set-up between client and server may be stopped next. If the server had not seen the end of this test by
+        // then, it would refuse the next client.
         self.server.expect(READY, START_LIMIT)?;
         Ok(Sample::new(received, disturbance))
     }
 }
 
-/// The receiver's rate in iperf3's JSON report, Gbit/s.
+/// Returns the receiver's rate in iperf3's JSON report, in Gbit/s.
 fn received_gbps(report: &str) -> Result<f64> {
     let parsed = serde_json::from_str::<Value>(report).ok();
     let rate = parsed.and_then(|value| value.pointer("/end/sum_received/bits_per_second")?.as_f64());
@@ -106,7 +105,7 @@ fn received_gbps(report: &str) -> Result<f64> {
 mod tests {
     use super::*;
 
-    /// Objective: the received rate of a report is found; a report of a failure is an error that shows it.
+    /// Objective: the received rate is found in a report; the report of a failure is an error that shows it.
     #[test]
     fn the_received_rate_of_a_report_is_found() {
         let good =

@@ -1,6 +1,7 @@
 //! The kernel's bridge and VXLAN device on two hosts: the peer of switches with tunnels.
 //!
-//! Frames come from and go to packet sockets at veths into the bridges; TCP runs between namespaces at such veths.
+//! Frames are sent and received by packet sockets at veth pairs into the bridges; TCP runs between namespaces at such
+//! pairs.
 
 use crate::frames::frame;
 use crate::peers::across::{OneWay, stream};
@@ -9,7 +10,7 @@ use crate::peers::underlay::{self, Underlay, VNI, vtep};
 use crate::prelude::*;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 
-/// The peer.
+/// Returns the peer.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "kernel-vxlan",
@@ -32,7 +33,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session?.keeping(underlay))
 }
 
-/// A bridge with a VXLAN device to the other host.
+/// Creates a bridge with a VXLAN device to the other host.
 fn bridge(underlay: &Underlay, host: usize) -> Result<()> {
     let namespace = &underlay.hosts[host];
     let local = vtep(host);
@@ -43,7 +44,7 @@ fn bridge(underlay: &Underlay, host: usize) -> Result<()> {
     namespace.ip("link set br0 up")
 }
 
-/// A namespace with a veth into the bridge.
+/// Creates a namespace with a veth pair into the bridge.
 fn attached(underlay: &Underlay, host: usize) -> Result<Netns> {
     let namespace = Netns::new()?;
     let hub = &underlay.hosts[host];
@@ -58,7 +59,7 @@ fn one_way(case: &Case, cores: Cores, underlay: &Underlay) -> Result<Session> {
     [near, far].into_iter().try_for_each(veth_pair)?;
     let mut sender = near.inside(|| PacketSocket::open("p0", Role::Send))?;
     let mut receiver = far.inside(|| {
-        // Bridges and VXLAN devices learn where it is.
+        // A frame teaches bridges and VXLAN devices where the receiver is.
         PacketSocket::open("p0", Role::Send)?.send(&frame(0, 1, case.frame_bytes), 1)?;
         PacketSocket::open("p0", Role::Receive)
     })?;
@@ -73,7 +74,7 @@ fn one_way(case: &Case, cores: Cores, underlay: &Underlay) -> Result<Session> {
     one_way.session(case, cores, true, false)
 }
 
-/// From the bridge to an application.
+/// Creates a veth pair from the bridge to an application.
 fn veth_pair(host: &Netns) -> Result<()> {
     host.ip("link add p0 type veth peer name b0")?;
     host.ip("link set b0 master br0 up")?;

@@ -1,4 +1,4 @@
-//! Those we are compared with. Each is one file and checks itself whether it can run here.
+//! The peers with which netvale is compared. Each is one file, and checks whether it can run here.
 
 pub mod across;
 pub mod af_packet;

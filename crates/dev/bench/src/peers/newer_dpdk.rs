@@ -1,11 +1,11 @@
-//! DPDK of newer Debians, each in a tree of its own beside the system.
+//! DPDK of newer Debian releases, each in a tree of its own on this system.
 
 use std::fs;
 
 use crate::prelude::*;
 use crate::sys::trees;
 
-const MISSING: &str = "needs a newer Debian's DPDK beside the system: scripts/newer-dpdk.sh makes it";
+const MISSING: &str = "needs a newer Debian's DPDK: run scripts/newer-dpdk.sh";
 
 /// A newer Debian's DPDK.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct NewerDpdk {
 }
 
 impl NewerDpdk {
-    /// Finds that of a suite.
+    /// Finds the DPDK of a suite.
     pub fn find(suite: &str) -> std::result::Result<NewerDpdk, Skip> {
         let found = || {
             let tree = trees::newest(&format!("dpdk-{suite}-"))?;
@@ -25,7 +25,7 @@ impl NewerDpdk {
         found().ok_or(Skip::NotBuilt(MISSING))
     }
 
-    /// The words that start its testpmd, which finds its drivers only when it is told where they are.
+    /// Returns the words that start its testpmd, including the folder of its drivers, which it does not find otherwise.
     pub fn testpmd(&self) -> Vec<PathBuf> {
         let mut words = trees::program(&self.tree, "usr/bin/dpdk-testpmd");
         words.extend(["-d".into(), self.drivers.clone()]);
@@ -33,7 +33,7 @@ impl NewerDpdk {
     }
 }
 
-/// The folder of the drivers that a system's DPDK loads as it starts.
+/// Returns the folder from which a system's DPDK loads its drivers.
 pub fn drivers(root: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(root.join("usr/lib/x86_64-linux-gnu/dpdk")).ok()?.flatten().map(|entry| entry.path());
     let is_theirs = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pmds-"));
@@ -44,7 +44,7 @@ pub fn drivers(root: &Path) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Objective: the drivers' folder is found by its name, whatever version that has; where there is none, none is.
+    /// Objective: the folder of drivers is found by its name, whatever its version; without one, none is found.
     #[test]
     fn folder_of_drivers() {
         let root = crate::sys::scratch("test").expect("temporary folder");

@@ -1,18 +1,18 @@
-//! Open vSwitch with DPDK, a database server and a switch daemon: several may run, each with its files in a folder of
+//! Open vSwitch with DPDK: a database server and a switch daemon. Several may run, each with its files in a folder of
 //! its own.
 
 use crate::peers::testpmd::Place;
 use crate::prelude::*;
 
-/// Debian keeps this build beside the one without DPDK, whichever of them `ovs-vswitchd` means.
+/// Debian's build with DPDK, which is installed beside the one without, whichever of them `ovs-vswitchd` is.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const PACKAGE: &str = "openvswitch-switch-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// Hugepages for a switch: 1 GiB holds its default pool of 256 Ki mbufs.
+/// Hugepages for a switch: 1 GiB, enough for its default pool of 256 Ki mbufs.
 pub const SWITCH_PAGES: u64 = 512;
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// What it takes to run one, beside testpmd.
+/// What a switch needs to run, besides testpmd.
 pub const NEEDS: &[Need] = &[Need::Program("ovsdb-server", PACKAGE), Need::Found(with_dpdk)];
 
 fn with_dpdk() -> std::result::Result<(), Skip> {
@@ -20,7 +20,7 @@ fn with_dpdk() -> std::result::Result<(), Skip> {
     if Path::new(VSWITCHD).is_file() { Ok(()) } else { Err(missing) }
 }
 
-/// A database server and its switch daemon. Sockets of vhost-user ports lie in its folder.
+/// A database server and its switch daemon. The sockets of vhost-user ports are in its folder.
 pub struct Switch {
     daemon: Child,
     database: Child,
@@ -28,9 +28,9 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Starts both, without any bridge. `name` distinguishes the switches of a place: their folder, and DPDK's files.
-    /// Taps are made in `namespace`, or in one of its own. The main thread and the forwarding thread are on `cores`, or
-    /// where OVS puts them. `more` are further settings of the table `Open_vSwitch`.
+    /// Starts both, without a bridge. `name` distinguishes the switches of a place, by their folders and DPDK's files.
+    /// TAPs are made in `namespace`, or in a namespace of the switch's own. The main thread and the forwarding thread
+    /// run on `cores`, or where OVS puts them. `more` are further settings of the table `Open_vSwitch`.
     pub fn start(
         place: &Place,
         name: &str,
@@ -54,7 +54,7 @@ impl Switch {
         Ok(Self { daemon, database, folder })
     }
 
-    /// Gives `ovs-vsctl` blank-separated words, and waits until the daemon has done what they say.
+    /// Runs `ovs-vsctl` with blank-separated words, and waits until the daemon has applied them.
     pub fn set(&self, words: &str) -> Result<()> {
         control(&self.folder, ["--timeout=30"].into_iter().chain(words.split_whitespace())).map_err(|error| {
             let log = std::fs::read_to_string(self.folder.join("vswitchd.log")).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Switch {
         })
     }
 
-    /// Asks the daemon something by `ovs-appctl`, in blank-separated words.
+    /// Runs `ovs-appctl` with blank-separated words. Returns the daemon's answer.
     pub fn ask(&self, words: &str) -> Result<String> {
         let mut command = in_folder(&self.folder, Command::new("ovs-appctl"));
         command.arg(format!("--target={}", self.folder.join("switch.ctl").display()));
@@ -75,7 +75,7 @@ impl Switch {
         child::run(command.args(["add-flow", "br0", flow])).map(drop)
     }
 
-    /// The socket of vhost-user port `name`, once it is there.
+    /// Returns the socket of vhost-user port `name`, once it exists.
     pub fn socket(&self, name: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         wait_for(&path, VSWITCHD).map(|()| path)
@@ -96,7 +96,7 @@ impl Part for Switch {
     }
 }
 
-/// The daemon's command in a namespace.
+/// Returns the daemon's command in a namespace.
 fn inside(namespace: Option<&Netns>) -> Command {
     if let Some(namespace) = namespace {
         return namespace.command(VSWITCHD);
@@ -106,7 +106,7 @@ fn inside(namespace: Option<&Netns>) -> Command {
     command
 }
 
-/// Has a command keep all of Open vSwitch's files in `folder`.
+/// Makes a command keep all of Open vSwitch's files in `folder`.
 fn in_folder(folder: &Path, mut command: Command) -> Command {
     for name in ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"] {
         command.env(name, folder);

@@ -1,10 +1,10 @@
-//! OVS-DPDK, learning switch (action NORMAL) between two vhost-user ports: the peer of a VALE switch.
+//! OVS-DPDK as a learning switch (action NORMAL) between two vhost-user ports: the peer of a VALE switch.
 //!
-//! The switch's forwarding thread has the second CPU; on the first, one testpmd with two virtio-user ports sends each
-//! frame back through the switch (`mac` mode, so that the switch sees the addresses it has learned). The figure is both
-//! directions together. Database, sockets and logs lie in a folder of our own, and the daemon runs in a network
-//! namespace of its own, so that the system's Open vSwitch is not touched and the taps OVS makes (`ovs-netdev`, `br0`)
-//! vanish with it.
+//! The switch's forwarding thread runs on the second CPU. On the first, one testpmd with two virtio-user ports sends
+//! each frame back through the switch (in `mac` mode, so that the switch sees the addresses that it has learned). The
+//! figure is the sum of both directions. Database, sockets and logs are in a folder of their own, and the daemon runs
+//! in a network namespace of its own, so that the system's Open vSwitch stays untouched and the TAPs that OVS makes
+//! (`ovs-netdev`, `br0`) are removed with the namespace.
 
 use crate::peers::dpdk::session;
 use crate::peers::open_vswitch::{NEEDS, SWITCH_PAGES, Switch};
@@ -13,10 +13,10 @@ use crate::prelude::*;
 
 /// Locally administered addresses of the two virtio-user ports.
 const ADDRESSES: [&str; 2] = ["02:00:00:00:0a:01", "02:00:00:00:0a:02"];
-/// The best burst of the ports' application; the switch itself works in bursts of 32. 32, 64 and 256 differ by 3 %.
+/// The best burst of the ports' application. 32, 64 and 256 differ by 3 %; the switch itself works in bursts of 32.
 const BEST_BURST: u32 = 64;
 
-/// The peers, by the kind of virtqueue between switch and testpmd. Between guests, each kind has cases of its own.
+/// Returns the peers, by the kind of virtqueue between switch and testpmd. For guests, each kind is a case of its own.
 pub fn peers() -> Vec<Contender> {
     let is_guests = |case: &Case, in_order| case.scenario == "guests" && in_order == (case.variant == "in-order");
     contenders! {
@@ -42,15 +42,15 @@ fn start(who: &'static str, case: &Case, cores: Cores, in_order: bool) -> Result
     }
     process.command("start tx_first 16")?;
     let words = if is_pinned {
-        format!("switch {}, both ports' application {}", cores.1, cores.0)
+        format!("switch {}, application of both ports {}", cores.1, cores.0)
     } else {
-        "switch pinned by OVS itself, both ports' application polls, not pinned".into()
+        "switch pinned by OVS itself, application of both ports polls, not pinned".into()
     };
     let session = session(who, case, place, words, &process, vec![switch])?;
     Ok(session.fact("peer_burst", case.burst(BEST_BURST)))
 }
 
-/// The application with both ports, at the sockets of the switch's.
+/// Starts the application of both ports, at the switch's sockets.
 pub fn ports(case: &Case, core: usize, sockets: &[String; 2], place: &Place, in_order: bool) -> Result<Rc<Testpmd>> {
     let in_order = u8::from(in_order);
     let device = |index: usize, address: &str| {
@@ -72,7 +72,7 @@ pub fn ports(case: &Case, core: usize, sockets: &[String; 2], place: &Place, in_
     Testpmd::start(&arguments, place, &[])
 }
 
-/// A learning switch with both ports, secured if the case says so.
+/// Starts a learning switch with both ports, secured if the case requires it.
 fn switch(case: &Case, cores: Option<Cores>, place: &Place) -> Result<Switch> {
     let switch = Switch::start(place, "switch", None, cores, &[])?;
     switch.set(
@@ -86,7 +86,7 @@ fn switch(case: &Case, cores: Option<Cores>, place: &Place) -> Result<Switch> {
     Ok(switch)
 }
 
-/// Puts both ports into a VLAN, and takes frames from each from its own address only.
+/// Puts both ports into a VLAN, and accepts only a port's own address from it.
 fn secure(switch: &Switch) -> Result<()> {
     switch.set("set port v0 tag=10 -- set port v1 tag=10")?;
     switch.add_flow("priority=0,actions=drop")?;

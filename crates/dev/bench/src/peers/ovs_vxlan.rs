@@ -1,9 +1,9 @@
-//! Open vSwitch with DPDK on two hosts, with a VXLAN port each (native tunnelling in the userspace datapath): the peer
+//! Open vSwitch with DPDK on two hosts, each with a VXLAN port (native tunnelling in the userspace datapath): the peer
 //! of switches with tunnels.
 //!
-//! All of a host runs on its one CPU, as netvale's and the kernel's does: the switch's forwarding thread, which may
-//! sleep for want of frames, and a program that sleeps, too. The underlay's veth belongs to DPDK's net_af_xdp, the
-//! fastest of what OVS can put there.
+//! As for netvale and the kernel, all of a host runs on its single CPU: the switch's forwarding thread, which may sleep
+//! while there are no frames, and a program that sleeps as well. The underlay's veth is DPDK's net_af_xdp device, the
+//! fastest that OVS supports there.
 
 use crate::frames::frame;
 use crate::peers::across::{OneWay, stream};
@@ -15,16 +15,16 @@ use crate::peers::underlay::{self, ETHTOOL, INTERFACE, Underlay, VNI, vtep};
 use crate::prelude::*;
 use crate::sys::rawsock::batch;
 
-/// The longest wait for the first frame, connecting and learning addresses included.
+/// Time limit for the first frame, including connecting and learning addresses.
 const FIRST_FRAME: Duration = Duration::from_secs(15);
-/// Settings of a switch. A forwarding thread that never sleeps leaves the programs on its CPU waiting: with sleeps of
-/// up to this many microseconds it moves half as many frames again.
+/// Settings of a switch. Programs on the CPU of a forwarding thread that never sleeps have to wait. If the thread
+/// sleeps for up to this many microseconds, the rate is 1.5 times as high.
 const SETTINGS: [&str; 2] = ["other_config:smc-enable=true", "other_config:pmd-maxsleep=200"];
 
-/// What frames go through.
+/// The contender's name in errors.
 const WHO: &str = "OVS's VXLAN port";
 
-/// The peer.
+/// Returns the peer.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "ovs-dpdk-vxlan",
@@ -57,18 +57,19 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session?.keeping(underlay).keeping(place))
 }
 
-/// The address of the bridge that has a host's underlay.
+/// Returns the address of the bridge with a host's underlay.
 fn bridge_address(host: usize) -> String {
     format!("02:00:00:00:0f:0{}", host + 1)
 }
 
-/// The settings of a port that is DPDK's `index`-th AF_XDP device. Without busy polling, which is slower here.
+/// Returns the settings of a port that is DPDK's `index`-th AF_XDP device. Busy polling is off, because it is slower
+/// here.
 fn af_xdp(index: usize, interface: &str) -> String {
     let device = format!("net_af_xdp{index},iface={interface},start_queue=0,queue_count=1,busy_budget=0");
     format!("type=dpdk options:dpdk-devargs={device}")
 }
 
-/// Gives a switch its host's interface of the underlay, and a bridge with a tunnel.
+/// Adds the host's underlay interface to a switch, and a bridge with a tunnel.
 fn join(switch: &Switch, underlay: &Underlay, host: usize) -> Result<()> {
     let local = vtep(host);
     let remote = vtep(1 - host);
@@ -88,8 +89,8 @@ fn join(switch: &Switch, underlay: &Underlay, host: usize) -> Result<()> {
     switch.ask(&format!("tnl/neigh/set phy {remote} {}", bridge_address(1 - host))).map(drop)
 }
 
-/// A namespace with a veth into a host's switch. OVS does not finish checksums, nor cut segments for a tunnel: the
-/// namespace has to.
+/// Creates a namespace with a veth pair to a host's switch. OVS neither fills in checksums nor segments for a tunnel,
+/// so the namespace does.
 fn attached(hub: &Netns, switch: &Switch, host: usize) -> Result<Netns> {
     let namespace = Netns::new()?;
     hub.ip(&format!("link add v0 type veth peer name eth0 netns {}", namespace.path()))?;
@@ -100,7 +101,7 @@ fn attached(hub: &Netns, switch: &Switch, host: usize) -> Result<Netns> {
     Ok(namespace)
 }
 
-/// Frames one way, from a virtio port of one host's switch to one of the other's.
+/// Frames in one direction, from a virtio port of one host's switch to one of the other host's.
 fn one_way(case: &Case, cores: Cores, [near, far]: &[Rc<Switch>; 2], hosts: Parts) -> Result<Session> {
     let connect = |switch: &Switch| {
         switch.set("add-port br0 v0 -- set Interface v0 type=dpdkvhostuser")?;
@@ -125,7 +126,7 @@ fn one_way(case: &Case, cores: Cores, [near, far]: &[Rc<Switch>; 2], hosts: Part
     one_way.session(case, cores, true, true)
 }
 
-/// Waits until both switches know where the other one's program is, and frames arrive.
+/// Waits until both switches have learned where the other's program is, and frames arrive.
 fn settle(case: &Case, sender: &mut Station, receiver: &mut Station) -> Result<()> {
     let there = frame(1, 0, case.frame_bytes);
     let back = frame(0, 1, case.frame_bytes);

@@ -1,6 +1,7 @@
-//! A sender and a receiver on packet sockets, each a process of its own that the scheduler places.
+//! A sender and a receiver on packet sockets, each in a process of its own that the scheduler places.
 //!
-//! Both move up to 64 frames a call. The receiver sleeps while there are none, and so leaves the CPU to the sender.
+//! Both move up to 64 frames per call. The receiver sleeps while there are no frames, which leaves the CPU to the
+//! sender.
 
 use std::sync::atomic::Ordering;
 
@@ -12,10 +13,10 @@ use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 pub const SENDER: &str = "packet-tx";
 /// The role of a receiver.
 pub const RECEIVER: &str = "packet-rx";
-/// The longest sleep of the receiver.
+/// Maximum sleep of the receiver.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// What a program on a packet socket is told.
+/// Parameters of a program on a packet socket.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Wire {
     /// Its interface.
@@ -24,7 +25,7 @@ pub struct Wire {
     pub case: Case,
 }
 
-/// Starts both on the interfaces `p0` and `p1` of a namespace.
+/// Starts sender and receiver on the interfaces `p0` and `p1` of a namespace.
 pub fn start(case: &Case, namespace: Netns) -> Result<Session> {
     let spawn = |role, interface: &str| {
         let wire = Wire { interface: interface.into(), case: case.clone() };
@@ -47,11 +48,11 @@ pub fn send(context: &Context) -> Result<()> {
     }
 }
 
-/// Receives, and sleeps while there is nothing.
+/// Receives, and sleeps while there are no frames.
 pub fn receive(context: &Context) -> Result<()> {
     let Wire { interface, case } = context.arguments()?;
     let mut socket = PacketSocket::open(&interface, Role::Receive)?;
-    // A bridge learns where we are.
+    // A frame teaches a bridge where the receiver is.
     PacketSocket::open(&interface, Role::Send)?.send(&frame(0, 1, case.frame_bytes), 1)?;
     context.ready()?;
     loop {

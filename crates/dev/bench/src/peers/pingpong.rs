@@ -1,6 +1,6 @@
-//! Two threads that hand one message back and forth, and the one-way times they see.
+//! Two threads that send one message back and forth, and measure one-way times.
 //!
-//! One-way time is half a round trip: no two clocks are compared.
+//! The one-way time is half a round trip, so that no two clocks are compared.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,30 +9,30 @@ use hdrhistogram::Histogram;
 use crate::disturb::ThreadCounters;
 use crate::prelude::*;
 
-/// Round trips before counting starts, and the longest time for them.
+/// Number of round trips before counting starts, and the time limit for them.
 const WARM_UP: usize = 1000;
 /// See [`WARM_UP`].
 const WARM_UP_LIMIT: Duration = Duration::from_millis(500);
 
-/// One side of the hand-off. Both calls block.
+/// One side of the exchange. Both calls block.
 pub trait Side: Send {
     /// Wakes the other side.
     fn send(&mut self) -> Result<()>;
-    /// Waits for the other side. `false` when nothing came for a while.
+    /// Waits for the other side. Returns `false` if no message came for a while.
     fn wait(&mut self) -> Result<bool>;
 }
 
-/// What both sides play.
+/// The parameters of an exchange.
 pub struct Game {
-    /// Who loses a message that is lost.
+    /// Name of the contender, for the error about a lost message.
     pub who: &'static str,
-    /// The CPUs of the near and the far side; `None` where the scheduler places them.
+    /// The CPUs of the near and the far side; `None`: the scheduler places the threads.
     pub cores: Option<Cores>,
-    /// Others that take part.
+    /// Other processes that take part.
     pub processes: Vec<u32>,
 }
 
-/// Measures by a game of `near` and `far`: the median one-way time is the figure, in microseconds.
+/// Measures by exchanges between `near` and `far`. The figure is the median one-way time in microseconds.
 pub fn between(game: Game, mut near: impl Side, mut far: impl Side) -> impl FnMut(Duration) -> Result<Sample> {
     move |window| play(&game, &mut near, &mut far, window)
 }
@@ -44,7 +44,7 @@ fn play(game: &Game, near: &mut dyn Side, far: &mut dyn Side, window: Duration) 
         let asking = scope.spawn(move || {
             let asked = ask(game, near, window);
             over.store(true, Ordering::Relaxed);
-            // The far side waits for one more message before it looks.
+            // The far side checks for the end only after another message.
             let told = near.send();
             asked.and_then(|result| told.map(|()| result))
         });
@@ -57,7 +57,7 @@ fn play(game: &Game, near: &mut dyn Side, far: &mut dyn Side, window: Duration) 
         answered?;
         Ok::<_, BenchError>((histogram, counters, beside))
     })?;
-    // Threads on one core wait for each other by design; only across cores does waiting mean that somebody else ran.
+    // Threads on one core wait for each other by design. Only across cores does waiting mean that another program ran.
     let beside = match game.cores {
         Some(Cores(near, far)) if near != far => beside.with_thread(counters.switches, counters.waited, window),
         _ => beside,
@@ -68,7 +68,7 @@ fn play(game: &Game, near: &mut dyn Side, far: &mut dyn Side, window: Duration) 
 fn answer(far: &mut dyn Side, core: Option<usize>, over: &AtomicBool) -> Result<()> {
     core.map(pin::pin).transpose()?;
     while !over.load(Ordering::Relaxed) {
-        // The last message ends the game and is not answered: an answer would greet the next game.
+        // The last message ends the exchange and is not answered: the next exchange would receive the answer.
         if far.wait()? && !over.load(Ordering::Relaxed) {
             far.send()?;
         }
@@ -102,7 +102,7 @@ fn round_trip(near: &mut dyn Side) -> Result<Option<Duration>> {
     Ok(near.wait()?.then(|| started.elapsed()))
 }
 
-/// A histogram of nanoseconds up to ten seconds with three digits.
+/// Creates a histogram of nanoseconds, up to ten seconds, with three significant digits.
 pub fn empty_histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 10_000_000_000, 3).map_err(|error| BenchError::Usage(error.to_string()))
 }
@@ -116,7 +116,7 @@ mod tests {
 
     impl Side for Channel {
         fn send(&mut self) -> Result<()> {
-            // The other side may be gone at the very end.
+            // At the very end, the other side may be gone.
             let _ = self.0.send(());
             Ok(())
         }
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Objective: round trips are counted into the histogram and the game ends on both sides.
+    /// Objective: round trips are counted in the histogram, and the exchange ends on both sides.
     #[test]
     fn a_game_is_counted_and_ends_on_both_sides() {
         let core = *pin::allowed().expect("affinity").first().expect("a CPU");

@@ -1,8 +1,8 @@
-//! A program with a virtio port at a switch's vhost-user socket, which shares its CPU with that switch: it sleeps
-//! whenever there is nothing to do.
+//! A program with a virtio port at a switch's vhost-user socket. It shares a CPU with the switch, and sleeps whenever
+//! there is no work.
 //!
-//! It uses netvale's virtio driver. DPDK's always polls, and two pollers on one CPU wait for each other's time slices:
-//! frames would come at less than a tenth of the rate.
+//! It uses netvale's virtio driver. DPDK's driver always polls, and two pollers on one CPU wait for each other's time
+//! slices: less than a tenth of the frames would pass.
 
 use netvale_port::{Batch, Egress, FrameRef, Scratch, Source};
 use netvale_vhost::frontend::BackEnd;
@@ -11,12 +11,12 @@ use netvale_virtio::driver::port::VirtioPort;
 
 use crate::prelude::*;
 
-/// The most that is sent in one call.
+/// Maximum number of frames sent in one call.
 const BURST: usize = 64;
-/// Entries of the queues.
+/// Number of entries of the queues.
 const QUEUE: u16 = 1024;
-/// How long it sleeps: half a queue takes the switch a millisecond. 20 to 500 microseconds make no difference beyond
-/// the noise.
+/// How long it sleeps. Half a queue takes the switch a millisecond; 20 to 500 microseconds make no measurable
+/// difference.
 const NAP: Duration = Duration::from_micros(100);
 
 /// The program.
@@ -26,7 +26,7 @@ pub struct Station {
     batch: Box<Batch>,
     scratch: Scratch,
     wrong: u64,
-    // Ends the connection when dropped.
+    // Ends the connection on drop.
     _port: VirtioPort,
 }
 
@@ -50,7 +50,7 @@ impl Station {
         })
     }
 
-    /// Frames received that were not the expected ones.
+    /// Returns the number of received frames with unexpected content.
     pub fn wrong(&self) -> u64 {
         self.wrong
     }
@@ -66,7 +66,8 @@ impl Station {
         sent as u64
     }
 
-    /// Takes what is there, and compares it with `expected`. Returns how many frames came; sleeps if none did.
+    /// Takes the available frames, and compares them with `expected`. Returns how many there were; sleeps if there were
+    /// none.
     pub fn receive(&mut self, expected: &[u8]) -> u64 {
         let frames = self.source.take(&mut self.batch);
         let mut room = [0; BURST];

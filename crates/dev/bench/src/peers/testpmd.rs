@@ -9,73 +9,74 @@ use crate::sys::scratch;
 
 /// testpmd's prompt.
 const PROMPT: &str = "testpmd> ";
-/// It maps and clears its memory first.
+/// Time limit of the start: testpmd maps and clears its memory first.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// A command answers immediately, but its thread shares a CPU with a forwarding thread that never sleeps.
+/// Time limit of a command: it is answered immediately, but its thread shares a CPU with a forwarding thread that never
+/// sleeps.
 const COMMAND_LIMIT: Duration = Duration::from_secs(20);
-/// Memory of one process, MiB, and the hugepages for it.
+/// Memory of one process in MiB.
 const MEMORY: u64 = 512;
-/// 2 MiB pages of one process.
+/// Hugepages of 2 MiB for one process.
 pub const PAGES: u64 = MEMORY / 2;
 
-/// What it takes to run testpmd.
+/// What testpmd needs to run.
 pub const NEEDS: &[Need] = &[Need::Program("dpdk-testpmd", "dpdk-dev"), Need::Root("hugepages"), Need::Cpus(2)];
 
 /// The folder, hugepages and sockets that the processes of one set-up share.
 #[derive(Debug)]
 pub struct Place {
-    // Dropped in this order: the mount lies inside the folder.
+    // Fields are dropped in this order: the mount is inside the folder.
     _pages: Hugepages,
     folder: TempDir,
     newer: Option<NewerDpdk>,
 }
 
 impl Place {
-    /// Room for `processes` processes, and `more` hugepages for somebody else.
+    /// Creates a place for `processes` processes, with `more` hugepages for other programs.
     pub fn new(processes: u64, more: u64) -> Result<Self> {
         let folder = scratch("dpdk")?;
         let pages = Hugepages::reserve(processes * PAGES + more, &folder.path().join("huge"))?;
         Ok(Self { _pages: pages, folder, newer: None })
     }
 
-    /// For processes of a newer DPDK than the system's.
+    /// Makes the processes of this place use a newer DPDK than the system's.
     pub fn of(self, newer: NewerDpdk) -> Self {
         Self { newer: Some(newer), ..self }
     }
 
-    /// The folder for sockets and logs.
+    /// Returns the folder for sockets and logs.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The path of `name` in the folder, as text.
+    /// Returns the path of `name` in the folder, as text.
     pub fn file(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 }
 
-/// The arguments to start one process with.
+/// The arguments of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Arguments<'a> {
-    /// Distinguishes processes of one place.
+    /// Distinguishes the processes of a place.
     pub name: &'a str,
-    /// CPUs: the main thread goes to the first, a forwarding thread to each.
+    /// CPUs: the main thread runs on the first, and there is a forwarding thread on each.
     pub cores: &'a [usize],
     /// The virtual devices.
     pub vdevs: &'a [String],
-    /// `--single-file-segments`: needed by virtio-user and memif.
+    /// `--single-file-segments`, which virtio-user and memif need.
     pub single_file: bool,
     /// `--forward-mode`.
     pub forward: &'a str,
     /// Length of generated frames, without FCS.
     pub frame_bytes: u32,
-    /// Frames a burst.
+    /// Frames per burst.
     pub burst: u32,
     /// Further arguments for the application.
     pub more: &'a [String],
     /// Further arguments for DPDK's environment.
     pub eal: &'a [&'a str],
-    /// The network namespace to start it in, if not this process'.
+    /// The network namespace to start it in; `None`: this process's.
     pub namespace: Option<&'a Netns>,
 }
 
@@ -89,7 +90,7 @@ impl Arguments<'_> {
     fn command(&self, place: &Place) -> Command {
         let stdbuf = "stdbuf";
         let mut command = self.namespace.map_or_else(|| Command::new(stdbuf), |inside| inside.command(stdbuf));
-        // DPDK keeps its sockets and locks below this folder instead of /var/run.
+        // DPDK then has its sockets and locks below this folder instead of /var/run.
         command.env("RUNTIME_DIRECTORY", place.path());
         let program = place.newer.as_ref().map_or_else(|| vec!["dpdk-testpmd".into()], NewerDpdk::testpmd);
         command.arg("-oL").args(program);
@@ -120,7 +121,7 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts a process, waits for its prompt, and gives it these commands. It is then running.
+    /// Starts a process, waits for its prompt, and sends these commands. The process is running afterwards.
     pub fn start(arguments: &Arguments<'_>, place: &Place, commands: &[&str]) -> Result<Rc<Self>> {
         let log = place.path().join(format!("{}.log", arguments.name));
         let child = Child::spawn(arguments.command(place), &log)?;
@@ -129,7 +130,7 @@ impl Testpmd {
             other => other,
         })?;
         let threads = threads_named(child.pid(), &["lcore-worker", "rte-worker", "dpdk-worker"]);
-        // Newer releases say it where they report errors.
+        // Newer releases print their version on stderr.
         let errors = std::fs::read_to_string(&log).unwrap_or_default();
         let release = parse_release(&said).or_else(|| parse_release(&errors)).map(str::to_owned);
         let this = Self { child, threads, release };
@@ -137,18 +138,18 @@ impl Testpmd {
         Ok(Rc::new(this))
     }
 
-    /// DPDK's release, as the program says it.
+    /// Returns DPDK's release, as the program prints it.
     pub fn release(&self) -> Option<&str> {
         self.release.as_deref()
     }
 
-    /// Gives a command and returns its answer.
+    /// Sends a command and returns its answer.
     pub fn command(&self, line: &str) -> Result<String> {
         self.child.say(line)?;
         self.child.expect(PROMPT, COMMAND_LIMIT)
     }
 
-    /// Frames that a port has received, or all together, and when they were counted.
+    /// Returns the frames that a port, or all ports together, have received, and when they were counted.
     pub fn received(&self, port: Option<usize>) -> Result<Tally> {
         let asked = Instant::now();
         let answer = self.command("show port stats all")?;
@@ -173,15 +174,15 @@ impl Part for Testpmd {
 
 fn failed(output: &str, log: &Path) -> BenchError {
     let log = std::fs::read_to_string(log).unwrap_or_default();
-    BenchError::failed("dpdk-testpmd", "it did not come to its prompt", &format!("{output}\n{log}"))
+    BenchError::failed("dpdk-testpmd", "it printed no prompt", &format!("{output}\n{log}"))
 }
 
-/// Reads what `-v` prints.
+/// Parses the output of `-v`.
 fn parse_release(said: &str) -> Option<&str> {
     said.split_once("RTE Version: 'DPDK ")?.1.split_once('\'').map(|(release, _)| release)
 }
 
-/// Reads the answer to `show port stats all`: frames received by each port, in the order shown.
+/// Parses the answer to `show port stats all`. Returns the frames received by each port, in the order shown.
 fn parse_counters(answer: &str) -> Vec<u64> {
     let mut ports = Vec::new();
     for line in answer.lines() {
@@ -202,7 +203,7 @@ fn field(line: &str, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Objective: a captured answer of testpmd 22.11 with two ports is read; echo, borders and rates are passed over.
+    /// Objective: a recorded answer of testpmd 22.11 with two ports is parsed; echo, borders and rates are skipped.
     #[test]
     fn a_captured_answer_of_testpmd_is_read() {
         let answer = "show port stats all\r\n\n\
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(parse_counters(answer), [58_413_822, 5]);
     }
 
-    /// Objective: text without counters gives none, and a broken number does not panic.
+    /// Objective: text without counters has none, and a malformed number causes no panic.
     #[test]
     fn text_without_counters_gives_none() {
         assert!(parse_counters("Bad arguments\ntestpmd> ").is_empty());
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(parse_counters(broken), [0]);
     }
 
-    /// Objective: the release is read from what a start prints, and other text has none.
+    /// Objective: the release is found in the output of a start, and in no other text.
     #[test]
     fn releases() {
         let said = "EAL: Detected CPU lcores: 2\nEAL: RTE Version: 'DPDK 22.11.11'\nEAL: Selected IOVA mode 'VA'\n";
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(parse_release("testpmd> "), None);
     }
 
-    /// Objective: every core gets a forwarding thread and the main thread shares the first core.
+    /// Objective: every core has a forwarding thread, and the main thread shares the first core.
     #[test]
     fn lcores_share_the_first_core() {
         let setup = Arguments { name: "a", cores: &[2, 5], ..Arguments::default() };

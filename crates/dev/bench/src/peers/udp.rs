@@ -1,4 +1,4 @@
-//! A UDP round trip over a veth pair between two namespaces: what a message costs through the kernel's stack.
+//! A UDP round trip over a veth pair between two namespaces: the cost of a message through the kernel's stack.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
@@ -6,10 +6,10 @@ use std::net::UdpSocket;
 use crate::peers::pingpong::{self, Game, Side};
 use crate::prelude::*;
 
-/// The payload that makes a 60-byte frame: 60 − 14 (Ethernet) − 20 (IPv4) − 8 (UDP).
+/// Length of the payload in a frame of 60 bytes: 60 − 14 (Ethernet) − 20 (IPv4) − 8 (UDP).
 const PAYLOAD: usize = 18;
 
-/// The peers, by where their two threads run.
+/// Returns the peers, by the CPUs of their two threads.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "udp-veth", "UDP over a veth pair, blocking sockets, threads on two cores; half a round trip";

@@ -1,35 +1,35 @@
-//! Two hosts with a network between them: namespaces joined by a veth, whose stations are further namespaces or packet
-//! sockets.
+//! Two hosts with a network between them: namespaces joined by a veth pair. Their stations are further namespaces or
+//! packet sockets.
 //!
-//! Over a veth, the sender's CPU does the receiving kernel's work, too. Here the receiving host's CPU does its own
-//! (RPS), as it would for a card of its own. Not so where each datagram comes alone ([`CUT`]): nothing would hold the
-//! sender back, and the receiving CPU would do nothing but drop. AF_XDP sockets on a veth are filled by the sender's
-//! CPU in either case.
+//! Over a veth pair, the sender's CPU does the receiving kernel's work, too. Here the receiving host's CPU does it
+//! (RPS), as it would for a network card. There is an exception: if each datagram arrives separately ([`CUT`]), nothing
+//! would slow the sender down, and the receiving CPU would only drop frames. AF_XDP sockets on a veth pair are always
+//! filled by the sender's CPU.
 
 use crate::prelude::*;
 
-/// The longest packet that fits into a tunnel over 1,500 bytes.
+/// Maximum length of a packet that fits into a tunnel over an MTU of 1,500 bytes.
 pub const MTU: u32 = 1450;
-/// The network of the tunnels.
+/// The VNI of the tunnels.
 pub const VNI: u32 = 100;
-/// The underlay's interface of each host.
+/// The underlay's interface on each host.
 pub const INTERFACE: &str = "underlay";
 
-/// What it takes to set up an interface's offloads.
+/// What is needed to set an interface's offloads.
 pub const ETHTOOL: Needs = &[&[Need::Program("ethtool", "ethtool")]];
 
-/// The variant in which messages of several datagrams are cut before they reach the interface, as for a card that
-/// cannot do it.
+/// Variant in which messages of several datagrams are segmented before they reach the interface, as for a card without
+/// that offload.
 pub const CUT: &str = "frames-cut";
 
 /// Both hosts.
 pub struct Underlay {
-    /// The one that sends, and the one that receives.
+    /// The sending and the receiving host.
     pub hosts: [Netns; 2],
 }
 
 impl Underlay {
-    /// Makes them; each does the kernel's work on one of the cores.
+    /// Creates both hosts; each does the kernel's work on one of the cores.
     pub fn new(case: &Case, cores: Cores) -> Result<Self> {
         let hosts = [Netns::new()?, Netns::new()?];
         let [near, far] = &hosts;
@@ -49,26 +49,26 @@ impl Underlay {
     }
 }
 
-/// The address of host 0 or 1.
+/// Returns the address of host 0 or 1.
 pub fn vtep(host: usize) -> String {
     format!("10.9.0.{}", host + 1)
 }
 
-/// The address of the station behind host 0 or 1.
+/// Returns the address of the station behind host 0 or 1.
 pub fn station(host: usize) -> String {
     format!("10.77.0.{}", host + 1)
 }
 
-/// Gives interface `name` of a station behind host 0 or 1 its address, and the tunnel's MTU.
+/// Sets the address of interface `name` of a station behind host 0 or 1, and the tunnel's MTU.
 pub fn set_up_station(namespace: &Netns, host: usize, name: &str) -> Result<()> {
     namespace.ip(&format!("addr add {}/24 dev {name}", station(host)))?;
     namespace.ip(&format!("link set {name} mtu {MTU} up"))
 }
 
-/// Has `core` take what comes to a host.
+/// Makes `core` process what arrives at a host.
 fn steer(host: &Netns, core: usize) -> Result<()> {
     let mask = format!("{:x}", 1u64 << (core % 64));
-    // The system's /sys shows the system's interfaces.
+    // The mounted /sys shows the interfaces of the system's namespace.
     let script = format!("mount -t sysfs sysfs /sys && echo {mask} >/sys/class/net/{INTERFACE}/queues/rx-0/rps_cpus");
     child::run(host.command("unshare").args(["--mount", "sh", "-c", &script])).map(drop)
 }

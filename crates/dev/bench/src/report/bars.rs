@@ -1,4 +1,5 @@
-//! Variants of one kind side by side, a bar for each contender: `to-host mergeable`, `to-host vector`, … make one plot.
+//! Plots of the variants of one kind side by side, with a bar for each contender: `to-host mergeable`,
+//! `to-host vector`, … make one plot.
 
 use super::marks::{Marks, steps};
 use super::plot::{Plot, Point, file_name, grouped, series};
@@ -6,7 +7,7 @@ use crate::case::Unit;
 use crate::record::Record;
 use crate::table::distinct;
 
-/// All kinds with at least two variants.
+/// Returns a plot for each kind with at least two variants.
 pub fn find(records: &[&Record]) -> Vec<Plot> {
     let kind = |record: &Record| {
         let case = &record.case;
@@ -47,7 +48,8 @@ mod tests {
     use crate::record::tests::sample;
     use crate::report::plot::draw;
 
-    /// Objective: variants of a kind become one plot with a bar for each contender; a kind of one variant, none.
+    /// Objective: the variants of a kind become one plot with a bar for each contender; a kind with one variant has no
+    /// plot.
     #[test]
     fn variants_of_a_kind_become_one_plot() {
         let mut records = Vec::new();

@@ -1,4 +1,4 @@
-//! Rate against batch, frame size, number of ports, spin budget, addresses or foreign threads.
+//! Plots of the rate over the batch, frame size, number of ports, spin budget, addresses or foreign threads.
 
 use std::mem::take;
 
@@ -11,7 +11,7 @@ use crate::record::Record;
 struct Dimension {
     label: &'static str,
     short: &'static str,
-    /// Takes it out of a case: cases that then are equal belong to one curve.
+    /// Takes the quantity out of a case. Cases that are equal afterwards belong to one curve.
     take: fn(&mut Case) -> Option<u32>,
 }
 
@@ -28,7 +28,7 @@ const DIMENSIONS: [Dimension; 6] = [
     Dimension { label: "busy foreign threads", short: "by-foreign", take: |case| case.foreign.take() },
 ];
 
-/// All curves with at least two points on their axis.
+/// Returns a plot for each curve with at least two points on its axis.
 pub fn find(records: &[&Record]) -> Vec<Plot> {
     let of = |dimension: &'static Dimension| {
         let rest = |record: &Record| {
@@ -72,7 +72,8 @@ fn name(dimension: &Dimension, rest: &Case) -> String {
     file_name(&parts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The position of a value on the axis: values of sweeps grow by factors. 0 gets a place half of 1.
+/// Returns the position of a value on the axis, which is logarithmic because sweeps grow by factors. 0 has the position
+/// of 0.5.
 pub fn place(x: u32) -> f64 {
     f64::from(x).max(0.5).log2()
 }
@@ -94,8 +95,8 @@ mod tests {
     use super::*;
     use crate::record::tests::sample;
 
-    /// Objective: numbers of foreign threads make a plot of their own, and one number alone is part of the other plots'
-    /// names.
+    /// Objective: numbers of foreign threads have a plot of their own; a single number is part of the names of other
+    /// plots.
     #[test]
     fn numbers_of_foreign_threads_make_their_own_plot() {
         let records: Vec<_> = [(0, 256), (8, 256), (8, 64)]

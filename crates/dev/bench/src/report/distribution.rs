@@ -1,11 +1,11 @@
-//! Latency distributions: the share of frames that took at most so long.
+//! Plots of latency distributions: the share of frames whose latency is at most a given time.
 
 use super::marks::{Marks, decade_marks};
 use super::plot::{Plot, Point, file_name, grouped, series};
 use crate::case::Case;
 use crate::record::Record;
 
-/// The distributions of all cases that have them.
+/// Returns the distributions of all cases that have them.
 pub fn find(records: &[&Record]) -> Vec<Plot> {
     let case = |record: &Record| (!record.percentiles.is_empty()).then(|| record.case.clone());
     grouped(records, case).into_iter().map(|(case, group)| distribution(&case, &group)).collect()
@@ -13,7 +13,7 @@ pub fn find(records: &[&Record]) -> Vec<Plot> {
 
 fn distribution(case: &Case, group: &[&Record]) -> Plot {
     let series = series(group, |_, side| {
-        // Times of zero have no place on the axis.
+        // A time of zero has no position on a logarithmic axis.
         let times = side.percentiles.iter().filter(|(_, us)| *us > 0.0);
         times.map(|&(percent, us)| Point { key: percent.to_bits(), at: (us.log10(), percent), range: None }).collect()
     });

@@ -1,11 +1,11 @@
-//! The page.
+//! The report's page.
 
 use std::path::{Path, PathBuf};
 
 use crate::record::{Line, Record};
 use crate::table::{as_record, as_skipped, distinct, notes};
 
-/// Tables by scenario, the plots, how cores were used, and who was skipped.
+/// Formats tables by scenario, the plots, the use of cores, and the skipped contenders.
 pub fn render(lines: &[Line], plots: &[(String, PathBuf)]) -> String {
     let records: Vec<&Record> = lines.iter().filter_map(as_record).collect();
     let mut page = String::from(
@@ -61,7 +61,7 @@ fn table(records: &[&Record]) -> String {
     text
 }
 
-/// Text inside a table or list: no character that ends it.
+/// Escapes text within a table or list: removes characters that would end it.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

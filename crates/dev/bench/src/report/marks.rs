@@ -1,22 +1,22 @@
-//! An axis whose marks are given: the values of a sweep, or round numbers on a logarithmic axis.
+//! An axis with given marks: the values of a sweep, or round numbers on a logarithmic axis.
 
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-/// A linear axis of places, with labelled marks at some of them.
+/// A linear axis, with labelled marks at some positions.
 pub struct Marks {
     range: Range<f64>,
     marks: Vec<(f64, String)>,
 }
 
 impl Marks {
-    /// An axis over `range` with a label at each place of `marks`.
+    /// Creates an axis over `range` with a label at each position of `marks`.
     pub fn new(range: Range<f64>, marks: Vec<(f64, String)>) -> Self {
         Self { range, marks }
     }
 
-    /// Where the axis begins.
+    /// Returns the lower end of the axis.
     pub fn low(&self) -> f64 {
         self.range.start
     }
@@ -47,17 +47,17 @@ impl ValueFormatter<f64> for Marks {
     }
 }
 
-/// An axis of decimal logarithms with marks at 1, 2 and 5 in each decade.
+/// Creates an axis of decimal logarithms with marks at 1, 2 and 5 in each decade.
 pub fn decade_marks(range: Range<f64>) -> Marks {
     let decades = (range.start.floor() as i32)..=(range.end.ceil() as i32);
     let places = decades.flat_map(|decade| [1.0f64, 2.0, 5.0].map(|step| step.log10() + f64::from(decade)));
-    // Without the noise of the logarithm: 0.05, 0.1, 2, 500.
+    // The label without the rounding error of the logarithm: 0.05, 0.1, 2, 500.
     let label = |place: f64| ((10f64.powf(place) * 1e6).round() / 1e6).to_string();
     let within = (range.start)..=(range.end);
     Marks::new(range, places.filter(|place| within.contains(place)).map(|place| (place, label(place))).collect())
 }
 
-/// Up to that many steps of 1, 2 or 5 times a power of ten, from 0 to `high`.
+/// Returns at most `most` steps of 1, 2 or 5 times a power of ten, from 0 to `high`.
 pub fn steps(high: f64, most: u32) -> Vec<(f64, String)> {
     let rough = high / f64::from(most);
     let power = 10f64.powf(rough.log10().floor());
@@ -72,7 +72,7 @@ pub fn steps(high: f64, most: u32) -> Vec<(f64, String)> {
 mod tests {
     use super::*;
 
-    /// Objective: places map to pixels linearly, and only marks have labels.
+    /// Objective: positions map to pixels linearly, and only marks have labels.
     #[test]
     fn places_map_linearly_and_only_marks_have_labels() {
         let axis = Marks::new(0.0..10.0, vec![(5.0, "five".into())]);
@@ -86,13 +86,14 @@ mod tests {
         marks.iter().map(|(_, label)| label.as_str()).collect()
     }
 
-    /// Objective: marks are the round numbers of the range.
+    /// Objective: the marks are the round numbers of the range.
     #[test]
     fn marks_are_the_round_numbers_of_the_range() {
         assert_eq!(labels(&decade_marks(-0.1..2.05).marks), ["1", "2", "5", "10", "20", "50", "100"]);
     }
 
-    /// Objective: round steps from 0 to the top, at most as many as asked for at any size, labelled without loss.
+    /// Objective: there are round steps from 0 to the top, at most as many as requested for any range, with exact
+    /// labels.
     #[test]
     fn steps_are_round_and_not_too_many() {
         let tenths = ["0", "50", "100", "150", "200", "250", "300", "350", "400"];

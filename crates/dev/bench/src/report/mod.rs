@@ -1,4 +1,4 @@
-//! `netvale-bench report`: result files become a Markdown page with tables and SVG plots.
+//! `netvale-bench report`: makes a Markdown page with tables and SVG plots from result files.
 
 mod bars;
 pub mod curves;
@@ -14,7 +14,7 @@ use crate::error::{BenchError, Result};
 use crate::record::read_lines;
 use crate::table::as_record;
 
-/// Reads the result files (`netvale-bench --json`), writes `report.md` and its plots to `folder`, and returns the files
+/// Reads the result files (`netvale-bench --json`), and writes `report.md` and its plots to `folder`. Returns the files
 /// written.
 pub fn report(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
     let mut lines = Vec::new();
@@ -77,8 +77,8 @@ mod tests {
         file
     }
 
-    /// Objective: a sweep and a latency become a page, one curve and one distribution, with units on the axes, all
-    /// contenders in the legends, and the page pointing at the plots.
+    /// Objective: a sweep and a latency become a page, a curve and a distribution; axes have units, legends have all
+    /// contenders, and the page links to the plots.
     #[test]
     fn results_become_a_page_with_plots() {
         let folder = tempfile::tempdir().expect("temporary folder");
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// Objective: a broken line is named by file and number; empty results are refused with what to do.
+    /// Objective: for a malformed line, file and number are reported; empty results are refused, with what to do.
     #[test]
     fn broken_results_are_named_by_file_and_number() {
         let folder = tempfile::tempdir().expect("temporary folder");

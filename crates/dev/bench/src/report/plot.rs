@@ -1,4 +1,4 @@
-//! A plot: contenders' points, axes, and the page with a legend beside them.
+//! A plot: the contenders' points, axes, and a legend beside them.
 
 use std::path::Path;
 
@@ -9,27 +9,28 @@ use super::marks::{Marks, decade_marks, steps};
 use crate::error::{BenchError, Result};
 use crate::record::{Record, Side};
 
-/// Width and height of a plot, pixels.
+/// Width and height of a plot in pixels.
 const SIZE: (u32, u32) = (980, 520);
-/// Width of the legend's column, pixels: room for its longest line, of letters about so wide.
+/// Minimum and maximum width of the legend's column in pixels: room for its longest line, estimated from the number of
+/// letters.
 const LEGEND_WIDTHS: (u32, u32) = (230, 400);
 const LETTER_WIDTH: u32 = 8;
-/// Where a legend's text begins.
+/// Left edge of the legend's text, in pixels.
 const TEXT_LEFT: i32 = 36;
 /// The font of all text.
 const FONT: &str = "sans-serif";
-/// Part of a place's width that its bars fill.
+/// Share of a position's width that its bars fill.
 const FILL: f64 = 0.8;
-/// What the legend says of marks.
+/// The legend's text for marks.
 const PUBLISHED: &str = "published";
-/// From this ratio of the largest to the smallest figure on, figures lie so far apart that the lower ones could not be
-/// read.
+/// Ratio of the largest to the smallest figure from which the axis is logarithmic, because the smaller figures could
+/// not be read otherwise.
 const FAR_APART: f64 = 30.0;
-/// Length of dash and gap of peers' lines, pixels.
+/// Length of dashes and gaps of peers' lines, in pixels.
 const DASH: (u32, u32) = (7, 4);
 
 const OURS: u32 = 0x005ab5;
-/// Distinguishable for the colour-blind too (after Okabe and Ito), and dashed.
+/// Colours of peers, which the colour-blind can distinguish too (after Okabe and Ito); peers' lines are dashed as well.
 const PEERS: [u32; 9] = [0xd55e00, 0x009e73, 0xcc79a7, 0x787878, 0x56b4e9, 0xe69f00, 0x332288, 0x882255, 0x999933];
 
 fn color(rgb: u32) -> RGBColor {
@@ -42,14 +43,14 @@ type Drawn = std::result::Result<(), DrawError>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Marks, Marks>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// A point on the axes, and the range of the runs.
+/// A point of a plot, with the range of the runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// What distinguishes it from the contender's others, and orders them.
+    /// Distinguishes and orders the points of a contender.
     pub key: u64,
-    /// Where it is.
+    /// Its position.
     pub at: (f64, f64),
-    /// The range around it.
+    /// The range of its runs.
     pub range: Option<(f64, f64)>,
 }
 
@@ -57,15 +58,15 @@ pub struct Point {
 pub struct Series {
     /// The contender.
     pub name: String,
-    /// Whether it is netvale itself, rather than a peer.
+    /// Whether it is netvale rather than a peer.
     pub is_ours: bool,
     /// The points, in order.
     pub points: Vec<Point>,
-    /// Published figures: the places of bars, or of points, and the figures.
+    /// Published figures: positions and values.
     pub marks: Vec<(f64, f64)>,
 }
 
-/// Range and marks of an axis, and what it says beside it, with the unit.
+/// Range and marks of an axis, and its label with the unit.
 pub type Axis = (Marks, String);
 
 /// A plot.
@@ -84,7 +85,7 @@ pub struct Plot {
     pub has_bars: bool,
 }
 
-/// Records that have the same in common, in the order in which they come.
+/// Groups records by a common property, in their original order.
 pub fn grouped<'a, K: PartialEq>(
     records: &[&'a Record],
     common: impl Fn(&Record) -> Option<K>,
@@ -100,7 +101,8 @@ pub fn grouped<'a, K: PartialEq>(
     groups
 }
 
-/// The points of all sides. The first of several with one key stays: ours is in the record of each peer.
+/// Returns the points of all sides. Of several points with one key, the first counts: our figure is in the record of
+/// each peer.
 pub fn series(records: &[&Record], points: impl Fn(&Record, &Side<'_>) -> Vec<Point>) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for (record, side) in records.iter().flat_map(|record| record.sides().map(move |side| (record, side))) {
@@ -119,14 +121,14 @@ pub fn series(records: &[&Record], points: impl Fn(&Record, &Side<'_>) -> Vec<Po
     all
 }
 
-/// A file name of what describes a plot.
+/// Creates a file name from the texts that describe a plot.
 pub fn file_name(parts: &[&str]) -> String {
     let clean = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     let joined: String = parts.join("-").chars().map(clean).collect();
     format!("{joined}.svg")
 }
 
-/// One contender's looks.
+/// How one contender is drawn.
 #[derive(Clone, Copy)]
 struct Look {
     color: RGBColor,
@@ -134,19 +136,18 @@ struct Look {
 }
 
 impl Look {
-    /// Line and marker.
+    /// Returns the style of line and marker.
     fn line(self) -> ShapeStyle {
         ShapeStyle { color: self.color.to_rgba(), filled: true, stroke_width: if self.is_ours { 3 } else { 2 } }
     }
 
-    /// Range bars: the same colour, lighter.
+    /// Returns the style of range bars: the same colour, lighter.
     fn faint(self) -> ShapeStyle {
         ShapeStyle { color: self.color.mix(0.5), filled: false, stroke_width: 1 }
     }
 }
 
-/// The looks of the contenders, each ours or not: ours in one strong solid line, peers, numbered apart, dashed in other
-/// colours.
+/// Chooses how contenders are drawn: ours with a strong solid line, peers dashed and in other colours.
 fn looks(are_ours: impl Iterator<Item = bool>) -> Vec<Look> {
     let mut peers = PEERS.iter().cycle();
     let mut look = |is_ours: bool| match is_ours {
@@ -156,7 +157,8 @@ fn looks(are_ours: impl Iterator<Item = bool>) -> Vec<Look> {
     are_ours.map(&mut look).collect()
 }
 
-/// A y axis: linear from 0, or logarithmic where figures lie far apart: their points are placed so, then.
+/// Creates a y axis: linear from 0, or logarithmic if figures differ much, in which case the points are changed to
+/// logarithms.
 pub fn y_axis(all: &mut [Series], label: &str) -> Axis {
     let ranges = || all.iter().flat_map(|series| series.points.iter().filter_map(|point| point.range));
     let marks = || all.iter().flat_map(|series| series.marks.iter().map(|mark| mark.1));
@@ -226,13 +228,13 @@ fn range(x: f64, point: &Point, look: Look, width: u32) -> Option<RangeBar> {
     point.range.map(|(low, high)| ErrorBar::new_vertical(x, low, point.at.1, high, look.faint(), width))
 }
 
-/// Draws what is published, over all else.
+/// Draws published figures, above everything else.
 fn published(chart: &mut Chart<'_, '_>, marks: impl Iterator<Item = (f64, f64)>) -> Drawn {
     let style = ShapeStyle { color: BLACK.to_rgba(), filled: false, stroke_width: 2 };
     chart.draw_series(marks.map(|at| Cross::new(at, 5, style))).map(drop)
 }
 
-/// Draws a line with its points.
+/// Draws a contender's line with its points.
 fn line(chart: &mut Chart<'_, '_>, series: &Series, look: Look) -> Drawn {
     chart.draw_series(series.points.iter().filter_map(|point| range(point.at.0, point, look, 8)))?;
     let points: Vec<_> = series.points.iter().map(|point| point.at).collect();
@@ -244,7 +246,7 @@ fn line(chart: &mut Chart<'_, '_>, series: &Series, look: Look) -> Drawn {
     published(chart, series.marks.iter().copied())
 }
 
-/// Where a contender's bars stand: so wide, so far right of each place, and on that floor.
+/// Position of a contender's bars: their width, their offset from each position, and their lower end.
 #[derive(Clone, Copy)]
 struct BarPlaces {
     width: f64,
@@ -264,13 +266,14 @@ fn bars(chart: &mut Chart<'_, '_>, series: &Series, look: Look, places: BarPlace
     published(chart, series.marks.iter().map(|mark| (mark.0 + left + width * 0.45, mark.1)))
 }
 
-/// Room for the longest name.
+/// Returns the width of the legend, with room for the longest name.
 fn legend_width(all: &[Series]) -> u32 {
     let longest = all.iter().map(|series| series.name.chars().count() as u32).max().unwrap_or(0);
     (TEXT_LEFT as u32 + LETTER_WIDTH * longest).clamp(LEGEND_WIDTHS.0, LEGEND_WIDTHS.1)
 }
 
-/// A piece of each contender's line (two dashes for a peer), and its name. Beside the chart it covers no point.
+/// Draws a piece of each contender's line (two dashes for a peer) and its name, beside the chart, so that no point is
+/// covered.
 fn legend(area: &Area<'_>, all: &[Series], looks: &[Look]) -> Drawn {
     for (index, (series, look)) in all.iter().zip(looks).enumerate() {
         let y = 70 + 26 * index as i32;
@@ -293,7 +296,7 @@ fn legend(area: &Area<'_>, all: &[Series], looks: &[Look]) -> Drawn {
 mod tests {
     use super::*;
 
-    /// Objective: no two contenders of a plot look alike, with or without ours among them; ours alone is solid.
+    /// Objective: no two contenders of a plot look alike, with or without ours; only ours is solid.
     #[test]
     fn contenders_differ() {
         for first in [true, false] {

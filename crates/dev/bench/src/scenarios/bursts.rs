@@ -1,11 +1,12 @@
-//! Frames at queues of ports: one sent again and again in bursts, and what is taken at the other end.
+//! Sends and receives frames at the queues of ports: one frame is sent repeatedly in bursts, and frames at the other
+//! end are taken.
 #![allow(unsafe_code)]
 
 use netvale_port::{BATCH, Batch, Egress, Ingress, Scratch, Source};
 
 use super::*;
 
-/// A burst of one frame, to be sent again and again, and what sending takes.
+/// A burst of one frame, to be sent repeatedly, with the scratch memory for sending.
 pub struct Burst {
     batch: Batch,
     picks: Vec<u16>,
@@ -13,18 +14,18 @@ pub struct Burst {
 }
 
 impl Burst {
-    /// That many times a frame of `len` bytes between two stations.
+    /// Creates a burst of `count` times a frame of `len` bytes between two stations.
     pub fn new(to: u16, from: u16, len: u32, count: usize) -> Burst {
         let bytes = frame(to, from, len).leak();
         let mut batch = Batch::new();
         for _ in 0..count {
-            // SAFETY: leaked, so it outlives the batch.
+            // SAFETY: the bytes are leaked, so they outlive the batch.
             unsafe { batch.push(bytes.as_ptr(), len) };
         }
         Burst { batch, picks: (0..BATCH as u16).collect(), scratch: Scratch::new() }
     }
 
-    /// Sends it.
+    /// Sends the burst.
     pub fn send(&mut self, egress: &(impl Egress + ?Sized)) {
         let count = self.batch.len();
         egress.deliver(&self.batch, &self.picks[..count], &mut self.scratch);
@@ -36,24 +37,24 @@ impl Burst {
     }
 }
 
-/// Where frames come out.
+/// The end at which frames arrive.
 pub struct Outlet {
     source: Source,
     spare: Box<Batch>,
 }
 
 impl Outlet {
-    /// Takes from that queue.
+    /// Creates an outlet that takes from this queue.
     pub fn new(ingress: Box<dyn Ingress>) -> Outlet {
         Outlet { source: Source::new(ingress), spare: Box::default() }
     }
 
-    /// Takes what is there. Returns how many frames that was.
+    /// Takes the available frames. Returns their number.
     pub fn take(&mut self) -> usize {
         self.take_with(|frames| frames.len())
     }
 
-    /// Takes what is there, does something with it, and gives it back.
+    /// Takes the available frames, passes them to `work`, and releases them.
     pub fn take_with<T>(&mut self, work: impl FnOnce(&Batch) -> T) -> T {
         let done = work(self.source.take(&mut self.spare));
         self.source.release(&mut self.spare);

@@ -1,13 +1,15 @@
-//! Unmodified programs: netmap's API and libpcap under `netvale run`, against programs of our own on the same ports.
+//! Unmodified programs: netmap's API and libpcap under `netvale run`, compared with netvale's own programs on the same
+//! ports.
 
 use super::programs::{NETMAP_RECEIVER, NETMAP_SENDER, PCAP_RECEIVER, PKT_GEN, Program, SENDER};
 use super::*;
 use crate::peers::packets;
 
-/// The scenario. Over a switch bytes are left alone, as pkt-gen does; over a pipe the first line is written and read.
+/// The scenario. Across a switch, programs do not touch the frames, as in pkt-gen; over a pipe, they write and read the
+/// first line.
 pub const SCENARIO: Scenario = Scenario {
     name: "compat",
-    about: "programs for netmap and libpcap as they are, against ours on the same ports; sender, switch and receiver \
+    about: "unmodified programs for netmap and libpcap, against ours on the same ports; sender, switch and receiver \
         on two cores",
     variants: variants![Variant::SHORT => "netmap-vale-untouched", "netmap-pipe", "pcap-vale", "pcap-pipe"],
     needs: &[TWO],
@@ -17,8 +19,8 @@ pub const SCENARIO: Scenario = Scenario {
     },
 };
 
-/// Our own programs on the same ports (pkt-gen across the switch, the loops of the `pipe` scenario over a pipe), and
-/// the same libpcap program with the system's libpcap.
+/// Returns the peers: our own programs on the same ports (pkt-gen across the switch, the loops of the scenario `pipe`
+/// over a pipe), and the same libpcap program with the system's libpcap.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "netvale-native", "the same ports with our own API: the receiver (and sender) of `netvale pkt-gen`";
@@ -41,7 +43,7 @@ fn program(case: &Case, dir: PathBuf, port: &str) -> Program {
     Program { dir, port: port.into(), case: case.clone(), touch, sleeps: true }
 }
 
-/// On ports of a daemon: receiver on the second core, all others on the first.
+/// Measures on ports of a daemon: the receiver runs on the second core, all others on the first.
 fn on_daemon(case: &Case, cores: Cores, sender: &str, receiver: &str) -> Result<Session> {
     let daemon = Daemon::start(None, cores.0, "")?;
     let spawn = |role: &str, core: usize, port: &str| {
@@ -58,7 +60,7 @@ fn on_daemon(case: &Case, cores: Cores, sender: &str, receiver: &str) -> Result<
     session(case, cores, [sender, receiver], &[daemon.pid()]).with(&daemon).idle()
 }
 
-/// On a veth pair.
+/// Measures on a veth pair.
 fn on_veth(case: &Case, cores: Cores) -> Result<Session> {
     let namespace = Netns::new()?;
     namespace.silence_ipv6()?;
@@ -71,7 +73,7 @@ fn on_veth(case: &Case, cores: Cores) -> Result<Session> {
     session(case, cores, [sender, receiver], &[]).keeping(namespace).idle()
 }
 
-/// The sender takes turns with the switch; only the receiver must not have to wait.
+/// Starts a session. The sender and the switch share a core; only the receiver must not have to wait.
 fn session(case: &Case, cores: Cores, [sender, receiver]: [Rc<Worker>; 2], more: &[u32]) -> Session {
     let pid = receiver.pid();
     let pids = Some([&[pid, sender.pid()], more].concat());
@@ -80,7 +82,7 @@ fn session(case: &Case, cores: Cores, [sender, receiver]: [Rc<Worker>; 2], more:
     let session = received(case, words, over_pipe(case), [&sender, &receiver], how);
     let check = move || match receiver.count(WRONG) {
         0 => Ok(()),
-        wrong => Err(BenchError::Usage(format!("{wrong} frames were not what was sent"))),
+        wrong => Err(BenchError::Usage(format!("{wrong} frames had wrong bytes"))),
     };
     session.checked(check).fact("bytes", program(case, PathBuf::new(), "").touch.words())
 }

@@ -1,23 +1,22 @@
-//! The harness' self-test: one core copies frames between buffers, at the stride that netvale uses and at netmap's
-//! 2,048.
+//! The bench's self-test: one core copies frames between buffers, at netvale's stride and at netmap's of 2,048 bytes.
 //!
-//! Buffers whose addresses are equal modulo 2 KiB fall into few sets of the first-level cache and push each other out.
-//! A stride of 33 cache lines spreads them. The peer here is the aligned stride; both sides run the same code.
+//! Buffers whose addresses are equal modulo 2 KiB share few sets of the first-level cache and evict one another. A
+//! stride of 33 cache lines distributes them. The peer here is the aligned stride; both sides run the same code.
 
 use std::hint::black_box;
 
 use super::*;
 
-/// A cache line, and what both strides are multiples of.
+/// A cache line; both strides are multiples of it.
 const LINE: usize = 64;
 /// netmap's traditional buffer size.
 const ALIGNED: usize = 2048;
-/// Netvale's default: 33 lines.
+/// netvale's default buffer size: 33 lines.
 const SPREAD: usize = 2112;
-/// Passes over all slots between two looks at the clock.
+/// Passes over all slots between two checks of the clock.
 const PASSES: u64 = 16;
 
-/// The scenario. `batch` is the number of slots that are gone through in turn.
+/// The scenario. `batch` is the number of slots that are used in turn.
 pub const SCENARIO: Scenario = Scenario {
     name: "copy",
     about: "one core copying frames between buffers, stride 2112 (ours) against 2048: the harness' self-test",
@@ -26,7 +25,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, SPREAD),
 };
 
-/// Copying at a stride of 2 KiB.
+/// Returns the peer: copying at a stride of 2 KiB.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "stride-2048", "one core copying frames at netmap's stride of 2,048 bytes";
@@ -57,12 +56,12 @@ fn start(case: &Case, cores: Cores, stride: usize) -> Result<Session> {
     Ok(Session::new(format!("one thread on {}", cores.0), true, measuring).fact("slots", case.batch))
 }
 
-/// One cache line, aligned as such.
+/// One cache line, aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 struct Line([u8; LINE]);
 
-/// `slots` buffers of one stride; the first starts at a multiple of 2 KiB.
+/// `slots` buffers at one stride; the first is at a multiple of 2 KiB.
 struct Buffers {
     memory: Vec<Line>,
     first: usize,
@@ -73,7 +72,7 @@ impl Buffers {
     fn new(slots: usize, stride: usize) -> Self {
         let lines_a_buffer = stride / LINE;
         let memory = vec![Line([1; LINE]); slots * lines_a_buffer + 2 * ALIGNED / LINE];
-        // In bytes; whole lines, as lines are aligned.
+        // The gap is in bytes and a multiple of a line, because lines are aligned.
         let gap = memory.as_ptr().cast::<u8>().align_offset(ALIGNED);
         Self { memory, first: gap / LINE, lines_a_buffer }
     }
@@ -90,7 +89,7 @@ impl Buffers {
 /// Copies the first `lines` lines of each buffer.
 fn copy_all(from: &Buffers, to: &mut Buffers, lines: usize) {
     match lines {
-        // The count known to the compiler: a loop of unknown length costs more than copying one line.
+        // The number of lines is a constant: a loop of variable length costs more than the copy of one line.
         1 => copy_lines(from, to, |target, source| copy_first(target, source, 1)),
         _ => copy_lines(from, to, |target, source| copy_first(target, source, lines)),
     }

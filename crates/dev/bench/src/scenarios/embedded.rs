@@ -1,4 +1,4 @@
-//! The switch inside the program that sends and receives: one thread does all.
+//! The switch embedded in the program that sends and receives: one thread does everything.
 
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::host::{HostRx, HostTx};
@@ -12,25 +12,25 @@ use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, PortId,
 
 use super::*;
 
-/// Rounds between two looks at the clock.
+/// Rounds between two checks of the clock.
 const ROUNDS: u32 = 32;
 
-/// What is done by turns in one thread.
+/// A path whose steps one thread runs in turn.
 pub struct Lane {
     /// Senders and receivers.
     pub stations: Stations<AppRing, AppRing>,
-    /// What forwards from the first port.
+    /// Forwards from the first port.
     pub forwarder: Forwarder,
     work: ForwardMemory,
 }
 
 impl Lane {
-    /// Frames from `tx`, which the forwarder takes, to `rx`.
+    /// Creates a path from `tx`, from which the forwarder takes frames, to `rx`.
     pub fn new(stations: Stations<AppRing, AppRing>, forwarder: Forwarder) -> Self {
         Self { stations, forwarder, work: ForwardMemory::default() }
     }
 
-    /// The next sender sends, the switch forwards all, every receiver takes. Returns how many frames came.
+    /// Sends from the next sender, forwards all frames, and takes them at every receiver. Returns how many arrived.
     pub fn round(&mut self) -> u64 {
         self.stations.send();
         while let PassResult::Frames(_) = self.forwarder.pass(&mut self.work) {}
@@ -38,14 +38,14 @@ impl Lane {
     }
 }
 
-/// A switch with two ports, of which the second has the case's stations.
+/// Creates a switch with two ports, the second with the case's stations.
 pub fn pair(case: &Case, switch: &Arc<Switch>) -> Result<Lane> {
     let (forwarder, tx, _) = port(switch, "from", SLOTS, 0)?;
     let (_, _, rx) = port(switch, "to", SLOTS, 0)?;
     Ok(Lane::new(Stations::new(Plan::of(case), case, 0, Touch::of(case), vec![tx], vec![rx]), forwarder))
 }
 
-/// The switch knows where stations are: behind `receiver(0)`, `receiver(1)` and so on.
+/// Teaches the switch where the stations are: behind `receiver(0)`, `receiver(1)` and so on.
 pub fn learn(switch: &Switch, plan: Plan, receiver: impl Fn(u16) -> PortId) {
     for index in 0..plan.receivers {
         for station in plan.behind(index) {
@@ -54,17 +54,17 @@ pub fn learn(switch: &Switch, plan: Plan, receiver: impl Fn(u16) -> PortId) {
     }
 }
 
-/// The address of a station as the switch has it.
+/// Returns the address of a station in the switch's form.
 pub fn word(station: u16) -> u64 {
     let [a, b, c, d, e, f] = address(station);
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-/// All of it in one thread of this process.
+/// Measures the whole path in one thread of this process.
 pub fn start(case: &Case, cores: Cores) -> Result<Session> {
     let switch = Switch::new("vale0");
     let mut lane = pair(case, &switch)?;
-    // The sender came first.
+    // The sender was attached first.
     learn(&switch, Plan::of(case), |index| index as PortId + 1);
     let own = case.clone();
     let measuring = move |window| {
@@ -78,25 +78,25 @@ pub fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session.fact("slots", SLOTS).fact("bytes", Touch::of(case).words()))
 }
 
-/// An eventfd.
+/// Creates an eventfd.
 pub fn bell() -> Result<Doorbell> {
     Doorbell::new().map_err(|error| failed(&error))
 }
 
-/// The memory of a port with a ring each way.
+/// Creates the memory of a port with a ring in each direction.
 pub fn memory(slots: u32) -> Result<Arc<PortMem>> {
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
     let region = Region::private(RegionSizes::for_port(2, slots, DEFAULT_BUF_SIZE, 0, 0));
     region.and_then(|region| region.port(shape)).map(Arc::new).map_err(|error| failed(&error))
 }
 
-/// The one ring of a direction.
+/// Returns the only ring of a direction.
 pub fn only(sides: &[RingSide]) -> Result<RingSide> {
     sides.first().cloned().ok_or_else(|| BenchError::Usage("a port without its rings".into()))
 }
 
-/// A port of the switch, with headers of that length before its frames: what forwards from it, and its two rings as its
-/// application uses them.
+/// Creates a port of the switch with virtio-net headers of that length. Returns its forwarder, and its two rings for
+/// the application.
 pub fn port(switch: &Arc<Switch>, name: &str, slots: u32, hdr_len: u32) -> Result<(Forwarder, AppRing, AppRing)> {
     let mem = memory(slots)?;
     let tx = only(&mem.tx)?;

@@ -1,5 +1,5 @@
 //! A packet filter between an interface's rings and its host rings: the example `firewall`, which swaps the buffers of
-//! frames that may pass.
+//! permitted frames.
 //!
 //! ```text
 //!   to the stack     sender ─► p0 ══ p1: counted ─► rings ─► firewall ─► host rings ─► stack: counted
@@ -20,12 +20,12 @@ use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 
 /// The role of a sender of two flows.
 pub const FLOWS: &str = "flows-tx";
-/// The ports that the flows go to.
+/// The UDP ports to which the flows go.
 const PORTS: [u16; 2] = [7000, 7001];
-/// The stack, and who sends to it.
+/// The stack's address, and the sender's.
 const STACK: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
-/// The longest wait until the firewall has its rings.
+/// Time limit for the firewall to open its rings.
 const START_LIMIT: Duration = Duration::from_secs(10);
 const EXAMPLE: &[Need] = &[Need::Found(|| example().map(drop))];
 
@@ -38,7 +38,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start("netvale", case, cores, true),
 };
 
-/// The stack without anybody before it.
+/// Returns the stack without a program before it.
 pub fn peers() -> Vec<Contender> {
     let fits = |case: &Case| SCENARIO.has(case) && ["all-pass", "from-stack"].contains(&case.variant.as_str());
     contenders! {
@@ -47,7 +47,7 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// The example program, built beside this one.
+/// Returns the path of the example program, which is built beside this one.
 fn example() -> std::result::Result<PathBuf, Skip> {
     const MISSING: &str =
         "needs the example firewall beside this program: cargo build --release -p netvale --example firewall";
@@ -56,7 +56,7 @@ fn example() -> std::result::Result<PathBuf, Skip> {
     beside.filter(|file| file.is_file()).ok_or(Skip::NotBuilt(MISSING))
 }
 
-/// What the firewall drops.
+/// Returns the rule of what the firewall drops.
 fn rule(case: &Case) -> &'static str {
     match case.variant.as_str() {
         "half-dropped" => "udp,-,-,-,7001",
@@ -89,7 +89,7 @@ fn start(who: &'static str, case: &Case, cores: Cores, is_filtered: bool) -> Res
     with_tallies(session, who, cable).idle()
 }
 
-/// The session, whose measurements say how many frames passed and how many were dropped, too.
+/// Adds the numbers of passed and dropped frames to the session's samples.
 fn with_tallies(session: Session, who: &'static str, cable: Rc<Cable>) -> Session {
     session.wrapped(move |mut inner: Measurement| {
         move |window: Duration| {
@@ -107,7 +107,7 @@ fn with_tallies(session: Session, who: &'static str, cable: Rc<Cable>) -> Sessio
     })
 }
 
-/// The example on the rings of `p1`.
+/// Starts the example on the rings of `p1`.
 fn firewall(daemon: &Daemon, rule: &str, core: usize, log: &Path) -> Result<Rc<Child>> {
     let mut command = Command::new(example()?);
     command.env("NETVALE_RUN_DIR", daemon.dir()).args(["p1", rule]);
@@ -120,20 +120,20 @@ fn firewall(daemon: &Daemon, rule: &str, core: usize, log: &Path) -> Result<Rc<C
     Ok(child)
 }
 
-/// Frames so far.
+/// Counts of frames.
 #[derive(Clone, Copy)]
 struct Judged {
-    /// Those that came to the filter.
+    /// Frames that reached the filter.
     judged: u64,
-    /// Those that came through.
+    /// Frames that the filter passed.
     passed: u64,
 }
 
-/// A cable in a namespace, whose one end is an interface of the stack's.
+/// A veth pair in a namespace, one end of which is an interface of the stack.
 struct Cable {
     namespace: Netns,
     from_stack: bool,
-    /// Datagrams arrive there, and nobody reads them: otherwise the stack would answer.
+    /// Sockets to which the datagrams are sent; nobody reads them. Without sockets, the stack would answer with errors.
     _sockets: Vec<UdpSocket>,
 }
 
@@ -160,8 +160,8 @@ impl Cable {
         Worker::spawn(inside, FLOWS, Some(core), &Wire { interface: "p0".into(), case: case.clone() })
     }
 
-    /// The interface counts frames that it received, and among them those that a program had no room for; the stack,
-    /// packets of the Internet Protocol.
+    /// Reads the counters: the interface counts the frames that it received, including those for which a program had no
+    /// room; the stack counts IP packets.
     fn tally(&self) -> Result<Judged> {
         if self.from_stack {
             let passed = self.namespace.counter("p0", 1)?;
@@ -176,7 +176,7 @@ impl Cable {
     }
 }
 
-/// The packets that came to the Internet Protocol, in the text of the kernel's counters.
+/// Returns the number of received IP packets in the text of the kernel's counters.
 fn packets_in(snmp: &str) -> Option<u64> {
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Ip: "));
     let names = lines.next()?;
@@ -184,7 +184,7 @@ fn packets_in(snmp: &str) -> Option<u64> {
     lines.next()?.split(' ').nth(column)?.parse().ok()
 }
 
-/// Sends two flows by turns, 64 frames a call.
+/// Sends two flows in turn, 64 frames per call.
 pub fn flows(context: &Context) -> Result<()> {
     let Wire { interface, case } = context.arguments()?;
     let mut socket = PacketSocket::open(&interface, Role::Send)?;
@@ -217,7 +217,7 @@ fn datagram(dst_port: u16, len: u32) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Objective: the kernel's counter is found by its name, and a flow's frames are of the length asked for.
+    /// Objective: the kernel's counter is found by its name, and a flow's frames have the requested length.
     #[test]
     fn counters_and_frames() {
         let text = "Ip: Forwarding DefaultTTL InReceives\nIp: 1 64 4711\nIcmp: InMsgs\nIcmp: 7\n";

@@ -1,10 +1,10 @@
-//! The cost of a daemon with ports on which nothing happens.
+//! The cost of a daemon whose ports have no traffic.
 
 use std::fs;
 
 use super::*;
 
-/// The longest that a daemon may take to fall asleep.
+/// Time limit for a daemon to fall asleep.
 const FALL_ASLEEP: Duration = Duration::from_millis(100);
 
 const SIXTEEN: Variant = Variant { ports: &[16], ..Variant::TWO_PORTS };
@@ -42,7 +42,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session.keeping(ports).keeping(daemon))
 }
 
-/// CPU time of all threads of a process, to the nanosecond (first field of `schedstat`).
+/// Returns the CPU time of all threads of a process in nanoseconds (first field of `schedstat`).
 fn cpu_time(pid: u32) -> Result<Duration> {
     let folder = format!("/proc/{pid}/task");
     let mut nanos = 0;
@@ -54,7 +54,7 @@ fn cpu_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Memory of processes, what they share counted once: `Pss` of `smaps_rollup`.
+/// Returns the memory of processes, in which shared memory counts once: `Pss` of `smaps_rollup`.
 fn memory_kib(pids: &[u32]) -> Result<f64> {
     pids.iter()
         .map(|pid| {
@@ -75,7 +75,7 @@ mod tests {
     use crate::sys::child::Child;
     use std::process::Command;
 
-    /// Objective: the kernel's figures of a process can be read, and CPU time grows with work.
+    /// Objective: the kernel's figures of a process are parsed, and CPU time grows with work.
     #[test]
     fn the_kernels_figures_of_a_process_are_read() {
         assert!(memory_kib(&[std::process::id()]).expect("smaps_rollup") > 100.0);

@@ -1,21 +1,21 @@
-//! One frame at a time across the daemon's switch: how long it takes one way.
+//! The one-way time of single frames across the daemon's switch.
 //!
-//! While polling, one thread has both ports and takes the time from sync to arrival. Sleeping, two threads play
-//! ping-pong and half a round trip is the one-way time, as in the peers.
+//! While polling, one thread has both ports and measures the time from sync to arrival. While sleeping, two threads
+//! play ping-pong, and half a round trip is the one-way time, as for the peers.
 
 use super::*;
 use crate::frames::LINE;
 use crate::peers::pingpong::{self, Game, Side, empty_histogram};
 
-/// Round trips between two looks at the clock of the window.
+/// Round trips between two checks of the window's end.
 const ROUNDS: u32 = 64;
-/// After this long without an answer a frame is lost.
+/// Time after which an unanswered frame is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 const SLOTS: u32 = 256;
 const ONE: Variant = Variant { unit: Unit::Micros, frame_bytes: &[60], batch: &[1], ..Variant::TWO_PORTS };
 
-/// The scenario. `polling` never sleeps; `sleeping` and `sleeping-one-core` always do, at every hop; in `spin`
-/// everybody polls for the spin budget first.
+/// The scenario. In `polling` no thread ever sleeps; in `sleeping` and `sleeping-one-core` every thread sleeps at every
+/// hop; in `spin` every thread polls for the spin budget first.
 pub const SCENARIO: Scenario = Scenario {
     name: "latency",
     about: "one frame at a time across the switch, polling and sleeping; one-way time",
@@ -60,11 +60,11 @@ fn polling(case: &Case, cores: Cores) -> Result<Session> {
             run_pinned_with(vec![Job::new(cores.0, round)], window, &[server.pid()], &server.threads())?;
         Ok(Sample::of_times(times, 0.5, disturbance))
     };
-    let words = format!("both ports' application on {}, worker on {}", cores.0, cores.1);
+    let words = format!("application of both ports on {}, worker on {}", cores.0, cores.1);
     Session::new(words, true, measuring).with(&daemon).idle()
 }
 
-/// Two ports on `vale0`, opened by their names, that know each other's address.
+/// Opens two ports on `vale0` by name, which know each other's address.
 pub fn ends(open: impl Fn(&str) -> Result<Port>, frame_bytes: u32) -> Result<(End, End)> {
     let end =
         |name: &str, to, from| Ok::<_, BenchError>(End { port: open(name)?, frame: frame(to, from, frame_bytes) });
@@ -77,14 +77,14 @@ pub fn ends(open: impl Fn(&str) -> Result<Port>, frame_bytes: u32) -> Result<(En
     Ok((near, far))
 }
 
-/// A port and the frame it sends.
+/// A port, with the frame that it sends.
 pub struct End {
     port: Port,
     frame: Vec<u8>,
 }
 
 impl End {
-    /// Takes a frame if there is one, and reads it.
+    /// Takes and reads a frame if one is available.
     fn take(&mut self) -> bool {
         let ring = &mut self.port.rx()[0];
         let _ = ring.sync();
@@ -118,7 +118,7 @@ impl Side for End {
     }
 }
 
-/// From before the frame is written to after it was read.
+/// Returns the time from before the frame is written until after it was read.
 fn one_way(from: &mut End, to: &mut End) -> Result<Duration> {
     let start = Instant::now();
     from.send()?;

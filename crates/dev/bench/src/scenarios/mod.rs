@@ -1,4 +1,4 @@
-//! The scenarios that can be measured: rows of [`ALL`], each in a file with what starts netvale's side of it.
+//! The scenarios: rows of [`ALL`]. Each has a file with the code that starts netvale's side.
 
 pub mod bursts;
 pub mod compat;
@@ -36,7 +36,7 @@ use own::{Daemon, VALE, failed};
 use stations::{FIRST_SENDER, Plan, Stations};
 use traffic::{Receiver, SLOTS, Sender, Touch};
 
-/// The roles of our own worker processes, by name.
+/// The roles of the bench's worker processes, by name.
 pub const ROLES: &[(&str, Role)] = &[
     (own::DAEMON, own::daemon_role),
     (programs::SENDER, programs::sender),
@@ -64,7 +64,7 @@ pub const ROLES: &[(&str, Role)] = &[
 pub struct Scenario {
     /// The scenario's name on the command line.
     pub name: &'static str,
-    /// One line about it.
+    /// Its description, in one line.
     pub about: &'static str,
     /// The scenario's variants.
     pub variants: &'static [Variant],
@@ -74,7 +74,8 @@ pub struct Scenario {
     pub start: fn(&Case, Cores) -> Result<Session>,
 }
 
-/// Variants by name, each like the one before the names: `variants![SHORT => "tx", "rx"; LARGE => "tx-large"]`.
+/// Creates variants from names, each with the values before the names:
+/// `variants![SHORT => "tx", "rx"; LARGE => "tx-large"]`.
 macro_rules! variants {
     ($($like:expr => $($name:expr),+);+) => {
         &[$($($crate::scenarios::Variant { name: $name, ..$like }),+),+]
@@ -82,28 +83,28 @@ macro_rules! variants {
 }
 use variants;
 
-/// A variant of a scenario and the values it is measured at unless others are asked for.
+/// A variant of a scenario, with the values for which it is measured by default.
 pub struct Variant {
     /// The variant's name.
     pub name: &'static str,
     /// The unit of its figure.
     pub unit: Unit,
-    /// Frame lengths; `[0]` where frames have no fixed length, which no option changes.
+    /// Frame lengths; `[0]` if frames have no fixed length, which no option changes.
     pub frame_bytes: &'static [u32],
-    /// Batches; `[0]` where there is no such thing, which no option changes.
+    /// Batches; `[0]` if there are none, which no option changes.
     pub batch: &'static [u32],
-    /// Ports. Several values are a sweep, which options may replace; a single one is part of what the variant is.
+    /// Numbers of ports. Several values are a sweep, which options may replace; a single value is part of the variant.
     pub ports: &'static [u32],
-    /// Spin budgets, µs; empty where nobody waits.
+    /// Spin budgets in µs; empty if nothing waits.
     pub spin_us: &'static [u32],
-    /// Numbers of destination addresses; empty where they do not vary.
+    /// Numbers of destination addresses; empty if they do not vary.
     pub addresses: &'static [u32],
-    /// Numbers of foreign threads; empty where the machine is ours alone.
+    /// Numbers of foreign threads: busy threads that do not belong to the contender. Empty if there are none by design.
     pub foreign: &'static [u32],
 }
 
 impl Variant {
-    /// Two ports and nothing else that varies: what the others are written as differences from.
+    /// Two ports, and no other dimension: the base from which other variants are derived.
     pub const TWO_PORTS: Self = Self {
         name: "",
         unit: Unit::Mpps,
@@ -118,7 +119,7 @@ impl Variant {
     /// The shortest frames in large batches.
     pub const SHORT: Self = Self { frame_bytes: &[60], batch: &[256], ..Self::TWO_PORTS };
 
-    /// The shortest frames, one by one, of which there are few.
+    /// The shortest frames, one at a time, with rates so low that their unit is frames a second.
     pub const SMALL: Self = Self { unit: Unit::PerSecond, frame_bytes: &[60], ..Self::TWO_PORTS };
 
     fn cases(&self, scenario: &str, sweep: &Measure) -> Vec<Case> {
@@ -135,7 +136,7 @@ impl Variant {
     }
 }
 
-/// Each case becomes one for each value; without values all stay as they are.
+/// Replaces each case by one for each value; without values, all stay unchanged.
 fn spread(cases: &mut Vec<Case>, values: &[u32], set: impl Fn(&mut Case, u32)) {
     if values.is_empty() {
         return;
@@ -150,17 +151,17 @@ fn spread(cases: &mut Vec<Case>, values: &[u32], set: impl Fn(&mut Case, u32)) {
 }
 
 impl Scenario {
-    /// All cases of the sweep, variant by variant.
+    /// Returns all cases of the sweep, variant by variant.
     pub fn cases(&self, sweep: &Measure) -> Vec<Case> {
         self.variants.iter().flat_map(|variant| variant.cases(self.name, sweep)).collect()
     }
 
-    /// Netvale's side.
+    /// Returns netvale's side as a contender.
     pub fn ours(&'static self) -> Contender {
         Contender::new("netvale", self.about, self.needs, |case| self.has(case), self.start)
     }
 
-    /// Whether it is one of its cases.
+    /// Returns whether the case belongs to this scenario.
     pub fn has(&self, case: &Case) -> bool {
         case.scenario == self.name
     }
@@ -199,7 +200,7 @@ pub static ALL: &[Scenario] = &[
     crowded::SCENARIO,
 ];
 
-/// The scenarios of these names; all, if there are none.
+/// Returns the scenarios of these names; without names, all.
 pub fn named(names: &[String]) -> Result<Vec<&'static Scenario>> {
     if names.is_empty() {
         return Ok(ALL.iter().collect());
@@ -234,7 +235,7 @@ mod tests {
         assert!(named(&["no-such".into()]).is_err());
     }
 
-    /// Objective: numbers of foreign threads are swept where there are any, and nowhere else.
+    /// Objective: numbers of foreign threads are swept only in scenarios that have them.
     #[test]
     fn foreign_threads_are_swept_only_where_there_are_any() {
         let sweep = Measure { foreign: vec![3], ..Measure::default() };
@@ -245,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Objective: a sweep multiplies out, and does not touch dimensions that a scenario does not have.
+    /// Objective: a sweep has all combinations, and does not change dimensions that a scenario lacks.
     #[test]
     fn a_sweep_multiplies_out() {
         let sweep = Measure { frame_bytes: vec![60, 1500], batch: vec![1, 32, 256], ..Measure::default() };

@@ -1,5 +1,5 @@
-//! A network interface of the kernel's: one end of a veth pair, whose other end is the wire. The figure of sending and
-//! forwarding is what the kernel counts at the far end, for any sender; that of receiving, what the program got.
+//! A network interface of the kernel: one end of a veth pair, whose other end is the wire. For sending and forwarding,
+//! the figure is the kernel's count at the far end; for receiving, the program's count.
 //!
 //! ```text
 //!   tx      contender ─► p0 ══ p1: counted
@@ -29,7 +29,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start("netvale", case, cores, netvale),
 };
 
-/// Other programs that have the interface.
+/// Returns other programs that use the interface.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case);
     let is_bridge = move |case: &Case| is_here(case) && case.variant == "bridge";
@@ -44,7 +44,7 @@ pub fn peers() -> Vec<Contender> {
         "sendto", "AF_PACKET, one frame a call, past the queueing discipline";
         SCENARIO.needs, move |case| is_here(case) && case.variant == "tx",
         |case, cores| start("sendto", case, cores, |at| packet(at, 1));
-        "netvale-guest", "a guest with the interface passed through (ptnet, played); a worker on the second core";
+        "netvale-guest", "a guest with the interface passed through (ptnet, simulated); a worker on the second core";
         SCENARIO.needs, move |case| is_here(case) && case.variant != "bridge",
         |case, cores| start("netvale-guest", case, cores, passed);
         "linux-bridge", "the kernel's bridge between the pairs; its work is done in the sender's thread";
@@ -59,7 +59,7 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// Where a program is: its case, its core, and two veth pairs in a namespace: `p0` and `p1`, `p2` and `p3`.
+/// Where a program runs: its case, its core, and a namespace with two veth pairs: `p0` and `p1`, `p2` and `p3`.
 struct Site<'a> {
     case: &'a Case,
     cores: Cores,
@@ -67,7 +67,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// What is chosen by the variant: when it sends, when it receives, when it does both.
+    /// Chooses by the variant: for sending, receiving, or both.
     fn choose<T>(&self, tx: T, rx: T, bridge: T) -> T {
         match self.case.variant.as_str() {
             "tx" => tx,
@@ -81,12 +81,12 @@ impl Site<'_> {
     }
 }
 
-/// The program that has the interface.
+/// The program that uses the interface.
 #[derive(Default)]
 struct Program {
-    /// Its work in a thread of this process, which says how many frames it received.
+    /// Its work in a thread of this process, which returns the number of received frames.
     round: Option<Round<'static>>,
-    /// A process of its own, which counts what it has received.
+    /// Its own process, which counts the frames that it received.
     testpmd: Option<Rc<Testpmd>>,
     parts: Parts,
     place: Option<Place>,
@@ -102,8 +102,8 @@ fn netvale(site: &Site<'_>) -> Result<Program> {
     Ok(Program { round: Some(Box::new(round)), parts: vec![daemon], ..Program::default() })
 }
 
-/// The same program with the interface's rings in a guest: a worker moves frames between both. A receiver that finds
-/// none sleeps, as it shares the worker's core.
+/// Starts the same program with the interface's rings in a guest: a worker moves frames between both. A receiver that
+/// finds no frames sleeps, because it shares the worker's core.
 fn passed(site: &Site<'_>) -> Result<Program> {
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, "")?;
     let interface = if site.case.variant == "tx" { "netmap:p0" } else { "netmap:p1" };
@@ -155,7 +155,7 @@ fn dpdk(site: &Site<'_>) -> Result<Program> {
     Ok(Program { testpmd: Some(testpmd.clone()), parts: vec![testpmd], place: Some(place), ..Program::default() })
 }
 
-/// A program on the wires, with a generator at the other end unless it is one itself.
+/// Starts a program on the wires, with a generator at the other end unless the program is one itself.
 fn start(
     who: &'static str,
     case: &Case,
@@ -182,7 +182,7 @@ fn start(
     session.with_all(parts).keeping(place).idle()
 }
 
-/// All that is on the wires.
+/// The set-up of the wires.
 struct Wires {
     who: &'static str,
     case: Case,
@@ -212,7 +212,7 @@ impl Wires {
         let (done, beside) = run_pinned_with(self.jobs(), window, &pids.concat(), &threads.concat())?;
         let seconds = start.elapsed().as_secs_f64();
         let rate = match (before, self.count()?) {
-            // Warm-up included, in frames as in time.
+            // Frames and time both include the warm-up.
             (Some(before), Some(after)) => (after - before) as f64 / seconds,
             _ => done.first().filter(|_| has_own).map_or(0.0, Done::rate),
         };
@@ -222,7 +222,7 @@ impl Wires {
         Err(BenchError::NoTraffic(self.who.to_owned()))
     }
 
-    /// The program's, the generator's, or one that waits.
+    /// Returns the jobs: the program's, the generator's, or one that waits.
     fn jobs(&mut self) -> Vec<Job<'_>> {
         let core = if self.generator.is_some() { self.cores.1 } else { self.cores.0 };
         let mut jobs: Vec<Job<'_>> = self.program.round.iter_mut().map(|round| Job::new(core, round)).collect();
@@ -240,7 +240,7 @@ impl Wires {
     }
 }
 
-/// One round of a netmap program: fills slots, looks at filled ones, or exchanges buffers of two ports.
+/// Runs one round of a netmap program: fills slots, reads filled ones, or swaps buffers of two ports.
 fn netmap_round(ports: &mut [Port], case: &Case, bytes: &[u8]) -> u64 {
     let batch = case.batch.max(1);
     match ports {

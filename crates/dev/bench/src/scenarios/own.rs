@@ -1,4 +1,4 @@
-//! The parts that our own sides of scenarios share: a daemon in a process of its own, and ports opened from it.
+//! Common parts of netvale's side in all scenarios: a daemon in a process of its own, and ports opened from it.
 
 use netvale_control::client::Client;
 use netvale_control::types::{AllStats, AttachParams, PortDetails};
@@ -15,7 +15,7 @@ pub const VALE: &str = "vale0";
 const FORWARDING: &str = "netvale-w";
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// The arguments that the daemon is started with.
+/// The arguments with which the daemon is started.
 #[derive(Debug, Serialize, Deserialize)]
 struct DaemonTask {
     dir: PathBuf,
@@ -23,15 +23,15 @@ struct DaemonTask {
     more: String,
 }
 
-/// A daemon with one worker, pinned, as `netvale up` runs it but for the sandbox.
+/// A daemon with one pinned worker, like that of `netvale up`, but without the sandbox.
 pub struct Daemon {
     worker: Rc<Worker>,
     dir: TempDir,
 }
 
 impl Daemon {
-    /// Starts one whose worker runs on `cpu`; `more` is appended to its configuration. In a network namespace it
-    /// creates TAPs there.
+    /// Starts a daemon whose worker runs on `cpu`; `more` is appended to its configuration. In a network namespace, it
+    /// creates its TAPs there.
     pub fn start(namespace: Option<&Netns>, cpu: usize, more: &str) -> Result<Rc<Daemon>> {
         let dir = crate::sys::scratch("daemon")?;
         let task = DaemonTask { dir: dir.path().into(), cpu, more: more.to_owned() };
@@ -39,12 +39,12 @@ impl Daemon {
         Ok(Rc::new(Daemon { worker: Worker::spawn(how, DAEMON, Some(cpu), &task)?, dir }))
     }
 
-    /// The process id.
+    /// Returns the daemon's process id.
     pub fn pid(&self) -> u32 {
         self.worker.pid()
     }
 
-    /// The daemon's run directory.
+    /// Returns the daemon's run directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -54,7 +54,7 @@ impl Daemon {
         open(self.dir(), name, slots)
     }
 
-    /// Opens a port of its switch with as many slots as the scenarios use.
+    /// Opens a port of its switch with the scenarios' number of slots.
     pub fn port(&self, name: &str) -> Result<Port> {
         self.open(&format!("{VALE}:{name}"), SLOTS)
     }
@@ -65,25 +65,25 @@ impl Daemon {
         self.control()?.attach(params).map(drop).map_err(|error| failed(&error))
     }
 
-    /// A connection to its control socket.
+    /// Opens a connection to its control socket.
     pub fn control(&self) -> Result<Client> {
         Client::connect(self.dir()).map_err(|error| failed(&error))
     }
 
-    /// The daemon's counters.
+    /// Returns the daemon's counters.
     pub fn stats(&self) -> Result<AllStats> {
         self.control()?.all_stats().map_err(|error| failed(&error))
     }
 
-    /// Frames dropped at all ports.
+    /// Returns the number of frames dropped at all ports.
     pub fn drops(&self) -> Result<u64> {
         Ok(self.stats()?.ports.iter().map(PortDetails::drops).sum())
     }
 
-    /// Waits until its switches have taken `frames` frames in.
+    /// Waits until its switches have received `frames` frames.
     pub fn wait_for_frames(&self, frames: u64) -> Result<()> {
         let arrived = || {
-            // Where there is no switch, what comes from the other end goes out.
+            // Without a switch, frames from the other end are counted.
             let beside = |port: &PortDetails| if port.switch.is_none() { port.got().frames } else { 0 };
             let taken: u64 = self.stats()?.ports.iter().map(|port| port.sent().frames + beside(port)).sum();
             Ok((taken >= frames).then_some(()))
@@ -107,7 +107,7 @@ pub fn failed(error: &dyn std::fmt::Display) -> BenchError {
     BenchError::Usage(format!("the daemon: {error}"))
 }
 
-/// A daemon, until it is killed.
+/// Runs a daemon until it is killed.
 pub fn daemon_role(context: &Context) -> Result<()> {
     let task: DaemonTask = context.arguments()?;
     let text = format!("run_dir = {:?}\ncpus = [{}]\nsandbox = false\n{}", task.dir, task.cpu, task.more);

@@ -1,4 +1,4 @@
-//! Frames from one process to another over a netmap pipe: each process has a core, the daemon only introduced them.
+//! Frames from one process to another over a netmap pipe. Each process has a core; the daemon only connects them.
 
 use super::programs::{Program, RECEIVER, SENDER};
 use super::traffic::Books;
@@ -47,7 +47,8 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session.checked(check).keeping(daemon).fact("slots", SLOTS).fact("bytes", touch.words()))
 }
 
-/// The two processes stop between filling a slot and counting it at worst, hence the batches.
+/// Returns the counts of both. A process may be stopped between filling a batch and counting it, hence the tolerance of
+/// some batches.
 fn books(batch: u32, sender: &Rc<Worker>, receiver: &Rc<Worker>) -> Books {
     let received = receiver.count(FRAMES);
     Books {

@@ -1,4 +1,5 @@
-//! What policies cost: the same frames across a switch with them and without, and beside other switches with the same.
+//! The cost of policies: the same frames across a switch with and without policies, and across other switches with
+//! equivalent ones.
 
 pub mod kinds;
 mod one_thread;
@@ -9,9 +10,9 @@ use serde_json::{Map, Value, json};
 use super::vale::across;
 use super::*;
 
-/// Nanoseconds on top, in one thread.
+/// Additional nanoseconds per frame, in one thread.
 const COST: Variant = Variant { unit: Unit::Nanos, ..Variant::SHORT };
-/// The delay line's variant.
+/// The variant with a delay line.
 const LINK: &str = "link";
 
 /// The scenario.
@@ -45,7 +46,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     if case.variant == LINK { one_thread::delay(case, cores) } else { one_thread::on_top(case, cores) }
 }
 
-/// Puts ports, behind which the stations from `first` on are, into a VLAN, and takes frames of these stations only.
+/// Puts ports, behind which are the stations from `first` on, into a VLAN, and accepts only frames of these stations.
 fn secure(daemon: &Daemon, ports: &[Port], first: u16) -> Result<()> {
     let mut control = daemon.control()?;
     for (station, port) in (first..).zip(ports) {

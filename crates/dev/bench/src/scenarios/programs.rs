@@ -1,4 +1,4 @@
-//! The programs at the ends of what frames pass: senders and receivers, each a process of its own, in every API.
+//! The programs at the ends of a path: senders and receivers, each in a process of its own, for every API.
 
 use std::hint::black_box;
 
@@ -25,13 +25,13 @@ pub const PCAP_RECEIVER: &str = "pcap-rx";
 /// The role of a forwarder for libpcap.
 pub const PCAP_FORWARDER: &str = "pcap-forward";
 
-/// How pkt-gen waits: a look for so long, then asleep for up to so long.
+/// How pkt-gen waits: it polls for this long, then sleeps for at most this long.
 const SPIN: Duration = Duration::from_micros(50);
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The number of frames ahead that bytes are fetched.
+/// How many frames ahead bytes are prefetched.
 const AHEAD: u32 = 8;
 
-/// What a program is told.
+/// The parameters of a program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Program {
     /// Run directory of the daemon.
@@ -40,9 +40,9 @@ pub struct Program {
     pub port: String,
     /// The case.
     pub case: Case,
-    /// The bytes of frames that it touches.
+    /// Which bytes of frames it touches.
     pub touch: Touch,
-    /// Whether a sender of netvale's sleeps while there is no room.
+    /// Whether netvale's sender sleeps while there is no room.
     pub sleeps: bool,
 }
 
@@ -81,7 +81,7 @@ pub fn receiver(context: &Context) -> Result<()> {
     }
 }
 
-/// The loop of pkt-gen's receiver; where it touches bytes it fetches them ahead, as fast as we know how.
+/// Runs the loop of pkt-gen's receiver. If it touches bytes, it prefetches them, which is the fastest known way.
 pub fn pkt_gen(context: &Context) -> Result<()> {
     let Program { dir, port, case, touch, .. } = context.arguments()?;
     let mut port = open(&dir, &port, SLOTS)?;
@@ -112,7 +112,7 @@ pub fn pkt_gen(context: &Context) -> Result<()> {
     }
 }
 
-/// Sends as programs for netmap do.
+/// Sends as netmap programs do.
 pub fn netmap_sender(context: &Context) -> Result<()> {
     let Program { port, case, touch, .. } = context.arguments()?;
     let port = ApiPort::open(&port, SLOTS)?;
@@ -129,7 +129,7 @@ pub fn netmap_sender(context: &Context) -> Result<()> {
     }
 }
 
-/// Receives as programs for netmap do.
+/// Receives as netmap programs do.
 pub fn netmap_receiver(context: &Context) -> Result<()> {
     let Program { port, case, touch, .. } = context.arguments()?;
     let port = ApiPort::open(&port, SLOTS)?;
@@ -147,7 +147,7 @@ pub fn netmap_receiver(context: &Context) -> Result<()> {
     }
 }
 
-/// Receives as programs for libpcap do.
+/// Receives as libpcap programs do.
 pub fn pcap_receiver(context: &Context) -> Result<()> {
     let Program { port, case, touch, .. } = context.arguments()?;
     let mut capture = Capture::open(&port)?;
@@ -160,18 +160,18 @@ pub fn pcap_receiver(context: &Context) -> Result<()> {
     }
 }
 
-/// What a forwarder for libpcap is told.
+/// The parameters of a libpcap forwarder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PcapWay {
-    /// The interface that it takes from.
+    /// The interface from which it receives.
     pub from: String,
-    /// The one that it sends on.
+    /// The interface on which it sends.
     pub to: String,
-    /// Frames of a call at most.
+    /// Maximum number of frames per call.
     pub batch: u32,
 }
 
-/// Forwards as programs for libpcap do: each frame that comes is sent by a call of its own.
+/// Forwards as libpcap programs do: each received frame is sent by a call of its own.
 pub fn pcap_forwarder(context: &Context) -> Result<()> {
     let PcapWay { from, to, batch } = context.arguments()?;
     let mut from = Capture::open(&from)?;

@@ -1,16 +1,16 @@
-//! Guests on ptnet ports, played by a process on the same shared memory: the sender and the receiver on one core, the
-//! switch on the other.
+//! Guests on ptnet ports, simulated by a process on the same shared memory: sender and receiver on one core, the switch
+//! on the other.
 
 use super::vale::across;
 use super::*;
 
-/// Each the double of the one before.
+/// Batches, each twice the previous one.
 const BATCHES: &[u32] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "ptnet",
-    about: "guests on ptnet ports of a switch (played by a process on their memory), with and without virtio-net \
+    about: "guests on ptnet ports of a switch (simulated by a process on their memory), with and without virtio-net \
         header, by batch, by slots of a ring; vhost beside it; a pipe passed through",
     variants: variants![
         Variant::SHORT => "guests", "guests-header", "guests-untouched";
@@ -38,21 +38,21 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     across(case, hdr_len, cores, open, |_, _| Ok(()))
 }
 
-/// What the names of variants begin with that are by slots of a ring.
+/// Prefix of variants that differ in the slots of a ring.
 const BY_SLOTS: &str = "slots-";
 
 fn slots(case: &Case) -> u32 {
     case.variant.strip_prefix(BY_SLOTS).and_then(|slots| slots.parse().ok()).unwrap_or(SLOTS)
 }
 
-/// A guest to which a pipe's end or an interface is passed through. Of the pipe it is the sender; a program is at the
-/// other end.
+/// Attaches a guest to which a pipe's end or an interface is passed through. On a pipe, the guest is the sender and a
+/// program has the other end.
 pub fn passed(daemon: &Daemon, backend: &str, name: &str) -> Result<Port> {
     let options = PortOptions { backend: Some(backend.into()), slots: SLOTS, ..PortOptions::default() };
     guest(daemon, "", name, options)
 }
 
-/// A guest on a ptnet port of its own.
+/// Attaches a guest with a ptnet port of its own.
 fn guest(daemon: &Daemon, switch: &str, name: &str, options: PortOptions) -> Result<Port> {
     let socket = daemon.dir().join(format!("{name}.sock"));
     let hdr_len = options.vnet_hdr;
@@ -60,7 +60,7 @@ fn guest(daemon: &Daemon, switch: &str, name: &str, options: PortOptions) -> Res
     Port::as_guest(&socket, hdr_len).map_err(|e| failed(&e))
 }
 
-/// Local ports, which show what it costs to reach the others.
+/// Returns local ports, to show what ptnet ports cost beyond them.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "netvale-local", "local ports on a VALE switch, one worker"; SCENARIO.needs,
@@ -72,14 +72,14 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// Whether a peer's path from guest to guest is compared here.
+/// Returns whether a peer's path from guest to guest is compared here.
 fn has_peers(case: &Case) -> bool {
     SCENARIO.has(case) && case.variant == "guests"
 }
 
-/// Contenders of the scenarios with virtio that are measured beside ptnet, too, under names of their own.
+/// Contenders of the virtio scenarios that are also compared with ptnet, under names of their own.
 pub fn virtio() -> Vec<Contender> {
-    // The name by which those scenarios know what to do: all that goes one way through mergeable queues.
+    // The name by which those scenarios know the direction and path: one direction, mergeable queues.
     let alike = |case: &Case| Case { variant: "to-host mergeable".into(), ..case.clone() };
     contenders! {
         "netvale-vhost", vhost::BOTH_GUESTS; vhost::GUESTS.needs, has_peers,

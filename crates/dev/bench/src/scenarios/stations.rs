@@ -1,26 +1,27 @@
-//! Many senders or many receivers in turns on one core, over any kind of ring.
+//! Many senders or many receivers that take turns on one core, over any kind of ring.
 
 use super::traffic::{Books, Ring};
 use super::*;
 
-/// Number of the first station that sends; those that receive count from 0 on.
+/// Number of the first sending station; receiving stations count from 0.
 pub const FIRST_SENDER: u16 = 40_000;
 
 /// The senders and receivers of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Ports that send.
+    /// Number of sending ports.
     pub senders: u16,
-    /// Ports that receive.
+    /// Number of receiving ports.
     pub receivers: u16,
-    /// Stations behind each receiver.
+    /// Number of stations behind each receiver.
     pub stations: u16,
-    /// Whether each batch goes to one station, rather than each frame to the next.
+    /// Whether the station changes with each batch rather than with each frame.
     pub bursts: bool,
 }
 
 impl Plan {
-    /// One sender unless the variant starts with `n-`; stations on one receiver as many as the case has addresses.
+    /// Returns the plan of a case: one sender unless the variant starts with `n-`; behind one receiver as many stations
+    /// as the case has addresses.
     pub fn of(case: &Case) -> Self {
         let many = u16::try_from(case.ports.saturating_sub(1)).unwrap_or(u16::MAX).max(1);
         let stations = u16::try_from(case.addresses.unwrap_or(1)).unwrap_or(FIRST_SENDER).clamp(1, FIRST_SENDER);
@@ -32,33 +33,33 @@ impl Plan {
         }
     }
 
-    /// The stations behind receiver `index`.
+    /// Returns the stations behind receiver `index`.
     pub fn behind(self, index: u16) -> impl Iterator<Item = u16> {
         let first = index * self.stations;
         first..first + self.stations
     }
 
-    /// The sender with number `index`, which sends to all stations in turn.
+    /// Returns sender number `index`, which sends to all stations in turn.
     pub fn sender(self, index: u16, frame_bytes: u32, touch: Touch) -> Sender {
         let sender = Sender::new(FIRST_SENDER + index, (0, self.receivers * self.stations), frame_bytes, touch);
         if self.bursts { sender.in_bursts() } else { sender }
     }
 }
 
-/// The rings of all ports of one core.
+/// The rings of all ports that one core serves.
 pub struct Stations<T, R> {
     senders: Vec<(T, Sender)>,
     receivers: Vec<(R, Receiver)>,
     batch: u32,
     turn: usize,
-    /// Frames sent, less those received. Senders stop at `most`, so that nothing is dropped for want of room.
+    /// Frames sent but not received. Senders stop at `most`, so that no frame is dropped for lack of room.
     under_way: u64,
     most: u64,
 }
 
 impl<T: Ring, R: Ring> Stations<T, R> {
-    /// Sends on `tx`, fully prepared, and receives on `rx`, with an empty virtio-net header of that many bytes before
-    /// each frame.
+    /// Creates stations that send on `tx`, which is fully prepared, and receive on `rx`, with an empty virtio-net
+    /// header of that length before each frame.
     pub fn new(plan: Plan, case: &Case, hdr_len: u32, touch: Touch, tx: Vec<T>, rx: Vec<R>) -> Self {
         let sender = |(index, ring): (u16, T)| {
             let mut sender = plan.sender(index, case.frame_bytes, touch).with_header(hdr_len);
@@ -77,18 +78,18 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         }
     }
 
-    /// The next sender sends a batch, every receiver takes what is there, up to a batch. Returns the frames received.
+    /// Sends a batch from the next sender, and takes up to a batch at every receiver. Returns the frames received.
     #[inline]
     pub fn round(&mut self) -> u64 {
         self.send();
         self.receive()
     }
 
-    /// The next sender sends a batch, or as much of it as the receivers have room for.
+    /// Sends a batch from the next sender, or as much of it as the receivers have room for.
     #[inline]
     pub fn send(&mut self) {
         let batch = u64::from(self.batch).min(self.most - self.under_way.min(self.most));
-        // Crumbs would cost as much as batches.
+        // A very small batch would cost as much as a full one.
         if batch < u64::from(self.batch / 2) {
             return;
         }
@@ -98,7 +99,7 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         self.turn = if self.turn + 1 >= self.senders.len() { 0 } else { self.turn + 1 };
     }
 
-    /// Every receiver takes what is there, up to a batch.
+    /// Takes up to a batch at every receiver. Returns the frames received.
     #[inline]
     pub fn receive(&mut self) -> u64 {
         let batch = self.batch;
@@ -112,7 +113,7 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         self.under_way = 0;
     }
 
-    /// Empties all rings without counting. Returns how many frames they held.
+    /// Empties all rings without counting the frames as received. Returns their number.
     pub fn discard(&mut self) -> u32 {
         let empty = |ring: &mut R| {
             ring.sync();
@@ -124,7 +125,7 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         self.receivers.iter_mut().map(|(ring, _)| empty(ring)).sum()
     }
 
-    /// Frames so far.
+    /// Returns the counts so far.
     pub fn books(&self, dropped: u64) -> Books {
         let sending = self.senders.iter().map(|(ring, _)| ring.mem().num_slots());
         let receiving = self.receivers.iter().map(|(ring, _)| ring.mem().num_slots());

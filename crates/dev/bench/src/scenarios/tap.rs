@@ -18,11 +18,11 @@ fn start(cores: Cores) -> Result<Session> {
     let stations = [attached(&daemon, &hub, 1)?, attached(&daemon, &hub, 2)?];
     let iperf = Iperf::start(stations, "10.77.0.2", cores, vec![daemon.pid()])?;
     let words = format!("client {}, server {}, worker {}", cores.0, cores.1, cores.1);
-    // The TAPs go with the daemon.
+    // The daemon removes the TAPs when it ends.
     Ok(iperf.session(words).keeping(daemon).keeping(hub))
 }
 
-/// A namespace with a TAP of `daemon`, which runs in `hub`, and the address 10.77.0.`host`.
+/// Creates a namespace with a TAP of `daemon`, which runs in `hub`, and the address 10.77.0.`host`.
 fn attached(daemon: &Daemon, hub: &Netns, host: u8) -> Result<Netns> {
     let namespace = Netns::new()?;
     let tap = format!("nv{host}");

@@ -1,5 +1,5 @@
-//! The applications of our own side: senders that fill slots and receivers that look at them, over any ring, and the
-//! books they keep.
+//! Applications of netvale's side: senders that fill slots and receivers that read them, over any kind of ring, and
+//! their counts.
 
 use std::hint::black_box;
 
@@ -12,25 +12,26 @@ use crate::frames::LINE;
 
 /// An empty virtio-net header.
 const HEADER: [u8; 12] = [0; 12];
-/// Slots of a ring: buffers of both directions stay in a second-level cache of 2 MiB, at 1,500 bytes, too.
+/// Slots per ring: the buffers of both directions fit into a second-level cache of 2 MiB, even with frames of 1,500
+/// bytes.
 pub const SLOTS: u32 = 512;
-/// The number of frames ahead that the applications prefetch buffers, as DPDK's and netmap's do: another core wrote
-/// them last.
+/// How many frames ahead the applications prefetch buffers, as DPDK's and netmap's do, because another core wrote them
+/// last.
 const AHEAD: u32 = 8;
-/// Longest frame that a receiver reads whole.
+/// Maximum length of a frame that a receiver reads completely.
 const LONGEST: usize = 2048;
 
-/// The operations on a ring, whichever library it comes from.
+/// The operations on a ring, for any library.
 pub trait Ring {
-    /// Slots and buffers.
+    /// Returns the slots and buffers.
     fn mem(&self) -> &RingMem;
-    /// Slots that are the program's.
+    /// Returns the number of slots that belong to the program.
     fn space(&self) -> u32;
-    /// Index of the `k`-th of them.
+    /// Returns the index of the `k`-th of these slots.
     fn at(&self, k: u32) -> u32;
-    /// Releases the first `n` of them.
+    /// Releases the first `n` of these slots.
     fn advance(&mut self, n: u32);
-    /// Publishes that and looks for news.
+    /// Publishes the released slots, and gets new ones.
     fn sync(&mut self);
 }
 
@@ -62,24 +63,24 @@ macro_rules! is_ring {
 }
 is_ring!(TxRing, RxRing, AppRing);
 
-/// The bytes of each frame that the applications read and write.
+/// The bytes of each frame that the applications touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Touch {
-    /// Nothing: slots only.
+    /// None: slots only.
     Nothing,
-    /// The sender writes the first line, the receiver reads it.
+    /// The sender writes the first line; the receiver reads it.
     Line,
     /// All bytes are written and read.
     All,
 }
 
 impl Touch {
-    /// The first line if the case touches frames, else nothing.
+    /// Returns the first line if the case touches frames, else none.
     pub fn of(case: &Case) -> Touch {
         if case.touches() { Touch::Line } else { Touch::Nothing }
     }
 
-    /// A description for the record.
+    /// Returns a description for the record.
     pub fn words(self) -> &'static str {
         match self {
             Self::Nothing => "slots only",
@@ -89,8 +90,8 @@ impl Touch {
     }
 }
 
-/// Bytes 6 to 13 of every frame: the sender's address, without the station's number. What follows may be a tag that the
-/// switch added.
+/// Bytes 6 to 13 of every frame: the sender's address, without the station's number. The bytes after the address may be
+/// a tag that the switch added.
 const STAMP: u64 = u64::from_be_bytes([2, 0, 0, 0, 0, 0, 0, 0]);
 const UNSTAMPED: u64 = 0xffff_ffff;
 
@@ -104,14 +105,14 @@ pub struct Sender {
     first: u16,
     count: u16,
     turn: u16,
-    /// The next station's turn comes with the next batch, not with the next frame.
+    /// Whether the station changes after a batch rather than after each frame.
     bursts: bool,
     /// Frames sent so far.
     pub sent: u64,
 }
 
 impl Sender {
-    /// A sender of frames of `len` bytes; `count` is at least 1.
+    /// Creates a sender of frames of `len` bytes; `count` is at least 1.
     pub fn new(station: u16, (first, count): (u16, u16), len: u32, touch: Touch) -> Self {
         Self {
             frame: frame(first, station, len),
@@ -130,7 +131,7 @@ impl Sender {
         Self { bursts: true, ..self }
     }
 
-    /// Puts an empty virtio-net header of that many bytes before each frame.
+    /// Puts an empty virtio-net header of that length before each frame.
     pub fn with_header(self, hdr_len: u32) -> Self {
         Self { hdr_len, ..self }
     }
@@ -150,7 +151,7 @@ impl Sender {
         self.turn = if self.turn + 1 == self.count { 0 } else { self.turn + 1 };
     }
 
-    /// Fills every buffer of the ring, so that slots alone make whole frames.
+    /// Fills every buffer of the ring, so that later only the slots have to be written.
     pub fn fill(&mut self, ring: &impl Ring) {
         for k in 0..ring.space() {
             self.address_next();
@@ -160,7 +161,7 @@ impl Sender {
         }
     }
 
-    /// Sends up to `batch` frames and syncs once. Returns how many.
+    /// Sends up to `batch` frames and syncs once. Returns how many were sent.
     #[inline]
     pub fn send(&mut self, ring: &mut impl Ring, batch: u32) -> u32 {
         let n = ring.space().min(batch);
@@ -200,31 +201,31 @@ impl Sender {
     }
 }
 
-/// Takes frames, and checks what it reads.
+/// Takes frames, and checks the bytes that it reads.
 #[derive(Debug)]
 pub struct Receiver {
     touch: Touch,
-    /// Bytes of virtio-net header before each frame.
+    /// Length of the virtio-net header before each frame, in bytes.
     hdr_len: u32,
     room: [u8; LONGEST],
     /// Frames received so far.
     pub received: u64,
-    /// Those that did not hold what was sent.
+    /// Frames with wrong bytes so far.
     pub wrong: u64,
 }
 
 impl Receiver {
-    /// A receiver.
+    /// Creates a receiver.
     pub fn new(touch: Touch) -> Self {
         Self { touch, hdr_len: 0, room: [0; LONGEST], received: 0, wrong: 0 }
     }
 
-    /// Looks behind a virtio-net header of that many bytes.
+    /// Expects a virtio-net header of that length before each frame.
     pub fn with_header(self, hdr_len: u32) -> Self {
         Self { hdr_len, ..self }
     }
 
-    /// Takes up to `batch` frames and syncs once. Returns how many.
+    /// Takes up to `batch` frames and syncs once. Returns how many were taken.
     #[inline]
     pub fn receive(&mut self, ring: &mut impl Ring, batch: u32) -> u32 {
         ring.sync();
@@ -273,16 +274,16 @@ pub struct Books {
     pub sent: u64,
     /// Frames received.
     pub received: u64,
-    /// Frames that arrived with other bytes.
+    /// Frames that arrived with wrong bytes.
     pub wrong: u64,
-    /// Frames that drop counters know of.
+    /// Frames that the drop counters have counted.
     pub dropped: u64,
-    /// Slots of all rings together: no more can be under way.
+    /// Slots of all rings together: the maximum number of frames in flight.
     pub in_flight: u64,
 }
 
 impl Books {
-    /// Whether the figure can be believed.
+    /// Checks that the counts are consistent.
     pub fn check(&self, who: &str) -> Result<()> {
         let Self { sent, received, wrong, dropped, in_flight } = *self;
         let out = received + dropped;
@@ -300,7 +301,7 @@ impl Books {
         }
     }
 
-    /// Share of the sent frames that were dropped, per cent.
+    /// Returns the share of the sent frames that were dropped, in per cent.
     pub fn drop_percent(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { 100.0 * self.dropped as f64 / self.sent as f64 }
     }
@@ -310,8 +311,8 @@ impl Books {
 mod tests {
     use super::*;
 
-    /// Objective: frames go through a pipe to all stations in turn, are counted, and read as they were written, however
-    /// they are touched.
+    /// Objective: frames pass a pipe to all stations in turn, are counted, and have the bytes that were written,
+    /// whatever is touched.
     #[test]
     fn frames_go_to_all_stations_and_are_counted() {
         for touch in [Touch::Nothing, Touch::Line, Touch::All] {
@@ -336,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Objective: a frame that does not come from netvale's sender counts as wrong.
+    /// Objective: a frame that is not netvale's sender's counts as wrong.
     #[test]
     fn foreign_frames_count_as_wrong() {
         let (mut a, mut b) = netvale::Port::pipe_pair(64, 0).expect("memory");
@@ -347,7 +348,8 @@ mod tests {
         assert_eq!(receiver.wrong, 1);
     }
 
-    /// Objective: books that do not balance, wrong bytes and silence are refused; frames under way are not.
+    /// Objective: counts that do not add up, wrong bytes and the absence of frames are refused; frames in flight are
+    /// not.
     #[test]
     fn books_that_do_not_balance_are_refused() {
         let good = Books { sent: 100, received: 80, wrong: 0, dropped: 10, in_flight: 10 };

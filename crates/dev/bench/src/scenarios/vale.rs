@@ -5,16 +5,16 @@ use netvale_control::types::{AllStats, PortDetails};
 
 use super::*;
 
-/// Rounds between two looks at the clock.
+/// Rounds between two checks of the clock.
 const ROUNDS: u32 = 32;
-/// The longest wait for the frames that teach the switch its addresses.
+/// Time limit for the frames that teach the switch its addresses.
 const LEARNING: Duration = Duration::from_secs(10);
-/// Each number the double of the one before.
+/// Numbers of ports, each twice the previous one.
 const PORTS: &[u32] = &[2, 4, 8, 16, 32, 64];
 const ADDRESSES: &[u32] = &[1, 512, 1024, 2048, 4096, 8192];
 
 /// The scenario. Unless a variant ends in `untouched`, the sender writes the first line of each frame and the receiver
-/// reads it. In `1-to-n` each batch goes to another port, in `1-to-n-mixed` each frame.
+/// reads it. In `1-to-n` the port changes with each batch, in `1-to-n-mixed` with each frame.
 pub const SCENARIO: Scenario = Scenario {
     name: "vale",
     about: "frames across a learning switch, embedded or in the daemon: 1 to 1, 1 to n, n to 1, n addresses",
@@ -33,8 +33,8 @@ pub const SCENARIO: Scenario = Scenario {
     },
 };
 
-/// The worker's costs between two looks at its counters, and kicks in both directions for a thousand frames that
-/// crossed.
+/// Adds to a sample the worker's costs between two readings of its counters, and the kicks in both directions per
+/// thousand frames.
 fn with_costs(sample: Sample, before: &AllStats, after: &AllStats) -> Sample {
     let busy = |stats: &AllStats| stats.workers.iter().map(|worker| worker.busy_ns).sum::<u64>();
     let sum = |of: fn(&PortDetails) -> u64| {
@@ -51,16 +51,16 @@ fn with_costs(sample: Sample, before: &AllStats, after: &AllStats) -> Sample {
         .fact("kicks_a_thousand_frames", format!("{kicks:.3}"))
 }
 
-/// The ports of a case: those that send, and those that receive.
+/// The ports of a case.
 pub struct Ends {
-    /// Those that send.
+    /// The sending ports.
     pub senders: Vec<Port>,
-    /// Those that receive.
+    /// The receiving ports.
     pub receivers: Vec<Port>,
 }
 
-/// Measures applications on the first core, and a daemon's switch on the second: ports are opened by their names, then
-/// prepared, and have that many bytes of header before each frame.
+/// Measures applications on the first core, and a daemon's switch on the second. Ports are opened by their names, then
+/// prepared, and have virtio-net headers of that length before each frame.
 pub fn across(
     case: &Case,
     hdr_len: u32,
@@ -84,7 +84,7 @@ pub fn across(
     let slots = tx.first().map_or(SLOTS, TxRing::num_slots);
     let mut stations = Stations::new(plan, case, hdr_len, Touch::of(case), tx, rx);
     let drops_before = daemon.drops()?;
-    // What was flooded while addresses were unknown is none of the measurement's.
+    // Frames that were flooded while addresses were unknown do not belong to the measurement.
     daemon.freeze()?;
     while stations.discard() > 0 {}
     let own = case.clone();
@@ -98,19 +98,19 @@ pub fn across(
         let after = server.stats()?;
         let books = stations.books(server.drops()? - drops_before);
         books.check("netvale")?;
-        // Rings belong to ports, ports to the daemon: dropped in this order.
+        // Rings belong to ports, and ports to the daemon: they are dropped in this order.
         let _ = &ends;
         let sample = Sample::new(own.rate(total_rate("netvale", &done)?), beside);
         Ok(with_costs(sample, &before, &after).fact("drop_percent", format!("{:.3}", books.drop_percent())))
     };
-    let words = format!("all ports' applications in turns on {}, worker on {}", cores.0, cores.1);
+    let words = format!("applications of all ports in turn on {}, worker on {}", cores.0, cores.1);
     let session = Session::new(words, case.touches(), measuring).with(&daemon);
     Ok(session.fact("slots", slots).fact("bytes", Touch::of(case).words()))
 }
 
-/// Sends a frame from each station, so that the switch knows where they are.
+/// Sends a frame from each station, so that the switch learns where they are.
 fn announce(port: &mut Port, stations: impl Iterator<Item = u16>, hdr_len: u32) -> Result<()> {
-    // To an address nobody has: the others' first frames are all flooded.
+    // The destination is an address that no station has, so the frame is flooded.
     let nobody = u16::MAX;
     for station in stations {
         let bytes = [vec![0; hdr_len as usize], frame(nobody, station, 60)].concat();

@@ -1,4 +1,4 @@
-//! A child process that is talked to through its prompt, frozen while others are measured, and killed when dropped.
+//! A child process that is controlled through its prompt, stopped while others are measured, and killed on drop.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -47,8 +47,8 @@ impl Output {
     }
 }
 
-/// A running child in a process group of its own (Ctrl-C at the terminal does not reach it before our own clean-up),
-/// which the kernel also kills should this process die without any clean-up.
+/// A running child in a process group of its own, so that Ctrl-C at the terminal does not reach it before this
+/// program's clean-up. The kernel kills it if this process dies without clean-up.
 pub struct Child {
     program: String,
     process: process::Child,
@@ -57,7 +57,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command`; its stdout is read through [`Child::expect`], its stderr goes to `log`.
+    /// Starts `command`. Its stdout is read through [`Child::expect`]; its stderr is written to `log`.
     pub fn spawn(mut command: Command, log: &Path) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let errors = File::create(log).map_err(BenchError::io(format!("creating {}", log.display())))?;
@@ -72,19 +72,19 @@ impl Child {
         Ok(Self { program, stdin: process.stdin.take(), process, output })
     }
 
-    /// The process id.
+    /// Returns the child's process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Writes one line to the child's prompt.
+    /// Writes a line to the child's prompt.
     pub fn say(&self, line: &str) -> Result<()> {
         let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         let written = self.stdin.as_ref().ok_or_else(gone).and_then(|mut stdin| writeln!(stdin, "{line}"));
-        written.map_err(BenchError::io(format!("talking to {}", self.program)))
+        written.map_err(BenchError::io(format!("writing to {}", self.program)))
     }
 
-    /// Waits until the child has printed `wanted` and returns everything up to and including it.
+    /// Waits until the child has printed `wanted`. Returns everything up to and including it.
     pub fn expect(&self, wanted: &str, limit: Duration) -> Result<String> {
         let end = Instant::now() + limit;
         let mut state = self.output.lock();
@@ -109,12 +109,12 @@ impl Child {
         BenchError::Silent { program, wanted, limit, output }
     }
 
-    /// Stops the process and all its threads where they are.
+    /// Stops the process and all its threads.
     pub fn freeze(&self) -> Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Continues the process.
     pub fn thaw(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
@@ -124,7 +124,7 @@ impl Child {
             .map_err(BenchError::io(format!("signalling {}", self.program)))
     }
 
-    /// Whether it is still there.
+    /// Returns whether it is still running.
     pub fn alive(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))
     }
@@ -132,13 +132,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Both fail only when the child is already gone, which is what is wanted.
+        // Both fail only if the child has ended already.
         let _ = self.signal(Signal::KILL);
         let _ = self.process.wait();
     }
 }
 
-/// Runs a command to its end and returns its stdout.
+/// Runs a command until it ends. Returns its stdout.
 pub fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     die_with_parent(command.process_group(0));
@@ -152,7 +152,7 @@ pub fn run(command: &mut Command) -> Result<String> {
     Err(BenchError::failed(format!("{program} {}", arguments.join(" ")), output.status, &said))
 }
 
-/// Asks the kernel to kill the child when the thread that started it ends.
+/// Makes the kernel kill the child when the thread that started it ends.
 fn die_with_parent(command: &mut Command) {
     // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe calls are sound:
     // - it makes one system call, prctl(PR_SET_PDEATHSIG), through rustix, which neither allocates nor locks;
@@ -174,7 +174,7 @@ mod tests {
         (folder, child)
     }
 
-    /// Objective: what is awaited is returned up to the match; the rest stays for the next call.
+    /// Objective: output up to the awaited text is returned; the rest stays for the next call.
     #[test]
     fn expect_returns_up_to_the_match() {
         let (_folder, child) = cat();
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(child.expect("> ", Duration::from_secs(10)).expect("echoed"), "two> ");
     }
 
-    /// Objective: a frozen child says nothing; thawed it goes on where it was.
+    /// Objective: a stopped child prints nothing, and continues afterwards.
     #[test]
     fn a_thawed_child_continues_where_it_was() {
         let (_folder, child) = cat();
@@ -194,7 +194,7 @@ mod tests {
         child.expect("hello", Duration::from_secs(10)).expect("echoed after thawing");
     }
 
-    /// Objective: a dropped child is gone, frozen or not.
+    /// Objective: a dropped child ends, stopped or not.
     #[test]
     fn dropped_children_die() {
         let (_folder, child) = cat();
@@ -204,7 +204,7 @@ mod tests {
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 
-    /// Objective: a program that ends early or fails is reported with its output, and a missing one by its name.
+    /// Objective: if a program ends early or fails, the error has its output; if it is missing, its name.
     #[test]
     fn failures_are_told() {
         let folder = crate::sys::scratch("test").expect("temporary folder");

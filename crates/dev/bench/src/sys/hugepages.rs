@@ -1,4 +1,4 @@
-//! Hugepages for one peer: more pages in the kernel's pool and a mount of our own, both taken back when dropped.
+//! Hugepages for one peer: additional pages in the kernel's pool, and a mount of hugetlbfs, both removed on drop.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const POOL: &str = "/proc/sys/vm/nr_hugepages";
 /// Guards read-modify-write of the pool's size between sessions of this process.
 static POOL_LOCK: Mutex<()> = Mutex::new(());
 
-/// Reserved pages and a hugetlbfs to map them from.
+/// Reserved pages, and a hugetlbfs from which to map them.
 #[derive(Debug)]
 pub struct Hugepages {
     mounted: Option<PathBuf>,
@@ -22,7 +22,7 @@ pub struct Hugepages {
 }
 
 impl Hugepages {
-    /// Adds `pages` 2 MiB pages to the pool and mounts a hugetlbfs at `folder`, which is created.
+    /// Adds `pages` pages of 2 MiB to the pool, and mounts a hugetlbfs at `folder`, which is created.
     pub fn reserve(pages: u64, folder: &Path) -> Result<Self> {
         let mut this = Self { mounted: None, pages: 0 };
         this.pages = grow_pool(pages)?;
@@ -40,7 +40,7 @@ impl Hugepages {
 impl Drop for Hugepages {
     fn drop(&mut self) {
         if let Some(folder) = &self.mounted {
-            // Files keep their pages for as long as the mount lives; detaching frees both once the last user is gone.
+            // Files keep their pages as long as the mount exists. Detaching frees both once the last user has ended.
             let _ = unmount(folder, UnmountFlags::DETACH);
         }
         let _guard = POOL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ impl Drop for Hugepages {
     }
 }
 
-/// Adds up to `pages` pages and says how many were added.
+/// Adds up to `pages` pages. Returns how many were added.
 fn grow_pool(pages: u64) -> Result<u64> {
     let _guard = POOL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let before = pool_size()?;

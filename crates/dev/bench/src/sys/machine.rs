@@ -1,8 +1,7 @@
-//! A virtual machine that is really booted: Debian's kernel and a small root file system under QEMU, emulated in
-//! software.
+//! A virtual machine: Debian's kernel and a small root file system under QEMU, emulated in software.
 //!
-//! `scripts/test-system.sh guests` builds the image that it boots from, and puts it into `NETVALE_GUESTS` or the
-//! user's cache, where it is looked for.
+//! `scripts/test-system.sh guests` builds the image from which it boots, in `NETVALE_GUESTS` or the user's cache
+//! folder.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -18,29 +17,29 @@ use crate::sys::netns::Netns;
 use crate::sys::part::Part;
 use crate::sys::trees;
 
-/// The longest wait for anything that a machine does.
+/// Time limit for each step of a machine.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
-/// The guest kernel's packet generator: where it is in the image, and in guests.
+/// The guest kernel's packet generator: its path in the image, and in guests.
 const PKTGEN: &str = "pktgen/10-pktgen.ko";
 const PKTGEN_INSIDE: &str = "lib/pktgen.ko";
 
-const MISSING: &str = "needs what guests boot from: scripts/test-system.sh guests makes it";
-const NO_NETMAP: &str = "needs a QEMU with its netmap back end: scripts/qemu-netmap.sh builds it";
-const OLDER: &str = "needs modules that what guests boot from lacks: scripts/test-system.sh guests makes it anew";
-/// The least memory of a machine, MiB.
+const MISSING: &str = "needs the guests' image: run scripts/test-system.sh guests";
+const NO_NETMAP: &str = "needs a QEMU with its netmap back end: run scripts/qemu-netmap.sh";
+const OLDER: &str = "needs modules that the guests' image lacks: run scripts/test-system.sh guests again";
+/// Minimum memory of a machine in MiB.
 const MEMORY: u32 = 256;
 
-/// QEMU with its netmap back end, which Debian's has not.
+/// Finds a QEMU with its netmap back end, which Debian's lacks.
 pub fn netmap_qemu() -> std::result::Result<PathBuf, Skip> {
     let found = trees::newest("qemu-netmap-").map(|folder| folder.join("bin/qemu-system-x86_64"));
     found.filter(|program| program.is_file()).ok_or(Skip::NotBuilt(NO_NETMAP))
 }
 
-/// The image that machines boot from.
+/// The image from which machines boot.
 pub struct Image {
     folder: PathBuf,
-    /// A newer Debian's tree, with its QEMU.
+    /// The tree of a newer Debian, with its QEMU.
     newer: PathBuf,
     drivers: PathBuf,
 }
@@ -55,13 +54,13 @@ impl Image {
         found().ok_or(Skip::NotBuilt(MISSING))
     }
 
-    /// The modules of one of its folders, which only some guests need.
+    /// Returns the modules in one of its folders, which only some guests need.
     pub fn modules(&self, folder: &str) -> std::result::Result<Vec<PathBuf>, Skip> {
         let entries = fs::read_dir(self.folder.join(folder)).map_err(|_| Skip::NotBuilt(OLDER))?;
         Ok(entries.flatten().map(|entry| entry.path()).collect())
     }
 
-    /// QEMU: another one, by the words that start it, or by the newer system's own loader.
+    /// Returns the words that start QEMU: `other` if given, or the newer system's QEMU through its own loader.
     fn qemu(&self, other: &[PathBuf]) -> Vec<PathBuf> {
         let mut words = other.to_vec();
         if words.is_empty() {
@@ -74,31 +73,31 @@ impl Image {
     }
 }
 
-/// What a machine is made of.
+/// The parts of a machine.
 #[derive(Debug, Default)]
 pub struct MachineSpec {
     /// The CPUs that it may use; it has a processor for each.
     pub cores: Vec<usize>,
-    /// What it runs.
+    /// The script that it runs.
     pub script: String,
-    /// More of QEMU's arguments.
+    /// Further arguments of QEMU.
     pub devices: Vec<String>,
-    /// The words that start QEMU, if it is not to be the image's.
+    /// The words that start QEMU; empty: the image's.
     pub emulator: Vec<PathBuf>,
-    /// Its memory, MiB, if it is more than the usual.
+    /// Its memory in MiB, if it needs more than the minimum.
     pub memory: u32,
-    /// A folder of the image's, whose modules go in as it boots.
+    /// A folder of the image whose modules are added.
     pub modules: Option<&'static str>,
-    /// Programs and libraries besides our drivers and this program; what libraries they need come with them.
+    /// Further programs and libraries; the libraries that they need are added as well.
     pub programs: Vec<GuestProgram>,
 }
 
-/// A file that a machine has.
+/// A file for a machine.
 #[derive(Debug)]
 pub struct GuestProgram {
-    /// Where it is on the host.
+    /// Its path on the host.
     pub from: PathBuf,
-    /// Where it is in the guest.
+    /// Its path in the guest.
     pub to: &'static str,
 }
 
@@ -109,7 +108,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Boots one inside `namespace`, with our drivers and this very program in it.
+    /// Boots a machine inside `namespace`, with netvale's drivers and this program in it.
     pub fn boot(image: &Image, namespace: &Netns, spec: &MachineSpec) -> Result<Machine> {
         let dir = super::scratch("machine")?;
         let initrd = initrd(image, spec, dir.path())?;
@@ -117,8 +116,7 @@ impl Machine {
         let cores: Vec<_> = spec.cores.iter().map(usize::to_string).collect();
         let mut command = namespace.command("taskset");
         command.arg("-c").arg(cores.join(",")).args(image.qemu(&spec.emulator));
-        // Where there never can be a second processor, QEMU leaves a guest's memory barriers out, which its peers rely
-        // on.
+        // If there can never be a second processor, QEMU omits a guest's memory barriers, on which its peers rely.
         command.arg("-smp").arg(format!("{},maxcpus=2", cores.len()));
         command.args(["-accel", "tcg,thread=multi", "-nographic", "-nodefaults", "-cpu", "max"]);
         command.args(["-serial", "stdio", "-net", "none", "-m", &memory.to_string(), "-object"]);
@@ -131,13 +129,13 @@ impl Machine {
         Ok(Machine { child, dir })
     }
 
-    /// The machine's process.
+    /// Returns the machine's process.
     pub fn child(&self) -> &Child {
         &self.child
     }
 
-    /// Lets QEMU count its emulated registers' accesses while `work` is done. Returns the result, and how often a
-    /// region of that name was accessed.
+    /// Makes QEMU count accesses to its emulated registers during `work`. Returns the result, and the number of
+    /// accesses to a region of that name.
     pub fn accesses<T>(&self, region: &str, work: impl FnOnce(&Machine) -> Result<T>) -> Result<(T, u64)> {
         let log = self.dir.path().join("log");
         let before = fs::metadata(&log).map_or(0, |m| m.len());
@@ -156,7 +154,7 @@ impl Machine {
         self.monitor(&commands.each_ref().map(String::as_str))
     }
 
-    /// Has QEMU carry out commands.
+    /// Makes QEMU execute commands.
     fn monitor(&self, commands: &[&str]) -> Result<()> {
         let failed = || BenchError::io("talking to QEMU's monitor");
         let mut monitor = UnixStream::connect(self.dir.path().join("monitor")).map_err(failed())?;
@@ -164,7 +162,7 @@ impl Machine {
         for command in commands {
             writeln!(monitor, "{command}").map_err(failed())?;
         }
-        // The prompt comes back when one is done.
+        // The prompt returns when a command is done.
         let mut text = String::new();
         let mut chunk = [0; 1024];
         while text.matches("(qemu)").count() <= commands.len() {
@@ -179,7 +177,7 @@ impl Machine {
     }
 }
 
-/// Stopped and let go on with its clock.
+/// Stopping a machine stops its clock, too.
 impl Part for Machine {
     fn children(&self) -> Vec<&Child> {
         vec![&self.child]
@@ -194,18 +192,18 @@ impl Part for Machine {
     }
 }
 
-/// Makes a folder, and those that it is in.
+/// Creates a folder and its parents.
 fn folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(BenchError::io("making a root file system"))
 }
 
-/// Copies a file as it is.
+/// Copies a file.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).map(drop).map_err(BenchError::io("copying into a guest"))
 }
 
-/// The root file system with the script, our drivers, the kernel's generator, this program and what else the machine
-/// has: the kernel takes archives one behind the other.
+/// Creates the root file system with the script, netvale's drivers, the kernel's generator, this program and the
+/// machine's other files. The kernel accepts several archives in a row.
 fn initrd(image: &Image, spec: &MachineSpec, dir: &Path) -> Result<PathBuf> {
     let own = dir.join("root");
     let more = own.join("more");
@@ -228,7 +226,7 @@ fn initrd(image: &Image, spec: &MachineSpec, dir: &Path) -> Result<PathBuf> {
     Ok(dir.join("initrd"))
 }
 
-/// Puts a program or a library at a place in a root file system, and the libraries that it needs at theirs.
+/// Copies a program or library to a path in a root file system, and the libraries that it needs to theirs.
 fn install(from: &Path, to: &str, root: &Path) -> Result<()> {
     let listed = run(Command::new("ldd").arg(from))?;
     let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(|path| (Path::new(path), path));
@@ -238,7 +236,7 @@ fn install(from: &Path, to: &str, root: &Path) -> Result<()> {
             continue;
         }
         folder(to.parent().unwrap_or(root))?;
-        // Without what is for debuggers, which is most of it.
+        // Most of the file is debugging information, which is omitted.
         run(Command::new("strip").arg("-o").arg(to).arg(from))?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! The parts that contenders are built from: child processes, hugepages, network namespaces, raw sockets, pinned
-//! threads, and a second process of our own. Everything here is removed when dropped.
+//! The building blocks of contenders: child processes, hugepages, network namespaces, raw sockets, pinned threads, and
+//! worker processes of this program. All of them are removed on drop.
 
 pub mod child;
 pub mod hugepages;
@@ -23,19 +23,19 @@ use std::path::PathBuf;
 
 use crate::error::{BenchError, Result, Skip};
 
-/// A temporary folder for sockets, databases and logs, removed when dropped.
+/// Creates a temporary folder for sockets, databases and logs, which is removed on drop.
 pub fn scratch(purpose: &str) -> Result<tempfile::TempDir> {
     netvale_harness::daemon::scratch(purpose).map_err(|why| BenchError::io("creating a temporary folder")(why.source))
 }
 
-/// The path of `program`, looked up in PATH and in the folders for administrators' programs.
+/// Returns the path of `program`, looked up in PATH and in the folders of administrators' programs.
 pub fn find_program(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from);
     env::split_paths(&path).chain(more).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// The `netvale` command: the one that was built or installed beside this program, else the one in PATH.
+/// Returns the `netvale` command: the one built or installed beside this program, else the one in PATH.
 pub fn netvale() -> std::result::Result<PathBuf, Skip> {
     const NAME: &str = "netvale";
     let own = env::current_exe().ok();
@@ -43,30 +43,30 @@ pub fn netvale() -> std::result::Result<PathBuf, Skip> {
     beside.or_else(|| find_program(NAME)).ok_or(Skip::NotInstalled { program: NAME, package: "netvale: make build" })
 }
 
-/// Something that a contender cannot run without.
+/// What a contender needs to run.
 #[derive(Clone, Copy, Debug)]
 pub enum Need {
-    /// CPUs to pin to.
+    /// CPUs for pinned threads.
     Cpus(usize),
-    /// Root, and what for.
+    /// Root, with the purpose.
     Root(&'static str),
-    /// A program, and Debian's package.
+    /// A program, with Debian's package.
     Program(&'static str, &'static str),
-    /// Something else, which is looked for.
+    /// Another requirement, which the function checks.
     Found(fn() -> std::result::Result<(), Skip>),
 }
 
-/// Sets of needs, in the order in which they are looked at.
+/// Sets of needs, in the order of the checks.
 pub type Needs = &'static [&'static [Need]];
 
 /// One CPU, or two.
 pub const ONE: &[Need] = &[Need::Cpus(1)];
 /// See [`ONE`].
 pub const TWO: &[Need] = &[Need::Cpus(2)];
-/// Network namespaces and what sets interfaces up.
+/// Network namespaces, and the program that configures interfaces.
 pub const NETWORKS: &[Need] = &[Need::Root("network namespaces"), Need::Program("ip", "iproute2")];
 
-/// Refuses when something is missing; `cpus` are there to pin to.
+/// Fails if a need is not met; `cpus` is the number of CPUs for pinned threads.
 pub fn need(needs: Needs, cpus: usize) -> std::result::Result<(), Skip> {
     needs.iter().copied().flatten().try_for_each(|need| match *need {
         Need::Cpus(needed) if cpus < needed => Err(Skip::TooFewCpus { needed, given: cpus }),
@@ -84,7 +84,7 @@ pub fn need(needs: Needs, cpus: usize) -> std::result::Result<(), Skip> {
 mod tests {
     use super::*;
 
-    /// Objective: too few CPUs is a reason to skip, with both numbers.
+    /// Objective: too few CPUs are a reason to skip, which states both numbers.
     #[test]
     fn too_few_cpus_are_a_reason_to_skip() {
         assert_eq!(need(&[TWO], 1), Err(Skip::TooFewCpus { needed: 2, given: 1 }));

@@ -1,4 +1,4 @@
-//! A program in netmap's style: open, ioctl, mmap, poll, through the C library and whatever stands before it.
+//! A program in netmap's style: open, ioctl, mmap and poll, through the C library and any preloaded library.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -13,7 +13,7 @@ use netvale_portspec::PortName;
 use crate::error::{BenchError, Result};
 use crate::frames::LINE;
 
-/// A registered, mapped port with one ring each way.
+/// A registered and mapped port with one ring in each direction.
 pub struct ApiPort {
     fd: OwnedFd,
     nifp: *const NetmapIf,
@@ -27,10 +27,10 @@ impl ApiPort {
     /// Registers `name`, with rings of that many slots (0: netmap's default), and maps its region.
     pub fn open(name: &str, slots: u32) -> Result<ApiPort> {
         let port = PortName::parse(name).map_err(|e| BenchError::Usage(e.to_string()))?;
-        // SAFETY: a C string.
+        // SAFETY: the argument is a C string.
         let fd = unsafe { libc::open(c"/dev/netmap".as_ptr(), libc::O_RDWR) };
         check(fd.into(), "opening /dev/netmap")?;
-        // SAFETY: just opened, nobody else's.
+        // SAFETY: the descriptor was just opened, and no other code has it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let nr_tx_slots = slots;
         let nr_rx_slots = slots;
@@ -42,75 +42,75 @@ impl ApiPort {
             nr_body: from_mut(&mut reg) as u64,
             ..NmreqHeader::default()
         };
-        // SAFETY: the structures live over the call.
+        // SAFETY: the structures exist for the duration of the call.
         let done = unsafe { libc::ioctl(fd.as_raw_fd(), NIOCCTRL.into(), from_mut(&mut header)) };
         check(done.into(), "registering")?;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let len = reg.nr_memsize as usize;
-        // SAFETY: a new mapping.
+        // SAFETY: the mapping is new, and replaces no other.
         let base = unsafe { libc::mmap(null_mut(), len, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         check(base as i64, "mapping the region")?;
-        // SAFETY: the registration said where in the region the netmap_if is.
+        // SAFETY: the registration returned the offset of the netmap_if in the region.
         let nifp = unsafe { base.cast::<u8>().add(reg.nr_offset as usize).cast() };
         Ok(ApiPort { fd, nifp })
     }
 
-    /// The ring with that place among the offsets of the netmap_if.
+    /// Returns the ring at that index among the offsets of the netmap_if.
     fn ring(&self, index: usize) -> ApiRing {
-        // SAFETY: offsets follow the structure (netmap.h, NETMAP_TXRING); they lead to rings of the region.
+        // SAFETY: the offsets follow the structure (netmap.h, NETMAP_TXRING), and point to rings in the region.
         unsafe {
             let offset = self.nifp.add(1).cast::<isize>().add(index).read();
             ApiRing { ring: self.nifp.cast::<u8>().offset(offset).cast_mut().cast() }
         }
     }
 
-    /// The ring to send on.
+    /// Returns the ring for sending.
     pub fn tx(&self) -> ApiRing {
         self.ring(0)
     }
 
-    /// The ring to receive on: after the tx rings of the NIC and the host.
+    /// Returns the ring for receiving, which follows the tx rings of the NIC and the host.
     pub fn rx(&self) -> ApiRing {
-        // SAFETY: the structure is the host's, which does not change it.
+        // SAFETY: the structure belongs to the host, which does not change it.
         let (nic, host) = unsafe { ((*self.nifp).ni_tx_rings, (*self.nifp).ni_host_tx_rings) };
         self.ring((nic + host) as usize)
     }
 
-    /// poll(2), for up to a second. It syncs.
+    /// Calls poll(2), which syncs, for up to a second.
     pub fn poll(&self, events: i16) -> Result<()> {
         let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };
-        // SAFETY: one structure that lives over the call.
+        // SAFETY: one structure, which exists for the duration of the call.
         check(unsafe { libc::poll(&raw mut one, 1, 1000) }.into(), "waiting at the port").map(drop)
     }
 }
 
-/// A ring as netmap's macros treat it.
+/// A ring, used as netmap's macros use it.
 pub struct ApiRing {
     ring: *mut NetmapRing,
 }
 
 impl ApiRing {
-    /// Slots from `head` up to `tail` (nm_ring_space).
+    /// Returns the number of slots from `head` up to `tail` (nm_ring_space).
     #[inline]
     pub fn space(&self) -> u32 {
-        // SAFETY: the header of a mapped ring; the host writes `tail`, hence volatile.
+        // SAFETY: the header of a mapped ring; the read is volatile because the host writes `tail`.
         let (head, tail, n) =
             unsafe { ((*self.ring).head, (&raw const (*self.ring).tail).read_volatile(), (*self.ring).num_slots) };
         if tail >= head { tail - head } else { tail + n - head }
     }
 
-    /// Writes `bytes` to the buffers of all slots that are free.
+    /// Writes `bytes` to the buffers of all free slots.
     pub fn fill(&mut self, bytes: &[u8]) {
         let count = self.space();
-        // Not sent: head stays.
+        // The frames are not sent: head does not move.
         self.each(count, |_, buffer| {
             // SAFETY: frames of the bench are shorter than a buffer.
             unsafe { buffer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
         });
     }
 
-    /// Sends the next `count` slots' buffers as frames of `len` bytes, `line` written to their beginning. They leave
-    /// with the next poll.
+    /// Sends the next `count` slots as frames of `len` bytes, after writing `line` to their beginning. They are sent by
+    /// the next poll.
     #[inline]
     pub fn send(&mut self, count: u32, len: u16, line: Option<&[u8]>) {
         let head = self.each(count, |slot, buffer| {
@@ -124,15 +124,15 @@ impl ApiRing {
         self.advance_to(head);
     }
 
-    /// Takes the next `count` frames and, if `touch`, reads their first line. Returns how many are not `len` bytes
-    /// long.
+    /// Takes the next `count` frames and, if `touch` is set, reads their first line. Returns how many are not `len`
+    /// bytes long.
     #[inline]
     pub fn receive(&mut self, count: u32, len: u32, touch: bool) -> u64 {
         let mut wrong = 0;
         let head = self.each(count, |slot, buffer| {
             wrong += u64::from(u32::from(slot.len) != len);
             if touch {
-                // SAFETY: a buffer is longer.
+                // SAFETY: a buffer is longer than a line.
                 black_box(unsafe { buffer.cast::<[u8; LINE]>().read() });
             }
         });
@@ -140,11 +140,11 @@ impl ApiRing {
         wrong
     }
 
-    /// Calls `f` with the next `count` slots and their buffers. Returns where the slots after them begin.
+    /// Calls `f` with each of the next `count` slots and its buffer. Returns the index of the slot after them.
     #[inline]
     fn each(&mut self, count: u32, mut f: impl FnMut(&mut NetmapSlot, *mut u8)) -> u32 {
-        // SAFETY: the slots between head and tail are the program's, and so are their buffers (netmap.h, NETMAP_BUF);
-        // the other side is the bench's own daemon.
+        // SAFETY: the slots between head and tail belong to the program, and so do their buffers (netmap.h,
+        // NETMAP_BUF); the other side is the bench's own daemon.
         unsafe {
             let ring = self.ring;
             let slots = ring.add(1).cast::<NetmapSlot>();
@@ -162,7 +162,7 @@ impl ApiRing {
     }
 
     fn advance_to(&mut self, head: u32) {
-        // SAFETY: the application's own fields of a mapped ring.
+        // SAFETY: these fields of a mapped ring belong to the application.
         unsafe { ((*self.ring).head, (*self.ring).cur) = (head, head) };
     }
 }

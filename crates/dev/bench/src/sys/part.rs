@@ -1,4 +1,4 @@
-//! The processes of a set-up: each can be stopped where it is.
+//! The processes of a set-up, each of which can be stopped.
 
 use std::rc::Rc;
 
@@ -7,25 +7,25 @@ use crate::sys::child::Child;
 
 /// Processes that belong together.
 pub trait Part {
-    /// The processes that are stopped, and let go on.
+    /// Returns the processes that are stopped and continued.
     fn children(&self) -> Vec<&Child>;
 
-    /// Its pinned threads, as `(pid, tid)`.
+    /// Returns the part's pinned threads, as `(pid, tid)`.
     fn threads(&self) -> Vec<(u32, u32)> {
         Vec::new()
     }
 
-    /// All its processes.
+    /// Returns all its processes.
     fn pids(&self) -> Vec<u32> {
         self.children().into_iter().map(Child::pid).collect()
     }
 
-    /// Stops it where it is.
+    /// Stops it.
     fn freeze(&self) -> Result<()> {
         self.children().into_iter().try_for_each(Child::freeze)
     }
 
-    /// Lets it go on.
+    /// Continues it.
     fn thaw(&self) -> Result<()> {
         self.children().into_iter().try_for_each(Child::thaw)
     }
@@ -37,7 +37,7 @@ impl Part for Child {
     }
 }
 
-/// This process, which works only while it measures.
+/// This process, which works only during measurements.
 pub struct ThisProcess;
 
 impl Part for ThisProcess {
@@ -50,5 +50,5 @@ impl Part for ThisProcess {
     }
 }
 
-/// Parts in the order in which they are stopped.
+/// Parts, in the order in which they are stopped.
 pub type Parts = Vec<Rc<dyn Part>>;

@@ -1,4 +1,4 @@
-//! A program that receives, or forwards, through libpcap, whichever libpcap the loader finds.
+//! A program that receives or forwards through whichever libpcap the loader finds.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -32,7 +32,7 @@ pub struct Capture {
 }
 
 fn function(library: *mut c_void, name: &CStr) -> Result<*mut c_void> {
-    // SAFETY: a handle of dlopen's and a C string.
+    // SAFETY: a handle from dlopen, and a C string.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     if found.is_null() {
         Err(BenchError::Usage(format!("libpcap has no {}", name.to_string_lossy())))
@@ -46,14 +46,14 @@ impl Capture {
     pub fn open(interface: &str) -> Result<Capture> {
         let no_library = || BenchError::Usage("there is no libpcap.so.0.8 or libpcap.so.1 to load".into());
         let load = |name: &CStr| {
-            // SAFETY: a C string; libpcap's initialisers do nothing.
+            // SAFETY: a C string; libpcap's initializers have no requirements.
             let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
             (!library.is_null()).then_some(library)
         };
         let library = load(c"libpcap.so.0.8").or_else(|| load(c"libpcap.so.1")).ok_or_else(no_library)?;
         let name = CString::new(interface).map_err(|_| BenchError::Usage("an interface's name with a NUL".into()))?;
         let mut why = [0 as c_char; ERRBUF_SIZE];
-        // SAFETY: functions of these names have these types in every libpcap; the buffer has the size it wants.
+        // SAFETY: functions of these names have these types in every libpcap; the buffer has the required size.
         let (handle, dispatch, inject) = unsafe {
             let open = std::mem::transmute::<*mut c_void, OpenLive>(function(library, c"pcap_open_live")?);
             let dispatch = std::mem::transmute::<*mut c_void, Dispatch>(function(library, c"pcap_dispatch")?);
@@ -61,53 +61,54 @@ impl Capture {
             (open(name.as_ptr(), 65_535, 1, 10, why.as_mut_ptr()), dispatch, inject)
         };
         if handle.is_null() {
-            // SAFETY: libpcap ends its text with a NUL.
+            // SAFETY: libpcap ends its message with a NUL.
             let why = unsafe { CStr::from_ptr(why.as_ptr()) }.to_string_lossy();
             return Err(BenchError::Usage(format!("libpcap: {why}")));
         }
         Ok(Capture { handle, dispatch, inject })
     }
 
-    /// Takes the frames that are there, at most `most`.
+    /// Takes the available frames, at most `most`.
     pub fn take(&mut self, most: u32, tally: &mut Tally) -> Result<()> {
-        // SAFETY: the handle is open, and the tally lives over the call.
+        // SAFETY: the handle is open, and the tally exists for the duration of the call.
         let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), count, std::ptr::from_mut(tally).cast()) };
         if done < 0 { Err(BenchError::Usage(format!("pcap_dispatch fails with {done}"))) } else { Ok(()) }
     }
 
-    /// Sends the frames that are there, at most `most`, by another handle. Returns how many there were.
+    /// Sends the available frames, at most `most`, through another handle. Returns how many there were.
     pub fn forward(&mut self, most: u32, to: &Capture) -> Result<u64> {
         let mut way = Way { handle: to.handle, inject: to.inject };
-        // SAFETY: the handle is open, and the way lives over the call.
+        // SAFETY: the handle is open, and the way exists for the duration of the call.
         let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), pass_on, (&raw mut way).cast()) };
         u64::try_from(done).map_err(|_| BenchError::Usage(format!("pcap_dispatch fails with {done}")))
     }
 }
 
-/// Where frames go.
+/// Where frames are sent.
 struct Way {
     handle: *mut c_void,
     inject: Inject,
 }
 
-/// libpcap's callback of a forwarder. A frame for which there is no room is lost, as it is with all such programs.
+/// libpcap's callback of a forwarder. A frame for which there is no room is lost, as with all such programs.
 ///
 /// # Safety
-/// `user` is a [`Way`], whose handle is open; header and data are there for the call, the data for `caplen` bytes.
+/// `user` is a [`Way`] whose handle is open; header and data are valid for the duration of the call, the data for
+/// `caplen` bytes.
 unsafe extern "C" fn pass_on(user: *mut u8, header: *const Header, data: *const u8) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let way = &*user.cast::<Way>();
         let _ = (way.inject)(way.handle, data.cast(), (*header).caplen as usize);
     }
 }
 
-/// libpcap's callback.
+/// libpcap's callback of a receiver.
 ///
 /// # Safety
-/// `user` is a [`Tally`]; header and data are there for the call, the data for `caplen` bytes.
+/// `user` is a [`Tally`]; header and data are valid for the duration of the call, the data for `caplen` bytes.
 unsafe extern "C" fn count(user: *mut u8, header: *const Header, data: *const u8) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let tally = &mut *user.cast::<Tally>();
         tally.frames += 1;
@@ -124,9 +125,9 @@ unsafe extern "C" fn count(user: *mut u8, header: *const Header, data: *const u8
 pub struct Tally {
     /// Frames.
     pub frames: u64,
-    /// Those of another length.
+    /// Frames of an unexpected length.
     pub wrong: u64,
-    /// The length that is right, at least [`LINE`].
+    /// The expected length, at least [`LINE`].
     pub len: u32,
     /// Whether the first line is read.
     pub touch: bool,

@@ -1,5 +1,4 @@
-//! UDP messages of several datagrams each (GSO), prepared once to be sent again and again; and the same frames as a
-//! batch.
+//! UDP messages of several datagrams each (GSO), prepared once and sent repeatedly; and the same frames as a batch.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -11,17 +10,17 @@ use netvale_port::Batch;
 
 use crate::error::{BenchError, Result};
 
-/// linux/udp.h.
+/// `UDP_SEGMENT` of linux/udp.h.
 const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
-/// Datagrams of a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels).
+/// Datagrams per message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels).
 const DATAGRAMS: usize = 64;
-/// Bytes between frames, as in a ring's buffers.
+/// Distance between frames in bytes, as in a ring's buffers.
 const STRIDE: usize = 2048;
-/// Bytes of a header in front of each frame.
+/// Length of the header before each frame.
 const HEADER: usize = 8;
 
-/// Control data that says where the kernel cuts a message.
+/// Control data with the length at which the kernel cuts a message.
 #[repr(C, align(8))]
 struct Control {
     len: usize,
@@ -31,8 +30,8 @@ struct Control {
     padding: [u8; 6],
 }
 
-/// Frames in buffers of their own. What points into memory points into other fields' heap memory, which is neither
-/// moved nor written.
+/// Frames in buffers of their own. All pointers point to heap memory of other fields, which is neither moved nor
+/// written.
 pub struct Prepared {
     batch: Batch,
     headers: Vec<libc::mmsghdr>,
@@ -42,13 +41,13 @@ pub struct Prepared {
     _memory: Box<[u8]>,
 }
 
-// SAFETY: its pointers point to memory of its own, which moves to the other thread with it.
+// SAFETY: its pointers point to its own memory, which moves to the other thread with it.
 unsafe impl Send for Prepared {}
 
 impl Prepared {
-    /// `count` copies of `frame`, each behind `header`, to an IPv4 address.
+    /// Prepares `count` copies of `frame`, each after a `header`, to an IPv4 address.
     pub fn new(header: [u8; HEADER], frame: &[u8], count: usize, to: SocketAddr) -> Result<Self> {
-        let SocketAddr::V4(to) = to else { return Err(BenchError::Usage(format!("{to} is no IPv4 address"))) };
+        let SocketAddr::V4(to) = to else { return Err(BenchError::Usage(format!("{to} is not an IPv4 address"))) };
         let each = HEADER + frame.len();
         if each * DATAGRAMS > 65_000 || frame.len() > STRIDE {
             return Err(BenchError::Usage(format!("frames of {} bytes do not fit into one message", frame.len())));
@@ -63,8 +62,8 @@ impl Prepared {
         let mut batch = Batch::new();
         let mut parts = Vec::new();
         for buffer in memory.chunks_exact(STRIDE).skip(1) {
-            // SAFETY: the buffer lies in `memory`, which is kept beside the batch and is never written; it has
-            // `frame.len()` bytes.
+            // SAFETY: the buffer is in `memory`, which is kept with the batch and never written; it has `frame.len()`
+            // bytes.
             unsafe { batch.push(buffer.as_ptr(), frame.len() as u32) };
             parts.push(part(&memory[..HEADER]));
             parts.push(part(&buffer[..frame.len()]));
@@ -77,7 +76,7 @@ impl Prepared {
         Ok(Self { batch, headers, _parts: parts, _control: control, _name: name, _memory: memory })
     }
 
-    /// The frames, without headers.
+    /// Returns the frames, without headers.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
@@ -86,8 +85,8 @@ impl Prepared {
     pub fn send(&mut self, socket: &UdpSocket) -> Result<()> {
         let at = self.headers.as_mut_ptr();
         let count = self.headers.len();
-        // SAFETY: the headers point to parts, name and control data that `self` keeps where they are, and the parts to
-        // its memory; the kernel only reads them and writes lengths into the headers, which are borrowed exclusively.
+        // SAFETY: the headers point to parts, name and control data that `self` keeps in place, and the parts to its
+        // memory. The kernel only reads these, and writes lengths into the headers, which are borrowed exclusively.
         let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), at, count as u32, libc::MSG_DONTWAIT as _) };
         let error = if sent < 0 { io::Error::last_os_error() } else { io::ErrorKind::WouldBlock.into() };
         if usize::try_from(sent) == Ok(count) {
@@ -108,7 +107,7 @@ fn name(to: std::net::SocketAddrV4) -> libc::sockaddr_in {
 }
 
 fn message(parts: &mut [libc::iovec], control: &mut Control, name: &mut libc::sockaddr_in) -> libc::mmsghdr {
-    // SAFETY: mmsghdr holds integers and pointers only; all zeroes (null, length 0) is a valid value.
+    // SAFETY: mmsghdr has only integers and pointers; all zeroes (null, length 0) is a valid value.
     let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
     let message = &mut header.msg_hdr;
     message.msg_name = (&raw mut *name).cast();
@@ -123,14 +122,14 @@ fn message(parts: &mut [libc::iovec], control: &mut Control, name: &mut libc::so
     header
 }
 
-/// A socket that takes messages whole, and that nobody reads: once it is full, they end there.
+/// Opens a socket that receives messages whole and is never read: once it is full, messages are dropped there.
 pub fn sink(at: IpAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind((at, 0)).map_err(BenchError::io("opening a UDP socket"))?;
     set(&socket, libc::SOL_UDP, UDP_GRO, 1)?;
     Ok(socket)
 }
 
-/// A socket to send from, with the options of a tunnel's.
+/// Opens a socket for sending, with the options of a tunnel's socket.
 pub fn source(at: IpAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind((at, 0)).map_err(BenchError::io("opening a UDP socket"))?;
     set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20)?;
@@ -146,7 +145,7 @@ fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Objective: each frame arrives behind its header, and the batch has the same frames.
+    /// Objective: each frame arrives after its header, and the batch has the same frames.
     #[test]
     fn each_message_has_its_header_and_the_batchs_frame() {
         let receiver = UdpSocket::bind("127.0.0.1:0").expect("a port");

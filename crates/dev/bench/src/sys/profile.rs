@@ -1,6 +1,6 @@
-//! Where a process spends its time: `perf` samples the addresses of its instructions, the kernel's included, by the
-//! clock, which needs no counters of the processor's; `addr2line` says where in the source those of our programs are,
-//! through all functions that were inlined there.
+//! Finds out where a process spends its time. `perf` samples the addresses of its instructions, including the kernel's,
+//! by a timer, which needs no hardware counters. `addr2line` returns the source files of addresses in netvale's
+//! programs, through all inlined functions.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -13,14 +13,14 @@ use crate::error::{BenchError, Result, Skip};
 use crate::sys::Need;
 use crate::sys::child::run;
 
-/// What it needs.
+/// What profiling needs.
 pub const NEEDS: &[Need] = &[
     Need::Root("sampling the kernel"),
     Need::Program("perf", "linux-perf"),
     Need::Program("addr2line", "binutils"),
     Need::Found(has_events),
 ];
-/// Samples a second; not a multiple of what the kernel does regularly.
+/// Samples a second; not a multiple of the kernel's regular work.
 const RATE: &str = "4999";
 
 fn has_events() -> std::result::Result<(), Skip> {
@@ -28,17 +28,17 @@ fn has_events() -> std::result::Result<(), Skip> {
     there.then_some(()).ok_or(Skip::NotBuilt("the kernel has no performance events (CONFIG_PERF_EVENTS)"))
 }
 
-/// A sample: where the process was.
+/// A sample: a place in the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodePlace {
-    /// The function, as `perf` knows it.
+    /// The function, as named by `perf`.
     pub function: String,
-    /// The source files of our programs, from the innermost inlined function outwards; none in the kernel and in
+    /// The source files of netvale's programs, from the innermost inlined function outwards; empty for the kernel and
     /// libraries.
     pub files: Vec<String>,
 }
 
-/// Samples a process for so long.
+/// Samples a process for the given time.
 pub fn sample(pid: u32, window: Duration) -> Result<Vec<CodePlace>> {
     let folder = super::scratch("profile")?;
     let data = folder.path().join("data");
@@ -77,7 +77,7 @@ impl Sampled {
     }
 }
 
-/// The addresses at which a process has its program.
+/// Returns the addresses at which a process has mapped its program.
 fn image(maps: &str, program: &str) -> Option<Range<u64>> {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let range = |line: &str| {
@@ -88,14 +88,14 @@ fn image(maps: &str, program: &str) -> Option<Range<u64>> {
     Some(all.first()?.start..all.last()?.end)
 }
 
-/// The source files at addresses within a program.
+/// Returns the source files of addresses within a program.
 fn files(program: &Path, addresses: &BTreeSet<u64>) -> Result<HashMap<u64, Vec<String>>> {
     let mut command = Command::new("addr2line");
     command.args(["-a", "-i", "-e"]).arg(program).args(addresses.iter().map(|address| format!("{address:x}")));
     run(&mut command).map(|text| chains(&text))
 }
 
-/// The files in addr2line's output: behind each address a line a function, the innermost first.
+/// Parses addr2line's output: after each address, a line for each function, the innermost first.
 fn chains(text: &str) -> HashMap<u64, Vec<String>> {
     let mut all: HashMap<u64, Vec<String>> = HashMap::new();
     let mut at = 0;
@@ -114,7 +114,7 @@ fn chains(text: &str) -> HashMap<u64, Vec<String>> {
 mod tests {
     use super::*;
 
-    /// Objective: the lines of the two programs and of the kernel are understood; others are left out.
+    /// Objective: lines about programs and the kernel are parsed; others are skipped.
     #[test]
     fn texts() {
         let sampled = Sampled::parse("   ffffffff81a3c3b0 udp_sendmsg").expect("a sample");

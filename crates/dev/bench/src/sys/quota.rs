@@ -1,4 +1,4 @@
-//! A share of one CPU for a process: a control group with a quota of CPU time, of version 1 or 2.
+//! Limits a process to a share of one CPU, by a control group with a quota of CPU time, of version 1 or 2.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,24 @@ use std::time::{Duration, Instant};
 
 use crate::error::{BenchError, Result, Skip};
 
-/// A process has its share in each period. The shorter, the more evenly it runs; the kernel takes quotas from 1 ms on.
+/// The period of the quota. A shorter period makes the process run more evenly; the kernel accepts quotas of 1 ms or
+/// more.
 const PERIOD_US: u32 = 10_000;
-/// The longest wait until the kernel has noticed that a group's last process has ended.
+/// Time limit for the kernel to notice that a group's last process has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 const MISSING: &str = "needs control groups with a quota of CPU time (the controller `cpu`, of version 1 or 2)";
 
-/// The number of groups that this process has made: part of their names.
+/// Number of groups that this process has made, which is part of their names.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// A group with a quota. Dropped after its process has ended, it is removed.
+/// A group with a quota. It must be dropped after its process has ended, and is then removed.
 #[derive(Debug)]
 pub struct CpuQuota {
     folder: PathBuf,
 }
 
 impl CpuQuota {
-    /// Gives a process, with all its threads, that share of one CPU, per cent.
+    /// Limits a process, with all its threads, to that share of one CPU in per cent.
     pub fn of(pid: u32, percent: u32) -> Result<CpuQuota> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
         let root = hierarchy(&mounts).ok_or(Skip::NotBuilt(MISSING))?;
@@ -59,8 +60,8 @@ impl Drop for CpuQuota {
     }
 }
 
-/// Where groups with quotas are made: version 1's, if that has the controller; version 2's otherwise, whose root says
-/// by what is in a new group whether they have it.
+/// Returns where to make groups with quotas: in version 1's hierarchy if it has the controller, else in version 2's.
+/// For version 2, the files in a new group show whether it has the controller.
 fn hierarchy(mounts: &str) -> Option<&str> {
     let of = |wanted: &str, option: &str| {
         mounts.lines().find_map(|line| {
@@ -76,7 +77,7 @@ fn hierarchy(mounts: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// Objective: the controller is found in either version, and only where it is.
+    /// Objective: the controller is found in either version, and only if it is there.
     #[test]
     fn versions() {
         let first = "cgroup /g/set cgroup rw,relatime,cpuset 0 0\ncgroup /g/cpu cgroup rw,cpu,cpuacct 0 0\n";

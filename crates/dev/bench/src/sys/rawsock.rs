@@ -1,4 +1,4 @@
-//! AF_PACKET sockets with whole batches a system call: the kernel's own raw path, as a peer.
+//! AF_PACKET sockets with a whole batch per system call: the kernel's own raw path, as a peer.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,17 +13,17 @@ use rustix::io::Errno;
 use crate::case::Case;
 use crate::error::{BenchError, Result};
 
-/// The largest batch of one call.
+/// Maximum number of frames per call.
 pub const MAX_BATCH: usize = 64;
-/// The frames that a case has in one call.
+/// Returns the frames per call for a case.
 pub fn batch(case: &Case) -> usize {
     case.burst(MAX_BATCH as u32) as usize
 }
 
-/// Room for one received frame; longer ones are cut, which is irrelevant for counting.
+/// Room for a received frame; longer frames are cut, which does not affect counting.
 const ROOM: usize = 2048;
 
-/// The purpose of a socket: the kernel copies every frame to each receiving socket, so senders do not receive.
+/// The purpose of a socket. The kernel copies every frame to each receiving socket, so senders do not receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Send only, past the queueing discipline.
@@ -40,7 +40,7 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Opens one on `interface` in the calling thread's network namespace.
+    /// Opens a socket on `interface` in the calling thread's network namespace.
     pub fn open(interface: &str, role: Role) -> Result<Self> {
         let prepare = |socket: BorrowedFd<'_>| {
             if role == Role::Send {
@@ -54,12 +54,12 @@ impl PacketSocket {
         Ok(Self { fd, room: vec![0; MAX_BATCH * ROOM] })
     }
 
-    /// Sends `frame` `count` times in one call and returns how many the kernel took: 0 when its queue is full.
+    /// Sends `frame` `count` times in one call. Returns how many the kernel accepted: 0 if its queue is full.
     pub fn send(&mut self, frame: &[u8], count: usize) -> Result<u64> {
         send_batch(&self.fd, frame, count)
     }
 
-    /// Sleeps until there is something to receive, at most for `limit`.
+    /// Sleeps until frames arrive, at most for `limit`.
     pub fn wait(&self, limit: Duration) -> Result<()> {
         let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: i64::from(limit.subsec_nanos()) };
         match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&limit)) {
@@ -68,7 +68,7 @@ impl PacketSocket {
         }
     }
 
-    /// Receives up to `count` frames in one call and returns how many came.
+    /// Receives up to `count` frames in one call. Returns how many there were.
     pub fn receive(&mut self, count: usize) -> Result<u64> {
         let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_BATCH];
         for (piece, room) in pieces.iter_mut().zip(self.room.chunks_exact_mut(ROOM)) {
@@ -76,8 +76,8 @@ impl PacketSocket {
         }
         let mut headers = headers(&mut pieces);
         // SAFETY:
-        // - `headers` and the `pieces` they point to live in this frame of the stack until the call returns;
-        // - each piece points to its own ROOM bytes of `self.room`, which is exclusively borrowed for the call;
+        // - `headers` and the `pieces` to which they point are in this stack frame until the call returns;
+        // - each piece points to its own ROOM bytes of `self.room`, which is borrowed exclusively for the call;
         // - the count is at most the array's length; a null timeout is allowed.
         let came = unsafe {
             libc::recvmmsg(
@@ -92,15 +92,15 @@ impl PacketSocket {
     }
 }
 
-/// Sends the same bytes `count` times in one call on a socket that knows where they go, and returns how many the kernel
-/// took: 0 when its queue is full.
+/// Sends the same bytes `count` times in one call on a connected or bound socket. Returns how many the kernel accepted:
+/// 0 if its queue is full.
 pub fn send_batch(socket: impl AsFd, bytes: &[u8], count: usize) -> Result<u64> {
     let piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut pieces = [piece; MAX_BATCH];
     let mut headers = headers(&mut pieces);
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY:
-    // - `headers` and the `pieces` they point to live in this frame of the stack until the call returns;
+    // - `headers` and the `pieces` to which they point are in this stack frame until the call returns;
     // - each piece points to `bytes`, borrowed for the call; sendmmsg only reads it;
     // - the count is at most the array's length.
     let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), count.min(MAX_BATCH) as u32, 0) };
@@ -108,7 +108,7 @@ pub fn send_batch(socket: impl AsFd, bytes: &[u8], count: usize) -> Result<u64> 
 }
 
 fn headers(pieces: &mut [libc::iovec; MAX_BATCH]) -> [libc::mmsghdr; MAX_BATCH] {
-    // SAFETY: mmsghdr holds integers and pointers only; all zeroes (null, length 0) is a valid value.
+    // SAFETY: mmsghdr has only integers and pointers; all zeroes (null, length 0) is a valid value.
     let mut headers: [libc::mmsghdr; MAX_BATCH] = unsafe { mem::zeroed() };
     for (header, piece) in headers.iter_mut().zip(pieces.iter_mut()) {
         header.msg_hdr.msg_iov = piece;
@@ -117,7 +117,8 @@ fn headers(pieces: &mut [libc::iovec; MAX_BATCH]) -> [libc::mmsghdr; MAX_BATCH] 
     headers
 }
 
-/// A full or empty queue is no error: nothing moved, the caller tries again.
+/// Returns the number of frames moved. A full or empty queue is not an error: the number is 0, and the caller tries
+/// again.
 fn moved(result: i32) -> io::Result<u64> {
     let error = io::Error::last_os_error();
     match u64::try_from(result) {

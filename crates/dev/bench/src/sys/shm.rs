@@ -1,4 +1,4 @@
-//! Counters that another process advances and this one reads while both run.
+//! Counters that another process advances while this one reads them.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -10,48 +10,47 @@ use netvale_mem::mapping::{PageKind, sealed_memfd};
 
 use crate::error::{BenchError, Result};
 
-/// Counters in one block.
+/// Number of counters in a block.
 pub const COUNTERS: usize = 16;
-/// Two cache lines apart: the hardware fetches lines in pairs.
+/// Distance between counters: two cache lines, because the hardware fetches lines in pairs.
 const STRIDE: usize = 128;
 const SIZE: usize = COUNTERS * STRIDE;
 
-/// A block of [`COUNTERS`] counters in shared memory, whose size nobody can change.
+/// A block of [`COUNTERS`] counters in shared memory of fixed size.
 pub struct SharedCounters {
     memory: OwnedFd,
     mapping: Mapping,
 }
 
 impl SharedCounters {
-    /// A new block, all zero.
+    /// Creates a block, all zero.
     pub fn create() -> Result<Self> {
         let made = sealed_memfd("netvale-bench-counters", SIZE as u64, PageKind::Ordinary);
         let (memory, mapping, _) = made.map_err(BenchError::io("creating shared counters"))?;
         Ok(Self { memory, mapping })
     }
 
-    /// The block that another process made, named by its [`SharedCounters::path`].
+    /// Opens the block that another process made, by its [`SharedCounters::path`].
     pub fn open(path: &str) -> Result<Self> {
         let what = || BenchError::io(format!("opening the shared counters {path}"));
         let file = File::options().read(true).write(true).open(path).map_err(what())?;
-        let unfit =
-            |_| BenchError::Usage(format!("{path} holds no counters; bench-worker is started by the bench only"));
+        let unfit = |_| BenchError::Usage(format!("{path} has no counters; bench-worker is started by the bench only"));
         let mapping = Mapping::map(file.as_fd(), SIZE).map_err(unfit)?;
         Ok(Self { memory: file.into(), mapping })
     }
 
-    /// A path under which a child process can open the block for as long as this process has it.
+    /// Returns a path by which a child process can open the block as long as this process has it.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.memory.as_raw_fd())
     }
 
-    /// Counter `index`; indices wrap at [`COUNTERS`].
+    /// Returns counter `index`; indices wrap at [`COUNTERS`].
     pub fn counter(&self, index: usize) -> &AtomicU64 {
         let offset = index % COUNTERS * STRIDE;
         // SAFETY:
         // - offset + 8 ≤ SIZE, and the mapping is SIZE bytes of a file that is sealed against shrinking;
         // - it is 8-aligned: the mapping starts at a page, STRIDE is a multiple of 8;
-        // - every process reaches it as an atomic only, and any bits are a valid u64;
+        // - every process accesses it only as an atomic, and any bits are a valid u64;
         // - the reference borrows `self`, which keeps the mapping.
         unsafe { self.mapping.start().add(offset).cast::<AtomicU64>().as_ref() }
     }
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
 
-    /// Objective: two mappings of one block see each other's counts, and counters do not overlap.
+    /// Objective: two mappings of one block share their counts, and counters do not overlap.
     #[test]
     fn two_mappings_see_each_others_counts() {
         let ours = SharedCounters::create().expect("memory");
@@ -74,7 +73,7 @@ mod tests {
         assert_eq!(ours.counter(1).load(Ordering::Relaxed), 0);
     }
 
-    /// Objective: something that is no block of counters is refused.
+    /// Objective: a file that is not a block of counters is refused.
     #[test]
     fn other_files_are_refused() {
         let file = tempfile::NamedTempFile::new().expect("a file");

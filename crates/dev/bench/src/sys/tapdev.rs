@@ -1,4 +1,4 @@
-//! A TAP device of the kernel, for peers that bridge TAPs.
+//! A TAP device of the kernel, for peers that use TAPs on a bridge.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use crate::error::{BenchError, Result};
 
-/// Our end of a TAP device; the device vanishes when it is dropped.
+/// This program's end of a TAP device, which is removed on drop.
 #[derive(Debug)]
 pub struct TapDevice(File);
 
@@ -23,18 +23,18 @@ impl TapDevice {
         Ok(Self(file))
     }
 
-    /// Hands one frame to the kernel. `false` when it has no room.
+    /// Sends one frame to the kernel. Returns `false` if there is no room.
     pub fn send(&mut self, frame: &[u8]) -> Result<bool> {
         done(self.0.write(frame)).map_err(BenchError::io("writing to a TAP device"))
     }
 
-    /// Takes one frame from the kernel. `false` when there is none.
+    /// Receives one frame from the kernel. Returns `false` if there is none.
     pub fn receive(&mut self, room: &mut [u8]) -> Result<bool> {
         done(self.0.read(room)).map_err(BenchError::io("reading from a TAP device"))
     }
 }
 
-/// An ifreq: a name of 16 bytes, then flags (netdevice(7)).
+/// Configures the device by an ifreq: a name of 16 bytes, then flags (netdevice(7)).
 fn configure(file: &File, name: &str) -> io::Result<()> {
     let mut request = [0u8; size_of::<libc::ifreq>()];
     let place = request[..libc::IFNAMSIZ - 1].get_mut(..name.len());
@@ -42,7 +42,8 @@ fn configure(file: &File, name: &str) -> io::Result<()> {
         .ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "the name is too long"))?
         .copy_from_slice(name.as_bytes());
     request[libc::IFNAMSIZ..][..2].copy_from_slice(&((libc::IFF_TAP | libc::IFF_NO_PI) as u16).to_ne_bytes());
-    // SAFETY: TUNSETIFF reads and writes one ifreq; the pointer is to as many bytes, which live until the call returns.
+    // SAFETY: TUNSETIFF reads and writes one ifreq; the pointer is to as many bytes, which exist until the call
+    // returns.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

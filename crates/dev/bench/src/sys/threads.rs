@@ -1,4 +1,4 @@
-//! Pinned threads that do the same thing over and over for a window of time.
+//! Pinned threads that repeat their work for a window of time.
 
 use std::hint;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,28 +8,28 @@ use crate::disturb::{Disturbance, ThreadCounters, Watch};
 use crate::error::{BenchError, Result};
 use crate::{interrupt, pin};
 
-/// The time that threads run before counting starts: caches, branch predictors and clocks settle.
+/// How long threads run before counting starts, until caches, branch predictors and clocks have settled.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// One round of a job; returns the number of units (frames, round trips) that it moved. It must not block for long.
+/// One round of a job. Returns the number of units (frames, round trips) that it moved. It must not block for long.
 pub type Round<'a> = Box<dyn FnMut() -> Result<u64> + Send + 'a>;
 
 /// A thread to run.
 pub struct Job<'a> {
-    /// The CPU to pin it to.
+    /// The CPU to which it is pinned.
     pub core: usize,
     /// The thread's work.
     pub round: Round<'a>,
 }
 
 impl<'a> Job<'a> {
-    /// A job of `round`s on `core`.
+    /// Creates a job that repeats `round` on `core`.
     pub fn new(core: usize, round: impl FnMut() -> Result<u64> + Send + 'a) -> Self {
         Self { core, round: Box::new(round) }
     }
 }
 
-/// The work that one thread did in the window.
+/// The work of one thread in the window.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
     /// Units moved.
@@ -39,7 +39,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// Units a second.
+    /// Returns the units a second.
     pub fn rate(&self) -> f64 {
         self.count as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
@@ -49,12 +49,13 @@ const WARM: u8 = 0;
 const COUNT: u8 = 1;
 const STOP: u8 = 2;
 
-/// Runs all jobs together: a warm-up, then `window` counted. Results are in the order of the jobs.
+/// Runs all jobs simultaneously: first a warm-up, then `window`, which counts. Results are in the order of the jobs.
 pub fn run_pinned(jobs: Vec<Job<'_>>, window: Duration) -> Result<(Vec<Done>, Disturbance)> {
     run_pinned_with(jobs, window, &[], &[])
 }
 
-/// As [`run_pinned`], beside other processes that belong to the measurement and their pinned threads, as `(pid, tid)`.
+/// Like [`run_pinned`], beside other processes that belong to the measurement and their pinned threads, as
+/// `(pid, tid)`.
 pub fn run_pinned_with(
     jobs: Vec<Job<'_>>,
     window: Duration,
@@ -104,7 +105,7 @@ fn work(mut job: Job<'_>, phase: &AtomicU8) -> Result<(Done, ThreadCounters)> {
     Ok((Done { count, elapsed }, ThreadCounters::of_this_thread().since(before)))
 }
 
-/// Adds up the counts of several threads, as a rate a second.
+/// Returns the sum of several threads' counts as a rate per second.
 pub fn total_rate(who: &str, done: &[Done]) -> Result<f64> {
     let total: f64 = done.iter().map(Done::rate).sum();
     if total > 0.0 { Ok(total) } else { Err(BenchError::NoTraffic(who.to_owned())) }

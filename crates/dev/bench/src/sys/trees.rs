@@ -1,10 +1,10 @@
-//! Folders that scripts make once and keep: what guests boot from, and newer Debians beside the system.
+//! Folders that scripts make once and keep: the guests' image, and trees of newer Debian releases.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The newest of them whose name begins so.
+/// Returns the newest folder whose name begins with `prefix`.
 pub fn newest(prefix: &str) -> Option<PathBuf> {
     let home = || env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
     let cache = || env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from);
@@ -16,7 +16,7 @@ pub fn newest(prefix: &str) -> Option<PathBuf> {
     fs::read_dir(&root).ok()?.flatten().map(|entry| entry.path()).filter(fits).max_by_key(made)
 }
 
-/// The words that start a program of a newer Debian's tree, by the tree's own loader.
+/// Returns the words that start a program of a newer Debian's tree, through the tree's own loader.
 pub fn program(tree: &Path, path: &str) -> Vec<PathBuf> {
     let libraries = tree.join("usr/lib/x86_64-linux-gnu");
     vec![tree.join("usr/lib64/ld-linux-x86-64.so.2"), "--library-path".into(), libraries, tree.join(path)]

@@ -1,8 +1,8 @@
-//! A second process of our own executable, for scenarios between processes.
+//! A worker: a second process of this program, for scenarios between processes.
 //!
-//! The parent runs `/proc/self/exe worker` with the task in an environment variable. The worker pins itself if it is
-//! told to, sets up, says `ready` and works until it is killed; it publishes what it does in shared counters, which the
-//! parent samples. Between measurements it is frozen. No message is exchanged while measuring.
+//! The parent runs `/proc/self/exe worker` with the task in an environment variable. The worker pins itself if
+//! requested, sets up, prints [`READY`], and works until it is killed. It publishes its counts in shared counters,
+//! which the parent samples. Between measurements it is stopped. No messages are exchanged during measurements.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -20,13 +20,13 @@ use crate::sys::netns::Netns;
 use crate::sys::part::Part;
 use crate::sys::shm::SharedCounters;
 
-/// The hidden subcommand; the command line calls [`main`] for it.
+/// The hidden subcommand, for which the command line calls [`main`].
 pub const SUBCOMMAND: &str = "worker";
 /// The variable that holds the task.
 const TASK: &str = "NETVALE_BENCH_WORKER";
-/// The longest that a worker may take to set up.
+/// Time limit for a worker's set-up.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// What a worker prints once it works, on a line of its own.
+/// What a worker prints on a line of its own once it works.
 pub const READY: &str = "netvale-bench worker ready";
 
 /// The task of a worker.
@@ -38,25 +38,25 @@ struct Task {
     arguments: serde_json::Value,
 }
 
-/// The context that a role runs in.
+/// The context in which a role runs.
 pub struct Context {
     counters: SharedCounters,
     arguments: serde_json::Value,
 }
 
 impl Context {
-    /// The role's arguments.
+    /// Returns the role's arguments.
     pub fn arguments<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_value(self.arguments.clone())
             .map_err(|error| BenchError::Usage(format!("the worker's arguments do not fit its role: {error}")))
     }
 
-    /// Counter `index`.
+    /// Returns counter `index`.
     pub fn counter(&self, index: usize) -> &AtomicU64 {
         self.counters.counter(index)
     }
 
-    /// Tells the parent that set-up is done.
+    /// Reports to the parent that the set-up is done.
     pub fn ready(&self) -> Result<()> {
         use std::io::Write;
         let mut out = std::io::stdout();
@@ -64,12 +64,12 @@ impl Context {
     }
 }
 
-/// Counter of frames moved.
+/// Index of the counter of frames moved.
 pub const FRAMES: usize = 0;
-/// Counter of frames that were not what was sent.
+/// Index of the counter of frames with wrong bytes.
 pub const WRONG: usize = 1;
 
-/// Publishes a count, only when there is news: the line is this process' alone most of the time.
+/// Publishes a count only if it has changed, so that the cache line stays this process's own most of the time.
 #[inline]
 pub fn publish(counter: &AtomicU64, value: u64) {
     if counter.load(Ordering::Relaxed) != value {
@@ -77,7 +77,7 @@ pub fn publish(counter: &AtomicU64, value: u64) {
     }
 }
 
-/// A role's body: sets up, calls [`Context::ready`], works until killed. It returns only when it cannot go on.
+/// The body of a role: sets up, calls [`Context::ready`], and works until killed. It returns only on an error.
 pub type Role = fn(&Context) -> Result<()>;
 
 /// A running worker.
@@ -90,17 +90,17 @@ pub struct Worker {
 /// How a worker is started.
 #[derive(Clone, Copy)]
 pub enum Wrapper<'a> {
-    /// As it is.
+    /// Directly.
     None,
     /// In a network namespace.
     Network(&'a Netns),
-    /// By `netvale run`, with the daemon in that run directory.
+    /// By `netvale run`, with the daemon of that run directory.
     Run(&'a Path),
 }
 
 impl Wrapper<'_> {
     fn command(self) -> Result<Command> {
-        // By number: `self` is another program by the time the path is looked up.
+        // The path has the process id: when it is looked up, `self` is another program.
         let own = format!("/proc/{}/exe", std::process::id());
         let mut command = match self {
             Wrapper::None => Command::new("/proc/self/exe"),
@@ -117,8 +117,8 @@ impl Wrapper<'_> {
 }
 
 impl Worker {
-    /// Starts a worker for `role`, pinned to a core or where the scheduler wants it, and waits until it is ready. It is
-    /// then running.
+    /// Starts a worker for `role`, pinned to a core or placed by the scheduler, and waits until it is ready. It is
+    /// running afterwards.
     pub fn spawn(how: Wrapper<'_>, role: &str, core: Option<usize>, arguments: &impl Serialize) -> Result<Rc<Self>> {
         Self::spawn_with(how.command()?, role, core, arguments).map(Rc::new)
     }
@@ -144,17 +144,17 @@ impl Worker {
         BenchError::failed(format!("the bench worker {role:?}"), error, &log)
     }
 
-    /// The process id, which is also the id of its pinned thread if it has one.
+    /// Returns the worker's process id, which is also the id of its pinned thread if it has one.
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
 
-    /// The present value of a counter.
+    /// Returns the present value of a counter.
     pub fn count(&self, index: usize) -> u64 {
         self.counters.counter(index).load(Ordering::Relaxed)
     }
 
-    /// Frames so far, and when they were counted.
+    /// Returns the frames so far, and when they were counted.
     pub fn tally(&self) -> (u64, Instant) {
         (self.count(FRAMES), Instant::now())
     }
@@ -170,8 +170,8 @@ impl Part for Worker {
     }
 }
 
-/// The worker's side: does the task of the environment and ends when that ends. For the hidden subcommand. `roles` are
-/// all there are.
+/// Runs in the worker: does the task in the environment, and returns when that ends. For the hidden subcommand; `roles`
+/// are all known roles.
 pub fn main(roles: &[(&str, Role)]) -> ExitCode {
     match work(roles) {
         Ok(()) => ExitCode::SUCCESS,
@@ -188,7 +188,7 @@ fn work(roles: &[(&str, Role)]) -> Result<()> {
     let task: Task = serde_json::from_str(&task).map_err(|_| misuse())?;
     let (_, role) = roles.iter().find(|(name, _)| *name == task.role).ok_or_else(misuse)?;
     task.core.map(pin::pin).transpose()?;
-    // Inside a guest there is nobody to share them with.
+    // Inside a guest, no other process reads the counters.
     let counters =
         if task.counters.is_empty() { SharedCounters::create()? } else { SharedCounters::open(&task.counters)? };
     role(&Context { counters, arguments: task.arguments })
@@ -224,7 +224,7 @@ mod tests {
         Worker::spawn_with(command, role, Some(core), arguments)
     }
 
-    /// Objective: counts of the other process arrive, stand still while it is frozen, and go on afterwards.
+    /// Objective: counts of the other process arrive, do not change while it is stopped, and grow again afterwards.
     #[test]
     fn counts_arrive_and_freeze() {
         let worker = spawn("count-up", &2u64).expect("it starts");
@@ -243,10 +243,10 @@ mod tests {
         assert!(frozen >= first);
         assert_eq!(worker.count(3), frozen);
         worker.thaw().expect("alive");
-        assert!(moved(frozen).expect("no signal").is_some(), "it goes on");
+        assert!(moved(frozen).expect("no signal").is_some(), "it continues");
     }
 
-    /// Objective: a worker that cannot do its task says why, and the error carries it.
+    /// Objective: a worker that cannot do its task prints the reason, which the error contains.
     #[test]
     fn failures_carry_last_words() {
         let error = spawn("no-such-role", &()).map(drop).expect_err("unknown role");

@@ -1,4 +1,4 @@
-//! Wake-ups of ports: the eventfds that the daemon writes.
+//! Doorbells of ports: the eventfds to which the daemon writes.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,12 +10,12 @@ use rustix::process::{
     PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, getrlimit, pidfd_getfd, pidfd_open, setrlimit,
 };
 
-/// Copies of a wake-up's descriptor that each epoll set watches.
+/// Copies of a doorbell's descriptor in each epoll set.
 const COPIES: usize = 900;
-/// The kernel's limit of watches per user.
+/// The file with the kernel's limit of watches per user.
 const MOST: &str = "/proc/sys/fs/epoll/max_user_watches";
 
-/// Fills a blocking eventfd: the next writer blocks.
+/// Fills an eventfd and makes it blocking, so that the next writer blocks.
 ///
 /// # Errors
 /// The descriptor is not an eventfd.
@@ -25,7 +25,7 @@ pub fn block(bell: impl AsFd) -> Result<()> {
     loop {
         let _pending = rustix::io::read(&bell, &mut [0; 8]);
         match rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()) {
-            // A write came in between.
+            // Another write was faster.
             Err(Errno::AGAIN) => {}
             written => break written.map(drop)?,
         };
@@ -33,15 +33,15 @@ pub fn block(bell: impl AsFd) -> Result<()> {
     fcntl_setfl(&bell, flags - OFlags::NONBLOCK)
 }
 
-/// Watches of a wake-up, held until dropped.
+/// Watches of a doorbell, which end when dropped.
 #[derive(Debug)]
 pub struct Watchers(#[expect(dead_code, reason = "held, so that they watch")] Vec<OwnedFd>);
 
-/// Watches a wake-up `times` times, through epoll sets of many descriptors, but at most half of the kernel's limit per
-/// user: each write must notify all of them.
+/// Watches a doorbell `times` times, but at most half the kernel's limit per user, through epoll sets of many
+/// descriptors. Each write to the doorbell must notify all of them.
 ///
 /// # Errors
-/// Descriptors or watches run out.
+/// There are too few descriptors or watches.
 pub fn watch(bell: impl AsFd, times: usize) -> Result<Watchers> {
     let highest = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: highest, maximum: highest })?;
@@ -62,7 +62,7 @@ pub fn watch(bell: impl AsFd, times: usize) -> Result<Watchers> {
     Ok(Watchers(held))
 }
 
-/// The numbers of all eventfds of this process: those it writes and those it waits on.
+/// Returns the numbers of all eventfds of this process: those to which it writes and those on which it waits.
 #[must_use]
 pub fn numbers() -> HashSet<i32> {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
@@ -72,7 +72,7 @@ pub fn numbers() -> HashSet<i32> {
     entries.filter(is_bell).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Copies of those descriptors of this process, except ones closed meanwhile.
+/// Copies these descriptors of this process, except those closed meanwhile.
 ///
 /// # Errors
 /// The kernel lacks pidfds.
@@ -88,14 +88,14 @@ mod tests {
 
     use super::*;
 
-    /// Objective: watchers of a wake-up are notified, its descriptor is found among the process's, and a full one has
+    /// Objective: watchers of a doorbell are notified, its descriptor is found among the process's, and a full one has
     /// no room.
     #[test]
     fn watchers_are_notified_of_a_wake_up() {
         let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let _watching = watch(&bell, 1000).unwrap();
         let found = copies(numbers()).unwrap();
-        assert!(found.len() > COPIES, "the copies, too");
+        assert!(found.len() > COPIES, "including the copies");
         block(&bell).unwrap();
         rustix::io::ioctl_fionbio(&bell, true).unwrap();
         assert_eq!(rustix::io::write(&bell, &1u64.to_ne_bytes()), Err(rustix::io::Errno::AGAIN));

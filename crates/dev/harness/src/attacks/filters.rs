@@ -7,10 +7,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::packet;
 
-/// Instructions of the longest filter, in a port's rule or on a socket (the kernel's BPF_MAXINSNS).
+/// Instructions of the longest permitted filter, in a port's rule or on a socket (the kernel's BPF_MAXINSNS).
 pub const LONGEST: usize = 4096;
 
-/// A rule of that many instructions in a port's format: loads, then a verdict, the same for every frame.
+/// Returns a rule of that many instructions in the form of a port's option: loads, then a verdict, which is the same
+/// for every frame.
 #[must_use]
 pub fn rule(verdict: &str, length: usize) -> String {
     format!("{verdict} {length},{}6 0 0 1", "48 0 0 0,".repeat(length.saturating_sub(1)))
@@ -21,7 +22,7 @@ pub fn rule(verdict: &str, length: usize) -> String {
 pub struct Listeners(Vec<OwnedFd>);
 
 impl Listeners {
-    /// Opens that many on an interface of the calling thread's network.
+    /// Opens `count` sockets on an interface in the calling thread's network namespace.
     ///
     /// # Errors
     /// The interface does not exist, or this user may not open packet sockets there.
@@ -29,7 +30,7 @@ impl Listeners {
         (0..count).map(|_| packet::open(interface, true, filter)).collect::<io::Result<_>>().map(Listeners)
     }
 
-    /// Sends a frame from the interface, as its own station.
+    /// Sends a frame from the interface, as if from its own station.
     ///
     /// # Errors
     /// The interface is down.
@@ -45,8 +46,8 @@ fn filter(socket: BorrowedFd<'_>) -> io::Result<()> {
     program.push(code(libc::BPF_RET | libc::BPF_K));
     let whole = libc::sock_fprog { len: LONGEST as u16, filter: program.as_mut_ptr() };
     let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
-    // SAFETY: the kernel reads the structure, whose size is given, and the number of instructions in it; both live
-    // until the call returns.
+    // SAFETY: the kernel reads the structure, whose size is given, and the instructions, whose number it contains; both
+    // exist until the call returns.
     let result = unsafe {
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const whole).cast(), len)
     };
@@ -57,7 +58,7 @@ fn filter(socket: BorrowedFd<'_>) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Objective: a rule has the requested number of instructions, and ends with a verdict.
+    /// Objective: a rule has the requested number of instructions, of which the last is a verdict.
     #[test]
     fn a_rule_has_the_requested_instructions() {
         assert_eq!(rule("drop", 3), "drop 3,48 0 0 0,48 0 0 0,6 0 0 1");

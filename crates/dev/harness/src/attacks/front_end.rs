@@ -1,4 +1,4 @@
-//! A vhost-user front end without a hypervisor: the guest's memory is a file, and its virtqueues are written by hand.
+//! A vhost-user front end without a hypervisor: the guest's memory is a file, and the virtqueues are written by hand.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,22 +15,22 @@ use netvale_virtio::memory::RegionSpec;
 use rustix::fs::MemfdFlags;
 use rustix::io::{pread, pwrite};
 
-/// Bytes of the guest's memory.
+/// Size of the guest's memory in bytes.
 pub const SIZE: u64 = 0x10_0000;
-/// The front end's address of it.
+/// The address of that memory in the front end.
 const USER: u64 = 0x7000_0000;
-/// Entries of each queue.
+/// Number of entries of each queue.
 pub const COUNT: u16 = 256;
 /// Addresses of the descriptor tables of the queue to the guest and of the queue from it: a page each. The available
-/// ring and the used ring are the next two pages.
+/// ring and the used ring are in the next two pages.
 pub const QUEUES: [u64; 2] = [0x1_0000, 0x2_0000];
 const AVAILABLE: u64 = 0x1000;
 const USED: u64 = 0x2000;
 
-/// A connected front end; both queues are enabled and empty.
+/// A connected front end. Both queues are enabled and empty.
 #[derive(Debug)]
 pub struct HostileFrontEnd {
-    // Closed first.
+    // Dropped first.
     socket: UnixStream,
     memory: OwnedFd,
     kicks: Vec<Doorbell>,
@@ -38,11 +38,11 @@ pub struct HostileFrontEnd {
 }
 
 impl HostileFrontEnd {
-    /// Connects to a device, with these features besides the common ones. The queues share `bells` kicks and as many
-    /// calls.
+    /// Connects to a device, with these features in addition to the common ones. The queues share `bells` kick
+    /// descriptors and as many call descriptors.
     ///
     /// # Errors
-    /// The device closes the connection, or memory for the guest is unavailable.
+    /// The device closes the connection, or there is no memory for the guest.
     pub fn connect(socket: &Path, features: u64, bells: usize) -> io::Result<HostileFrontEnd> {
         let socket = UnixStream::connect(socket)?;
         socket.set_write_timeout(Some(Duration::from_secs(5)))?;
@@ -82,17 +82,17 @@ impl HostileFrontEnd {
         wire::send(self.socket.as_fd(), &message).map_err(io::Error::other)
     }
 
-    /// The file with the guest's memory.
+    /// Returns the file with the guest's memory.
     pub fn memory(&self) -> &OwnedFd {
         &self.memory
     }
 
-    /// Writes to the guest's memory. Writing past the end of a shortened file fails, or extends it again.
+    /// Writes to the guest's memory. A write past the end of a truncated file fails, or extends the file again.
     pub fn put(&self, at: u64, bytes: &[u8]) {
         let _ = pwrite(&self.memory, bytes, at);
     }
 
-    /// Writes a descriptor: the address, then length, flags and next in one word.
+    /// Writes a descriptor: the address, then length, flags and next in one 64-bit word.
     pub fn describe(&self, at: u64, address: u64, word: u64) {
         self.put(at, &[address.to_le_bytes(), word.to_le_bytes()].concat());
     }
@@ -107,10 +107,10 @@ impl HostileFrontEnd {
         self.put(QUEUES[queue] + AVAILABLE + 2, &index.to_le_bytes());
     }
 
-    /// A queue's used index.
+    /// Returns a queue's used index.
     pub fn used(&self, queue: usize) -> u16 {
         let mut index = [0; 2];
-        // A read from a shortened file leaves zero.
+        // After a read beyond a truncated file, the value is zero.
         let _ = pread(&self.memory, &mut index, QUEUES[queue] + USED + 2);
         u16::from_le_bytes(index)
     }

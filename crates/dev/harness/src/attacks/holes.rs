@@ -1,5 +1,5 @@
-//! Holes made very slowly. An access to a page in a range under MADV_REMOVE waits for the whole hole, in a state that
-//! no signal ends; the thread that makes it may get hardly any processor time.
+//! Holes in files that are made very slowly. An access to a page in a range under MADV_REMOVE waits for the whole hole,
+//! in a state that no signal interrupts, and the thread that makes the hole may get hardly any CPU time.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Pins the calling thread to the last processor that it may use.
+/// Pins the calling thread to the last CPU on which it may run.
 fn stay() -> rustix::io::Result<()> {
     let all = sched_getaffinity(None)?;
     let mut one = CpuSet::new();
@@ -21,7 +21,7 @@ fn stay() -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// A thread that spins on the processor on which holes are made.
+/// A thread that spins on the CPU where holes are made.
 #[derive(Debug)]
 pub struct Idler {
     over: Arc<AtomicBool>,
@@ -35,7 +35,7 @@ impl Idler {
         let over = Arc::<AtomicBool>::default();
         let is_over = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
-            // On any other processor it takes time as well.
+            // If it cannot be pinned, it still takes CPU time.
             let _ = stay();
             while !is_over.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
@@ -48,7 +48,7 @@ impl Idler {
 impl Drop for Idler {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // The thread cannot fail.
+        // The thread returns no error.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -61,7 +61,7 @@ pub struct HollowRegion {
 }
 
 impl HollowRegion {
-    /// The longest region.
+    /// Returns the longest region.
     ///
     /// # Errors
     /// No region is mapped.
@@ -70,7 +70,7 @@ impl HollowRegion {
         all.into_iter().max_by_key(|region| region.len).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// All regions.
+    /// Returns all regions.
     ///
     /// # Errors
     /// The list of mappings is unreadable.
@@ -84,17 +84,17 @@ impl HollowRegion {
         Ok(regions.collect())
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "there is none without bytes")]
+    #[allow(clippy::len_without_is_empty, reason = "no region has zero bytes")]
     pub fn len(self) -> usize {
         self.len
     }
 
-    /// Resident bytes.
+    /// Returns the number of resident bytes.
     ///
     /// # Errors
-    /// It is not mapped any more.
+    /// The region is no longer mapped.
     pub fn resident(self) -> io::Result<usize> {
         let maps = std::fs::read_to_string("/proc/self/smaps")?;
         let this = maps.split_once(&format!("{:x}-", self.begin)).map(|(_, rest)| rest);
@@ -103,17 +103,18 @@ impl HollowRegion {
         kilobytes.map(|kilobytes| kilobytes * 1024).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Makes all its pages resident, so that a hole has pages to remove.
+    /// Makes all its pages resident, so that the hole has pages to remove.
     pub fn fill(self) {
         for at in (0..self.len).step_by(4096) {
             let byte = (self.begin + at) as *mut u8;
             // SAFETY: a byte of a mapping that is readable and writable while the caller has the port; it is shared
-            // with the daemon, so no reference to it exists, and its value stays.
+            // with the daemon, so no reference to it exists, and its value does not change.
             unsafe { byte.write_volatile(byte.read_volatile()) };
         }
     }
 
-    /// Begins to remove all pages, as slowly as a user can: an [`Idler`] or other busy threads must keep the processor.
+    /// Begins to remove all pages, as slowly as a user can make it: an [`Idler`] or other busy threads must occupy the
+    /// CPU.
     #[must_use]
     pub fn begin(self) -> Hole {
         let has_begun = Arc::<AtomicBool>::default();
@@ -121,12 +122,12 @@ impl HollowRegion {
         let thread = std::thread::spawn(move || {
             stay()?;
             let idle = libc::sched_param { sched_priority: 0 };
-            // SAFETY: concerns the calling thread; the structure is only read.
+            // SAFETY: affects only the calling thread; the structure is only read.
             done(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const idle) })?;
             begun.store(true, Ordering::Relaxed);
             let start = Instant::now();
-            // SAFETY: memory shared with the daemon, in which all its users expect any bytes at any time; the mapping
-            // itself stays.
+            // SAFETY: the memory is shared with the daemon, and all its users expect any bytes in it at any time; the
+            // mapping itself stays.
             done(unsafe { libc::madvise(self.begin as *mut libc::c_void, self.len, libc::MADV_REMOVE) })?;
             Ok(start.elapsed())
         });
@@ -138,7 +139,7 @@ fn done(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A hole in progress. Dropping it waits for the end: nothing ends it earlier.
+/// A hole in progress. Dropping it waits for the end, which nothing can hasten.
 #[derive(Debug)]
 pub struct Hole {
     has_begun: Arc<AtomicBool>,
@@ -146,22 +147,22 @@ pub struct Hole {
 }
 
 impl Hole {
-    /// Whether its thread is about to make it, or has begun.
+    /// Returns whether its thread is about to make the hole, or has begun.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Relaxed)
     }
 
-    /// Whether it is complete.
+    /// Returns whether the hole is complete.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for its completion. Returns the time taken.
+    /// Waits until the hole is complete. Returns how long it took.
     ///
     /// # Errors
-    /// The kernel refuses to make it.
+    /// The kernel refuses to make the hole.
     pub fn finish(mut self) -> io::Result<Duration> {
         let made = self.thread.take().map(JoinHandle::join);
         made.and_then(Result::ok).unwrap_or_else(|| Err(io::Error::other("its thread ended")))
@@ -170,7 +171,7 @@ impl Hole {
 
 impl Drop for Hole {
     fn drop(&mut self) {
-        // `finish` returns the result to callers that want it.
+        // Callers that need the result call `finish`.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

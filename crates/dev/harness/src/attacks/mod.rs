@@ -1,13 +1,13 @@
-//! Misuse by hostile users of their own resources, where tests, the soak and measurements share it.
+//! Misuse by hostile users of their own resources, shared by tests, the soak and measurements.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`bells`] | wake-ups that block, or with very many watchers |
-//! | [`filters`] | rules and sockets that take long to judge a frame |
+//! | [`bells`] | doorbells that block, or that have very many watchers |
+//! | [`filters`] | rules and socket filters that take long for each frame |
 //! | [`front_end`] | a vhost-user front end whose virtqueues are written by hand |
-//! | [`holes`] | memory removed very slowly |
+//! | [`holes`] | memory that is removed very slowly |
 //!
-//! All of it ends when dropped.
+//! All of these end when dropped.
 
 pub mod bells;
 pub mod filters;
@@ -17,17 +17,17 @@ pub mod holes;
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
-/// Runs `act` on a thread with that user's credentials, as the daemon and the kernel see it. The other threads of this
-/// process keep theirs.
+/// Runs `act` on a thread with that user's credentials, which both the daemon and the kernel see. The other threads of
+/// this process keep theirs.
 ///
 /// # Panics
-/// This process is not root, and cannot become that user; `act` panics.
+/// This process is not root and cannot become that user, or `act` panics.
 pub fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
     let run = || {
         let user = Uid::from_raw(uid);
         let group = Gid::from_raw(uid);
-        set_thread_res_gid(group, group, group).expect("only root becomes another user");
-        set_thread_res_uid(user, user, user).expect("only root becomes another user");
+        set_thread_res_gid(group, group, group).expect("only root can become another user");
+        set_thread_res_uid(user, user, user).expect("only root can become another user");
         act()
     };
     std::thread::scope(|scope| match scope.spawn(run).join() {

@@ -19,10 +19,10 @@ use rustix::fs::FallocateFlags;
 use super::{Attacker, pause, text};
 use crate::burst;
 
-/// Time limit for a port to serve the next peer: it pauses after peers that broke the rules.
+/// Time limit for a port to serve the next peer, because it pauses after peers that broke the rules.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Retries until success or the time limit.
+/// Repeats an attempt until it succeeds or the time limit is over.
 pub fn patiently<T>(mut attempt: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let start = Instant::now();
     loop {
@@ -33,7 +33,7 @@ pub fn patiently<T>(mut attempt: impl FnMut() -> Result<T, String>) -> Result<T,
     }
 }
 
-/// Floods broadcast addresses until the time is up.
+/// Sends frames to the broadcast address at full speed until the time is up.
 fn flood(a: &mut Attacker, egress: &dyn Egress) {
     let mut scratch = Scratch::new();
     while a.goes_on() {
@@ -45,7 +45,7 @@ fn flood(a: &mut Attacker, egress: &dyn Egress) {
     }
 }
 
-/// A virtio driver, split or packed.
+/// Floods through a virtio driver, with split or packed queues.
 pub fn floods_vhost(a: &mut Attacker) -> Result<(), String> {
     let options = DriverOptions { packed: a.rng.one_in(2), offloads: false, ..DriverOptions::default() };
     let (port, (egress, mut ingress)) = VirtioPort::new(BackEnd(a.socket.clone().into()), options).map_err(text)?;
@@ -62,7 +62,7 @@ pub fn noise(a: &mut Attacker) -> Result<(), String> {
         let mut stream = UnixStream::connect(&a.socket).map_err(text)?;
         stream.set_write_timeout(Some(Duration::from_millis(20))).map_err(text)?;
         for _ in 0..a.rng.below(10) {
-            // Often with a valid message header: a small number, flags of version 1, a length.
+            // Half of the time, a valid message header precedes: a small number, flags of version 1, a length.
             let len = a.rng.index(200);
             let mut bytes = a.rng.bytes(12 + len);
             if a.rng.one_in(2) {
@@ -80,7 +80,7 @@ pub fn noise(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// A guest of a ptnet port.
+/// Floods from a guest on a ptnet port.
 pub fn floods_ptnet(a: &mut Attacker) -> Result<(), String> {
     let mut port = patiently(|| netvale::Port::as_guest(&a.socket, 0).map_err(text))?;
     while a.goes_on() {
@@ -111,7 +111,7 @@ pub fn scribbles_ptnet(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts and stops its device's rings in turn.
+/// Starts and stops its device's rings alternately.
 pub fn restarts_ptnet(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
         let guest = patiently(|| BareGuest::connect(&a.socket).map_err(text))?;
@@ -129,14 +129,14 @@ fn card(a: &mut Attacker) -> Result<Card, String> {
     patiently(|| Card::new(&a.socket, options).map_err(text))
 }
 
-/// A guest with an e1000.
+/// Floods from a guest with an e1000.
 pub fn floods_e1000(a: &mut Attacker) -> Result<(), String> {
     let guest = card(a)?;
     flood(a, &guest.egress);
     Ok(())
 }
 
-/// Writes random values into random registers, under traffic.
+/// Writes random values into random registers, during traffic.
 pub fn scribbles_e1000(a: &mut Attacker) -> Result<(), String> {
     let guest = card(a)?;
     let mut scratch = Scratch::new();
@@ -144,7 +144,7 @@ pub fn scribbles_e1000(a: &mut Attacker) -> Result<(), String> {
         let frame = a.frame();
         burst::deliver(&guest.egress, &frame, 8, &mut scratch);
         for _ in 0..16 {
-            // Device registers, rings, interrupts.
+            // Offsets of device registers, rings and interrupts.
             let at = [0, 0xc0, 0x100, 0x400, 0x2800, 0x3800, 0x5400][a.rng.index(7)] + 4 * a.rng.below(16) as u32;
             guest.remote.write(at, a.rng.word() as u32 & if a.rng.one_in(2) { 0xff } else { u32::MAX });
         }
@@ -154,7 +154,7 @@ pub fn scribbles_e1000(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes pages of the guest's memory, under traffic.
+/// Removes pages of the guest's memory, during traffic.
 pub fn punches_e1000(a: &mut Attacker) -> Result<(), String> {
     let guest = card(a)?;
     let mut scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Attackers: processes of this program that misbehave until they are killed, or end by themselves.
+//! Attackers: processes of this program that misbehave until they are killed or end by themselves.
 //!
 //! | module | who |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | [`slow`] | users who make their own resources slow |
 //! | [`strangers`] | clients without a port |
 //! | [`machines`] | hypervisors and guests |
-//! | [`vmm`] | a front end that writes anything into its virtqueues |
-//! | `vteps` | remote ends of tunnels, and strangers who send to the tunnels' sockets |
+//! | [`vmm`] | a front end that writes arbitrary values into its virtqueues |
+//! | `vteps` | remote ends of tunnels, and strangers that send to the tunnels' sockets |
 
 mod machines;
 mod programs;
@@ -26,19 +26,19 @@ use netvale_harness::attacks::bells;
 
 use crate::rng::Rng;
 
-/// An attacker's output once its attack takes hold.
+/// What an attacker prints once its attack takes hold.
 pub const UP: &str = "up";
 
 /// The work of an attacker.
 pub type AttackFn = fn(&mut Attacker) -> Result<(), String>;
 
-/// An attacker's row.
+/// An attacker in the table.
 pub struct AttackerRole {
-    /// Its name in the report and on the command line.
+    /// Its name, in the report and on the command line.
     pub name: &'static str,
     /// Its work.
     pub act: AttackFn,
-    /// The device at whose socket it acts as a virtual machine; that takes the daemon's own user.
+    /// The device at whose socket it acts as a virtual machine, which needs the daemon's own user.
     pub device: Option<&'static str>,
 }
 
@@ -101,7 +101,7 @@ pub struct Attacker {
     is_up: bool,
 }
 
-/// A socket for attackers' machines in the daemon's folder.
+/// Returns the socket for attackers' machines in the daemon's folder.
 pub fn socket(dir: &Path, device: &str) -> PathBuf {
     dir.join(format!("attacked-{device}.sock"))
 }
@@ -109,39 +109,39 @@ pub fn socket(dir: &Path, device: &str) -> PathBuf {
 /// The name of an attacker's own interface.
 const TAPPED: &str = "nvsoakx";
 
-/// The port of a TAP that an attacker's process attached. It outlives the process.
+/// Returns the name of the TAP port that an attacker's process attached. The port stays after the process has ended.
 pub fn tap_of(process: u32) -> String {
     format!("x{process}t")
 }
 
 impl Attacker {
-    /// An attacker of this seed, which ends by itself after `life`.
+    /// Creates an attacker from a seed, which ends by itself after `life`.
     pub fn new(dir: &Path, device: Option<&str>, seed: u64, life: Duration) -> Attacker {
         let socket = socket(dir, device.unwrap_or_default());
         let name = format!("x{}", std::process::id());
         Attacker { dir: dir.into(), socket, name, rng: Rng::new(seed), end: Instant::now() + life, is_up: false }
     }
 
-    /// Reports, once, that the attack takes hold.
+    /// Reports that the attack takes hold, only once.
     pub fn is_up(&mut self) {
         if !std::mem::replace(&mut self.is_up, true) {
             println!("{UP}");
-            // The reader may be gone.
+            // The reader may be gone already.
             let _ = std::io::stdout().flush();
         }
     }
 
-    /// Whether time is left.
+    /// Returns whether there is time left.
     pub fn goes_on(&self) -> bool {
         Instant::now() < self.end
     }
 
-    /// The name of its own port on the switch for all users.
+    /// Returns the name of its own port on the switch for all users.
     pub fn own_port(&self) -> String {
         format!("{}:{}", crate::world::ATTACKED, self.name)
     }
 
-    /// The name of its own TAP on that switch.
+    /// Returns the name of its own TAP on that switch.
     pub fn tap(&self) -> String {
         tap_of(std::process::id())
     }
@@ -152,7 +152,7 @@ impl Attacker {
         Port::open_with(name, &Options { run_dir: Some(self.dir.clone()), slots, ..Options::default() })
     }
 
-    /// A frame to a bystander, to the broadcast address or to an unknown one, from one of many stations.
+    /// Returns a frame to a bystander, to the broadcast address or to an unknown one, from one of many stations.
     pub fn frame(&mut self) -> Vec<u8> {
         let len = 60 + self.rng.index(1400);
         let mut frame = self.rng.bytes(len);
@@ -168,13 +168,13 @@ impl Attacker {
     }
 }
 
-/// Plays the role of that name.
+/// Runs the role of that name.
 pub fn play(name: &str, dir: &Path, seed: u64, life: Duration) -> Result<(), String> {
     let role = ROLES.iter().find(|role| role.name == name).ok_or("there is no such role")?;
     (role.act)(&mut Attacker::new(dir, role.device, seed, life))
 }
 
-/// Pauses briefly, so that an attack is more than load.
+/// Pauses briefly, so that an attack causes more than just load.
 fn pause() {
     std::thread::sleep(Duration::from_micros(200));
 }
@@ -183,14 +183,14 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Copies of all its own doorbells, in both directions.
+/// Copies all of its own doorbells, in both directions.
 fn own_bells() -> rustix::io::Result<Vec<OwnedFd>> {
     bells::copies(bells::numbers())
 }
 
 fn ring_all(bells: &[OwnedFd]) {
     for bell in bells {
-        // Fails only if it is full or gone.
+        // Writing fails only if the doorbell is full or closed.
         let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     }
 }

@@ -11,7 +11,7 @@ use rustix::fs::FallocateFlags;
 use super::{Attacker, own_bells, pause, ring_all, text};
 use crate::kinds;
 
-/// Frames of a turn.
+/// Frames per turn.
 const BURST: u32 = 32;
 
 fn flood(a: &mut Attacker, tx: &mut TxRing) {
@@ -24,7 +24,7 @@ fn flood(a: &mut Attacker, tx: &mut TxRing) {
     tx.sync();
 }
 
-/// Broadcasts at full speed, and reads at times.
+/// Broadcasts at full speed, and reads occasionally.
 pub fn floods(a: &mut Attacker) -> Result<(), String> {
     let mut port = a.open(&a.own_port()).map_err(text)?;
     while a.goes_on() {
@@ -47,13 +47,13 @@ fn drain(port: &mut Port) {
     }
 }
 
-/// Holds senders back for as long as permitted.
+/// Never reads, so that senders are held back for as long as permitted.
 pub fn never_reads(a: &mut Attacker) -> Result<(), String> {
     let options =
         netvale::Options { run_dir: Some(a.dir.clone()), slots: 16, lossless: true, ..netvale::Options::default() };
     let mut port = Port::open_with(&a.own_port(), &options).map_err(text)?;
     while a.goes_on() {
-        // Makes itself known to the switch, so that frames are sent to it.
+        // The frame teaches the switch its address, so that frames are sent to it.
         let frame = a.frame();
         port.tx()[0].send(&frame);
         port.tx()[0].sync();
@@ -81,7 +81,7 @@ pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
     let bells = own_bells().map_err(text)?;
     while a.goes_on() {
         for _ in 0..BURST {
-            // Mostly in rings and status blocks.
+            // Three of four writes go to rings and status blocks.
             let at = if a.rng.one_in(4) { a.rng.index(count) } else { a.rng.index(count.min(4096)) };
             let small = a.rng.below(70) as u32;
             words.store(at, if a.rng.one_in(2) { small } else { a.rng.word() as u32 });
@@ -110,7 +110,7 @@ pub fn unfinished(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the worker that wakes it block.
+/// Makes the worker block when it wakes the program.
 pub fn blocks(a: &mut Attacker) -> Result<(), String> {
     let mut port = a.open(&a.own_port()).map_err(text)?;
     while a.goes_on() {
@@ -123,7 +123,7 @@ pub fn blocks(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Wakes the worker for nothing.
+/// Rings the worker's doorbell without sending frames.
 pub fn rings(a: &mut Attacker) -> Result<(), String> {
     let _port = a.open(&a.own_port()).map_err(text)?;
     let bells = own_bells().map_err(text)?;
@@ -148,7 +148,7 @@ pub fn pipes(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Truncates the file of its region, with frames in it.
+/// Truncates the file of its region while frames are in it.
 pub fn cuts_short(a: &mut Attacker) -> Result<(), String> {
     spoils(a, |a, file| {
         let rest = a.rng.below(3) * 4096;
@@ -175,7 +175,7 @@ fn spoils(a: &mut Attacker, spoil: SpoilFn) -> Result<(), String> {
             flood(a, tx);
             pause();
         }
-        // From here on, its own accesses may end it by SIGBUS.
+        // From here on, its own accesses may end the process by SIGBUS.
         a.is_up();
         spoil(a, &file).map_err(text)?;
         pause();

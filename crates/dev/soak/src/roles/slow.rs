@@ -1,4 +1,5 @@
-//! Users who make their own resources slow: a port's memory, its wake-up, its rules, and the listeners on a TAP.
+//! Users who make accesses to their own resources slow: a port's memory, its doorbell, its rules, and the listeners on
+//! a TAP.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -16,13 +17,13 @@ use serde_json::json;
 use super::{Attacker, TAPPED, pause, text};
 use crate::world::ATTACKED;
 
-/// Buffers whose pages a hole removes: about 32 MiB. A killed process ends only once its hole is complete.
+/// Buffers whose pages a hole removes: about 32 MiB. A killed process ends only when its hole is complete.
 const BUFFERS: u32 = 16_000;
-/// Number of watches of a wake-up.
+/// Number of watches of a doorbell.
 const WATCHES: usize = 100_000;
 /// Number of sockets that listen on a TAP.
 const SOCKETS: usize = 100;
-/// An unknown station, and a TAP's.
+/// Addresses of an unknown station and of a TAP.
 const NOBODY: [u8; 6] = [2, 0x66, 0, 0, 0, 1];
 const BEHIND: [u8; 6] = [2, 0x66, 0, 0, 1, 1];
 
@@ -33,7 +34,7 @@ fn frame(to: [u8; 6], from: [u8; 6]) -> [u8; 60] {
     frame
 }
 
-/// Opens a port of its own as soon as possible: a user who made a worker wait must wait for it.
+/// Opens a port as soon as permitted: a user who made a worker wait gets no port for a while.
 fn patiently(a: &Attacker, extra_bufs: u32) -> Option<Port> {
     let options = Options { run_dir: Some(a.dir.clone()), slots: 64, extra_bufs, ..Options::default() };
     while a.goes_on() {
@@ -45,7 +46,7 @@ fn patiently(a: &Attacker, extra_bufs: u32) -> Option<Port> {
     None
 }
 
-/// Makes holes in the memory of a port that receives broadcasts, with a thread that gets hardly any processor time.
+/// Makes holes in the memory of a port that receives broadcasts, by a thread that gets hardly any CPU time.
 pub fn makes_holes(a: &mut Attacker) -> Result<(), String> {
     let _idler = Idler::start();
     while let Some(_port) = patiently(a, BUFFERS) {
@@ -62,11 +63,11 @@ pub fn makes_holes(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Gives a wake-up very many watchers.
+/// Watches its doorbell very many times.
 pub fn is_watched(a: &mut Attacker) -> Result<(), String> {
     while let Some(mut port) = patiently(a, 0) {
         let _watchers = watch(port.rx()[0].wake_fd(), WATCHES).map_err(text)?;
-        // Until the port is removed, and a while longer.
+        // Until the port is removed, and for a while afterwards.
         for _ in 0..2000 {
             let ring = &mut port.rx()[0];
             let _ = ring.sync();
@@ -88,7 +89,7 @@ fn flood(tx: &mut TxRing, frame: &[u8]) {
     tx.sync();
 }
 
-/// Sends frames to an unknown address, under the longest rule that a user may set.
+/// Sends frames to an unknown address, with the longest rule that a user may set.
 pub fn has_rules(a: &mut Attacker) -> Result<(), String> {
     let mut port = a.open(&a.own_port()).map_err(text)?;
     let rules = json!({ "filter_in": [rule("pass", LONGEST)] });
@@ -102,10 +103,10 @@ pub fn has_rules(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Set in the process inside its own network namespace.
+/// Environment variable, set in the process inside its own network namespace.
 const INSIDE: &str = "NETVALE_SOAK_INSIDE";
 
-/// Sends frames to a TAP from the user's own network namespace, in which very many sockets listen to them.
+/// Sends frames to a TAP in the user's own network namespace, where very many sockets listen on it.
 pub fn is_heard(a: &mut Attacker) -> Result<(), String> {
     if std::env::var_os(INSIDE).is_none() {
         let own = std::env::current_exe().map_err(text)?;

@@ -23,7 +23,7 @@ fn control(a: &Attacker) -> Result<UnixStream, String> {
     Ok(stream)
 }
 
-/// An almost valid request line, truncated.
+/// Returns an almost valid request line, truncated.
 fn almost(a: &mut Attacker) -> Vec<u8> {
     let method = METHODS[a.rng.index(METHODS.len())];
     let name = String::from_utf8_lossy(&a.rng.bytes(12)).replace(['"', '\\', '\n'], "?");
@@ -37,7 +37,7 @@ fn almost(a: &mut Attacker) -> Vec<u8> {
     line.as_bytes()[..end].to_vec()
 }
 
-/// Sends bytes of all kinds, and reads the answers at times.
+/// Sends bytes of all kinds, and reads the answers occasionally.
 pub fn noise_on_control(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
         let mut stream = control(a)?;
@@ -56,7 +56,7 @@ pub fn noise_on_control(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends messages with single bits flipped, and random ones.
+/// Sends messages in which single bits are flipped, and random messages.
 pub fn noise_on_attach(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
         let line = netvale::raw::connect_to(Some(&a.dir)).map_err(text)?;
@@ -82,7 +82,7 @@ pub fn noise_on_attach(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Repeats requests that this user is not permitted.
+/// Repeats requests that this user is not permitted to make.
 pub fn refused(a: &mut Attacker) -> Result<(), String> {
     let stream = control(a)?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).map_err(text)?;
@@ -129,7 +129,7 @@ pub fn lingers(a: &mut Attacker) -> Result<(), String> {
         for line in [to_control.as_fd(), to_attach.as_fd()] {
             let (fd, peer) = lingering().map_err(text)?;
             peers.push(peer);
-            // The daemon may have closed the connection.
+            // The daemon may have closed the connection already.
             let _ = pass(line, b"{}\n", &[fd.as_fd()]);
         }
         a.is_up();
@@ -141,7 +141,7 @@ pub fn lingers(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// A connection whose last close waits for a peer that never reads; returned with the peer.
+/// Returns a connection whose last close waits for a peer that never reads, and that peer.
 fn lingering() -> std::io::Result<(OwnedFd, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut socket = TcpStream::connect(listener.local_addr()?)?;

@@ -1,4 +1,4 @@
-//! A front end whose memory is a file that it can truncate, and that writes anything into its virtqueues.
+//! A front end whose memory is a file that it can truncate, and that writes arbitrary values into its virtqueues.
 
 use netvale_harness::attacks::front_end::{COUNT, HostileFrontEnd, QUEUES, SIZE};
 use rustix::fs::FallocateFlags;
@@ -6,14 +6,14 @@ use rustix::fs::FallocateFlags;
 use super::machines::patiently;
 use super::{Attacker, pause, text};
 
-/// Offers descriptors, most of them plausible, chained at random, and makes further ones available.
+/// Offers descriptors, most of them plausible, in random chains, and makes further ones available.
 fn offer(end: &HostileFrontEnd, available: &mut [u16; 2], a: &mut Attacker, nonsense: bool) {
     for (queue, rings) in QUEUES.into_iter().enumerate() {
         for _ in 0..8 {
             let id = a.rng.below(u64::from(COUNT));
             let address = a.rng.below(SIZE + 0x1000);
             let len = a.rng.below(0x3000);
-            // NEXT, WRITE, INDIRECT.
+            // The flags NEXT, WRITE and INDIRECT.
             let usual = if queue == 0 { 2 } else { 0 };
             let flags = if nonsense { a.rng.below(8) } else { usual };
             let next = a.rng.below(u64::from(COUNT) + 4);
@@ -52,7 +52,7 @@ fn play(
     Ok(())
 }
 
-/// Offers endless chains and lengths without memory, and kicks.
+/// Offers endless chains and lengths beyond its memory, and kicks.
 pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
     play(a, true, |_, _| Ok(()))
 }

@@ -1,4 +1,4 @@
-//! Remote ends of tunnels, and strangers who send to the tunnels' sockets.
+//! Remote ends of tunnels, and strangers that send to the tunnels' sockets.
 
 use std::net::UdpSocket;
 
@@ -6,37 +6,37 @@ use super::{Attacker, pause, text};
 use crate::rng::Rng;
 use crate::world::{ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, VTEPS, VXLAN};
 
-/// Datagrams in a row.
+/// Datagrams sent in a row.
 const BURST: usize = 32;
-/// One datagram in this many also goes to a bystander's socket, at most [`SHORT`] bytes of it: a datagram beyond the
-/// socket's buffer is lost in the kernel, which does not count it for the port.
+/// One datagram in this many is also sent to a bystander's socket, truncated to [`SHORT`] bytes. More or longer ones
+/// could overflow the socket's buffer: the kernel drops those without counting them for the port.
 const SELDOM: u64 = 256;
-/// See [`SELDOM`].
+/// Maximum bytes of a datagram to a bystander's socket; see [`SELDOM`].
 const SHORT: usize = 200;
-/// The longest datagram of UDP over IPv4.
+/// Maximum length of a UDP datagram over IPv4.
 const LONGEST: usize = 65_507;
 
-/// A socket with that address and any port: a VTEP's datagrams come from any port.
+/// Opens a socket with that address and any port, because a VTEP's datagrams come from any port.
 fn socket(address: &str) -> Result<UdpSocket, String> {
     let socket = UdpSocket::bind((address, 0)).map_err(text)?;
     socket.set_nonblocking(true).map_err(text)?;
     Ok(socket)
 }
 
-/// A VXLAN header (RFC 7348 section 5).
+/// Returns a VXLAN header (RFC 7348 section 5).
 fn header(vni: u32) -> [u8; 8] {
     let [_, a, b, c] = vni.to_be_bytes();
     [8, 0, 0, 0, a, b, c, 0]
 }
 
-/// Sends to a VTEP. A full socket is no error.
+/// Sends to a VTEP. A full socket is not an error.
 fn send(a: &mut Attacker, from: &UdpSocket, to: &str, datagram: &[u8]) {
     if from.send_to(datagram, (to, VXLAN)).is_ok() {
         a.is_up();
     }
 }
 
-/// A VTEP known to the attacked tunnel: sends as many frames as it can, from many stations.
+/// Acts as a VTEP known to the attacked tunnel: sends as many frames as possible, from many stations.
 pub fn floods(a: &mut Attacker) -> Result<(), String> {
     let from = socket(ATTACKING_VTEP)?;
     while a.goes_on() {
@@ -49,7 +49,7 @@ pub fn floods(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// A datagram that no VTEP sends: truncated, too long, of another VNI, with other flags, or pure noise.
+/// Returns a datagram that no VTEP sends: truncated, too long, of another VNI, with other flags, or random.
 fn strange(rng: &mut Rng, frame: &[u8]) -> Vec<u8> {
     let mut datagram = [&header(ATTACKED_VNI)[..], frame].concat();
     match rng.below(6) {
@@ -66,8 +66,8 @@ fn strange(rng: &mut Rng, frame: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// A VTEP known to the tunnel and an unknown one: datagrams of all lengths and contents. A few go to the bystanders'
-/// sockets.
+/// Acts as a VTEP known to the tunnel and as an unknown one: sends datagrams of all lengths and contents, a few of them
+/// to the bystanders' sockets.
 pub fn nonsense(a: &mut Attacker) -> Result<(), String> {
     let known = socket(ATTACKING_VTEP)?;
     let stranger = socket("127.0.0.66")?;

@@ -1,5 +1,5 @@
-//! The daemon under a service manager that listens for it and watches over it; the test plays the manager's part.
-//! scripts/packages-test.sh does the same with systemd.
+//! The daemon under a service manager that owns its sockets and its watchdog; the test acts as the manager.
+//! scripts/packages-test.sh tests the same with systemd.
 
 use crate::common;
 use crate::common::up;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use up::{Guarded, LIMIT, until};
 
-/// Moves two sockets from where a child can be given them to where a service manager puts them.
+/// Moves two sockets from standard input and output to the descriptor numbers that a service manager uses.
 const PASS: &str =
     "exec 3<&0 4>&1 </dev/null >/dev/null; LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=attach:control exec \"$@\"";
 
@@ -26,7 +26,7 @@ fn attach_socket(dir: &Path) -> OwnedFd {
     fd
 }
 
-/// Starts a daemon that gets two sockets, called `attach` and `control`.
+/// Starts a daemon that gets two sockets, named `attach` and `control`.
 fn start(dir: &Path, attach: OwnedFd, control: OwnedFd) -> Guarded {
     let mut command = Command::new("sh");
     command.args(["-c", PASS, "sh"]).arg(netvale_system_tests::netvale()).arg("--run-dir").arg(dir).arg("up");
@@ -39,8 +39,8 @@ fn run(dir: &Path, words: &str) -> std::process::Output {
     command.arg("--run-dir").arg(dir).args(words.split(' ')).output().expect("it runs")
 }
 
-/// Objective: a client that came before the daemon is served by it, frames pass, and the sockets outlive the daemon, so
-/// that the next client finds the next one.
+/// Objective: a client that connects before the daemon runs is served, frames pass, and the sockets outlive the daemon,
+/// so that the next client reaches the next daemon.
 #[test]
 fn a_client_before_the_daemon_is_served() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,13 +57,13 @@ fn a_client_before_the_daemon_is_served() {
         common::stdout(&run(dir.path(), "pkt-gen -i vale0:a -f tx -n 100"));
         common::stdout(&run(dir.path(), "stop"));
         let said = common::stderr(&daemon.output());
-        assert_eq!(said.matches("by the service manager's socket").count(), 2, "{said}");
+        assert_eq!(said.matches("on the service manager's socket").count(), 2, "{said}");
     }
     assert!(dir.path().join("attach.sock").exists() && dir.path().join("control.sock").exists());
 }
 
-/// Objective: descriptors with the right names that are something else are named in the log, and the daemon makes its
-/// own sockets, which it removes.
+/// Objective: descriptors that have the right names but are something else are named in the log, and the daemon makes
+/// its own sockets, which it removes at its end.
 #[test]
 fn wrong_sockets_are_named_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -74,13 +74,13 @@ fn wrong_sockets_are_named_in_the_log() {
     common::stdout(&run(dir.path(), "stop"));
     let said = common::stderr(&daemon.output());
     for name in ["attach", "control"] {
-        let refused = |line: &&str| line.contains("is not used") && line.contains(&format!("name=\"{name}\""));
+        let refused = |line: &&str| line.contains("ignored a socket") && line.contains(&format!("name=\"{name}\""));
         assert_eq!(said.lines().filter(refused).count(), 1, "{said}");
         assert!(!dir.path().join(format!("{name}.sock")).exists());
     }
 }
 
-/// Objective: where a watchdog is asked for, the daemon says twice a period that it goes on, from its start to its end.
+/// Objective: if a watchdog is requested, the daemon notifies it twice per period from start to end.
 #[test]
 fn the_watchdog_is_told_twice_a_period() {
     let dir = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ fn the_watchdog_is_told_twice_a_period() {
     told_at(format!("@{name}").as_ref(), &UnixDatagram::bind_addr(&address).unwrap());
 }
 
-/// A service manager that listens at `place` is told all, also by a daemon in its sandbox.
+/// Checks that a service manager listening at `place` gets all notifications, even from a sandboxed daemon.
 fn told_at(place: &OsStr, manager: &UnixDatagram) {
     let dir = tempfile::tempdir().unwrap();
     manager.set_read_timeout(Some(LIMIT)).unwrap();
@@ -108,7 +108,7 @@ fn told_at(place: &OsStr, manager: &UnixDatagram) {
     let words: Vec<_> = std::iter::repeat_with(|| next().trim().to_owned()).take(6).collect();
     assert_eq!(words.iter().filter(|word| *word == "WATCHDOG=1").count(), 5, "{words:?}");
     assert!(words.contains(&"READY=1".to_owned()));
-    // The first comes immediately.
+    // The first notification arrives immediately.
     assert!(start.elapsed() >= Duration::from_millis(4 * 200));
     daemon.signal(rustix::process::Signal::TERM);
     daemon.output();

@@ -34,7 +34,7 @@ fn read(path: &Path) -> Vec<(Vec<u8>, u32)> {
     all
 }
 
-/// Objective: what `replay` sends, `dump` writes, byte for byte, in both formats and however fast.
+/// Objective: `dump` writes exactly the frames that `replay` sends, in both formats and at any speed.
 #[test]
 fn dump_writes_what_replay_sends() {
     let up = Up::start(&[]);
@@ -51,7 +51,7 @@ fn dump_writes_what_replay_sends() {
     }
 }
 
-/// Objective: `replay` sends a file several times, ends after a count, and reads standard input.
+/// Objective: `replay` sends a file several times, stops after a count, and reads standard input.
 #[test]
 fn replay_obeys_its_options() {
     let up = Up::start(&[]);
@@ -64,10 +64,10 @@ fn replay_obeys_its_options() {
     let piped = up.command(["replay", "-", "vale0:r", "--json"]).stdin(input).output().expect("starts");
     assert_eq!(last_json(&piped)["frames"], 10);
     let looped = up.run("replay - vale0:r --loop 2");
-    assert_eq!((looped.status.code(), stderr(&looped).contains("once only")), (Some(2), true));
+    assert_eq!((looped.status.code(), stderr(&looped).contains("only once")), (Some(2), true));
 }
 
-/// Objective: a capture cut in the middle is sent up to the cut, said to be cut, and exit code 1 says it to scripts.
+/// Objective: a truncated capture is sent up to the damage, which is reported, also by exit code 1.
 #[test]
 fn a_cut_capture_is_sent_up_to_the_cut() {
     let up = Up::start(&[]);
@@ -79,17 +79,17 @@ fn a_cut_capture_is_sent_up_to_the_cut() {
     let output = up.run(&format!("replay {} vale0:r --speed 0 --json", cut.display()));
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("truncated in the record") && stderr(&output).contains("9 whole frames"));
-    let sum: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the sum is printed all the same");
+    let sum: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the sum is printed nevertheless");
     assert_eq!(sum["frames"], 9);
     let missing = up.run("replay /nonexistent.pcap vale0:r");
     assert_eq!((missing.status.code(), stderr(&missing).contains("cannot open")), (Some(1), true));
 }
 
-/// Objective: a full disk ends `dump` with exit code 1 and what to do, without a panic, and leaves the daemon alone.
+/// Objective: on a full disk, `dump` ends with exit code 1 and advice, without a panic, and the daemon is unaffected.
 #[test]
 fn a_full_disk_ends_dump_with_advice() {
     let up = Up::start(&[]);
-    // Not even the beginning of the file finds room.
+    // Not even the file's header finds room.
     let output = up.start_program("dump vale0:d -w /dev/full -c 100").output();
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
@@ -100,7 +100,7 @@ fn a_full_disk_ends_dump_with_advice() {
     assert!(up.run("list").status.success());
 }
 
-/// Objective: -s keeps the beginning of each frame and its length; SIGINT ends a capture with a whole file.
+/// Objective: -s keeps the beginning of each frame and its original length; after SIGINT, the file is complete.
 #[test]
 fn cut_frames_and_interrupt() {
     let up = Up::start(&[]);

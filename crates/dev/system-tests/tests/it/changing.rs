@@ -1,4 +1,4 @@
-//! `netvale apply`, `netvale export` and SIGHUP, of the daemon as it really runs.
+//! `netvale apply`, `netvale export` and SIGHUP with a daemon in its sandbox.
 
 use crate::common;
 use crate::common::up;
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use up::{LIMIT, Up};
 
-/// A daemon with a file of its own in a folder of its own, whose log is kept.
+/// A daemon with its own file in its own folder. Its log is stored.
 struct Configured {
     daemon: Up,
     folder: tempfile::TempDir,
@@ -36,14 +36,14 @@ impl Configured {
         self.folder.path().join("netvale/netvale.toml")
     }
 
-    /// Another file with that text.
+    /// Writes another file with that text. Returns its path.
     fn other(&self, text: &str) -> PathBuf {
         let file = self.folder.path().join("other.toml");
         std::fs::write(&file, text).expect("room");
         file
     }
 
-    /// Puts another file in the place of the daemon's, as editors do.
+    /// Replaces the daemon's file by another one, as editors do.
     fn replace(&self, text: &str) {
         let new = self.folder.path().join("netvale/netvale.toml.new");
         std::fs::write(&new, text).expect("room");
@@ -68,7 +68,7 @@ impl Configured {
             .collect()
     }
 
-    /// Sends SIGHUP, and waits for the log to say so.
+    /// Sends SIGHUP, and waits until the log has the text.
     fn hang_up(&self, says: &str) -> String {
         let before = self.log().len();
         let pid = Pid::from_raw(self.daemon.id().cast_signed()).expect("a process");
@@ -95,8 +95,8 @@ fn nulls(range: std::ops::Range<u32>) -> String {
     })
 }
 
-/// Objective: what the guide says: the difference is shown and nothing done; applied, it is told line by line; what is
-/// exported changes nothing, and starts a daemon like the first.
+/// Objective: as in the guide, the difference is shown without a change; applying it prints each change; applying the
+/// exported file changes nothing, and a daemon started with it is the same as the first.
 #[test]
 fn shown_done_and_written_down() {
     let first = "[[port]]\nswitch = 'vale0'\nport = 'web'\n";
@@ -111,7 +111,7 @@ fn shown_done_and_written_down() {
     let dry = stdout(&apply(&d, &file, &["--diff"]));
     assert_eq!(
         dry,
-        lines.to_owned() + "1 attached, 1 attached again, 1 changed; 0 ports not touched; nothing was done\n"
+        lines.to_owned() + "1 attached, 1 attached again, 1 changed; 0 ports not touched; nothing was changed\n"
     );
     assert_eq!(d.ports(), ["vale0:web"]);
     assert_eq!(
@@ -130,8 +130,8 @@ fn shown_done_and_written_down() {
     assert!(stdout(&d.run(&["apply", "--schema"])) == stdout(&d.run(&["up", "--schema"])));
 }
 
-/// Objective: mistakes are told with the file's name, line and column, from the command line or the daemon; nothing
-/// changes, and the exit status says so.
+/// Objective: mistakes are reported with the file's name, line and column, whether the command or the daemon finds
+/// them; nothing changes, and the exit status shows the failure.
 #[test]
 fn mistakes_are_told_with_line_and_column() {
     let d = Configured::start("[[port]]\nswitch = 'vale0'\nport = 'web'\n", &[]);
@@ -152,8 +152,8 @@ fn mistakes_are_told_with_line_and_column() {
     assert_eq!(d.run(&["apply", "/nowhere/x.toml"]).status.code(), Some(1));
 }
 
-/// Objective: SIGHUP applies the daemon's own file, from inside the sandbox, even one that was put in the place of the
-/// first; a wrong one, and none, change nothing, and the log says where the mistake is.
+/// Objective: SIGHUP applies the daemon's own file from inside the sandbox, even if the file was replaced; a wrong or
+/// missing file changes nothing, and the log has the location of the mistake.
 #[test]
 fn sighup_applies_the_daemons_own_file() {
     let web = "[[port]]\nswitch = 'vale0'\nport = 'web'\n";
@@ -171,8 +171,8 @@ fn sighup_applies_the_daemons_own_file() {
     assert_eq!(d.ports(), ["vale0:sink", "vale0:web"]);
 }
 
-/// Objective: SIGHUP takes an exported file, whose rules are in words, as its ports have them; new rules are refused
-/// with what compiles them.
+/// Objective: SIGHUP accepts an exported file whose rules are in words, as they equal those of its ports; new rules are
+/// refused, with the command that compiles them.
 #[test]
 fn rules_are_read_again() {
     let d = Configured::start("[[port]]\nswitch = 'vale0'\nport = 'web'\n", &[]);
@@ -182,18 +182,19 @@ fn rules_are_read_again() {
     d.replace(&exported);
     d.hang_up("0 changes, 1 ports not touched");
     d.replace(&exported.replace("not arp", "not ip"));
-    let log = d.hang_up("'netvale apply' compile what is in words");
+    let log = d.hang_up("'netvale apply' compile expressions");
     assert!(log.contains("nothing has changed"), "{log}");
     let rules = stdout(&d.run(&["filter", "vale0:web"]));
     assert!(rules.contains("not arp"), "{rules}");
 }
 
-/// Runs a program on a host to its end.
+/// Runs a program on a host until it ends.
 fn on(host: &NamespaceHost, program: &str, arguments: &[&str]) -> std::process::Output {
     host.command(program, arguments).output().expect("it starts")
 }
 
-/// A TAP port of the daemon's in a namespace, up, with an address; quiet: the stack sends no multicasts of its own.
+/// Moves a TAP port of the daemon into a namespace, and brings it up with an address. The stack sends no multicasts of
+/// its own.
 fn settle(host: &NamespaceHost, tap: &str, address: &str) {
     let quiet = "for of in all default; do echo 1 > /proc/sys/net/ipv6/conf/$of/disable_ipv6; done";
     assert!(on(host, "sh", &["-c", quiet]).status.success());
@@ -203,7 +204,7 @@ fn settle(host: &NamespaceHost, tap: &str, address: &str) {
     }
 }
 
-/// Packets of an interface since its counters began.
+/// Packets of an interface since its counters started.
 struct Counted {
     sent: u64,
     received: u64,
@@ -218,12 +219,12 @@ fn counted(host: &NamespaceHost, interface: &str) -> Counted {
     Counted { sent: of("tx", "packets"), received: of("rx", "packets"), dropped }
 }
 
-/// Objective: while fifty ports come and go again and again, on the same switch and others, two hosts whose ports stay
-/// lose no packet: neither a flood of pings nor a TCP connection notices.
+/// Objective: while fifty ports are attached and detached repeatedly, on the same switch and others, two hosts whose
+/// ports stay lose no packet: neither a flood of pings nor a TCP connection is affected.
 #[test]
 fn nothing_is_lost_beside() {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/net/tun").exists() {
-        return netvale_harness::skip("TAPs and namespaces take root and /dev/net/tun");
+        return netvale_harness::skip("TAPs and namespaces need root and /dev/net/tun");
     }
     if !net::inside(&["--net", "--mount"]).expect("inside") {
         return;
@@ -250,7 +251,7 @@ fn nothing_is_lost_beside() {
             shown["drops"].clone()
         })
     };
-    // A ping every 2 ms, whose answer may take long on a busy machine.
+    // A ping every 2 ms; on a busy machine, an answer may take long.
     let mut ping = a.command("ping", &["-q", "-i", "0.002", "-c", "2000", "-W", "30", "10.77.0.2"]);
     let mut tcp = a.command("iperf3", &["-c", "10.77.0.2", "-t", "6", "-b", "20M", "-J"]);
     let mut ping = ChildProcess::start(ping.stdout(Stdio::piped())).expect("ping starts");
@@ -268,7 +269,7 @@ fn nothing_is_lost_beside() {
         "{rounds}: {said}"
     );
     let report: Value = serde_json::from_str(&stdout(&tcp.output(Some(LIMIT)).expect("it ends"))).expect("JSON");
-    // It may send something twice whose acknowledgement is late; that is no loss.
+    // TCP may retransmit if an acknowledgement is late, which is not a loss.
     assert!(report["error"].is_null() && report["end"]["sum_received"]["bytes"].as_u64() > Some(1 << 20), "{report}");
     let count = || [counted(&a, "chga"), counted(&b, "chgb")];
     up::until("what one host has sent, the other has", || {
@@ -279,16 +280,17 @@ fn nothing_is_lost_beside() {
     assert!(drops().iter().all(|drops| drops.as_object().is_none_or(serde_json::Map::is_empty)));
 }
 
-/// Objective: a TAP's MTU changes without the interface going; a step that fails puts everything back, the MTU too.
+/// Objective: a TAP's MTU changes while the interface stays; if a step fails, everything is restored, including the
+/// MTU.
 #[test]
 fn the_mtu_of_a_tap_changes_in_place() {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/net/tun").exists() {
-        return netvale_harness::skip("TAPs take root and /dev/net/tun");
+        return netvale_harness::skip("TAPs need root and /dev/net/tun");
     }
     if !net::inside(&["--net", "--mount"]).expect("inside") {
         return;
     }
-    // The folder of this namespace's interfaces.
+    // The mounted /sys shows the interfaces of this namespace.
     assert!(Command::new("mount").args(["-t", "sysfs", "none", "/sys"]).status().expect("mount").success());
     let tap = |mtu: u32| format!("[[port]]\nswitch = 'vale0'\nport = 'tap:inpl'\nmtu = {mtu}\n");
     let of = |what: &str| std::fs::read_to_string(format!("/sys/class/net/inpl/{what}")).expect("it is there");
@@ -297,7 +299,7 @@ fn the_mtu_of_a_tap_changes_in_place() {
     let said = stdout(&apply(&d, &d.other(&tap(9000)), &[]));
     assert!(said.starts_with("~ vale0:inpl: tap:inpl, mtu 1500 → tap:inpl, mtu 9000 (in place)"), "{said}");
     assert_eq!((of("mtu").trim(), of("ifindex")), ("9000", index.clone()));
-    // A device that goes and comes immediately, on this switch and on another.
+    // The device is removed and made again, on this switch and on another.
     for _ in 0..5 {
         for (old, new, sign) in [
             ("mtu = 9000", "rings = 2", "* vale0:inpl"),

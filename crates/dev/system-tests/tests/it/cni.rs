@@ -25,8 +25,8 @@ fn inside(host: &NamespaceHost, line: &str) -> String {
     common::stdout(&host.command(words[0], &words[1..]).output().expect("it starts"))
 }
 
-/// Objective: in each version, containers get interfaces with addresses, routes and what the runtime asks for, reach
-/// each other, pass CHECK, and are removed, twice.
+/// Objective: with each version of the specification, containers get interfaces with addresses, routes and the
+/// requested settings, reach each other, pass CHECK, and can be removed twice.
 #[test]
 fn containers_reach_each_other_and_are_removed() {
     if !can_run() {
@@ -72,8 +72,8 @@ fn containers_reach_each_other_and_are_removed() {
     }
 }
 
-/// Objective: the bridge has any name, or the one that netmap programs have for it, by which its ports are made,
-/// checked and removed.
+/// Objective: the bridge may have any name, or the name that netmap programs use for it; its ports are made, checked
+/// and removed by either.
 #[test]
 fn the_bridge_has_any_name() {
     if !can_run() {
@@ -95,8 +95,8 @@ fn the_bridge_has_any_name() {
     }
 }
 
-/// Objective: containers have the VLANs, the isolation, the checks and the rates that their network asks for, from the
-/// first frame on; a virtual machine's port likewise; what is wrong is refused, and leaves nothing.
+/// Objective: containers have the VLANs, isolation, checks and rates of their network from the first frame on, and so
+/// has a virtual machine's port; invalid options are refused and leave nothing behind.
 #[test]
 fn containers_have_the_policies_of_their_network() {
     if !can_run() {
@@ -124,10 +124,10 @@ fn containers_have_the_policies_of_their_network() {
     is_set("rate_out", json!("80000000bit"));
     assert!(set["guard"].as_str().is_some_and(|checks| checks.contains("ip") && checks.contains("mac")), "{set}");
     assert_eq!(set["info"], "c0");
-    // Its own address still passes, another one does not.
+    // The container's own address still passes; another one does not.
     inside(&hosts[0], "ip addr add 10.1.0.77/24 dev eth0");
     let spoofed = hosts[0].command("ping", &["-c", "1", "-W", "1", "-I", "10.1.0.77", "10.1.0.3"]).output().unwrap();
-    assert!(!spoofed.status.success(), "an address that was not handed out");
+    assert!(!spoofed.status.success(), "an address that the plugin did not give");
     inside(&hosts[0], "ping -c 1 -W 20 -I 10.1.0.2 10.1.0.3");
     let wrong = r.config("1.0.0", "10.1.0.5/24", &json!({"name": "wrong", "vlan": 5000}));
     let other = NamespaceHost::new().unwrap();
@@ -143,8 +143,8 @@ fn containers_have_the_policies_of_their_network() {
     );
 }
 
-/// Objective: a second ADD of a container's interface is an error and leaves the first as it is; the same container on
-/// another network, or with another interface, is another port.
+/// Objective: a second ADD of a container's interface is an error and does not change the first one; the same container
+/// on another network, or with another interface, gets another port.
 #[test]
 fn a_second_add_is_an_error() {
     if !can_run() {
@@ -165,8 +165,8 @@ fn a_second_add_is_an_error() {
     assert!(inside(&one, "ip addr show eth0").contains("10.1.0.2/24"));
 }
 
-/// Objective: an ADD that fails leaves neither port nor interface, and gives its addresses back; the address plugin's
-/// own error is passed on.
+/// Objective: an ADD that fails leaves neither port nor interface, and releases its addresses; an error of the address
+/// plugin is passed on unchanged.
 #[test]
 fn a_failed_add_leaves_nothing() {
     if !can_run() {
@@ -175,7 +175,7 @@ fn a_failed_add_leaves_nothing() {
     let r = Runtime::new();
     let one = NamespaceHost::new().unwrap();
     for (address, expected) in [("fail", 111), ("nonsense", 6), ("10.1.0.2", 6), ("10.1.0.2/24", 103)] {
-        // The gateway of the last is not on the link.
+        // The gateway of the last configuration is not on the link.
         let ipam = json!({"type": "test-ipam", "hand": if expected == 103 { "10.7.0.2/24" } else { address }});
         let config = r.config("1.0.0", address, &json!({"ipam": ipam}));
         assert_eq!(code(r.run("ADD", "one", &path(&one), &config)), expected, "{address}");
@@ -197,7 +197,7 @@ fn a_failed_add_leaves_nothing() {
     assert!(r.ports().is_empty());
 }
 
-/// Objective: a container that ends takes its port along; DEL succeeds all the same.
+/// Objective: when a container ends, its port is removed; a later DEL succeeds nevertheless.
 #[test]
 fn a_container_that_ends_takes_its_port_along() {
     if !can_run() {
@@ -214,7 +214,7 @@ fn a_container_that_ends_takes_its_port_along() {
     assert_eq!(r.run("DEL", "one", &place, &config), Ok(Value::Null));
 }
 
-/// Objective: whatever the input, the answer is an error with its code, and nothing is made.
+/// Objective: any malformed input yields an error with its code, and nothing is made.
 #[test]
 fn nonsense_is_answered_by_an_error() {
     if !can_run() {
@@ -259,8 +259,8 @@ fn nonsense_is_answered_by_an_error() {
     assert_eq!(version["supportedVersions"].as_array().map(Vec::len), Some(5));
 }
 
-/// Objective: an ADD that is killed at any moment leaves nothing that DEL does not remove, nor, if no DEL comes, GC; GC
-/// removes no other container's port, and no other network's.
+/// Objective: whatever an ADD that was killed at any moment leaves behind is removed by DEL or, without a DEL, by GC;
+/// GC removes no port of other containers or networks.
 #[test]
 fn killed_at_any_time() {
     if !can_run() {
@@ -289,10 +289,10 @@ fn killed_at_any_time() {
         let _ = child.wait();
         let (operation, input) = if round % 2 == 0 { ("DEL", &config) } else { ("GC", &collecting) };
         assert_eq!(r.run(operation, "one", &path(&one), input), Ok(Value::Null));
-        // What was killed between making its TAP and handing it over: the kernel removes that.
+        // If it was killed between making its TAP and passing it to the daemon, the kernel removes the TAP.
         until("nothing is left", || r.ports() == kept && !inside(&one, "ip link").contains("eth0"));
     }
-    // While the address plugin works.
+    // Killed while the address plugin works.
     let hangs = r.config("1.1.0", "hang", &json!({}));
     let mut child = start(&mut r.command("ADD", "one", &path(&one)), hangs.to_string().as_bytes());
     until("it asks", || r.dir.path().join("hangs").exists());
@@ -305,7 +305,7 @@ fn killed_at_any_time() {
     assert_eq!(code(nothing), 7, "without the list");
 }
 
-/// Objective: STATUS says whether a daemon answers.
+/// Objective: STATUS reports whether a daemon answers.
 #[test]
 fn status_says_whether_a_daemon_answers() {
     if !can_run() {
@@ -370,7 +370,7 @@ ping -c 3 -i 0.2 10.1.0.2 && echo reached
     assert!(said.contains("reached"), "{said}");
 }
 
-/// Objective: Debian's own address plugin, host-local, hands out addresses and gets them back.
+/// Objective: Debian's address plugin, host-local, gives addresses and gets them back.
 #[test]
 fn host_local_gets_its_addresses_back() {
     const FOLDER: &str = "/usr/lib/cni";

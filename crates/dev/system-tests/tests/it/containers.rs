@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use netvale_harness::ChildProcess;
 
-/// For a script as a whole.
+/// Time limit of a script.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Runs a script in namespaces of its own, if what it needs is there.
+/// Runs a script in namespaces of its own, if its requirements are met.
 fn run(script: &str, needs: &[&str]) {
     let missing = needs.iter().find(|file| !Path::new(file).exists());
     if let Some(missing) = missing {
@@ -21,7 +21,7 @@ fn run(script: &str, needs: &[&str]) {
         return;
     }
     if !rustix::process::geteuid().is_root() || netvale_harness::net::NamespaceHost::new().is_err() {
-        netvale_harness::skip("only root makes network namespaces");
+        netvale_harness::skip("only root can make network namespaces");
         return;
     }
     let dir = netvale_harness::daemon::scratch("containers").unwrap();
@@ -40,8 +40,8 @@ fn run(script: &str, needs: &[&str]) {
     assert!(whole, "{}: {said}\n{}\n{}", output.status, log("netvale.log"), log("containerd.log"));
 }
 
-/// Objective: podman's containers reach each other over a switch, have the address that was asked for, and leave
-/// nothing when they are removed, or were killed before.
+/// Objective: podman's containers reach each other over a switch, have the requested address, and leave nothing behind
+/// when they are removed, even if they were killed before.
 #[test]
 fn containers_of_podman_reach_each_other() {
     run("podman.sh", &["/usr/bin/podman", "/usr/bin/crun", "/usr/lib/cni/host-local", "/bin/busybox"]);

@@ -1,9 +1,9 @@
-//! A TCP connection over a switch whose daemon is replaced, again and again, as `netvale up` runs it: in its sandbox.
+//! A TCP connection over a switch whose daemon, in its sandbox, is replaced repeatedly.
 
 use std::process::Command;
 
-/// From this namespace, through a TAP, the switch and a network interface, to another namespace. A veth leaves
-/// checksums to the receiver, which a real interface does not: that is switched off.
+/// The connection runs from this namespace through a TAP, the switch and a network interface to another namespace. A
+/// veth leaves checksums to the receiver, which a real interface does not; that offload is disabled.
 const SCRIPT: &str = r#"
 there() { nsenter -t $there -n "$@"; }
 until_ok() {
@@ -42,11 +42,11 @@ for i in 1 2 3 4 5; do
     kill -0 $client || { echo "the connection ended"; cat "$dir/client" "$dir/log"; exit 1; }
 done
 wait $client || { cat "$dir/client"; exit 1; }
-grep -c 'continues in the place of another process' "$dir/log"
+grep -c 'took over from another process' "$dir/log"
 cat "$dir/client"
 "#;
 
-/// Runs the script, with iperf3 in that direction. Returns what was received, in bytes.
+/// Runs the script, with iperf3 in that direction. Returns the number of bytes received.
 fn run(direction: &str) -> Option<u64> {
     for program in ["busybox", "ethtool", "nsenter", "iperf3", "ss"] {
         let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/bin";
@@ -70,8 +70,8 @@ fn run(direction: &str) -> Option<u64> {
     report["end"]["sum_received"]["bytes"].as_u64()
 }
 
-/// Objective: a TCP connection across a TAP and a network interface lives on, in either direction, while five daemons
-/// follow each other.
+/// Objective: a TCP connection across a TAP and a network interface survives, in either direction, while five daemons
+/// replace one another.
 #[test]
 fn tcp_lives_on() {
     if !rustix::process::geteuid().is_root() {
@@ -80,7 +80,7 @@ fn tcp_lives_on() {
     }
     for direction in ["", "-R"] {
         if let Some(bytes) = run(direction) {
-            // 200 Mbit/s for 8 s, less the time without a daemon.
+            // A quarter of 200 Mbit/s for 8 s, because there is no daemon for part of the time.
             assert!(bytes > 50_000_000, "{direction} {bytes} bytes");
         }
     }

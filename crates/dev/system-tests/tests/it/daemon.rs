@@ -1,4 +1,4 @@
-//! The subcommands that talk to the daemon, against one that answers from a table.
+//! The subcommands that use the daemon, with a daemon whose answers are fixed.
 
 use crate::common::fake;
 
@@ -22,13 +22,13 @@ fn json(daemon: &FakeDaemon, args: &[&str]) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Exit code, and the two lines of the error.
+/// Returns the exit code and the two lines of the error.
 fn failure(output: &Output) -> (i32, Vec<String>) {
     assert!(output.stdout.is_empty());
     (output.status.code().expect("no signal"), stderr(output).lines().map(str::to_owned).collect())
 }
 
-/// Objective: switches and ports, as a table and as JSON; an unknown switch is refused.
+/// Objective: switches and ports are listed, as a table and as JSON; an unknown switch is refused.
 #[test]
 fn list_shows_switches_and_ports() {
     let daemon = FakeDaemon::start();
@@ -38,7 +38,7 @@ fn list_shows_switches_and_ports() {
     assert_eq!(object["switches"][0]["name"], "vale0");
     assert_eq!((&object["ports"][1]["name"], &object["ports"][1]["kind"]), (&"vale0:b".into(), &"local".into()));
     assert!(object["ports"][0]["counters"]["in_frames"].as_u64().is_some_and(|frames| frames > 0));
-    // Those of the switch that is asked for; all otherwise.
+    // Evicted ports of the given switch are shown; without a switch, all.
     assert!(text.contains("vale0:c") && text.contains("vale1:c") && text.contains("its memory is gone"), "{text}");
     assert_eq!(
         (object["evicted"].as_array().map(Vec::len), &object["evicted"][0]["port"]),
@@ -47,7 +47,8 @@ fn list_shows_switches_and_ports() {
     assert_eq!(failure(&ask(&daemon, &["list", "vale9"])).0, 4);
 }
 
-/// Objective: a port's rings and drops by name, as text and as JSON; an unknown port is refused in the daemon's words.
+/// Objective: a port's rings and drops are shown by name, as text and as JSON; an unknown port is refused with the
+/// daemon's message.
 #[test]
 fn show_prints_the_rings_and_drops_of_a_port() {
     let daemon = FakeDaemon::start();
@@ -59,7 +60,7 @@ fn show_prints_the_rings_and_drops_of_a_port() {
     assert!(lines[0].contains("there is no such thing") && lines[1].contains("netvale list"), "{lines:?}");
 }
 
-/// Objective: the forwarding table, as text and as JSON.
+/// Objective: the forwarding table is shown, as text and as JSON.
 #[test]
 fn table_prints_the_forwarding_table() {
     let daemon = FakeDaemon::start();
@@ -68,7 +69,7 @@ fn table_prints_the_forwarding_table() {
     assert_eq!(failure(&ask(&daemon, &["table", "vale9"])).0, 4);
 }
 
-/// Objective: every option of `attach` arrives at the daemon, and paths arrive absolute.
+/// Objective: every option of `attach` reaches the daemon; paths are made absolute.
 #[test]
 fn every_option_of_attach_reaches_the_daemon() {
     let daemon = FakeDaemon::start();
@@ -103,7 +104,7 @@ fn every_option_of_attach_reaches_the_daemon() {
     }
 }
 
-/// The options of `attach` as they are without any, but for these.
+/// Returns the default options of `attach`, with these changes.
 fn with(changes: &[(&str, Value)]) -> Value {
     let mut options = serde_json::to_value(PortOptions::default()).expect("JSON");
     for (name, value) in changes {
@@ -112,7 +113,7 @@ fn with(changes: &[(&str, Value)]) -> Value {
     options
 }
 
-/// Objective: an option that the port's kind does not take is refused by name, and not ignored.
+/// Objective: an option that does not apply to the port's kind is refused by name, and not ignored.
 #[test]
 fn an_unfit_option_is_refused_by_name() {
     let daemon = FakeDaemon::start();
@@ -135,8 +136,8 @@ fn an_unfit_option_is_refused_by_name() {
     assert!(daemon.requests().is_empty());
 }
 
-/// Objective: what cannot be a port is a usage error before the daemon is asked; what the daemon refuses is exit
-/// code 4.
+/// Objective: a name that cannot be a port is a usage error before the daemon is asked; a refusal by the daemon has
+/// exit code 4.
 #[test]
 fn refused_attachments_have_their_exit_codes() {
     let daemon = FakeDaemon::start();
@@ -150,7 +151,7 @@ fn refused_attachments_have_their_exit_codes() {
     assert!(lines[0].contains("taken already") && lines[1].contains("choose another name"), "{lines:?}");
 }
 
-/// Objective: a port is detached by its short name and by the name that `list` shows.
+/// Objective: a port can be detached by its short name and by the name that `list` shows.
 #[test]
 fn a_port_is_detached_by_either_name() {
     let daemon = FakeDaemon::start();
@@ -160,7 +161,7 @@ fn a_port_is_detached_by_either_name() {
     assert_eq!(failure(&ask(&daemon, &["detach", "vale0", "x"])).0, 4);
 }
 
-/// Objective: `top --batch` prints the requested number of readings, with rates over the daemon's own time and not the
+/// Objective: `top --batch` prints the requested number of readings, with rates over the daemon's time, not the
 /// client's.
 #[test]
 fn top_batch_prints_the_requested_readings() {
@@ -175,7 +176,7 @@ fn top_batch_prints_the_requested_readings() {
     assert_eq!(line("vale0:b"), ["vale0:b", "0", "0", "750.00K", "360.00M", "250.00K", "0.0000"]);
 }
 
-/// Objective: `top --json` is one object a line.
+/// Objective: `top --json` prints one object a line.
 #[test]
 fn top_json_prints_one_object_a_line() {
     let daemon = FakeDaemon::start();
@@ -188,7 +189,7 @@ fn top_json_prints_one_object_a_line() {
     }
 }
 
-/// Objective: the screen is for terminals; a pipe is told what to do.
+/// Objective: the screen needs a terminal; for a pipe, the error has the option to use.
 #[test]
 fn top_without_a_terminal_says_what_to_do() {
     let daemon = FakeDaemon::start();
@@ -205,7 +206,8 @@ fn stop_returns_once_the_daemon_has_ended() {
     assert_eq!(failure(&ask(&daemon, &["list"])).0, 3);
 }
 
-/// Objective: without a daemon, each subcommand that needs one ends with exit code 3, and says how to start one.
+/// Objective: without a daemon, each subcommand that needs one ends with exit code 3, and the error has the command to
+/// start one.
 #[test]
 fn an_unreachable_daemon_gives_exit_code_3() {
     let dir = tempfile::tempdir().expect("a folder");

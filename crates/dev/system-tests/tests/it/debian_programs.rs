@@ -1,4 +1,4 @@
-//! Programs from Debian, unchanged, on netvale's ports under `netvale run`.
+//! Unmodified programs from Debian on netvale's ports, under `netvale run`.
 
 use crate::common;
 use crate::common::libs;
@@ -14,7 +14,7 @@ use responder::Responder;
 use traffic::{Peer, datagram, write_pcap};
 use up::{Guarded, Up};
 
-/// Whether a program is there; says so when a test cannot run without it.
+/// Returns whether a program is installed; if not, reports that the test is skipped.
 fn has(program: &str) -> bool {
     let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let found = std::env::split_paths(&dirs).any(|d| d.join(program).exists());
@@ -24,7 +24,7 @@ fn has(program: &str) -> bool {
     found
 }
 
-/// `netvale run -- LINE`, words separated by blanks.
+/// Returns the command `netvale run -- LINE`, from blank-separated words.
 fn under_run(up: &Up, line: &str) -> Command {
     let mut command = up.command(["run", "--lib-dir"]);
     command.arg(netvale_system_tests::programs()).arg("--").args(line.split(' '));
@@ -38,11 +38,11 @@ fn start(up: &Up, line: &str) -> Guarded {
     Guarded(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts").into())
 }
 
-/// Runs a sniffer on vale0:cap, sends it `frames`, and waits for its end.
+/// Runs a sniffer on vale0:cap, sends `frames` to it, and waits until it ends.
 fn sniff(up: &Up, line: &str, frames: &[Vec<u8>]) -> Output {
     let sniffer = start(up, line);
     up.wait_for_port("vale0:cap");
-    // Some open the port more than once before they listen to it.
+    // Some sniffers open the port several times before they receive.
     let sender = Peer::open(up, "vale0:sender");
     sender.repeat_until_ended(sniffer, frames)
 }
@@ -55,13 +55,13 @@ fn mixed() -> Vec<Vec<u8>> {
     numbered(20, 49001).into_iter().zip(numbered(20, 49002)).flat_map(|(a, b)| [a, b]).collect()
 }
 
-/// Frames of a capture file, as the system's tcpdump reads them.
+/// Returns the frames of a capture file, as the system's tcpdump prints them.
 fn read_back(file: &PathBuf) -> String {
     let output = Command::new("tcpdump").args(["-ntr"]).arg(file).output().expect("tcpdump runs");
     stdout(&output)
 }
 
-/// Objective: tcpdump captures on a port, its filter judges each frame, and the file has the frames whole.
+/// Objective: tcpdump captures on a port, its filter applies to each frame, and the file has whole frames.
 #[test]
 fn tcpdump_captures_whole_frames() {
     if !has("tcpdump") {
@@ -78,7 +78,7 @@ fn tcpdump_captures_whole_frames() {
     assert!(text.lines().all(|l| l.contains("10.9.0.2.49002: UDP, length")), "{text}");
 }
 
-/// Objective: tcpdump prints what it hears, with nanoseconds and a short snapshot length.
+/// Objective: tcpdump prints the frames that it receives, with nanoseconds and a short snapshot length.
 #[test]
 fn tcpdump_prints_what_it_hears() {
     if !has("tcpdump") {
@@ -88,11 +88,11 @@ fn tcpdump_prints_what_it_hears() {
     let line = "tcpdump -nli vale0:cap --nano -s 60 -c 5 udp port 49001";
     let text = stdout(&sniff(&up, line, &mixed()));
     assert_eq!(text.lines().count(), 5, "{text}");
-    // A time with nine digits after the point.
+    // A time with nine digits after the decimal point.
     assert!(text.lines().all(|l| l.split([' ', '.']).nth(1).is_some_and(|ns| ns.len() == 9)), "{text}");
 }
 
-/// Objective: a monitor, opened like an interface, shows what passes a port that another program uses.
+/// Objective: a monitor, opened like an interface, shows the frames of a port that another program uses.
 #[test]
 fn tcpdump_watches_the_port_of_another_program() {
     if !has("tcpdump") {
@@ -122,7 +122,8 @@ fn tcpdump_lists_the_systems_and_our_interfaces() {
     assert!(!stdout(&plain).contains("vale0"));
 }
 
-/// Objective: a name that is no port's is the system's affair: the same answer as without us, and the same frames.
+/// Objective: a name that is not a port's is left to the system: the error and the frames are the same as without
+/// netvale.
 #[test]
 fn other_interfaces_are_left_to_the_system() {
     if !has("tcpdump") {
@@ -140,7 +141,7 @@ fn other_interfaces_are_left_to_the_system() {
     assert!(stdout(&output).contains(&format!("127.0.0.1.{port}")), "{}", stderr(&output));
 }
 
-/// Objective: dumpcap, which opens ports in a process with fewer rights, writes what it hears.
+/// Objective: dumpcap, which opens ports in a process with fewer privileges, writes the frames that it receives.
 #[test]
 fn dumpcap_captures_what_it_hears() {
     if !has("dumpcap") {
@@ -154,7 +155,7 @@ fn dumpcap_captures_what_it_hears() {
     assert_eq!(read_back(&file).lines().count(), 20);
 }
 
-/// Objective: tshark, which runs dumpcap, dissects what a port hears.
+/// Objective: tshark, which runs dumpcap, dissects the frames of a port.
 #[test]
 fn tshark_dissects_what_a_port_hears() {
     if !has("tshark") {
@@ -178,8 +179,8 @@ fn ngrep_finds_its_pattern_in_payloads() {
     assert_eq!(text.matches(" needle ").count(), 2, "{text}");
 }
 
-/// Objective: tcpreplay sends a file's frames into a switch, all of them and in order, at full speed and as its last
-/// act.
+/// Objective: tcpreplay sends all frames of a file into a switch, in order and at full speed, even if it ends right
+/// after sending.
 #[test]
 fn tcpreplay_sends_all_frames_of_a_file() {
     if !has("tcpreplay") {
@@ -198,7 +199,7 @@ fn tcpreplay_sends_all_frames_of_a_file() {
     }
 }
 
-/// Objective: arping gets an answer: it sends by a packet socket, having given up its rights, and receives through
+/// Objective: arping gets an answer: it sends on a packet socket, after dropping its privileges, and receives through
 /// libpcap.
 #[test]
 fn arping_is_answered() {
@@ -210,12 +211,12 @@ fn arping_is_answered() {
     let line = "arping -I vale0:x -S 10.9.0.9 -s 02:00:00:00:00:09 -C 2 -W 0.1 -w 30 10.9.0.1";
     let output = libs::finish(under_run(&up, line));
     let text = stdout(&output);
-    // On a machine that is busy, one more may have been sent before the second answer came.
+    // On a busy machine, another request may be sent before the second answer arrives.
     assert!(text.contains(" 2 packets received"), "{text} {}", stderr(&output));
     assert_eq!(text.matches("02:00:00:0a:09:01").count(), 2, "{text}");
 }
 
-/// Objective: arp-scan finds the one host that is there.
+/// Objective: arp-scan finds the only host.
 #[test]
 fn arp_scan_finds_the_one_host() {
     if !has("arp-scan") {
@@ -230,7 +231,7 @@ fn arp_scan_finds_the_one_host() {
     assert!(text.contains("1 responded"), "{text}");
 }
 
-/// Objective: scapy sends and receives through libpcap, found by ctypes at run time.
+/// Objective: scapy sends and receives through libpcap, which ctypes finds at run time.
 #[test]
 fn scapy_sends_and_receives_through_libpcap() {
     const SCRIPT: &str = r#"

@@ -1,4 +1,4 @@
-//! Help, manual pages and completions come from one definition; the command line's errors say what to do.
+//! Help, manual pages and completions are made from one definition; errors of the command line have advice.
 
 use crate::common;
 
@@ -27,7 +27,7 @@ const SUBCOMMANDS: [&str; 20] = [
     "completions",
 ];
 
-/// Objective: every subcommand has short and long help, which end with the exit codes.
+/// Objective: every subcommand has short and long help that end with the exit codes.
 #[test]
 fn every_subcommand_has_short_and_long_help() {
     for sub in SUBCOMMANDS {
@@ -53,7 +53,7 @@ fn each_subcommand_has_a_manual_page() {
     }
 }
 
-/// Objective: each shell's script is there, and what it asks knows the subcommands.
+/// Objective: each shell has a script, whose requests return the subcommands.
 #[test]
 fn each_shell_has_a_completion_script() {
     for shell in ["bash", "zsh", "fish"] {
@@ -65,7 +65,7 @@ fn each_shell_has_a_completion_script() {
     }
 }
 
-/// Objective: a wrong command line is exit code 2.
+/// Objective: an invalid command line has exit code 2.
 #[test]
 fn a_wrong_command_line_gives_exit_code_2() {
     let wrong: [&[&str]; 8] = [
@@ -85,7 +85,7 @@ fn a_wrong_command_line_gives_exit_code_2() {
     }
 }
 
-/// Objective: a reader that goes away ends the program quietly.
+/// Objective: a program whose output is closed ends quietly.
 #[test]
 fn a_closed_output_ends_the_program_quietly() {
     let (reader, writer) = std::io::pipe().expect("a pipe");

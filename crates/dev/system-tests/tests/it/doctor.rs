@@ -1,4 +1,4 @@
-//! `netvale doctor`, on the machine that the tests run on, whatever it is like.
+//! `netvale doctor` on the machine of the tests, whatever its state.
 
 use crate::common::fake;
 
@@ -27,7 +27,7 @@ const ALWAYS: [&str; 11] = [
     "kernel",
     "isolation",
 ];
-/// This one has none on small machines.
+/// This check has no row on small machines.
 const LARGE_ONLY: &str = "isolation";
 
 fn json(output: &Output) -> Value {
@@ -36,13 +36,14 @@ fn json(output: &Output) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// The row of a check.
+/// Returns the row of a check.
 fn row<'a>(report: &'a Value, check: &str) -> &'a Value {
     let rows = report["checks"].as_array().expect("rows");
     rows.iter().find(|row| row["check"] == check).unwrap_or(&Value::Null)
 }
 
-/// Each check has its row, each row what it takes, and as many are advice as the report says.
+/// Asserts that each check has its row, that each row is complete, and that the number of rows with advice is the
+/// reported one.
 fn assert_rows(report: &Value, more: &[&str]) {
     for check in ALWAYS.iter().filter(|&&check| check != LARGE_ONLY).chain(more) {
         assert!(row(report, check)["found"].as_str().is_some_and(|found| !found.is_empty()), "{check}: {report}");
@@ -53,7 +54,7 @@ fn assert_rows(report: &Value, more: &[&str]) {
     assert!(advice.iter().all(|row| row["why"].is_string() && row["what_to_do"].is_string()), "{report}");
 }
 
-/// Objective: without a daemon all checks of the machine are made, and the text says that there is none.
+/// Objective: without a daemon, all checks of the machine are made, and the text says that there is no daemon.
 #[test]
 fn doctor_checks_the_machine_without_a_daemon() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -88,7 +89,7 @@ fn doctor_names_the_daemon_and_its_workers() {
     assert!(text.contains(&format!("(pid {})", up.pid())) && text.contains("; 2 workers, not pinned"), "{text}");
 }
 
-/// Objective: a receiver that nobody reads is named, with its loss.
+/// Objective: a receiver that is not read is named, with its loss.
 #[test]
 fn doctor_names_a_slow_receiver() {
     let up = Up::start(&[]);
@@ -107,8 +108,8 @@ fn doctor_names_a_slow_receiver() {
     assert!(port["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{report}");
 }
 
-/// Objective: shares of the workers' time are of the daemon's clock, not of the command's; the daemon is only asked for
-/// what there is.
+/// Objective: shares of the workers' time use the daemon's clock, not the command's; the daemon gets only requests that
+/// it supports.
 #[test]
 fn shares_are_of_the_daemons_clock() {
     let daemon = FakeDaemon::start();

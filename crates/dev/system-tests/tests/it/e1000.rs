@@ -1,4 +1,4 @@
-//! Virtual machines on a switch through the e1000: the guest's own driver, and nothing of netvale in it.
+//! Virtual machines on a switch through the e1000: with the guest's own driver, and without netvale in the guest.
 
 use crate::common;
 use crate::common::guest;
@@ -12,17 +12,17 @@ use guest::{Guest, Nic, image};
 use machines::{IPERF, no_complaints};
 use up::{Up, until};
 
-/// Emulated guests take all the processor there is: one test at a time.
+/// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// An e1000 port. Returns its socket.
+/// Attaches an e1000 port. Returns its socket.
 fn port(up: &Up, name: &str, options: &str) -> PathBuf {
     let socket = up.path(&format!("{name}.sock"));
     common::stdout(&up.run(&format!("attach vale0 e1000:{} --name {name} {options}", socket.display())));
     socket
 }
 
-/// Has a file, once somebody wants it.
+/// Script that serves a file.
 const STAND: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 dd if=/dev/urandom of=/tmp/file bs=64k count=32 2>/dev/null
@@ -33,7 +33,7 @@ read line </dev/ttyS0
 dmesg | grep -i e1000
 ";
 
-/// Pings, then fetches it.
+/// Script that pings, then fetches the file.
 const FETCH: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -43,8 +43,8 @@ md5sum /tmp/file
 dmesg | grep -i e1000; grep eth0 /proc/interrupts
 ";
 
-/// Objective: two guests with nothing but their stock driver reach each other across the switch, and TCP arrives as it
-/// was sent.
+/// Objective: two guests with only their stock driver reach each other across the switch, and a file arrives unchanged
+/// over TCP.
 #[test]
 fn two_stock_guests_reach_each_other() {
     let _one = ONE.lock();
@@ -67,7 +67,7 @@ fn two_stock_guests_reach_each_other() {
     until("the ports are free", || up.show("vale0:two")["notes"].to_string().contains("waits for a virtual machine"));
 }
 
-/// Serves iperf3 to any client.
+/// Script that serves iperf3 to any client.
 const SERVER: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; ip link set lo up
 serve
@@ -75,7 +75,7 @@ echo ready
 read line </dev/ttyS0
 ";
 
-/// Our driver in all its modes, one after the other, each from the beginning.
+/// Script that loads netvale's driver in each of its modes.
 const MODES: &str = "
 driver=e1000
 traffic() {
@@ -97,9 +97,9 @@ done
 dmesg | grep -v taint | grep nve1000
 ";
 
-/// Objective: our driver carries TCP and datagrams in each of its modes, and a status block spares register accesses:
-/// nearly all of them while the daemon polls, which it always does here, since how often it sleeps depends on the
-/// machine.
+/// Objective: netvale's driver carries TCP and datagrams in each of its modes, and a status block saves register
+/// accesses: nearly all of them while the daemon polls, which it always does here, because how often it sleeps depends
+/// on the machine.
 #[test]
 fn our_driver_in_all_modes() {
     let _one = ONE.lock();
@@ -118,14 +118,14 @@ fn our_driver_in_all_modes() {
     for shown in [&client, &server] {
         no_complaints(shown);
     }
-    // Accesses of the tail registers in each mode.
+    // Numbers of accesses to the tail registers, one for each mode.
     let writes: Vec<u64> =
         client.lines().filter_map(|l| l.trim().strip_prefix("tail_writes: ")?.parse().ok()).collect();
     eprintln!("accesses of the tail registers: {writes:?}");
     assert!(writes.len() == 4 && writes[2] * 10 < writes[0] && writes[3] * 10 < writes[0], "{client}");
 }
 
-/// netvale in the guest takes the card out of the kernel's hands.
+/// Script in which netvale in the guest takes the card from the kernel.
 const TAKEN: &str = "
 set -e
 address=$(basename $(readlink -f /sys/class/net/eth0/device))
@@ -150,15 +150,15 @@ for i in $(seq 50); do run show vale0:nic | grep 'no card' && break; sleep 0.1; 
 run show vale0:nic | grep -q 'no card'
 ";
 
-/// Frames that found no room at the card: a guest that gets no time for 128 ms has no more slots for them.
+/// Returns the number of frames that found no room at the card: a guest that gets no CPU for 128 ms runs out of slots.
 fn without_room(console: &str) -> u64 {
     let shown = console.lines().find(|line| line.starts_with('{')).expect("what show says");
     let shown: serde_json::Value = serde_json::from_str(shown).expect("JSON");
     shown["drops"]["no-room"].as_u64().unwrap_or(0)
 }
 
-/// Objective: netvale in a guest drives the card with the status block behind an IOMMU, frames pass both ways (all that
-/// the card took arrive), and the kernel gets it back when it asks.
+/// Objective: netvale in a guest drives the card with the status block behind an IOMMU, frames pass in both directions
+/// (all frames that the card took arrive), and the kernel gets the card back on request.
 #[test]
 fn netvale_in_the_guest() {
     let _one = ONE.lock();
@@ -182,7 +182,7 @@ fn netvale_in_the_guest() {
     no_complaints(&shown);
 }
 
-/// What the other end of [`FEATURES`] has: long frames, a VLAN, iperf3.
+/// Script of the guest at the other end of [`FEATURES`]: long frames, a VLAN, iperf3.
 const PEER: &str = "
 ip link set eth0 mtu 9000; ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up; ip link set lo up
 ip link add link eth0 name eth0.5 type vlan id 5
@@ -192,7 +192,7 @@ echo ready
 read line </dev/ttyS0
 ";
 
-/// The stock driver's features one by one, then whatever the console asks for.
+/// Script that tries the stock driver's features one by one, then waits for commands on the console.
 const FEATURES: &str = "
 reach() {
     for i in $(seq 100); do ping -c 1 -W 1 $1 >/dev/null && return; done
@@ -231,8 +231,8 @@ echo passed: reset
 reboot -f
 ";
 
-/// Objective: long frames, VLAN tags put in and taken out, segmentation, promiscuous mode, the stock driver's own test
-/// of registers, EEPROM, interrupts and loopback, a reset and a reboot: each by Debian's driver.
+/// Objective: long frames, insertion and removal of VLAN tags, segmentation, promiscuous mode, the stock driver's
+/// self-test of registers, EEPROM, interrupts and loopback, a reset and a reboot all work with Debian's driver.
 #[test]
 fn all_features_of_the_stock_driver_work() {
     let _one = ONE.lock();

@@ -1,4 +1,4 @@
-//! `bridge`, `fwd`, `lb` and `pkt-gen` as processes against a daemon.
+//! `bridge`, `fwd`, `lb` and `pkt-gen` as processes, with a daemon.
 
 use crate::common;
 use crate::common::up;
@@ -8,7 +8,7 @@ use netvale_pcapport::PcapReader;
 use rustix::process::Signal;
 use up::{Guarded, Up, last_json, until};
 
-/// Frames of a file.
+/// Returns the frames of a file.
 fn frames(up: &Up, file: &str) -> Vec<Vec<u8>> {
     let mut reader = PcapReader::open(&up.path(file)).expect("a capture");
     let mut all = Vec::new();
@@ -25,7 +25,7 @@ fn dump(up: &Up, port: &str, file: &str, count: u32) -> Guarded {
     dump
 }
 
-/// Frames of a lane in a forwarding program's sum.
+/// Returns the frames of a lane in a forwarding program's summary.
 fn lane(sum: &serde_json::Value, name: &str) -> u64 {
     let lanes = sum["lanes"].as_array().expect("lanes");
     lanes
@@ -35,7 +35,7 @@ fn lane(sum: &serde_json::Value, name: &str) -> u64 {
         .expect("a lane of that name")
 }
 
-/// Objective: `bridge` joins two switches: what is sent on one arrives on the other, unchanged.
+/// Objective: `bridge` joins two switches: frames sent on one arrive on the other, unchanged.
 #[test]
 fn bridge_joins_two_switches() {
     let up = Up::start(&[]);
@@ -50,7 +50,7 @@ fn bridge_joins_two_switches() {
     assert_eq!(lane(&last_json(&bridge.output()), "vale0:x -> vale1:x"), 500);
 }
 
-/// Objective: `fwd` sends frames on as they are, with other addresses, or with the addresses swapped.
+/// Objective: `fwd` forwards frames unchanged, with other addresses, or with swapped addresses.
 #[test]
 fn fwd_sends_frames_on_with_their_addresses() {
     let up = Up::start(&[]);
@@ -70,7 +70,7 @@ fn fwd_sends_frames_on_with_their_addresses() {
     }
 }
 
-/// Objective: `lb` gives each flow to one pipe, both directions of it, spreads flows, and loses nothing.
+/// Objective: `lb` sends both directions of each flow to one pipe, distributes flows, and loses no frame.
 #[test]
 fn lb_gives_each_flow_to_one_pipe() {
     let up = Up::start(&[]);
@@ -83,7 +83,7 @@ fn lb_gives_each_flow_to_one_pipe() {
     let pipes: Vec<Guarded> = (0..2)
         .map(|k| up.start_program(&format!("dump vale0:in}}{k} -w {} --json", up.path(&format!("pipe{k}")).display())))
         .collect();
-    // Both ways of the same flows: ranges of source and destination change places.
+    // Both directions of the same flows: the ranges of source and destination are exchanged.
     let one = "10.0.0.1:1000-10.0.0.1:1199";
     let other = "10.1.0.1:80-10.1.0.1:80";
     for (src, dst) in [(one, other), (other, one)] {
@@ -114,12 +114,12 @@ fn lb_gives_each_flow_to_one_pipe() {
     assert_eq!((first.intersection(&second).count(), first.len() + second.len()), (0, 200));
 }
 
-/// Objective: pkt-gen counts exactly, sends frames of the lengths asked for, from ranges or from a file; what it cannot
-/// do is refused.
+/// Objective: pkt-gen counts exactly, and sends frames of the requested lengths, from ranges or from a file;
+/// unsupported options are refused.
 #[test]
 fn pkt_gen_counts_exactly_and_obeys_its_options() {
     let up = Up::start(&[]);
-    // More frames are sent than the captured port has slots.
+    // The number of frames exceeds the slots of the captured port.
     assert!(up.run("attach vale0 d --lossless").status.success());
     let lengths = dump(&up, "vale0:d", "lengths.pcap", 300);
     assert_eq!(last_json(&up.run("pkt-gen -i vale0:g -f tx -n 300 -l 200 -l 100 -R 50000 --json"))["frames"], 300);
@@ -151,7 +151,8 @@ fn pkt_gen_counts_exactly_and_obeys_its_options() {
     }
 }
 
-/// Objective: ping and pong see each other through the switch, polling, asleep and as it pays, and report percentiles.
+/// Objective: ping and pong exchange frames through the switch while polling, while sleeping, and by default, and
+/// report percentiles.
 #[test]
 fn ping_and_pong_see_each_other() {
     let up = Up::start(&[]);

@@ -13,10 +13,10 @@ use serde_json::json;
 use guest::{Guest, Nic, Qemu, WHOLE, image};
 use up::{Up, until};
 
-/// Emulated guests take all the processor there is: one test at a time.
+/// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A device that leaves nothing to anyone.
+/// A device without offloads.
 const NO_OFFLOADS: &str =
     ",csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,host_tso4=off,host_tso6=off,mrg_rxbuf=off";
 
@@ -24,14 +24,14 @@ fn attach(up: &Up, line: &str) {
     common::stdout(&up.run(&format!("attach vale0 {line}")));
 }
 
-/// Two vhost ports. Returns their sockets.
+/// Attaches two vhost ports. Returns their sockets.
 fn two_ports(up: &Up) -> (PathBuf, PathBuf) {
     let sockets = ["one.sock", "two.sock"].map(|name| up.path(name));
     sockets.iter().for_each(|socket| attach(up, &format!("vhost:{}", socket.display())));
     sockets.into()
 }
 
-/// Frames and bytes that a port sent into the switch (`in`), or got from it (`out`).
+/// Returns the frames and bytes that a port sent into the switch (`in`), or received from it (`out`).
 fn moved(up: &Up, port: &str, dir: &str) -> (u64, u64) {
     let shown = up.show(port);
     let rings = shown["rings"].as_array().cloned().unwrap_or_default();
@@ -39,7 +39,7 @@ fn moved(up: &Up, port: &str, dir: &str) -> (u64, u64) {
     (of("frames"), of("bytes"))
 }
 
-/// What a port sent.
+/// Returns the frames and bytes that a port sent.
 fn sent(up: &Up, port: &str) -> (u64, u64) {
     moved(up, port, "in")
 }
@@ -51,8 +51,8 @@ nc -l -p 5000 >/tmp/file
 md5sum /tmp/file
 ";
 
-/// In large pieces: nc itself writes 1 KiB at a time, which a slow guest sends as segments of that size. What is not
-/// acknowledged when dd has ended is still to be sent.
+/// Sends large pieces, because nc by itself writes 1 KiB at a time, which a slow guest sends as segments of that size.
+/// When dd has ended, data that is not acknowledged is still in flight.
 const SEND: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -63,7 +63,7 @@ nc 10.1.0.1 5000 -e dd if=/tmp/file bs=64k status=none
 while netstat -tn | grep -q FIN_WAIT1; do sleep 0.1; done
 ";
 
-/// A ping and 4 MiB of TCP from one guest to another. Returns the frames the sender took and their bytes.
+/// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's frames and bytes.
 fn ping_and_tcp(device: &str, qemu: Qemu) -> Option<(u64, u64)> {
     let image = image()?;
     let up = Up::start(&[]);
@@ -75,7 +75,7 @@ fn ping_and_tcp(device: &str, qemu: Qemu) -> Option<(u64, u64)> {
     Some(sent(&up, "vale0:two"))
 }
 
-/// A guest that runs [`SEND`] and one that runs [`RECEIVE`] come to the same sum.
+/// Asserts that a guest with [`SEND`] and one with [`RECEIVE`] compute the same checksum.
 fn both_succeed(sender: Guest, receiver: Guest) {
     let theirs = sender.end();
     let ours = receiver.end();
@@ -84,8 +84,8 @@ fn both_succeed(sender: Guest, receiver: Guest) {
     assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
 }
 
-/// Objective: User-Mode Linux, whose device is vhost-user of its own making, does the same, and agrees to segments that
-/// cross whole.
+/// Objective: User-Mode Linux, which has its own vhost-user implementation, does the same, and negotiates offloads by
+/// which segments cross whole.
 #[test]
 fn ping_and_tcp_of_user_mode_linux() {
     let _one = ONE.lock();
@@ -101,7 +101,7 @@ fn ping_and_tcp_of_user_mode_linux() {
     assert!(sent(&up, "vale0:two").1 > 4 << 20);
 }
 
-/// Objective: two guests reach each other, and with offloads TCP's segments cross whole.
+/// Objective: two guests reach each other, and with offloads, TCP segments cross whole.
 #[test]
 fn ping_and_tcp_with_offloads() {
     let _one = ONE.lock();
@@ -118,7 +118,7 @@ fn ping_and_tcp_under_an_old_qemu() {
     assert!(bytes / frames > WHOLE, "{bytes} bytes in {frames} frames: segments do not cross whole");
 }
 
-/// What `netvale vm` prints where there is no KVM: the words of the command line, and what it says besides.
+/// Returns what `netvale vm` prints without KVM: the arguments, and its notes.
 fn printed_without_kvm(up: &Up, port: &str) -> (Vec<String>, String) {
     let script = "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; exec \"$0\" \"$@\" --memory 256M";
     let mut command = std::process::Command::new("unshare");
@@ -129,8 +129,8 @@ fn printed_without_kvm(up: &Up, port: &str) -> (Vec<String>, String) {
     (String::from_utf8_lossy(&output.stdout).split_whitespace().map(String::from).collect(), said)
 }
 
-/// Objective: without KVM, the QEMU of Debian 12 runs a guest with the words that `netvale vm` prints, which says why
-/// they are others; it has nothing to warn of.
+/// Objective: without KVM, the QEMU of Debian 12 runs a guest with the arguments that `netvale vm` prints, whose notes
+/// explain the differences; QEMU prints no warning.
 #[test]
 fn an_old_qemu_with_what_is_printed() {
     let _one = ONE.lock();
@@ -146,7 +146,8 @@ fn an_old_qemu_with_what_is_printed() {
     assert!(text.contains(&mac) && !text.contains("F_CONFIG"), "{text}");
 }
 
-/// Objective: the same without offloads and with one buffer a frame: frames on the switch are no longer than the MTU.
+/// Objective: the same without offloads and with one buffer per frame: frames on the switch are not longer than the
+/// MTU.
 #[test]
 fn ping_and_tcp_without_offloads() {
     let _one = ONE.lock();
@@ -154,7 +155,7 @@ fn ping_and_tcp_without_offloads() {
     assert!(bytes / frames <= 1514, "{bytes} bytes in {frames} frames");
 }
 
-/// Objective: the packed layout with a stock driver.
+/// Objective: the packed layout works with a stock driver.
 #[test]
 fn a_stock_driver_works_with_a_packed_ring() {
     let _one = ONE.lock();
@@ -162,7 +163,7 @@ fn a_stock_driver_works_with_a_packed_ring() {
     assert!(bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
 }
 
-/// Waits for a line on the console, and answers it with pings from then on.
+/// Script that answers each line on the console with pings.
 const LOOP: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 while true; do
@@ -182,7 +183,7 @@ ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 read line </dev/ttyS0
 ";
 
-/// Objective: a guest that reboots finds its device again, with nothing done about it.
+/// Objective: a guest that reboots finds its device again, without any action on the host.
 #[test]
 fn a_guest_that_reboots_finds_its_device() {
     let _one = ONE.lock();
@@ -201,7 +202,7 @@ fn a_guest_that_reboots_finds_its_device() {
     standing.end();
 }
 
-/// Objective: a daemon that ends and comes back serves the same guests again: they only see a pause.
+/// Objective: a daemon that ends and is restarted serves the same guests again: they only notice a pause.
 #[test]
 fn guests_survive_a_restart_of_the_daemon() {
     let _one = ONE.lock();
@@ -231,7 +232,7 @@ fn guests_survive_a_restart_of_the_daemon() {
     standing.end();
 }
 
-/// Objective: a guest with two processors uses two queue pairs, and QEMU being killed leaves the port ready for the
+/// Objective: a guest with two processors uses two queue pairs, and after QEMU is killed, the port is ready for the
 /// next one.
 #[test]
 fn two_queues_and_a_killed_guest() {
@@ -251,9 +252,8 @@ fn two_queues_and_a_killed_guest() {
     }
 }
 
-/// Leaves what comes where it is, in the buffers that the device wrote, until it is told to read it: by the console,
-/// from which nc must not read what is said, hence its mute input. Is never idle, so that there always is something
-/// left to move.
+/// Script that leaves received data in the buffers that the device wrote, until a line on the console tells it to read.
+/// nc must not read from the console, hence its empty input. The guest is never idle, so that memory keeps changing.
 const MOVING: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 dd if=/dev/urandom of=/tmp/noise bs=1M count=8 2>/dev/null
@@ -263,7 +263,7 @@ echo ready
 nc -l -p 5000 0<>/tmp/mute | (read line </dev/ttyS0; md5sum)
 ";
 
-/// Sends 4 MiB when it is told to.
+/// Script that sends 4 MiB on request.
 const STREAM: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -274,9 +274,9 @@ read line </dev/ttyS0
 nc 10.1.0.1 5000 </tmp/file
 ";
 
-/// Objective: a guest moves from one QEMU to another in the middle of a TCP connection. What it received while it
-/// moved, in memory that had been copied already, arrives, which is what the dirty log is for; and the connection goes
-/// on at the new place.
+/// Objective: a guest moves from one QEMU to another during a TCP connection. Data that it receives during the move,
+/// into memory that was already copied, arrives, which is the purpose of the dirty log; the connection continues after
+/// the move.
 #[test]
 fn a_live_migration_keeps_a_tcp_connection() {
     let _one = ONE.lock();
@@ -298,8 +298,8 @@ fn a_live_migration_keeps_a_tcp_connection() {
     let mut target = Guest::start(image, MOVING, 1, &Nic { more: &more, ..Nic::new(there) });
     until("somewhere to go", || common::up::listens(&up.path("channel")));
     let mut qmp = guest::Qmp::connect(&control);
-    // It goes on copying what changes, slower than the guest changes it also on a busy machine, and does not stop the
-    // guest before nothing is left.
+    // With these limits, the migration copies changes more slowly than the guest makes them, even on a busy machine,
+    // and does not stop the guest before everything is copied.
     qmp.run("migrate-set-parameters", &json!({ "downtime-limit": 0, "max-bandwidth": 8 << 20 }));
     qmp.run("migrate", &json!({ "uri": channel }));
     until("all memory has been copied once", || {
@@ -319,10 +319,11 @@ fn a_live_migration_keeps_a_tcp_connection() {
     let word = |text: &str| text.split_whitespace().find(|w| w.len() == 32).map(str::to_owned);
     assert!(word(&sum).is_some() && word(&sum) == word(&text), "{sum}\n{text}");
     assert!(sent(&up, "vale0:there").0 > 0);
-    assert_eq!(sent(&up, "vale0:here").0, last, "the guest that has gone still sends");
+    assert_eq!(sent(&up, "vale0:here").0, last, "the guest that moved away still sends");
 }
 
-/// What a guest does whose virtio-net device is netvale's, with the guest's own stack behind a TAP on the same switch.
+/// Script of a guest whose virtio-net device netvale drives, with the guest's own stack behind a TAP on the same
+/// switch.
 const PASSED: &str = "
 set -e
 address=$(basename $(readlink -f /sys/class/net/eth0/device/..))
@@ -351,7 +352,7 @@ for i in $(seq 50); do run show vale0:nic | grep 'no device' && break; sleep 0.1
 run show vale0:nic | grep -q 'no device'
 ";
 
-/// A guest with netvale's driver on its virtio-net device reaches a stack. Returns what its console showed.
+/// Runs a guest with netvale's driver on its virtio-net device, which reaches a stack. Returns the console's output.
 fn passed_through(device: &str, pairs: u32, options: &str) -> Option<String> {
     let image = image()?;
     let dir = tempfile::tempdir().expect("a folder");
@@ -374,8 +375,8 @@ fn passed_through(device: &str, pairs: u32, options: &str) -> Option<String> {
     Some(shown)
 }
 
-/// Objective: in a guest, netvale drives the virtio-net device on the PCI bus, and gives it back when the kernel asks
-/// for it.
+/// Objective: in a guest, netvale drives the virtio-net device on the PCI bus, and returns it when the kernel requests
+/// it.
 #[test]
 fn netvale_drives_virtio_pci_in_a_guest() {
     let _one = ONE.lock();
@@ -383,7 +384,7 @@ fn netvale_drives_virtio_pci_in_a_guest() {
     assert!(shown.contains("split, mergeable"), "{shown}");
 }
 
-/// Objective: the same with two pairs of packed queues, which takes a command on the control queue.
+/// Objective: the same with two pairs of packed queues, which need a command on the control queue.
 #[test]
 fn virtio_pci_packed_with_two_pairs() {
     let _one = ONE.lock();
@@ -391,14 +392,14 @@ fn virtio_pci_packed_with_two_pairs() {
     assert!(shown.contains("2 queue pairs") && shown.contains("packed, mergeable"), "{shown}");
 }
 
-/// A shell in a network of its own, which ends with it.
+/// A shell in a network namespace of its own, which ends with it.
 struct Stack {
     shell: std::process::Child,
     dir: tempfile::TempDir,
 }
 
 impl Stack {
-    /// With 10.1.0.2 on the daemon's TAP `tap`. Four megabytes are in the file `in`.
+    /// Moves the daemon's TAP `tap` into the namespace, with the address 10.1.0.2. The file `in` has four megabytes.
     fn new(tap: &str) -> Stack {
         let dir = tempfile::tempdir().expect("a folder");
         let bytes: Vec<u8> = (0..4_000_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
@@ -431,7 +432,7 @@ impl Drop for Stack {
     }
 }
 
-/// Takes a file, and sends it back.
+/// Script that receives a file and sends it back.
 const RETURN: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 echo ready
@@ -444,8 +445,8 @@ nc 10.1.0.2 5001 -e dd if=/tmp/file bs=64k 2>/dev/null
 for i in $(seq 200); do grep -q ':1389 0[14] ' /proc/net/tcp || break; sleep 0.1; done
 ";
 
-/// A guest gets a file from a stack behind a TAP, and sends it back. Returns frames and bytes that left the TAP, and
-/// that came to it.
+/// Runs a guest that receives a file from a stack behind a TAP, and sends it back. Returns frames and bytes that left
+/// the TAP, and that arrived at it.
 fn there_and_back() -> Option<[(u64, u64); 2]> {
     let image = image()?;
     let up = Up::start(&[]);
@@ -481,7 +482,7 @@ fn segments_cross_whole_between_tap_and_guest() {
     }
 }
 
-/// What a guest does that has netvale on its interface.
+/// Script of a guest in which netvale uses the interface.
 const INTERFACE: &str = "
 set -e
 netvale up --run-dir /run/netvale >/tmp/log 2>&1 &
@@ -500,8 +501,8 @@ run attach vale0 netmap:eth0 --host >/tmp/no 2>&1 || cat /tmp/no
 grep -q 'Linux 6.6' /tmp/no
 ";
 
-/// Objective: in a guest with a kernel of Debian 12 and a stock virtio-net driver, netvale takes the interface through
-/// AF_XDP, and refuses what that kernel lacks by name.
+/// Objective: in a guest with Debian 12's kernel and the stock virtio-net driver, netvale uses the interface through
+/// AF_XDP, and refuses by name what that kernel lacks.
 #[test]
 fn interface_in_a_guest() {
     let _one = ONE.lock();
@@ -516,7 +517,7 @@ fn interface_in_a_guest() {
     receiver.end();
 }
 
-/// Objective: the same with an e1000, whose driver has no XDP: frames come through the stack.
+/// Objective: the same with an e1000, whose driver has no XDP: frames pass through the stack.
 #[test]
 fn e1000_in_a_guest() {
     let _one = ONE.lock();

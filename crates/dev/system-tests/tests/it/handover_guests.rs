@@ -1,4 +1,4 @@
-//! Virtual machines whose daemon goes on in another process: their connections stay.
+//! Virtual machines whose daemon is replaced by another process: their connections stay.
 
 use crate::common;
 use crate::common::guest;
@@ -14,10 +14,10 @@ use machines::no_complaints;
 use netvale_harness::ChildProcess;
 use up::{Guarded, Up, until};
 
-/// How often another process goes on.
+/// How often the daemon is replaced.
 const TIMES: usize = 10;
 
-/// Has a file, and says what it is told.
+/// Script that serves a file, and returns each line that it receives.
 const STAND: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 dd if=/dev/urandom of=/tmp/file bs=64k count=512 2>/dev/null
@@ -29,7 +29,7 @@ echo ready
 read line </dev/ttyS0
 ";
 
-/// Fetches the file, and has each line of its console said back, all over two connections.
+/// Script that fetches the file, and gets each line of its console back, all over two connections.
 const TALK: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -40,8 +40,8 @@ while read line; do [ \"$line\" = off ] && break; echo \"$line\"; done </dev/tty
 wait
 ";
 
-/// Another process takes the place of the daemon `before`, which then ends. One that could not is tried again: the
-/// machine may be so busy that a guest does not pause in time.
+/// Starts a process that replaces the daemon `before`, which then ends. Tries again if that fails: on a busy machine, a
+/// guest may not pause in time.
 fn take_over(run_dir: &Path, before: u32) -> Guarded {
     for _ in 0..20 {
         let mut command = Command::new(netvale_system_tests::netvale());
@@ -65,9 +65,8 @@ fn take_over(run_dir: &Path, before: u32) -> Guarded {
     panic!("no successor could go on");
 }
 
-/// Objective: two guests, one with ptnet and one with an e1000 and its stock driver, keep two TCP connections, over one
-/// of which a file goes, while ten processes take over from each other; each line comes back before the next process
-/// begins.
+/// Objective: two guests, one with ptnet and one with an e1000 and its stock driver, keep two TCP connections, one of
+/// which carries a file, while ten processes replace one another; each line returns before the next process starts.
 #[test]
 fn connections_of_guests_survive_handovers() {
     let Some(image) = image() else { return };

@@ -1,5 +1,5 @@
-//! Virtual machines by vfio-user whose daemon is started again by a service manager: QEMU keeps its connection if the
-//! daemon was told to end, and loses it if the daemon was killed.
+//! Virtual machines through vfio-user whose daemon is restarted by a service manager. QEMU keeps its connection if the
+//! daemon was ended by a signal, and loses it if the daemon was killed.
 
 use crate::common::guest;
 use crate::common::ptnet as machines;
@@ -18,13 +18,13 @@ use rustix::process::Signal;
 use up::Up;
 use up::until;
 
-/// Emulated guests take all the processor there is: one test at a time.
+/// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 /// How often the daemon is restarted before it is killed.
 const TIMES: usize = 10;
 
-/// Has a file, and says back what it is told.
+/// Script that serves a file, and returns each line that it receives.
 const STAND: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 dd if=/dev/urandom of=/tmp/file bs=64k count=256 2>/dev/null
@@ -38,7 +38,7 @@ dmesg | grep -i e1000
 true
 ";
 
-/// Fetches the file, and has each line of its console said back, all over two connections.
+/// Script that fetches the file, and gets each line of its console back, all over two connections.
 const TALK: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -62,13 +62,13 @@ fn client(d: &Up) -> Client {
     Client::connect(d.dir()).expect("it answers")
 }
 
-/// Frames that the port has carried since the daemon began, roughly.
+/// Returns roughly the number of frames that the port has carried since the daemon started.
 fn frames(d: &Up, port: &str) -> u64 {
     client(d).show(port).expect("it is there").rings.iter().map(|ring| ring.frames).sum()
 }
 
-/// Kills the daemon under the guests of these ports: QEMU does not have their devices any more, and all that the daemon
-/// says of them is why.
+/// Kills the daemon under the guests of these ports. QEMU has lost their devices, and the notes of the new daemon only
+/// state the reason.
 fn kill(d: &Up, ports: &[&str]) {
     d.restart(Signal::KILL);
     for port in ports {
@@ -78,7 +78,7 @@ fn kill(d: &Up, ports: &[&str]) {
     }
 }
 
-/// Two guests with an e1000 that have begun to talk, and what the first one said.
+/// Starts two guests with an e1000 that exchange lines. Returns them, and the first one's output.
 fn talkers(image: &Image, [one, two]: [&Path; 2]) -> (Guest, Guest, String) {
     let mut standing = Guest::start(image, STAND, 1, &Nic { function: true, ..Nic::new(one) });
     let before = standing.expect("ready");
@@ -87,15 +87,15 @@ fn talkers(image: &Image, [one, two]: [&Path; 2]) -> (Guest, Guest, String) {
     (standing, talking, before)
 }
 
-/// Has the other guest say that back.
+/// Makes the other guest return a line.
 fn ask(talking: &mut Guest, word: &str) {
     talking.say(word);
     talking.expect(&format!("back: {word}"));
 }
 
-/// Objective: two guests with an e1000, driven by its stock driver and by ours, keep two TCP connections, over one of
-/// which a file goes, while the daemon is restarted again and again; each line comes back before that happens once
-/// more. With a daemon that is killed they lose their cards; virtual machines that are started again have new ones.
+/// Objective: two guests with an e1000, driven by its stock driver and by netvale's, keep two TCP connections, one of
+/// which carries a file, while the daemon is restarted repeatedly; each line returns before the next restart. If the
+/// daemon is killed, they lose their cards; restarted virtual machines have new ones.
 #[test]
 fn e1000_guests_keep_connections_across_restarts() {
     let _one = ONE.lock();
@@ -106,7 +106,7 @@ fn e1000_guests_keep_connections_across_restarts() {
     let (mut standing, mut talking, before) = talkers(image, paths);
     for i in 0..TIMES {
         ask(&mut talking, &format!("word-{i}"));
-        // In the midst of the file, as long as that lasts.
+        // Restarts happen during the file transfer, as long as that lasts.
         d.restart(Signal::TERM);
     }
     ask(&mut talking, "last");
@@ -129,7 +129,7 @@ fn e1000_guests_keep_connections_across_restarts() {
     ask(&mut talking, "after");
 }
 
-/// Runs the driver of the published devices again and again.
+/// Script that runs the driver of the published devices repeatedly.
 const DRIVE: &str = "
 for pci in /sys/bus/pci/devices/*; do
     case $(cat $pci/vendor)$(cat $pci/device) in
@@ -141,9 +141,9 @@ echo begun
 for i in $(seq 10); do published sysfs $at $memory 12 || exit 1; echo round $i; done
 ";
 
-/// Objective: a guest with the devices that netmap published: its driver probes them, starts and stops their rings and
-/// exchanges frames, while the daemon is restarted again and again, at any point of that. With a daemon that is killed
-/// it loses them; a virtual machine that is started again has new ones.
+/// Objective: in a guest with the devices that netmap published, the driver probes them, starts and stops their rings
+/// and exchanges frames, while the daemon is restarted repeatedly at various points of this. If the daemon is killed,
+/// the guest loses them; a restarted virtual machine has new ones.
 #[test]
 fn a_published_ptnet_driver_works_across_restarts() {
     let _one = ONE.lock();
@@ -169,7 +169,7 @@ fn a_published_ptnet_driver_works_across_restarts() {
     };
     let guest = start();
     for i in 1..=TIMES {
-        // A different number of frames each time, so that it is another point of what the driver does.
+        // The number of frames differs each time, so that the restart happens at another point of the driver's work.
         pass(37 * i as u64);
         d.restart(Signal::TERM);
     }

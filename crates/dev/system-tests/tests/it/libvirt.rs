@@ -1,5 +1,5 @@
-//! libvirt's domains on a switch, by vhost-user and by TAP. The test runs a libvirtd of its own, in namespaces in which
-//! the machine's files of libvirt are not to be seen; nothing of it is left when the test ends, however it ends.
+//! libvirt's domains on a switch, through vhost-user and TAPs. The test runs its own libvirtd, in namespaces in which
+//! the machine's libvirt files are not visible; nothing is left when the test ends, however it ends.
 
 use crate::common;
 use crate::common::guest;
@@ -14,11 +14,11 @@ use guest::{Image, image};
 use netvale_harness::ChildProcess;
 use up::Up;
 
-/// The namespaces of a test: files, network, processes.
+/// Options for the namespaces of a test: files, network, processes.
 pub const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// Its files: an empty /run and /var, a configuration that has all as root, and the user that libvirt insists on.
-/// Debian's package of libvirt's services would make it.
+/// Creates the files: an empty /run and /var, a configuration in which root runs everything, and the user that libvirt
+/// requires, which Debian's package of libvirt's services would make.
 pub const FILES: &str = r#"
 mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var; mount -t tmpfs tmpfs /etc/libvirt
 mkdir /run/etc /var/lib /var/cache /var/log /var/tmp; ln -s /run /var/run
@@ -43,11 +43,11 @@ log_outputs = "3:file:/run/libvirtd.log"
 X
 "#;
 
-/// libvirtd, and its domains' parent.
+/// Runs libvirtd, and waits as its domains' parent.
 const LIBVIRTD: &str = "/usr/sbin/libvirtd -f /etc/libvirt/libvirtd.conf -p /run/libvirtd.pid & wait";
 
-/// In a guest: gives each interface that has none the address 10.N+1.0.NUMBER: one may go and come back between two
-/// looks. Number 2 looks for number 1.
+/// Script of a guest that gives each interface without an address the address 10.N+1.0.NUMBER, in a loop, because an
+/// interface may be removed and added between two rounds. Number 2 pings number 1.
 const SCRIPT: &str = r#"
 set -- $(cat /proc/cmdline)
 for word; do case $word in number=*) number=${word#number=} ;; esac; done
@@ -72,14 +72,14 @@ pub fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(guest::LIMIT, Duration::from_millis(50), done), "time is up: {what}");
 }
 
-/// A virsh command, words separated by blanks.
+/// Runs a virsh command of blank-separated words.
 fn virsh(line: &str) -> std::process::Output {
     let mut command = Command::new("virsh");
     command.args(["--connect", "qemu:///system", "--quiet"]).args(line.split_whitespace());
     command.stdin(Stdio::null()).output().expect("virsh runs")
 }
 
-/// One that must succeed; else all that is known is shown.
+/// Runs a virsh command that must succeed; if it fails, prints all that is known.
 fn done(line: &str) -> String {
     let output = virsh(line);
     let log = || std::fs::read_to_string("/run/libvirtd.log").unwrap_or_default();
@@ -95,7 +95,7 @@ pub fn reached(address: &str) {
     });
 }
 
-/// libvirt and what its domains boot from, in a test's namespaces.
+/// libvirt, and the files from which its domains boot, in a test's namespaces.
 struct World {
     image: &'static Image,
     dir: tempfile::TempDir,
@@ -103,7 +103,8 @@ struct World {
 }
 
 impl World {
-    /// None, and a line that says why, where libvirt cannot run, or outside of the namespaces.
+    /// Returns `None`, after printing the reason, if libvirt cannot run here; also in the process outside of the
+    /// namespaces.
     fn new() -> Option<World> {
         for program in ["/usr/sbin/libvirtd", "/usr/bin/virsh"] {
             if !Path::new(program).exists() {
@@ -117,8 +118,8 @@ impl World {
             return None;
         }
         sh(FILES);
-        // libvirt's QEMUs have no parent: the shell, as their namespace's first process, takes note of their end, which
-        // libvirt waits for.
+        // libvirt's QEMUs have no parent process. The shell, as the first process of their PID namespace, reaps them
+        // when they end, for which libvirt waits.
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", LIBVIRTD]);
         command.stdout(Stdio::null());
@@ -136,8 +137,8 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// Starts a domain with these interfaces; `backing` says that its memory is shared. No MSI: QEMU 7.2 crashes with
-    /// it under TCG.
+    /// Starts a domain with these interfaces; `backing` makes its memory shared. MSI is off, because QEMU 7.2 crashes
+    /// with it under TCG.
     fn start(&self, name: &str, number: u8, backing: &str, interfaces: &str) {
         let image = self.image.folder.display();
         let console = self.file(name).display().to_string();
@@ -160,7 +161,7 @@ impl World {
         until(text, || std::fs::read_to_string(self.file(name)).is_ok_and(|said| said.contains(text)));
     }
 
-    /// A daemon with ports of two domains, a server and a client at their sockets, and the host's stack.
+    /// Starts a daemon with ports for two domains, one listening and one connecting, and for the host's stack.
     fn daemon(&self) -> Up {
         let dir = self.dir.path().display();
         let up = Up::start(&["--allow-dir", &dir.to_string()]);
@@ -172,7 +173,7 @@ impl World {
     }
 }
 
-/// The two elements that `netvale vm` prints for a domain: its memory, and its interface.
+/// Returns the two elements that `netvale vm` prints for a domain: its memory, and its interface.
 fn printed(up: &Up, port: &str) -> (String, String) {
     let text = stdout(&up.run(&format!("vm {port} --vmm libvirt")));
     let (backing, interface) = text.split_once("<!-- in <devices> -->").expect("two elements");
@@ -183,8 +184,9 @@ fn waits(up: &Up, port: &str) -> bool {
     up.show(port)["notes"].to_string().contains("waits for a front end")
 }
 
-/// Objective: two domains with what `netvale vm` prints, one in each mode, reach the host and each other; go on after a
-/// restart of the daemon; one is saved and restored; one gets a second interface while it runs, and loses it again.
+/// Objective: two domains with the elements that `netvale vm` prints, one in each mode, reach the host and each other,
+/// and continue after a restart of the daemon; one is saved and restored; one gets a second interface while it runs,
+/// and loses it again.
 #[test]
 fn vhost_user_domains_reach_the_host_and_each_other() {
     let Some(world) = World::new() else { return };
@@ -232,7 +234,7 @@ fn plug_and_unplug(world: &World, up: &Up) {
     reached("10.1.0.1");
 }
 
-/// Objective: a TAP that libvirt makes for a domain is attached to a switch as an interface.
+/// Objective: a TAP that libvirt makes for a domain can be attached to a switch as an interface.
 #[test]
 fn an_ethernet_domain_is_attached_as_an_interface() {
     let Some(world) = World::new() else { return };

@@ -1,4 +1,4 @@
-//! The `netvale` program as it is shipped, unmodified programs, and virtual machines.
+//! The shipped `netvale` program, unmodified programs, and virtual machines.
 
 mod activation;
 mod capture;

@@ -1,4 +1,4 @@
-//! Virtual machines that move between two daemons, there and back, while a TCP connection with them goes on.
+//! Virtual machines that move between two daemons and back during a TCP connection.
 
 use crate::common;
 use crate::common::guest;
@@ -15,20 +15,20 @@ use serde_json::json;
 use guest::{Guest, Image, Nic, Qmp, image};
 use up::Up;
 
-/// Emulated guests take all the processor there is: one test at a time.
+/// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// How often the guest goes, and as often it comes back.
+/// How often the guest moves away and back.
 const ROUNDS: usize = 5;
 
 /// The address of the guest that moves.
 const MAC: &str = "52:54:00:00:00:01";
 const MAC_BYTES: [u8; 6] = [0x52, 0x54, 0, 0, 0, 1];
-/// EtherType of what announces it: the daemon does so when QEMU asks for it.
+/// EtherType of the announcement, which the daemon sends when QEMU requests it.
 const RARP: [u8; 2] = [0x80, 0x35];
 
-/// The guest that moves: takes a stream to its end, and does meanwhile what it is told. nc must not read from the
-/// console, hence its mute input.
+/// Script of the guest that moves: receives a stream until its end, and meanwhile executes commands. nc must not read
+/// from the console, hence its empty input.
 const MOVING: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 mkfifo /tmp/mute
@@ -45,7 +45,7 @@ wait
 cat /tmp/sum
 ";
 
-/// The one that stays sends numbered blocks until it is told to stop, and says what they come to.
+/// Script of the guest that stays: sends numbered blocks until told to stop, and prints their number and checksum.
 const STAYING: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -69,7 +69,7 @@ fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(guest::LIMIT, Duration::from_millis(20), done), "time is up: {what}");
 }
 
-/// A place for the guest: a daemon with a port for it, and one that hears what is sent to all.
+/// A daemon with a port for the guest, and a port that receives broadcasts.
 struct Place {
     up: Up,
     socket: PathBuf,
@@ -77,7 +77,7 @@ struct Place {
 }
 
 impl Place {
-    /// Whether the guest was announced to everyone.
+    /// Returns whether the guest was announced by a broadcast.
     fn hears(&mut self) -> bool {
         let ring = &mut self.listener.rx()[0];
         ring.sync();
@@ -111,39 +111,39 @@ impl Places {
         common::stdout(&all[0].up.run(&format!("attach vale0 vhost:{}", staying.display())));
         common::stdout(&all[0].up.run(&format!("attach vale0 vhost:{} --name link", link.display())));
         let beyond = format!("attach vale0 virtio:{} --name link", link.display());
-        // The second daemon reaches into the first one's folder.
+        // The second daemon connects to a socket in the first one's folder.
         up::until("the link", || all[1].up.run(&beyond).status.success());
         Places { all, staying }
     }
 
-    /// The port behind which the daemon of a place has the guest's address.
+    /// Returns the port behind which a place's daemon has learned the guest's address.
     fn seen_at(&self, place: usize) -> Option<String> {
         let mut client = Client::connect(self.all[place].up.dir()).ok()?;
         let table = client.table("vale0").ok()?;
         table.into_iter().find(|entry| entry.mac.to_string() == MAC).map(|entry| entry.port)
     }
 
-    /// Bytes of the stream that have left the guest that stays.
+    /// Returns the bytes of the stream that the guest that stays has sent.
     fn streamed(&self) -> u64 {
         let shown = self.all[0].up.show("vale0:staying");
         let rings = shown["rings"].as_array().cloned().unwrap_or_default();
         rings.iter().filter(|r| r["dir"] == "in").filter_map(|r| r["bytes"].as_u64()).sum()
     }
 
-    /// Waits until the stream has gone on.
+    /// Waits until the stream has continued.
     fn flows(&self) {
         let before = self.streamed();
         until("the stream flows", || self.streamed() > before + (64 << 10));
     }
 }
 
-/// How the guest's device is set up.
+/// The configuration of the guest's device.
 struct Way<'a> {
     device: &'a str,
     pairs: u32,
 }
 
-/// A QEMU for the guest at a place, which runs it or waits for it.
+/// A QEMU at a place, which runs the guest or waits for it.
 struct Runs {
     guest: Guest,
     qmp: Qmp,
@@ -166,7 +166,7 @@ fn start(image: &Image, places: &Places, place: usize, turn: usize, way: &Way<'_
     Runs { guest, qmp: Qmp::connect(&control), channel }
 }
 
-/// Moves the guest, and waits until both switches know where it is.
+/// Moves the guest, and waits until both switches have learned its new place.
 fn move_to(places: &mut Places, from: &mut Runs, to: &Runs, place: usize) {
     let _before = places.all[place].hears();
     from.qmp.run("migrate-set-parameters", &json!({ "downtime-limit": 1000, "max-bandwidth": 1u64 << 32 }));
@@ -183,7 +183,7 @@ fn move_to(places: &mut Places, from: &mut Runs, to: &Runs, place: usize) {
     });
 }
 
-/// What the guest changes between two moves.
+/// Changes the guest's settings between two moves.
 fn change(guest: &mut Guest, turn: usize, pairs: u32) {
     let mtu = if turn.is_multiple_of(2) { 1500 } else { 1300 };
     guest.say(&format!("mtu {mtu}"));
@@ -195,7 +195,7 @@ fn change(guest: &mut Guest, turn: usize, pairs: u32) {
     }
 }
 
-/// Ten moves under a stream of TCP, which arrives as it was sent.
+/// Moves the guest ten times during a TCP stream, which must arrive unchanged.
 fn there_and_back(way: &Way<'_>) {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
@@ -209,7 +209,7 @@ fn there_and_back(way: &Way<'_>) {
         let place = turn % 2;
         let there = start(image, &places, place, turn, way);
         move_to(&mut places, &mut here, &there, place);
-        // The QEMU that it came from ends.
+        // The QEMU from which the guest came ends here.
         here = there;
         change(&mut here.guest, turn, way.pairs);
     }
@@ -226,13 +226,13 @@ fn there_and_back(way: &Way<'_>) {
 }
 
 /// Objective: a guest with split rings moves between two daemons five times and back; it is announced, its address
-/// moves in both switches, and a TCP connection goes on with every byte in its place.
+/// moves in both switches, and a TCP connection continues with every byte in its place.
 #[test]
 fn a_guest_with_split_rings_moves_between_daemons() {
     there_and_back(&Way { device: "", pairs: 1 });
 }
 
-/// Objective: the same with packed rings and two queue pairs, whose number in use changes on the way.
+/// Objective: the same with packed rings and two queue pairs, whose number in use changes between moves.
 #[test]
 fn packed_rings_and_queues() {
     there_and_back(&Way { device: ",packed=on", pairs: 2 });

@@ -1,6 +1,6 @@
-//! C programs in netmap's style: linked to libnetmap, and unknowing ones under `netvale run`.
+//! C programs in netmap's style: linked to libnetmap, and unmodified ones under `netvale run`.
 //!
-//! Objective of each: stands at the top of its source, crates/programs/capi/tests/c.
+//! Objective of each: see the top of its source in crates/programs/capi/tests/c.
 
 use crate::common;
 use crate::common::libs;
@@ -14,7 +14,7 @@ use common::stderr;
 use rustix::process::Signal;
 use up::{Guarded, Up};
 
-/// What a program is given as arguments.
+/// The arguments of a program.
 enum Ports {
     /// Two ports of a switch, then the two ends of a pipe.
     Any,
@@ -42,7 +42,7 @@ impl Ports {
 
 fn succeed(command: Command, what: &str) {
     let output = libs::finish(command);
-    // Programs end so when they lack a right, and say which.
+    // A program that lacks a privilege ends with this status, and names the privilege.
     if output.status.code() == Some(77) {
         eprint!("{}", stderr(&output));
         return;
@@ -50,7 +50,7 @@ fn succeed(command: Command, what: &str) {
     assert!(output.status.success(), "{what}: {} {}", output.status, stderr(&output));
 }
 
-/// Linked to libnetmap, with no help from `netvale run`.
+/// Runs a program linked to libnetmap, without `netvale run`.
 fn linked(name: &str, ports: &Ports) {
     let up = Up::start(&[]);
     let program = libs::compile(name, up.dir());
@@ -62,7 +62,7 @@ fn linked(name: &str, ports: &Ports) {
     check_clean(&up);
 }
 
-/// Compiled against the headers alone, then run under `netvale run`.
+/// Runs a program compiled against the headers alone, under `netvale run`.
 fn preloaded(name: &str, ports: &Ports) {
     let up = Up::start(&[]);
     let source = netvale_system_tests::root().join(format!("crates/programs/capi/tests/c/{name}.c"));
@@ -80,7 +80,7 @@ fn under_run(up: &Up, program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Whatever a program did, nothing of it is left in the daemon.
+/// Asserts that nothing of a program is left in the daemon.
 fn check_clean(up: &Up) {
     up::until("the programs' ports are gone", || {
         let list: serde_json::Value = serde_json::from_slice(&up.run("list --json").stdout).expect("JSON");
@@ -181,7 +181,7 @@ programs!(preloaded:
     ways_to_wait(Any),
 );
 
-/// Objective: the archive has all that a program needs that is linked without our shared library.
+/// Objective: the archive has everything for a program that is linked without the shared library.
 #[test]
 fn the_archive_links_without_our_shared_library() {
     let up = Up::start(&[]);
@@ -196,7 +196,7 @@ fn the_archive_links_without_our_shared_library() {
     check_clean(&up);
 }
 
-/// Objective: libpcap's API, call by call, in a program that was compiled for the system's libpcap.
+/// Objective: libpcap's API works call by call in a program that was compiled for the system's libpcap.
 #[test]
 fn the_pcap_api_works_call_by_call() {
     let up = Up::start(&[]);
@@ -207,8 +207,8 @@ fn the_pcap_api_works_call_by_call() {
     check_clean(&up);
 }
 
-/// Objective: what libpcap says of a full port, blocking and not, and that poll, select and epoll show room on the
-/// descriptor to select on.
+/// Objective: libpcap's errors for a full port are right, blocking and non-blocking, and poll, select and epoll report
+/// room on the selectable descriptor.
 #[test]
 fn libpcap_tells_of_a_full_port_and_its_room() {
     let up = Up::start(&[]);
@@ -220,8 +220,8 @@ fn libpcap_tells_of_a_full_port_and_its_room() {
     check_clean(&up);
 }
 
-/// Objective: a sender that a daemon leaves alone is told so, by libpcap, packet sockets and poll; one that receives on
-/// a packet socket on a port is told once that nothing comes.
+/// Objective: a sender whose daemon was killed gets an error from libpcap, packet sockets and poll; a program that
+/// reads a port's packet socket, on which no frames arrive, gets one note about it.
 #[test]
 fn a_sender_left_alone_is_told_so() {
     for source in ["crates/programs/pcap/tests/c/pcap_alone.c", "crates/programs/capi/tests/c/packet_alone.c"] {
@@ -245,7 +245,8 @@ fn a_sender_left_alone_is_told_so() {
     }
 }
 
-/// Objective: every offset, size and number of the binary interface is what netmap's is, and C++ takes the headers too.
+/// Objective: every offset, size and number of the binary interface equals netmap's, and the headers compile as C++,
+/// too.
 #[test]
 fn headers_match_the_binary_interface_of_netmap() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -263,7 +264,7 @@ fn headers_match_the_binary_interface_of_netmap() {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
-/// The daemon is killed, and another one runs, while the program polls.
+/// Kills the daemon and starts another one while the program polls.
 #[test]
 fn a_program_that_polls_survives_the_daemons_end() {
     for is_preloaded in [false, true] {
@@ -290,7 +291,7 @@ fn a_program_that_polls_survives_the_daemons_end() {
     }
 }
 
-/// Objective: without a daemon, /dev/netmap is not there, as without netmap's module; `netvale run` says so beforehand.
+/// Objective: without a daemon, /dev/netmap does not exist, as without netmap's module; `netvale run` warns beforehand.
 #[test]
 fn dev_netmap_is_not_there_without_a_daemon() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -317,8 +318,8 @@ fn dev_netmap_is_not_there_without_a_daemon() {
     assert!(said.contains("no netvale daemon runs in") && said.contains("No such file or directory"), "{said}");
 }
 
-/// Objective: what cannot be reached by preloading is refused with a reason; a program with a library preloaded already
-/// keeps it.
+/// Objective: programs that preloading cannot affect are refused with a reason; a library that is already preloaded
+/// stays.
 #[test]
 fn run_refuses_what_it_cannot_reach() {
     let up = Up::start(&[]);

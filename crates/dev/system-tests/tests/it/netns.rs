@@ -13,13 +13,13 @@ use netvale_harness::ChildProcess;
 use netvale_harness::net::NamespaceHost;
 use up::{Up, until};
 
-/// Nobody's name, and no other test's.
+/// A uid that no user and no other test has.
 const USER: u32 = 70_310;
 
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        netvale_harness::skip("only root makes namespaces, and becomes another user");
+        netvale_harness::skip("only root can make namespaces and become another user");
     }
     is_root
 }
@@ -28,8 +28,8 @@ fn must(command: &mut Command) -> String {
     stdout(&command.output().expect("it starts"))
 }
 
-/// Objective: two namespaces, named by a process and by a path, reach each other through TAPs with the options that
-/// were asked for; the port goes with its namespace, and `list` says why.
+/// Objective: two namespaces, given by a process and by a path, reach each other through TAPs with the requested
+/// options; the port is removed with its namespace, and `list` gives the reason.
 #[test]
 fn by_process_and_by_path() {
     if !is_root() {
@@ -60,8 +60,8 @@ fn by_process_and_by_path() {
     assert!(!up.show("vale0:one").is_null());
 }
 
-/// Objective: an ordinary user's daemon serves that user's namespaces, which belong to a user namespace of theirs; what
-/// is none, or is somebody else's, is refused with a reason.
+/// Objective: an ordinary user's daemon accepts TAPs in that user's namespaces, which belong to a user namespace of
+/// theirs; other files, and other users' namespaces, are refused with a reason.
 #[test]
 fn of_an_ordinary_user() {
     if !is_root() {
@@ -94,7 +94,7 @@ fn of_an_ordinary_user() {
         (word.trim() == "in").then_some(process)
     };
     let (Some(one), Some(two)) = (unshared(), unshared()) else {
-        netvale_harness::skip("ordinary users make no user namespaces here");
+        netvale_harness::skip("ordinary users may not make user namespaces here");
         return;
     };
     for (process, address) in [(&one, "10.1.0.1/24"), (&two, "10.1.0.2/24")] {
@@ -117,7 +117,7 @@ fn of_an_ordinary_user() {
     refused("/dev/null", "another kind of namespace or file");
 }
 
-/// Objective: a configured port cannot name a namespace, and other ports than TAPs neither.
+/// Objective: ports in the configuration, and ports other than TAPs, cannot have a namespace.
 #[test]
 fn only_attached_taps_name_a_namespace() {
     let dir = netvale_harness::daemon::scratch("netns").unwrap();
@@ -125,7 +125,11 @@ fn only_attached_taps_name_a_namespace() {
     let port = "[[port]]\nswitch = \"vale0\"\nport = \"tap:eth0\"\nnetns = \"/run/netns/web\"\n";
     std::fs::write(&file, port).unwrap();
     let output = netvale().arg("--run-dir").arg(dir.path()).arg("up").arg("--config").arg(&file).output().unwrap();
-    assert!(!output.status.success() && stderr(&output).contains("enters no network namespace"), "{}", stderr(&output));
+    assert!(
+        !output.status.success() && stderr(&output).contains("does not enter network namespaces"),
+        "{}",
+        stderr(&output)
+    );
     let output = common::run(["attach", "vale0", "null:", "--netns", "/run/netns/web"]);
     assert!(stderr(&output).contains("--netns applies to TAP ports only"), "{}", stderr(&output));
 }

@@ -4,9 +4,9 @@ use crate::common::libs;
 
 use std::process::Command;
 
-/// A cable between this namespace, where it is `va` with 10.5.0.1, and another, where it is `vb` with 10.5.0.2. A veth
-/// leaves checksums to the receiver, which a real interface does not: that is switched off. The daemon runs here. At
-/// the end, all of it is gone with the shell.
+/// Creates a veth pair between this namespace, where it is `va` with 10.5.0.1, and another, where it is `vb` with
+/// 10.5.0.2. A veth leaves checksums to the receiver, which a real interface does not; that offload is disabled. The
+/// daemon runs here. Everything is removed when the shell ends.
 const BEGIN: &str = r#"
 there() { nsenter -t $there -n "$@"; }
 until_ok() { for i in $(seq 100); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; echo "time is up: $*"; exit 1; }
@@ -30,7 +30,7 @@ until_ok reach
 until_ok nv list
 "#;
 
-/// Cables within this namespace, quiet ones, for programs that have both ends.
+/// Functions that make quiet veth pairs within this namespace, for programs that use both ends.
 const CABLES: &str = r#"
 cable() {
     ip link add $1 type veth peer name $2
@@ -39,7 +39,7 @@ cable() {
 export NETVALE_RUN_DIR="$dir"
 "#;
 
-/// Runs a C program of crates/programs/capi/tests/c, linked and preloaded, where `script` says `program`.
+/// Runs a C program of crates/programs/capi/tests/c, linked and preloaded, wherever `script` has the word `program`.
 fn run_c(name: &str, script: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let linked = libs::compile(name, folder.path()).display().to_string();
@@ -54,32 +54,33 @@ fn run_c(name: &str, script: &str) {
     run(&format!("{CABLES}{preloaded}\n{script}"), &[("alone", &alone), ("libs", &dir)]);
 }
 
-/// Objective: every control request about an interface gives what netmap gives, in each of the interface's states.
+/// Objective: the result of every control request about an interface equals netmap's, in each of the interface's
+/// states.
 #[test]
 fn interface_requests_are_answered_as_by_netmap() {
     run_c("interface_requests", "program va vale9");
 }
 
-/// Objective: every request to every kind of port is answered as netmap answers it.
+/// Objective: every request to every kind of port is answered as by netmap.
 #[test]
 fn every_request_is_answered_as_by_netmap() {
     run_c("every_request", "cable nva nvb; cable nvc nvd; program vale9 nva nvb nvc");
 }
 
-/// Objective: two interfaces that are opened separately lie in one region, and exchange buffers.
+/// Objective: two interfaces that are opened separately are in one region, and can exchange buffers.
 #[test]
 fn two_interfaces_lie_in_one_region() {
     run_c("two_interfaces", "cable nva nvb; cable nvc nvd; program nva nvb nvc nvd");
 }
 
-/// Objective: the rings of a queue, and host rings, are several descriptors' and processes', a direction each.
+/// Objective: the rings of a queue, and host rings, can belong to several descriptors and processes, a direction each.
 #[test]
 fn each_direction_belongs_to_its_own_descriptor() {
     run_c("directions", "cable nva nvb; program nva nvb");
 }
 
-/// Objective: frames whose VLAN tag the sender's stack leaves beside them have it in them, for a program and behind a
-/// switch; those that nobody receives come to the stack with one tag, as they were.
+/// Objective: frames whose VLAN tag the sender's stack keeps beside the frame have the tag in them, for a program and
+/// behind a switch; frames without a receiver reach the stack with one tag, unchanged.
 #[test]
 fn tags_beside_frames_are_put_into_them() {
     let script = r#"
@@ -95,7 +96,7 @@ done
     run_c("tags_beside", script);
 }
 
-/// Objective: an interface that is above others says that frames come to it without their tags.
+/// Objective: for an interface that is above others, the daemon reports that its frames come without their tags.
 #[test]
 fn tags_of_a_bridge() {
     let script = r#"
@@ -115,8 +116,8 @@ fails sh -c "'$netvale' --run-dir '$dir' show vale0:va | grep tags"
     run(&format!("{CABLES}{script}"), &[]);
 }
 
-/// Objective: host rings are as many as asked for; the stack's flows are spread over them, each on one; each leads to
-/// the stack, and can be opened alone.
+/// Objective: there are as many host rings as requested; the stack's flows are distributed over them, each on one; each
+/// leads to the stack, and can be opened alone.
 #[test]
 fn flows_are_spread_over_all_host_rings() {
     let script = r#"
@@ -133,7 +134,7 @@ fn kloop_on_an_interface() {
     run_c("kloop", "cable nva nvb; program nva nvb");
 }
 
-/// Runs a script in a network namespace of its own; none when this cannot be done here.
+/// Runs a script in a network namespace of its own; `None` if that is impossible here.
 fn run(script: &str, more: &[(&str, &str)]) -> Option<String> {
     if !is_root() {
         netvale_harness::skip("XDP programs need root");
@@ -161,8 +162,8 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
 }
 
-/// Objective: with interface and host rings open, frames reach the stack and leave it only as far as the program moves
-/// them; a process that dies, by whatever signal, leaves the interface as it was.
+/// Objective: with interface and host rings open, frames reach the stack and leave it only if the program moves them;
+/// when a process dies, by any signal, the interface is as before.
 #[test]
 fn host_rings_and_sudden_death() {
     let script = r#"
@@ -192,7 +193,8 @@ fails ip link show nvhost0
     run(script, &[]);
 }
 
-/// Objective: an interface and the stack behind it are ports of a switch, and both go when the interface is detached.
+/// Objective: an interface and the stack behind it are ports of a switch, and both are removed when the interface is
+/// detached.
 #[test]
 fn interface_and_stack_on_a_switch() {
     let script = r#"
@@ -206,7 +208,8 @@ reach
     run(script, &[]);
 }
 
-/// Objective: two interfaces are joined by exchanging buffers, and a second program is told who is in its way.
+/// Objective: two interfaces are joined by exchanging buffers; the error of a second program names the one that uses
+/// the interface.
 #[test]
 fn bridge_of_two_interfaces() {
     let script = r#"
@@ -225,7 +228,7 @@ nv bridge -i netmap:va -i netmap:vc 2>&1 | grep "queue 0 of va is in use"
     run(script, &[]);
 }
 
-/// The example program of that name, built if it is not there or old.
+/// Returns the example program of that name, built if it is missing or old.
 fn example(name: &str) -> String {
     let mut cargo = Command::new(env!("CARGO"));
     let built = cargo.args(["build", "--quiet", "--package", "netvale", "--example", name]).status();
@@ -234,7 +237,7 @@ fn example(name: &str) -> String {
     programs.join("examples").join(name).display().to_string()
 }
 
-/// Objective: the firewall of the examples lets through what no rule names.
+/// Objective: the example firewall passes frames that no rule names.
 #[test]
 fn the_example_firewall_passes_what_no_rule_names() {
     let script = r#"
@@ -251,7 +254,7 @@ fi
     run(script, &[("firewall", &example("firewall"))]);
 }
 
-/// Objective: where no daemon runs, a program that may opens interfaces itself, and exchanges buffers between two of
+/// Objective: without a daemon, a privileged program opens interfaces itself, and exchanges buffers between two of
 /// them.
 #[test]
 fn a_program_opens_interfaces_without_a_daemon() {
@@ -269,7 +272,7 @@ nv pkt-gen -i netmap:nosuch0 -f rx -n 1 2>&1 | grep "there is no interface nosuc
     run(script, &[]);
 }
 
-/// Objective: a user without any privilege gets an interface from the daemon if that lets him, and works on it alone.
+/// Objective: an unprivileged user gets an interface from the daemon if it permits that, and can then use it alone.
 #[test]
 fn an_unprivileged_user_gets_an_interface() {
     let script = r#"
@@ -290,8 +293,8 @@ as_nobody pkt-gen -i netmap:va -f tx -n 1000 -l 60 2>&1 | grep "Sent 1000 packet
     run(script, &[]);
 }
 
-/// Objective: a C program in netmap's style joins an interface and the stack behind it, and puts both on a switch as
-/// vale-ctl does.
+/// Objective: a C program in netmap's style joins an interface and the stack behind it, and attaches both to a switch
+/// as vale-ctl does.
 #[test]
 fn a_netmap_program_joins_an_interface_and_its_stack() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -313,8 +316,8 @@ fails nv show vale0:va^
     run(script, &[("host_bridge", &program)]);
 }
 
-/// Objective: monitors of interfaces and of host rings see what passes, in netmap's order, on the rings and with the
-/// flags that netmap has them on and with; each step stands in the programs.
+/// Objective: monitors of interfaces and host rings see the frames in netmap's order, on the same rings and with the
+/// same flags as in netmap; the programs assert each step.
 #[test]
 fn monitors_see_what_passes_in_netmaps_order() {
     let folder = tempfile::tempdir().expect("a folder");

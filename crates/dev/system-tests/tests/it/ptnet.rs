@@ -1,4 +1,4 @@
-//! Virtual machines on a switch through ptnet: our driver in a stock QEMU.
+//! Virtual machines on a switch through ptnet: netvale's driver in a stock QEMU.
 
 use crate::common;
 use crate::common::guest;
@@ -11,10 +11,10 @@ use guest::{Guest, Nic, Qemu, WHOLE, image};
 use machines::{LOOP, STAND, no_complaints, port};
 use up::{Up, until};
 
-/// Emulated guests take all the processor there is: one test at a time.
+/// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Fetches a file as soon as somebody has one.
+/// Script that fetches a file as soon as it is served.
 const RECEIVE: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 echo ready
@@ -22,7 +22,7 @@ for i in $(seq 200); do busybox wget -q -O /tmp/file http://10.1.0.2:5000/file 2
 md5sum /tmp/file
 ";
 
-/// Has one, once it has reached the other guest.
+/// Script that serves a file once it has reached the other guest.
 const SEND: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -33,7 +33,7 @@ busybox httpd -p 5000 -h /tmp
 read line </dev/ttyS0
 ";
 
-/// A ping and 4 MiB of TCP from one guest to another. Returns the frames the sender sent and their bytes.
+/// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's frames and bytes.
 fn ping_and_tcp(options: &str, qemu: Qemu) -> Option<(u64, u64)> {
     let image = image()?;
     let up = Up::start(&[]);
@@ -47,7 +47,7 @@ fn ping_and_tcp(options: &str, qemu: Qemu) -> Option<(u64, u64)> {
     Some(sent(&up, "vale0:two"))
 }
 
-/// Pings came through, and the file arrived as it was sent.
+/// Asserts that pings were answered, and the file arrived unchanged.
 fn same_sum(mut sender: Guest, receiver: Guest) {
     let ours = receiver.end();
     sender.say("off");
@@ -57,7 +57,7 @@ fn same_sum(mut sender: Guest, receiver: Guest) {
     assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
 }
 
-/// Frames and bytes that a port sent into the switch.
+/// Returns the frames and bytes that a port sent into the switch.
 fn sent(up: &Up, port: &str) -> (u64, u64) {
     let shown = up.show(port);
     let rings = shown["rings"].as_array().cloned().unwrap_or_default();
@@ -65,7 +65,7 @@ fn sent(up: &Up, port: &str) -> (u64, u64) {
     (of("frames"), of("bytes"))
 }
 
-/// Objective: with a header, TCP's segments cross whole.
+/// Objective: with a virtio-net header, TCP segments cross whole.
 #[test]
 fn ping_and_tcp_with_header() {
     let _one = ONE.lock();
@@ -81,7 +81,7 @@ fn ping_and_tcp_under_an_old_qemu() {
     assert!(bytes > 4 << 20 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
 }
 
-/// Objective: two guests reach each other, frames as they go over a wire.
+/// Objective: two guests reach each other, with frames as on a wire.
 #[test]
 fn ping_and_tcp_without_header() {
     let _one = ONE.lock();
@@ -89,7 +89,7 @@ fn ping_and_tcp_without_header() {
     assert!(bytes > 4 << 20 && bytes / frames <= 1514, "{bytes} bytes in {frames} frames");
 }
 
-/// What a guest does that has netvale on its ptnet device; the network interface works before and after.
+/// Script of a guest in which netvale uses the ptnet device; the network interface works before and after.
 const NETMAP: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 reach() {
@@ -119,7 +119,8 @@ reach; echo reached
 cat /tmp/log; dmesg | grep -i 'nvptnet\\|WARN\\|BUG' | grep -v taint
 ";
 
-/// A guest that answers pings, and one that runs a script, each on a ptnet port (`one`, `two`) with two rings each way.
+/// Starts a guest that answers pings, and one that runs a script, each on a ptnet port (`one`, `two`) with two rings in
+/// each direction.
 fn beside_another(up: &Up, script: &str) -> Option<(Guest, Guest)> {
     let image = image()?;
     let one = port(up, "one", "--rings 2");
@@ -134,7 +135,7 @@ fn notes(up: &Up, port: &str) -> String {
     up.show(port)["notes"].to_string()
 }
 
-/// Objective: netmap programs take the rings from the interface and give them back, under traffic, with and without a
+/// Objective: netmap programs take the rings from the interface and return them during traffic, with and without a
 /// daemon in the guest.
 #[test]
 fn netmap_programs_take_the_rings_and_give_them_back() {
@@ -154,8 +155,8 @@ fn netmap_programs_take_the_rings_and_give_them_back() {
     drop(standing);
 }
 
-/// The driver leaves and comes back, the device too, while frames pass; then the interface has what ethtool would ask
-/// for.
+/// Script that unbinds and binds the driver, and removes the device, while frames pass; then prints the interface's
+/// settings.
 const REBIND: &str = "
 at=$(basename $(readlink /sys/class/net/eth0/device))
 up() { ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up; }
@@ -188,8 +189,8 @@ reach; ethtool -S eth0
 echo reached; dmesg
 ";
 
-/// Objective: unbinding, binding, taking the device away from under a program and finding it again end in a working
-/// interface.
+/// Objective: after unbinding, binding, and removing the device under a program and finding it again, the interface
+/// works.
 #[test]
 fn drivers_and_devices_come_and_go() {
     let _one = ONE.lock();
@@ -210,8 +211,8 @@ fn drivers_and_devices_come_and_go() {
     drop(standing);
 }
 
-/// Objective: a guest that reboots finds its device again; one whose QEMU is killed leaves the port ready for the next
-/// one, in fresh memory.
+/// Objective: a guest that reboots finds its device again; after a guest's QEMU is killed, the port is ready for the
+/// next one, with fresh memory.
 #[test]
 fn a_guest_that_reboots_finds_its_device() {
     let _one = ONE.lock();
@@ -232,8 +233,8 @@ fn a_guest_that_reboots_finds_its_device() {
     drop(standing);
 }
 
-/// Objective: a guest on ptnet and one on virtio-net reach each other, segments whole in both directions, both with
-/// offloads.
+/// Objective: a guest on ptnet and one on virtio-net reach each other, with whole segments in both directions, as both
+/// have offloads.
 #[test]
 fn ptnet_and_virtio_guests_reach_each_other() {
     let _one = ONE.lock();
@@ -258,7 +259,7 @@ fn ptnet_and_virtio_guests_reach_each_other() {
     assert!(bytes > 4 << 20 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
 }
 
-/// The device without our driver: polled through sysfs, then with interrupts through vfio.
+/// Script that uses the device without netvale's driver: polled through sysfs, then with interrupts through vfio.
 const BARE: &str = "
 at=$(basename $(readlink /sys/class/net/eth0/device))
 pci=/sys/bus/pci/devices/$at
@@ -278,8 +279,8 @@ echo $at >/sys/bus/pci/drivers/nvptnet/bind
 ip link set eth0 up; cat /sys/class/net/eth0/carrier
 ";
 
-/// Objective: a program in the guest drives the device with nothing but what any kernel has, with an IOMMU woken by its
-/// interrupts.
+/// Objective: a program in the guest drives the device with only what any kernel has; with an IOMMU, interrupts wake
+/// it.
 #[test]
 fn a_program_drives_the_device_without_a_driver() {
     let _one = ONE.lock();
@@ -301,7 +302,7 @@ fn a_program_drives_the_device_without_a_driver() {
     no_complaints(&shown);
 }
 
-/// The devices that netmap published, driven by a program.
+/// Script in which a program drives the devices that netmap published.
 const PUBLISHED: &str = "
 for pci in /sys/bus/pci/devices/*; do
     [ $(cat $pci/vendor)$(cat $pci/device) = 0x1b360x000d ] && at=$(basename $pci)
@@ -314,8 +315,8 @@ echo sent
 netvale pkt-gen -i ptnet-pci:$at -f rx -n 500 || exit 1
 ";
 
-/// Objective: by vfio-user, a guest finds the published devices, maps netmap's memory from the one and starts rings
-/// with the other, whose status blocks lie in its own memory.
+/// Objective: through vfio-user, a guest finds the published devices, maps netmap's memory from one of them, and starts
+/// rings with the other, whose status blocks are in the guest's own memory.
 #[test]
 fn a_guest_finds_the_published_devices() {
     let _one = ONE.lock();

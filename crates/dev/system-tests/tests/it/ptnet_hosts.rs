@@ -1,4 +1,4 @@
-//! Hosts that end and come back, and hosts that are confused, as ptnet guests see them.
+//! Hosts that end and are restarted, and faulty hosts, from a ptnet guest's point of view.
 
 use crate::common::guest;
 use crate::common::ptnet as machines;
@@ -16,11 +16,10 @@ use machines::{LOOP, STAND, no_complaints};
 use rustix::process::Signal;
 use up::{Up, until};
 
-/// Emulated guests take all the processor there is: one test at a time.
+/// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Objective: a daemon that is killed and started again by a service manager has the same guests: they only see a
-/// pause.
+/// Objective: a daemon that is killed and restarted by a service manager has the same guests: they only notice a pause.
 #[test]
 fn guests_survive_a_restart_of_the_daemon() {
     let _one = ONE.lock();
@@ -37,7 +36,7 @@ fn guests_survive_a_restart_of_the_daemon() {
     let mut guest = Guest::start(image, LOOP, 2, &nic(1));
     guest.expect("reached");
     up.restart(Signal::KILL);
-    // The ports go on with what is kept of their guests.
+    // The new daemon continues the ports with the stored state of their guests.
     guest.say("again");
     guest.expect("reached");
     guest.say("off");
@@ -48,17 +47,17 @@ fn guests_survive_a_restart_of_the_daemon() {
     drop(standing);
 }
 
-/// A host that is confused: it serves memory with a header of its own, obeys every command, and then says nonsense.
+/// A faulty host: its memory has a wrong header; it obeys every command, and then writes invalid values.
 struct Confused {
     dir: tempfile::TempDir,
     stop: Arc<AtomicBool>,
 }
 
-/// A header as words; see docs/reference/ptnet.md.
+/// Returns a header as words; see docs/reference/ptnet.md.
 fn header(change: &[(usize, u32)]) -> Vec<u32> {
     let mut words = vec![0u32; 1024];
     words[..2].copy_from_slice(&[0x7470_766e, 0x0074_656e]);
-    // Version, bytes, features, vectors, rings, slots, bytes a buffer, buffers.
+    // Version, bytes, features, vectors, rings, slots, bytes per buffer, buffers.
     words[2..12].copy_from_slice(&[1, 4096, 0, 3, 1, 1, 64, 64, 2048, 256]);
     // Status blocks at 4096 and 4224, rings of 4096 bytes from 8192 on, buffers from 1 MiB on.
     for (at, value) in
@@ -100,7 +99,7 @@ impl Confused {
                 u32::from_le_bytes(bytes)
             };
             while !stopped.load(Ordering::Relaxed) {
-                // Every command is answered with success; status blocks and slots are what no ring can have.
+                // Every command is answered with success; status blocks and slots have values that no ring can have.
                 file.write_all_at(&word(324).to_le_bytes(), 260).expect("written");
                 file.write_all_at(&[0xff; 64], 4224).expect("written");
                 file.write_all_at(&[0xff; 128], 4224 + 64).expect("written");
@@ -124,23 +123,22 @@ impl Drop for Confused {
     }
 }
 
-/// Objective: a header of a version that the driver does not know, or that cannot be, is refused in dmesg, memory that
-/// is no ptnet device's is left alone, and a host that says nonsense about rings that run does not bring the guest
-/// down.
+/// Objective: a header with an unknown version, or with impossible values, is refused in dmesg, memory that is not a
+/// ptnet device's is left alone, and invalid values in running rings do not bring the guest down.
 #[test]
 fn a_confused_host_does_not_bring_the_guest_down() {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
     let hosts = [
-        (&[(2, 99)][..], "speaks version 99"),
-        (&[(0, 7)], "not ours"),
-        (&[(6, 0)], "number of tx rings makes no sense: 0"),
-        (&[(5, 9)], "number of vectors makes no sense: 9"),
-        (&[(8, 1 << 20)], "number of slots makes no sense"),
-        (&[(10, 100)], "buffer size makes no sense: 100"),
-        (&[(11, 1 << 30)], "buffers makes no sense"),
-        (&[(21, 1)], "rings makes no sense"),
-        (&[], "the host says slot 4294967295 of 64"),
+        (&[(2, 99)][..], "ptnet version 99"),
+        (&[(0, 7)], "not a ptnet device"),
+        (&[(6, 0)], "number of tx rings in the header: 0"),
+        (&[(5, 9)], "number of vectors in the header: 9"),
+        (&[(8, 1 << 20)], "number of slots in the header"),
+        (&[(10, 100)], "buffer size in the header: 100"),
+        (&[(11, 1 << 30)], "buffers in the header"),
+        (&[(21, 1)], "rings in the header"),
+        (&[], "invalid slot 4294967295 of 64"),
     ];
     let confused: Vec<Confused> = hosts.iter().map(|(change, _)| Confused::start(change)).collect();
     let (last, others) = confused.split_last().expect("hosts");

@@ -1,4 +1,4 @@
-//! The devices that netmap published, in a virtual machine: driven in the order in which netmap's own drivers do it.
+//! The devices that netmap published, in a virtual machine, driven in the same order as by netmap's own drivers.
 
 use crate::common::guest;
 use crate::common::ptnet as machines;
@@ -12,11 +12,11 @@ use machines::{no_complaints, port};
 use published::{Echo, driver};
 use up::{Up, until};
 
-/// Emulated guests take all the processor there is: one test at a time.
+/// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Finds the devices; runs the driver on them without and with a header, and once more by vfio if the machine has an
-/// IOMMU.
+/// Script that finds the devices, and runs the driver on them without and with a header, and again through vfio if the
+/// machine has an IOMMU.
 const DRIVE: &str = "
 for pci in /sys/bus/pci/devices/*; do
     case $(cat $pci/vendor)$(cat $pci/device) in
@@ -33,7 +33,7 @@ fi
 for header in 0 12; do published sysfs $at $memory $header || exit 1; done
 ";
 
-/// Runs the driver in a guest of a port with those options. Returns what it says.
+/// Runs the driver in a guest on a port with these options. Returns its output.
 fn drive(options: &str, iommu: bool) -> Option<String> {
     let image = image()?;
     let up = Up::start(&[]);
@@ -51,8 +51,8 @@ fn drive(options: &str, iommu: bool) -> Option<String> {
     Some(shown)
 }
 
-/// Objective: loaded, opened, closed, opened again and loaded anew, with a header and without, the devices carry frames
-/// of one slot and of several both ways from the first time on, with the status blocks at physical addresses.
+/// Objective: loaded, opened, closed, opened again and loaded again, with a header and without, the devices carry
+/// frames of one slot and of several in both directions, with the status blocks at physical addresses.
 #[test]
 fn in_the_drivers_order() {
     let _one = ONE.lock();

@@ -1,5 +1,5 @@
-//! What passes through ptnet devices in virtual machines: iperf3's streams over several rings, unmodified netmap
-//! programs, pipes and interfaces without a switch; and what does not while the machine sleeps.
+//! Traffic through ptnet devices in virtual machines: iperf3's streams over several rings, unmodified netmap programs,
+//! pipes and interfaces without a switch; and suspend.
 
 use crate::common;
 use crate::common::guest;
@@ -15,7 +15,7 @@ use guest::{Guest, Nic, image};
 use machines::{IPERF, STAND, no_complaints, port};
 use up::{Up, until};
 
-/// Emulated guests take all the processor there is: one test at a time.
+/// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 const SERVER: &str = "
@@ -28,8 +28,8 @@ read line </dev/ttyS0
 ethtool -S eth0
 ";
 
-/// Four streams of TCP each way, then small and large datagrams. Kernels draw the ring of a connection: forty more, as
-/// a dozen are all on one ring once in some hundred runs.
+/// Script with four TCP streams in each direction, then small and large datagrams. Kernels choose a connection's ring
+/// by a hash. Forty more connections follow, because a dozen all use one ring once in some hundred runs.
 const CLIENT: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -39,13 +39,13 @@ for i in $(seq 40); do busybox wget -q -O /dev/null http://10.1.0.1:5000/hello |
 ethtool -S eth0
 ";
 
-/// The value of `ethtool -S`.
+/// Returns a value of `ethtool -S`.
 fn counted(shown: &str, name: &str) -> u64 {
     let mut lines = shown.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
     lines.next_back().unwrap_or_else(|| panic!("{name}: {shown}")).parse().expect("a number")
 }
 
-/// iperf3 between two guests with two rings each way; both rings of both directions carry frames.
+/// Runs iperf3 between two guests with two rings in each direction, and asserts that all rings carry frames.
 fn streams(options: &str) {
     let _one = ONE.lock();
     let Some(image) = image() else { return };
@@ -69,7 +69,7 @@ fn streams(options: &str) {
     }
 }
 
-/// Objective: TCP and UDP, one way and the other, over all rings.
+/// Objective: TCP and UDP pass in both directions, over all rings.
 #[test]
 fn iperf_runs_without_a_header() {
     streams("");
@@ -81,7 +81,7 @@ fn iperf_runs_with_a_header() {
     streams("--vnet-hdr");
 }
 
-/// Two devices on one switch: what is sent on one comes in on the other.
+/// Script with two devices on one switch: frames sent on one arrive on the other.
 const UNMODIFIED: &str = "
 # Their stacks have nothing to say in between.
 for name in all default eth0 eth1; do echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6; done
@@ -96,7 +96,7 @@ done
 cat /sys/class/net/eth0/carrier; dmesg | grep -v taint | grep nvptnet
 ";
 
-/// Objective: C programs compiled against netmap's headers alone run unmodified in the guest, by the preload library,
+/// Objective: C programs compiled against netmap's headers alone run unmodified in the guest, with the preload library,
 /// on the rings of the device.
 #[test]
 fn unmodified_programs_run_in_the_guest() {
@@ -122,7 +122,7 @@ fn unmodified_programs_run_in_the_guest() {
     no_complaints(&shown);
 }
 
-/// A guest at the end of a pipe: netmap mode, then packets of its stack.
+/// Script of a guest at the end of a pipe: netmap mode, then packets of its stack.
 const PIPED: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 netvale pkt-gen -i netmap:eth0 -f tx -n 5000 -D 02:00:00:00:00:07 || exit 1
@@ -132,8 +132,8 @@ for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
 ping -c 3 -i 0.1 10.1.0.1 || exit 1
 ";
 
-/// Objective: what a guest sends at one end of a pipe comes out at the other, in a program on the host: frames of a
-/// netmap program, then of its stack, answered by another guest behind a switch.
+/// Objective: what a guest sends at one end of a pipe arrives at the other, in a program on the host: frames of a
+/// netmap program, then of the guest's stack, which another guest behind a switch answers.
 #[test]
 fn guest_at_a_pipe() {
     let _one = ONE.lock();
@@ -145,7 +145,7 @@ fn guest_at_a_pipe() {
     let mut guest = Guest::start_with_netvale(image, PIPED, 2, &Nic { ptnet: 3, ..Nic::new(&socket) });
     guest.expect("sent");
     let received = receiver.output();
-    // The guest's own stack may have had a word before.
+    // The guest's own stack may have sent a frame before.
     assert!(common::stdout(&received).contains("Received 500"), "{received:?}");
     let mut standing = Guest::start(image, STAND, 1, &Nic { ptnet: 3, ..Nic::new(&port(&up, "one", "")) });
     standing.expect("ready");
@@ -157,7 +157,7 @@ fn guest_at_a_pipe() {
     drop((bridge, standing));
 }
 
-/// The far end of a cable, in a namespace of its own, has 10.1.0.1 and a file. Its near end is in the daemon's
+/// The far end of a veth pair, in a namespace of its own, has 10.1.0.1 and a file. The near end is in the daemon's
 /// namespace.
 const CABLE: &str = r#"
 unshare -n sleep 300 & there=$!
@@ -180,7 +180,7 @@ until_ok test -e "$dir/down"
 "$netvale" --run-dir "$dir" show netmap:va
 "#;
 
-/// A guest whose interface is the host's.
+/// Script of a guest whose interface is the host's.
 const WIRED: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -189,7 +189,7 @@ busybox wget -q -O /tmp/file http://10.1.0.1:5000/file && md5sum /tmp/file
 ip link show eth0
 ";
 
-/// Objective: an interface of the host is the guest's: it has its Ethernet address and queues, and TCP passes.
+/// Objective: an interface of the host is passed to the guest: it has its Ethernet address and queues, and TCP passes.
 #[test]
 fn guest_on_an_interface() {
     let _one = ONE.lock();
@@ -215,8 +215,8 @@ fn guest_on_an_interface() {
     no_complaints(&shown);
 }
 
-/// Suspends all devices and resumes them a second later, without the processor having slept: the machine that QEMU
-/// emulates here does not wake up from where it slept.
+/// Suspends all devices and resumes them a second later, without suspending the processor: the machine that QEMU
+/// emulates here would not wake up.
 const SLEEPER: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 reach() {
@@ -237,7 +237,7 @@ ip link set eth0 up
 reach; echo reached; dmesg | grep -v taint | grep -i 'nvptnet\\|PM:'
 ";
 
-/// Objective: a machine that goes to sleep and wakes up has its interface as before, up or down.
+/// Objective: after suspend and resume, the machine's interface is as before, up or down.
 #[test]
 fn an_interface_survives_suspend() {
     let _one = ONE.lock();

@@ -1,4 +1,4 @@
-//! Programs that spin at a real-time priority, and a daemon whose workers stand above them.
+//! Programs that spin at a real-time priority, and a daemon whose workers have a higher one.
 
 use crate::common;
 use crate::common::libs;
@@ -9,7 +9,8 @@ use std::process::{Command, Output};
 use common::{netvale, stderr};
 use up::Up;
 
-/// Runs the program that has every CPU at priority 5 against a daemon with these arguments; none where it may not.
+/// Runs the program, which occupies every CPU at priority 5, with a daemon with these arguments; `None` if that is not
+/// permitted.
 fn spin(args: &[&str]) -> Option<Output> {
     let permitted =
         Command::new("chrt").args(["-f", "20", "true"]).output().is_ok_and(|output| output.status.success());
@@ -30,17 +31,17 @@ fn frames(output: &Output) -> u64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number of frames")
 }
 
-/// Objective: workers above the programs' priority forward while those spin on all CPUs, and the program has nothing to
-/// complain of.
+/// Objective: workers above the programs' priority forward while those spin on all CPUs, and the program prints no
+/// warning.
 #[test]
 fn workers_above_programs_forward_beside_them() {
     let Some(output) = spin(&["--rt-priority", "10"]) else { return };
-    // Four rings full would be forwarded in the pauses that the kernel enforces.
+    // Four full rings would be forwarded in the pauses that the kernel enforces.
     assert!(frames(&output) > 20_000, "{} frames: {}", frames(&output), stderr(&output));
     assert!(!stderr(&output).contains("spun"), "{}", stderr(&output));
 }
 
-/// Objective: a program that keeps the worker from every CPU is told so in one line, with what to do.
+/// Objective: a program that keeps the worker off every CPU prints one line about it, with advice.
 #[test]
 fn a_starved_worker_is_told_in_one_line() {
     let Some(output) = spin(&[]) else { return };
@@ -49,7 +50,7 @@ fn a_starved_worker_is_told_in_one_line() {
     assert!(text.contains("SCHED_FIFO priority 5") && text.contains("--rt-priority 6"), "{text}");
 }
 
-/// Objective: a daemon that may not is refused by name, before it serves anybody.
+/// Objective: a daemon without the permission ends before it serves any client; the error names the permission.
 #[test]
 fn a_daemon_without_the_permission_is_refused_by_name() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! A daemon that is killed, or told to end, and started again by a service manager.
+//! A daemon that is killed, or ended by a signal, and restarted by a service manager.
 
 use crate::common::sequence;
 use crate::common::up;
@@ -13,14 +13,15 @@ use rustix::process::Signal;
 use sequence::{Came, Reader as Arrivals, Sender, open};
 use up::{LIMIT, Up};
 
-/// Between two bursts of a sender: the machine has other things to do.
+/// Pause between two bursts of a sender, which leaves the machine time for other work.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Frames across a switch to a lossless port while the daemon ends in that way again and again.
+/// Sends frames across a switch to a lossless port while the daemon is ended by that signal repeatedly.
 fn under_traffic(signal: Signal) -> (Came, u64) {
     let d = Up::managed(&[]);
     d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
-    // Nobody waits for a port that is one of several to which frames are flooded: this one is elsewhere.
+    // A sender does not wait for a port among several to which frames are flooded; this port is therefore on another
+    // switch.
     d.must(&["attach", "vale1", "null:none"]);
     let reader = Arrivals::start(open(d.dir(), "vale0:to"));
     let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
@@ -37,8 +38,8 @@ fn under_traffic(signal: Signal) -> (Came, u64) {
     (came, sent)
 }
 
-/// Objective: a daemon that is killed while frames are under way is continued by the next one: none is lost or
-/// overtaken, and those that come twice are a batch at most each time.
+/// Objective: after a daemon is killed while frames are in flight, the next one continues: no frame is lost or
+/// overtaken, and at most a batch is duplicated each time.
 #[test]
 fn a_killed_daemon_is_continued_without_loss() {
     let (came, sent) = under_traffic(Signal::KILL);
@@ -46,14 +47,14 @@ fn a_killed_daemon_is_continued_without_loss() {
     assert!(came.again <= 5 * 127, "{came:?}");
 }
 
-/// Objective: one that a signal ends leaves everything as it is: no frame comes twice either.
+/// Objective: a daemon that a signal ends leaves a consistent state: no frame is duplicated.
 #[test]
 fn a_daemon_ended_by_a_signal_doubles_no_frame() {
     let (came, sent) = under_traffic(Signal::TERM);
     assert_eq!(came, Came { next: sent, ..Came::default() });
 }
 
-/// The number of each frame in a capture, up to the first that is not whole.
+/// Returns the number of each frame in a capture, up to the first incomplete one.
 fn captured(path: &Path) -> Vec<u64> {
     let mut reader = PcapReader::open(path).expect("a capture");
     let mut all = Vec::new();
@@ -64,14 +65,14 @@ fn captured(path: &Path) -> Vec<u64> {
     all
 }
 
-/// Objective: a capture of a daemon that is killed under traffic goes on in the same file, however often: nothing that
-/// was there is gone, and the file is whole.
+/// Objective: a capture continues in the same file after its daemon is killed under traffic, however often: earlier
+/// frames stay, and the file is complete.
 #[test]
 fn a_capture_goes_on_in_the_same_file() {
     let d = Up::managed(&[]);
     let file = d.dir().join("all.pcapng");
     d.must(&["attach", "vale0", &format!("pcap:out={}", file.display()), "--name", "file"]);
-    // Discards, so that the sender's frames go somewhere else, too.
+    // Discards frames, so that the sender's frames have a second destination.
     d.must(&["attach", "vale0", "null:none"]);
     let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
     let mut before = Vec::new();
@@ -95,8 +96,8 @@ fn a_capture_goes_on_in_the_same_file() {
     assert!(whole.next_frame().expect("a whole file").is_none());
 }
 
-/// Objective: an interface on a switch, and the one at the other end of the cable, which a program has open, go on when
-/// the daemon is killed under traffic.
+/// Objective: an interface on a switch, and the one at the other end of the veth pair, which a program has open,
+/// continue after the daemon is killed under traffic.
 #[test]
 fn interfaces_survive_a_killed_daemon() {
     if !rustix::process::geteuid().is_root() {
@@ -109,7 +110,7 @@ fn interfaces_survive_a_killed_daemon() {
     netvale_harness::net::cable("nva", "nvb", 1).expect("a cable");
     let d = Up::managed(&[]);
     d.must(&["attach", "vale0", "netmap:nva"]);
-    // Room for what comes while the machine has other things to do.
+    // Room for frames that arrive while the machine does other work.
     let options = Options { run_dir: Some(d.dir().into()), slots: 4096, ..Options::default() };
     let reader = Arrivals::start(Port::open_with("netmap:nvb", &options).expect("it opens"));
     let from = Sender::start(d.dir().into(), "vale0:from", 5 * PAUSE);
@@ -124,7 +125,7 @@ fn interfaces_survive_a_killed_daemon() {
     assert!(came.again <= 3 * (127 + 1024), "{came:?}");
 }
 
-/// Objective: counters and addresses of a daemon that is killed are there afterwards, as they were a moment before.
+/// Objective: the counters and addresses of a killed daemon exist afterwards, as they were a moment before.
 #[test]
 fn counters_and_addresses_survive_a_killed_daemon() {
     let d = Up::managed(&[]);
@@ -132,7 +133,7 @@ fn counters_and_addresses_survive_a_killed_daemon() {
     let reader = Arrivals::start(open(d.dir(), "vale0:to"));
     let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
     reader.wait_for(100);
-    // Kept again twice: the second time began after the frames had come.
+    // The state must be stored twice, because the first time may have begun before the frames arrived.
     for _ in 0..2 {
         let before = d.manager().names();
         assert!(netvale_harness::until(LIMIT, PAUSE, || d.manager().names() != before));
@@ -146,8 +147,8 @@ fn counters_and_addresses_survive_a_killed_daemon() {
     reader.finish(sent);
 }
 
-/// Objective: what ended while no daemon ran is gone afterwards, ports that were attached stay, and a daemon that is
-/// asked to stop leaves nothing with the service manager.
+/// Objective: ports that ended while no daemon ran are gone afterwards, attached ports stay, and a daemon that is
+/// stopped by request leaves nothing with the service manager.
 #[test]
 fn only_attached_ports_are_left_afterwards() {
     let d = Up::managed(&[]);

@@ -1,4 +1,4 @@
-//! The daemon as it really runs: what it has given up, and what it refuses at start.
+//! The daemon in its sandbox: what it has given up, and what it refuses at start.
 
 use crate::common;
 use crate::common::confinement;
@@ -8,8 +8,8 @@ use common::{netvale, stderr, stdout};
 use confinement::Thread;
 use up::Up;
 
-/// Objective: after start-up every thread has a system call filter, cannot gain rights, and keeps at most what ports
-/// need; ports work.
+/// Objective: after start-up, every thread has a system call filter, cannot gain privileges, and has at most the
+/// capabilities that ports need; ports work.
 #[test]
 fn rights_are_given_up() {
     let up = Up::start(&["--workers", "2"]);
@@ -22,7 +22,7 @@ fn rights_are_given_up() {
     assert_eq!(up::last_json(&rx.output())["frames"], 100);
 }
 
-/// Objective: a capture file is written where the daemon may write, within the sandbox.
+/// Objective: within the sandbox, a capture file can be written in permitted folders.
 #[test]
 fn captures_in_allowed_folders() {
     let up = Up::start(&[]);
@@ -38,8 +38,8 @@ fn captures_in_allowed_folders() {
     assert_eq!(frames, 10);
 }
 
-/// Objective: what is wrong in a configuration file is named with its line; values out of range with what they may be.
-/// Exit code 1.
+/// Objective: a mistake in a configuration file is reported with its line, and a value out of range with its permitted
+/// values. The exit code is 1.
 #[test]
 fn bad_configurations_are_named_with_their_line() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -60,12 +60,12 @@ fn bad_configurations_are_named_with_their_line() {
     }
 }
 
-/// Objective: a name that is taken is refused, with what to do, and exit code 4.
+/// Objective: a taken name is refused, with advice, and exit code 4.
 #[test]
 fn a_taken_name_is_refused_with_exit_code_4() {
     let up = Up::start(&[]);
     stdout(&up.run("attach vale0 a"));
     let again = up.run("attach vale0 a");
     assert_eq!(again.status.code(), Some(4));
-    assert!(stderr(&again).contains("has a port a already"), "{}", stderr(&again));
+    assert!(stderr(&again).contains("already has a port a"), "{}", stderr(&again));
 }

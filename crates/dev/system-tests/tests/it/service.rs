@@ -1,4 +1,4 @@
-//! The unit of the service manager, `dist/netvale.service`: how much it leaves to the daemon, and that it is enough.
+//! The unit of the service manager, `dist/netvale.service`: how much it permits, and that this is enough.
 
 use crate::common;
 use crate::common::confinement;
@@ -12,13 +12,13 @@ use netvale_harness::net::{cable, inside};
 use up::until;
 
 const UNIT: &str = include_str!("../../../../../dist/netvale.service");
-/// Most exposure that systemd-analyze(1) may see, in tenths of 10. The daemon's has 4 of them for sockets of IP,
-/// which tunnels take (its own sandbox leaves UDP of them), and 2 for openat2(2), by which users' files and sockets are
+/// Maximum exposure that systemd-analyze(1) may report, in tenths of 10. Of the daemon's, 4 tenths are for IP sockets,
+/// which tunnels need (its own sandbox permits only UDP), and 2 for openat2(2), by which users' files and sockets are
 /// looked up.
 const MOST: [(&str, &str); 2] =
     [("dist/netvale.service", "--threshold=26"), ("dist/netvale-metrics.service", "--threshold=20")];
 const KINDS: &str = include_str!("../../../../../scripts/packages-kinds.txt");
-/// What the sandbox leaves the daemon's own code, and kinds of ports.
+/// What the sandbox permits the daemon's own code and kinds of ports.
 const SANDBOX: [&str; 7] = [
     include_str!("../../../../daemon/src/system/sandbox.rs"),
     include_str!("../../../../daemon/src/system/sandbox/arguments.rs"),
@@ -40,7 +40,7 @@ fn analyze(arguments: &[&str]) -> Option<Output> {
     }
 }
 
-/// Objective: systemd knows every line of the units, and rates what they leave open as above or less.
+/// Objective: systemd knows every line of the units, and rates their exposure at most as above.
 #[test]
 fn systemd_rates_the_exposure_no_worse() {
     for (unit, most) in MOST {
@@ -53,12 +53,12 @@ fn systemd_rates_the_exposure_no_worse() {
     }
 }
 
-/// The values of a setting, in their order.
+/// Returns the values of a setting, in their order.
 fn settings(name: &str) -> Vec<&'static str> {
     UNIT.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
 }
 
-/// systemd's groups of calls, with what is in them.
+/// Returns systemd's groups of system calls, with their members.
 fn groups() -> Option<BTreeMap<String, Vec<String>>> {
     let text = stdout(&analyze(&["syscall-filter", "--no-pager"])?);
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -82,8 +82,8 @@ fn calls(groups: &BTreeMap<String, Vec<String>>, name: &str) -> BTreeSet<String>
     }
 }
 
-/// Objective: the unit's filter of system calls leaves all that the daemon's own leaves, and what it takes to get
-/// there; and none of those that change users, modules or mounts.
+/// Objective: the unit's system call filter permits all calls that the daemon's own filter permits, and those needed to
+/// install it; but none that change users, modules or mounts.
 #[test]
 fn the_unit_leaves_all_system_calls_needed() {
     let Some(groups) = groups() else { return };
@@ -102,7 +102,7 @@ fn the_unit_leaves_all_system_calls_needed() {
     assert!(used.len() > 60, "{used:?}");
     let missing: Vec<_> = used.difference(&left).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    // Filters by mode bits take all of the call away, as its bits are in memory.
+    // A filter by mode bits would forbid the whole call, because its mode bits are in memory.
     assert!(!UNIT.lines().any(|line| line == "RestrictSUIDSGID=yes"), "openat2(2)");
     for entering in
         ["execve", "capset", "landlock_restrict_self", "seccomp", "prctl", "socketpair", "fchownat", "chmod"]
@@ -114,7 +114,7 @@ fn the_unit_leaves_all_system_calls_needed() {
     }
 }
 
-/// Objective: the unit leaves the daemon every kind of socket that its own sandbox leaves it.
+/// Objective: the unit permits every kind of socket that the daemon's own sandbox permits.
 #[test]
 fn the_unit_leaves_every_address_family_needed() {
     let left = settings("RestrictAddressFamilies").concat();
@@ -125,8 +125,8 @@ fn the_unit_leaves_every_address_family_needed() {
     assert_eq!(left, used);
 }
 
-/// Objective: every kind of port is in the table by which scripts/packages-inside.sh attaches them under the unit,
-/// which parses.
+/// Objective: every kind of port is in the table by which scripts/packages-inside.sh attaches them under the unit, and
+/// the table can be parsed.
 #[test]
 fn every_kind_is_tried() {
     use netvale_portspec::AttachSpec;
@@ -150,7 +150,7 @@ fn every_kind_is_tried() {
 #[test]
 fn taps_and_interfaces_work_with_the_units_capabilities() {
     if !rustix::process::geteuid().is_root() {
-        netvale_harness::skip("only root becomes another user");
+        netvale_harness::skip("only root can become another user");
         return;
     }
     if !inside(&["--net"]).unwrap_or_else(|why| panic!("{why}")) {
@@ -160,7 +160,7 @@ fn taps_and_interfaces_work_with_the_units_capabilities() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(folder.path(), Some(USER), Some(USER)).unwrap();
     let mut names = settings("AmbientCapabilities").concat().to_lowercase();
-    // Where the limit cannot be lifted as the unit does.
+    // For when the limit cannot be lifted as the unit lifts it.
     if rustix::process::getrlimit(rustix::process::Resource::Memlock).maximum.is_some() {
         names.push_str(" cap_ipc_lock");
     }

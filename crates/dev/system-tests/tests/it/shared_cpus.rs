@@ -1,6 +1,6 @@
-//! Sender, receiver and daemon on CPUs that they share with each other and with strangers, that they have a part of, or
-//! that are taken from them: everything that is sent over a pipe arrives in order, what crosses a switch stays in
-//! order, and nobody spins for somebody who cannot run.
+//! Sender, receiver and daemon on CPUs that they share with each other and with other programs, of which they have only
+//! a part, or which are taken from them. Over a pipe, all frames arrive in order; across a switch, frames stay in
+//! order; and no one spins for a peer that cannot run.
 
 use crate::common;
 use crate::common::up;
@@ -15,29 +15,29 @@ use netvale_harness::ChildProcess;
 use rustix::process::Signal;
 use up::{Guarded, LIMIT, Up};
 
-/// Frames that are sent.
+/// Number of frames sent.
 const FRAMES: &str = "300000";
-/// Over so long the CPU time of a process is compared.
+/// Time over which the CPU time of a process is compared.
 const WHILE: Duration = Duration::from_millis(300);
 
-/// Two ends, and whether all frames arrive between them.
+/// Two ends, and whether all frames between them must arrive.
 const WAYS: [(&str, &str, bool); 2] = [("netmap:way{1", "netmap:way}1", true), ("vale0:from", "vale0:to", false)];
 
-/// What a process gets of the CPUs.
+/// A process's part of the CPUs.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// Its share of all, as all others.
+    /// A fair share of all CPUs.
     Fair,
-    /// Its share of one CPU.
+    /// A fair share of one CPU.
     Cpu(u32),
-    /// What it wants, before all others.
+    /// As much as it wants, before all others.
     RealTime,
-    /// A tenth of a CPU at most.
+    /// At most a tenth of a CPU.
     Tenth,
 }
 
 impl Part {
-    /// Gives it to the process. Returns whether that is possible here.
+    /// Gives this part to a process. Returns whether that is possible here.
     fn give(self, pid: u32, group: Option<&Group>) -> bool {
         let set = |program: &str, args: &[&str]| {
             let done = Command::new(program).args(args).arg(pid.to_string()).output();
@@ -56,7 +56,7 @@ impl Part {
 struct Group(PathBuf);
 
 impl Group {
-    /// `None` where none can be made.
+    /// Creates a group; `None` if that is impossible here.
     fn new(name: &str) -> Option<Group> {
         let mounts = fs::read_to_string("/proc/mounts").ok()?;
         let mounted = |kind: &str, with: &str| {
@@ -69,7 +69,7 @@ impl Group {
         let (root, file, limit) = first.or_else(|| Some((mounted("cgroup2", "rw")?, "cpu.max", "10000 100000")))?;
         let group = Group(root.join(name));
         fs::create_dir(&group.0).ok()?;
-        // The group goes with the value that is dropped here.
+        // Without the limit, the group is dropped here, which removes it.
         fs::write(group.0.join(file), limit).ok().map(|()| group)
     }
 
@@ -80,12 +80,12 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It is empty a moment after its processes have ended.
+        // The group is empty only a moment after its processes have ended.
         netvale_harness::until(LIMIT, Duration::from_millis(5), || fs::remove_dir(&self.0).is_ok());
     }
 }
 
-/// A sender, a receiver, or somebody who is only busy.
+/// Starts a sender, a receiver, or a program that is only busy.
 fn start(command: &mut Command) -> Guarded {
     Guarded(ChildProcess::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).expect("it starts"))
 }
@@ -98,7 +98,7 @@ fn busy() -> Guarded {
     start(Command::new("sh").args(["-c", "while :; do :; done"]))
 }
 
-/// Frames received, missing, and out of order, as the receiver says.
+/// Returns the frames received, missing, and out of order, according to the receiver.
 fn result(receiver: Guarded) -> [u64; 3] {
     let text = stdout(&receiver.output());
     let numbers = |line: &str| {
@@ -109,15 +109,16 @@ fn result(receiver: Guarded) -> [u64; 3] {
     [numbers("Received ")[0], sequence[0], sequence[1]]
 }
 
-/// Sends over both ways while daemon, sender and receiver have these parts of the CPUs, beside a number of strangers.
+/// Sends over both ways while daemon, sender and receiver have these parts of the CPUs, beside a number of busy
+/// programs.
 fn crossings(name: &str, [daemon, sender, receiver]: [Part; 3], strangers: usize) {
-    // Dropped last: it has to be empty.
+    // The group is dropped last, because it must be empty.
     let group = Group::new(name);
     let up = Up::start(&[]);
     let given = |part: Part, pid| {
         let given = part.give(pid, group.as_ref());
         if !given {
-            netvale_harness::skip(&format!("{part:?} cannot be had here"));
+            netvale_harness::skip(&format!("{part:?} is impossible here"));
         }
         given
     };
@@ -143,13 +144,13 @@ fn crossings(name: &str, [daemon, sender, receiver]: [Part; 3], strangers: usize
     }
 }
 
-/// Objective: all on one CPU, which two strangers want, too.
+/// Objective: all three are on one CPU, which two other programs want, too.
 #[test]
 fn frames_arrive_in_order_on_one_shared_cpu() {
     crossings("one", [Part::Cpu(0); 3], 2);
 }
 
-/// Objective: each on CPUs that the others do not have, or have only in part.
+/// Objective: the three are on CPUs that the others do not have, or share only in part.
 #[test]
 fn frames_arrive_in_order_on_partly_shared_cpus() {
     let last = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32 - 1;
@@ -157,7 +158,7 @@ fn frames_arrive_in_order_on_partly_shared_cpus() {
     crossings("partly", [Part::Fair, Part::Cpu(last), Part::Fair], 2);
 }
 
-/// Objective: one of the three has a real-time priority, on the CPU of the others.
+/// Objective: one of the three has a real-time priority on the CPU of the others.
 #[test]
 fn frames_arrive_in_order_beside_a_real_time_peer() {
     for (at, name) in ["daemon", "sender", "receiver"].into_iter().enumerate() {
@@ -177,14 +178,14 @@ fn a_tenth_of_a_cpu() {
     }
 }
 
-/// CPU time of a process in clock ticks, 100 a second.
+/// Returns the CPU time of a process in clock ticks, 100 a second.
 fn cpu_time(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let behind_name = stat.rsplit(')').next().unwrap_or_default();
     behind_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum()
 }
 
-/// Waits until a process uses next to no CPU time over a while.
+/// Waits until a process has used hardly any CPU time for a while.
 fn until_idle(what: &str, pid: u32) {
     up::until(what, || {
         let before = cpu_time(pid);
@@ -193,8 +194,8 @@ fn until_idle(what: &str, pid: u32) {
     });
 }
 
-/// Objective: nobody spins for a peer that is stopped, be it the receiver, the sender or the daemon; when the peer goes
-/// on, so do the frames, in order, over a pipe without a gap.
+/// Objective: no one spins for a peer that is stopped, whether receiver, sender or daemon; when the peer continues, so
+/// do the frames, in order, over a pipe without a gap.
 #[test]
 fn nobody_spins_for_a_stopped_peer() {
     for (from, to, all_arrive) in WAYS {

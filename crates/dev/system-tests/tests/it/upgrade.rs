@@ -1,4 +1,4 @@
-//! A daemon is replaced while frames are under way.
+//! A daemon that is replaced while frames are in flight.
 
 use crate::common;
 use crate::common::sequence;
@@ -14,11 +14,11 @@ use netvale_harness::Pretender;
 use sequence::{Came, LIMIT, Reader, Sender, frame, open};
 use up::Up;
 
-/// Between two bursts of a sender: the machine has other things to do.
+/// Pause between two bursts of a sender, which leaves the machine time for other work.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Objective: frames across a switch to a lossless port, and across a pipe, arrive
-/// once each and in order while the daemon is replaced again and again; addresses, counters and options stay.
+/// Objective: frames across a switch to a lossless port, and across a pipe, arrive once each and in order while the
+/// daemon is replaced repeatedly; addresses, counters and options stay.
 #[test]
 fn nothing_is_lost() {
     let d = Up::start(&[]);
@@ -61,7 +61,7 @@ fn nothing_is_lost() {
     assert_eq!(port.rings.iter().map(|ring| ring.frames).max(), Some(sent), "counted across all of them");
 }
 
-/// Ends the sender while its frames are read: all came, once each and in order.
+/// Stops the sender while its frames are read, and asserts that all arrived once each and in order.
 fn all_came(from: Sender, mut came: Came, to: &mut Port) {
     let sent = std::thread::scope(|scope| {
         let from = scope.spawn(|| from.finish());
@@ -74,7 +74,7 @@ fn all_came(from: Sender, mut came: Came, to: &mut Port) {
     assert_eq!((came.again, came.missing), (0, 0), "of {sent}");
 }
 
-/// Objective: how long frames took stays, and is added to.
+/// Objective: latency histograms stay, and further frames are added.
 #[test]
 fn histograms_survive_an_upgrade() {
     let d = Up::start(&["--latency-sampling", "1"]);
@@ -94,7 +94,7 @@ fn histograms_survive_an_upgrade() {
     assert!(timed(&d, "vale0:from", 60).sum_ns > before.sum_ns);
 }
 
-/// How long frames of a port took, once that many were timed.
+/// Returns the latency of a port's frames, once that many were timed.
 fn timed(d: &Up, port: &str, frames: u64) -> Latency {
     let mut client = Client::connect(d.dir()).expect("it answers");
     let until = Instant::now() + LIMIT;
@@ -108,8 +108,8 @@ fn timed(d: &Up, port: &str, frames: u64) -> Latency {
     }
 }
 
-/// Objective: frames that wait for a lossless receiver when the daemon is replaced arrive after it, before those behind
-/// them.
+/// Objective: frames that wait for a lossless receiver when the daemon is replaced arrive afterwards, before later
+/// frames.
 #[test]
 fn waiting_frames_survive_an_upgrade_in_order() {
     let d = Up::start(&[]);
@@ -118,7 +118,7 @@ fn waiting_frames_survive_an_upgrade_in_order() {
     let from = Sender::start(d.dir().into(), "vale0:from", Duration::ZERO);
     let mut came = Came::default();
     for _ in 0..3 {
-        // More than the receiver's ring holds: the others wait.
+        // More frames than the receiver's ring holds; the others wait.
         let until = Instant::now() + LIMIT;
         while from.sent() <= came.next + 127 {
             assert!(Instant::now() < until, "the receiver is not full");
@@ -126,7 +126,7 @@ fn waiting_frames_survive_an_upgrade_in_order() {
         }
         std::thread::scope(|scope| {
             let upgrade = scope.spawn(|| d.upgrade());
-            // One that reads nothing would not be waited for.
+            // The sender would not wait for a receiver that reads nothing.
             while !upgrade.is_finished() {
                 (0..4).for_each(|_| came.read_one(&mut to));
                 std::thread::sleep(PAUSE);
@@ -139,8 +139,8 @@ fn waiting_frames_survive_an_upgrade_in_order() {
     all_came(from, came, &mut to);
 }
 
-/// Objective: monitors of a port and of a pipe go on with copies after the daemon is replaced, and so does a program's
-/// connection that asks for its port again.
+/// Objective: monitors of a port and of a pipe receive further copies after the daemon is replaced, and a program's
+/// connection that requests its port again keeps working.
 #[test]
 fn monitors_survive_an_upgrade() {
     let d = Up::start(&[]);
@@ -165,8 +165,8 @@ fn monitors_survive_an_upgrade() {
     }
 }
 
-/// Objective: a daemon whose successor gets everything and then fails, hangs up or says nothing goes on, and nobody
-/// notices but by the delay; then another one can go on.
+/// Objective: a daemon whose successor receives everything and then fails, disconnects or stays silent continues;
+/// others notice only a delay, and another successor can take over.
 #[test]
 fn a_daemon_goes_on_when_its_successor_fails() {
     let d = Up::start(&[]);
@@ -176,7 +176,7 @@ fn a_daemon_goes_on_when_its_successor_fails() {
     let mut came = Came::default();
     let pid = d.pid();
     let refused = Pretender::connect(d.dir()).and_then(|pretender| pretender.hello(1000)).expect("it answers");
-    assert!(refused.status != 0 && refused.text.contains("the successor takes 1000"), "{}", refused.text);
+    assert!(refused.status != 0 && refused.text.contains("the successor expects 1000"), "{}", refused.text);
     for fails in [true, false, true, false] {
         came.read(&mut to);
         let pretender = Pretender::admitted(d.dir()).expect("it answers");
@@ -194,8 +194,7 @@ fn a_daemon_goes_on_when_its_successor_fails() {
     all_came(from, came, &mut to);
 }
 
-/// Objective: a successor that dies after any part of what it is sent leaves the daemon, and what is under way, as it
-/// was.
+/// Objective: a successor that dies after any part of the hand-over leaves the daemon, and frames in flight, unchanged.
 #[test]
 fn successors_that_die_on_the_way() {
     let d = Up::start(&[]);
@@ -216,8 +215,7 @@ fn successors_that_die_on_the_way() {
     all_came(from, came, &mut to);
 }
 
-/// Objective: connections to both sockets that come and go during upgrades are answered, each of them, and leave
-/// nothing.
+/// Objective: connections to both sockets during upgrades are all answered, and leave nothing behind.
 #[test]
 fn connections_that_come_and_go() {
     const EACH: usize = 5000;
@@ -249,7 +247,7 @@ fn connections_that_come_and_go() {
     all_came(from, came, &mut to);
 }
 
-/// Objective: a daemon with very many ports is replaced, whatever its successor has to say about them.
+/// Objective: a daemon with very many ports can be replaced, however much its successor logs about them.
 #[test]
 fn a_daemon_with_very_many_ports_is_replaced() {
     let d = Up::start(&[]);
@@ -266,12 +264,12 @@ fn a_daemon_with_very_many_ports_is_replaced() {
     assert_eq!(Client::connect(d.dir()).expect("it answers").ports(None).expect("it is there").len(), 1200);
 }
 
-/// Objective: a program that cannot go on as a daemon is named as such, and the running one is still there.
+/// Objective: a program that is not a daemon is reported as such, and the running daemon continues.
 #[test]
 fn a_program_that_is_none() {
     let d = Up::start(&[]);
     let pid = d.pid();
     let output = d.command(["upgrade", "--exec", "/bin/false"]).output().expect("it runs");
-    assert!(!output.status.success() && stderr(&output).contains("the running one goes on"), "{}", stderr(&output));
+    assert!(!output.status.success() && stderr(&output).contains("the running one continues"), "{}", stderr(&output));
     assert_eq!(d.pid(), pid);
 }

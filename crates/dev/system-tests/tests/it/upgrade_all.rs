@@ -1,4 +1,4 @@
-//! A daemon with every kind of port is replaced while numbered frames pass through all of them.
+//! A daemon with every kind of port that is replaced while numbered frames pass through all of them.
 
 use crate::common::guest;
 use crate::common::sequence;
@@ -20,14 +20,15 @@ use up::Up;
 /// How often the daemon is replaced.
 const TIMES: usize = 5;
 
-/// Frames that are replayed from a file, and the time between two.
+/// Number of frames that are replayed from a file.
 const REPLAYED: u64 = 40_000;
 const EVERY: Duration = Duration::from_micros(500);
 
-/// Between two bursts of 16 frames. The kernel's bridge, on the way, drops what its neighbours have no room for.
+/// Pause between two bursts of 16 frames: the kernel's bridge on the path drops frames for which its neighbours have no
+/// room.
 const PAUSE: Duration = Duration::from_millis(8);
 
-/// A virtual machine that bridges its two interfaces.
+/// Script of a virtual machine that bridges its two interfaces.
 const BRIDGE: &str = "
 busybox brctl addbr br0; busybox brctl setfd br0 0
 for i in eth0 eth1 br0; do echo 1 >/proc/sys/net/ipv6/conf/$i/disable_ipv6; ip link set $i up; done
@@ -37,8 +38,8 @@ echo bridged
 read line </dev/ttyS0
 ";
 
-/// A daemon whose ports are in one line: `vale0:from`, a guest's ptnet, its e1000, a vhost-user device and its driver,
-/// a TAP, a bridge of the kernel's, an interface, `vale3:to`.
+/// A daemon whose ports form one line: `vale0:from`, a guest's ptnet, its e1000, a vhost-user device and its driver, a
+/// TAP, a bridge of the kernel, an interface, `vale3:to`.
 struct Line {
     daemon: Up,
     folder: tempfile::TempDir,
@@ -91,8 +92,8 @@ impl Line {
         line
     }
 
-    /// Has the end of the line send a frame, which comes to its beginning. From then on no switch floods what is for
-    /// it: a sender waits only for one receiver.
+    /// Sends a frame from the end of the line to its beginning. Afterwards, no switch floods frames for the end, which
+    /// matters because a sender waits only for a single receiver.
     fn say_hello(&self) {
         let mut to = self.open("vale3:to");
         let mut hello = [0; 60];
@@ -104,7 +105,7 @@ impl Line {
         assert!(until(LIMIT, PAUSE, has_come), "the end of the line is not heard: {}", self.losses());
     }
 
-    /// Opens a port for reading. The kernel holds nobody back: an interface has room for half a second.
+    /// Opens a port for reading. The kernel holds no sender back, so an interface has room for half a second.
     fn open(&self, name: &str) -> Port {
         let slots = if name == "netmap:vc" { 1024 } else { 128 };
         let options = Options { run_dir: Some(self.daemon.dir().into()), slots, ..Options::default() };
@@ -115,7 +116,7 @@ impl Line {
         Sender::start(self.daemon.dir().into(), name, PAUSE)
     }
 
-    /// Numbered frames in a file, which a port sends to its switch once.
+    /// Writes numbered frames into a file, which a port sends to its switch once.
     fn replay(&self) {
         let file = self.folder.path().join("replayed.pcap");
         let mut writer = PcapWriter::create(&file, PcapFormat::Pcap).expect("a file");
@@ -127,24 +128,24 @@ impl Line {
         attach(&self.daemon, &format!("vale4 pcap:in={} --name player", file.display()));
     }
 
-    /// The numbers that the capture has.
+    /// Returns the numbers of the captured frames.
     fn captured(&self) -> Came {
         let mut came = Came::default();
         let mut file = FileReader::open(&self.folder.path().join("seen.pcap")).expect("a file");
-        // The last one may not be written as a whole yet.
+        // The last frame may not be complete yet.
         while let Ok(Some(frame)) = file.next_frame() {
             number_of(frame.bytes).into_iter().for_each(|number| came.note(number));
         }
         came
     }
 
-    /// Where frames are lost, for who reads why the test fails.
+    /// Lists where frames were lost, to explain a failure.
     fn losses(&self) -> String {
         let links = std::process::Command::new("ip").args(["-s", "link"]).output().expect("it runs");
         format!("{}\n{}", self.daemon.must(&["list"]), String::from_utf8_lossy(&links.stdout))
     }
 
-    /// What the peers' ports say of themselves, without their counts.
+    /// Returns the notes of the peers' ports, without counts.
     fn notes(&self) -> String {
         let client = || Client::connect(self.daemon.dir()).expect("it answers");
         let ports = ["vale0:guest", "vale1:guest", "vale1:cord", "vale2:cord"];
@@ -155,9 +156,9 @@ impl Line {
     }
 }
 
-/// Objective: in upgrades with every kind of port, all of them in use, no frame is lost, doubled or out of order: along
-/// a line of ports of all kinds, across a pipe, a cable between programs' own interfaces, and from a file; captures and
-/// monitors go on.
+/// Objective: in upgrades with every kind of port, all of them in use, no frame is lost, duplicated or out of order:
+/// along a line of ports of all kinds, across a pipe, across a veth pair between programs' own interfaces, and from a
+/// file; captures and monitors continue.
 #[test]
 fn every_kind_at_once() {
     if !rustix::process::geteuid().is_root() {
@@ -184,7 +185,7 @@ fn every_kind_at_once() {
     all().for_each(|reader| reader.wait_for(reader.next() + 100));
     let sent = senders.map(Sender::finish);
     let recorded = recorded.finish();
-    // It ends with what it copies from. Frames that pass while nobody copies are not copied.
+    // The monitor ends with its port. Frames that pass while there is no monitor are not copied.
     assert_eq!(copy.finish(0).again, 0);
     for ((reader, sent), way) in readers.into_iter().zip(sent).zip(["line", "pipe", "cable"]) {
         assert_eq!(reader.finish(sent), Came { next: sent, ..Came::default() }, "{way}: {}", line.losses());

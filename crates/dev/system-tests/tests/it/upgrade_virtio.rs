@@ -1,4 +1,4 @@
-//! `netvale upgrade` under traffic: vhost-user devices and drivers of one daemon, and virtual machines, go on in the
+//! `netvale upgrade` under traffic: vhost-user devices and drivers of one daemon, and virtual machines, continue in the
 //! next.
 
 use crate::common;
@@ -14,10 +14,10 @@ use netvale_control::succession::{Succession, VERSION};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use up::{Up, until};
 
-/// One test at a time has the processors.
+/// One test at a time has the CPUs.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A daemon that becomes other processes.
+/// A daemon that is replaced by other processes.
 struct Upgraded(Up);
 
 impl Upgraded {
@@ -33,7 +33,7 @@ impl Upgraded {
         self.0.upgrade();
     }
 
-    /// Takes what a successor takes, and hangs up before it is ready.
+    /// Takes what a successor gets, and disconnects before it is ready.
     fn fail_to_upgrade(&self) {
         let socket = connect(&self.0);
         let mut answer = [0; REPLY_LEN];
@@ -42,7 +42,7 @@ impl Upgraded {
         assert_eq!(AttachReply::decode(&answer[..got]).unwrap().status, 0);
         rustix::net::send(&socket, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();
         let mut item = vec![0; 70_000];
-        // The first items; the rest is in the socket when it is closed.
+        // The first items; the others are in the socket when it is closed.
         for _ in 0..3 {
             let (got, _) = rustix::net::recv(&socket, &mut item[..], RecvFlags::empty()).unwrap();
             assert!(got > 0);
@@ -61,8 +61,8 @@ fn connect(up: &Up) -> OwnedFd {
     socket
 }
 
-/// Two cables, each a device and a driver on two switches: frames with numbers cross one from the device to the driver,
-/// the other from the driver to the device, while the daemon changes its process ten times, and does not three times.
+/// Creates two cables, each of a device and a driver on two switches. Numbered frames cross one from device to driver,
+/// the other from driver to device, while the daemon is replaced ten times, and three more attempts fail.
 fn cables(options: &str) {
     let _one = ONE.lock();
     let daemon = Upgraded::start();
@@ -98,11 +98,11 @@ fn cables(options: &str) {
     for (device, driver) in [("vale0:down", "vale1:down"), ("vale3:up", "vale2:up")] {
         assert!(daemon.notes(driver).contains("device runs"), "{}", daemon.notes(driver));
         assert!(daemon.notes(device).contains("front end connected"), "{}", daemon.notes(device));
-        assert!(!daemon.notes(device).contains("before it"), "{}", daemon.notes(device));
+        assert!(!daemon.notes(device).contains("earlier front ends"), "{}", daemon.notes(device));
     }
 }
 
-/// Objective: no frame is lost, doubled or out of order in split rings with mergeable buffers.
+/// Objective: no frame is lost, duplicated or out of order in split rings with mergeable buffers.
 #[test]
 fn split_cables_lose_no_frame_in_upgrades() {
     cables("--no-in-order");
@@ -133,8 +133,8 @@ while [ $i -lt 16 ]; do dd if=/tmp/file bs=256k skip=$i count=1 2>/dev/null; sle
 ) | nc 10.1.0.1 5000
 ";
 
-/// Objective: two virtual machines, one with packed rings, do not notice upgrades: a TCP connection carries what it
-/// should, no frame meets a queue that is not ready, and nobody connects again.
+/// Objective: two virtual machines, one with packed rings, do not notice upgrades: a TCP connection is unaffected, no
+/// frame meets a queue that is not ready, and no front end reconnects.
 #[test]
 fn guests_do_not_notice() {
     let _one = ONE.lock();
@@ -152,7 +152,7 @@ fn guests_do_not_notice() {
         let rings = shown["rings"].as_array().into_iter().flatten();
         rings.filter_map(|ring| ring["idle"].as_u64()).sum()
     };
-    // Those from before the guests were up.
+    // Frames from before the guests were up do not count.
     let before = ["vale0:one", "vale0:two"].map(idle);
     for _ in 0..10 {
         daemon.upgrade();
@@ -164,6 +164,6 @@ fn guests_do_not_notice() {
     let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
     assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
     for port in ["vale0:one", "vale0:two"] {
-        assert!(!daemon.notes(port).contains("before it"), "{}", daemon.notes(port));
+        assert!(!daemon.notes(port).contains("earlier front ends"), "{}", daemon.notes(port));
     }
 }

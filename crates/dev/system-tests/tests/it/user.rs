@@ -14,19 +14,19 @@ use common::{netvale, stderr, stdout};
 use netvale_harness::net::{cable, inside, ip};
 use up::{Up, until};
 
-/// Nobody's name, and no other test's.
+/// A uid that no user and no other test has.
 const USER: u32 = 70_300;
 const OTHER: u32 = 70_301;
 
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        netvale_harness::skip("only root becomes another user");
+        netvale_harness::skip("only root can become another user");
     }
     is_root
 }
 
-/// A capture to replay: one broadcast frame.
+/// Creates a capture to replay: one broadcast frame.
 fn capture(up: &Up) -> String {
     let file = up.path("in.pcap");
     let user = Some(USER);
@@ -40,8 +40,8 @@ fn capture(up: &Up) -> String {
     file.display().to_string()
 }
 
-/// Objective: whatever thread it is, of whatever kind of port, it is confined and the daemon's user's; ports of all
-/// kinds work: frames come to a capture file, a TAP and an interface; at the end the daemon removes its sockets.
+/// Objective: every thread, of whatever kind of port, is confined and has the daemon's user; ports of all kinds work:
+/// frames reach a capture file, a TAP and an interface; at the end the daemon removes its sockets.
 #[test]
 fn every_thread_is_confined() {
     if !is_root() || !inside(&["--net"]).unwrap_or_else(|why| panic!("{why}")) {
@@ -91,7 +91,7 @@ fn every_thread_is_confined() {
     until("the sockets are removed", || !up.path("control.sock").exists() && !up.path("attach.sock").exists());
 }
 
-/// Objective: root and the daemon's user may end a daemon that became that user, and others may not.
+/// Objective: root and the daemon's user may end a daemon that changed to that user; others may not.
 #[test]
 fn its_user_is_trusted() {
     if !is_root() {
@@ -105,8 +105,7 @@ fn its_user_is_trusted() {
     stdout(&program.run_by(USER, up.dir(), &["stop"]));
 }
 
-/// Objective: the sockets have the owner and group that were asked for, although the daemon's user could not give them
-/// away.
+/// Objective: the sockets have the requested owner and group, although the daemon's user could not set them.
 #[test]
 fn sockets_are_given_away() {
     if !is_root() {
@@ -118,7 +117,7 @@ fn sockets_are_given_away() {
     confinement::threads(up.pid()).iter().for_each(confinement::Thread::assert_confined);
 }
 
-/// The program where every user can start it.
+/// The program, where every user can start it.
 struct Program(tempfile::TempDir);
 
 impl Program {
@@ -129,14 +128,14 @@ impl Program {
         Program(folder)
     }
 
-    /// It, run by that user.
+    /// Runs the program as that user.
     fn run_by(&self, by: u32, dir: &Path, args: &[&str]) -> Output {
         let mut command = Command::new(self.0.path().join("netvale"));
         command.arg("--run-dir").arg(dir).args(args).uid(by).gid(by).stdin(Stdio::null());
         command.output().unwrap()
     }
 
-    /// What it says when it does not become that user.
+    /// Returns the program's error when it cannot change to that user.
     fn refusal(&self, by: u32, dir: &Path, user: &str) -> String {
         let output = self.run_by(by, dir, &["up", "--user", user]);
         assert!(!output.status.success());
@@ -144,8 +143,8 @@ impl Program {
     }
 }
 
-/// Objective: an unknown user is named; a run directory that holds other files, or is another user's, is not given
-/// away; without root the daemon cannot become another user. Each refusal says what to do.
+/// Objective: an unknown user is named; a run directory that has other files, or is another user's, is not changed;
+/// without root, the daemon cannot change its user. Each refusal has advice.
 #[test]
 fn bad_users_and_directories_are_refused_with_advice() {
     if !is_root() {
@@ -170,7 +169,7 @@ fn bad_users_and_directories_are_refused_with_advice() {
     assert!(said.contains("start the daemon as root"), "{said}");
 }
 
-/// Objective: a lock that is a link, in a directory that is the user's already, leads root nowhere.
+/// Objective: if the lock in the user's own directory is a link, root does not follow it.
 #[test]
 fn a_planted_lock_is_refused() {
     if !is_root() {

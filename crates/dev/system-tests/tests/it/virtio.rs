@@ -1,11 +1,11 @@
-//! Both ends of vhost-user in one daemon: a device on one switch, a driver on another, as a cable between them.
+//! Both ends of vhost-user in one daemon: a device on one switch and a driver on another, as a cable between them.
 
 use crate::common;
 use crate::common::up;
 
 use up::{Up, until};
 
-/// Frames cross the cable, and `netvale show` says which way they take.
+/// Asserts that frames cross the cable, and that `netvale show` reports the given path.
 fn cable(options: &str, path: &str) {
     let up = Up::start(&[]);
     let socket = up.path("cable.sock");
@@ -16,7 +16,7 @@ fn cable(options: &str, path: &str) {
     assert!(notes().contains(&format!("path: {path}")), "{}", notes());
     let receiver = up.start_program("pkt-gen -i vale1:there -f rx -n 500 --json");
     up.wait_for_port("vale1:there");
-    // The receiver counts frames for some other address, too: a switch that has not learned it floods.
+    // The receiver also counts frames to other addresses, because a switch floods frames to unknown ones.
     common::stdout(&up.run("pkt-gen -i vale0:here -f tx -n 500 -R 20000"));
     assert_eq!(up::last_json(&receiver.output())["frames"], 500);
     assert_eq!(up.frames("vale1:cable", "in"), 500);

@@ -1,4 +1,4 @@
-//! `dgram:LOCAL,remote=REMOTE`, `dgram:GROUP:PORT[,interface=IP]`: datagrams to and from one place, or a multicast
+//! `dgram:LOCAL,remote=REMOTE`, `dgram:GROUP:PORT[,interface=IP]`: datagrams to and from one peer, or a multicast
 //! group.
 
 use std::fmt;
@@ -16,35 +16,35 @@ pub(super) const KIND: SpecKind = SpecKind {
     example: "dgram:/a.sock,remote=/b.sock",
     help: &[
         ("dgram:/LOCAL,remote=/REMOTE", "QEMU's -netdev dgram: frames to and from the socket REMOTE"),
-        ("dgram:IP:PORT,remote=IP:PORT", "the same by UDP: GNS3's links, QEMU's socket,udp"),
-        ("dgram:GROUP:PORT[,interface=IP]", "a multicast group, as QEMU's socket,mcast"),
+        ("dgram:IP:PORT,remote=IP:PORT", "the same over UDP: GNS3's links, QEMU's socket,udp"),
+        ("dgram:GROUP:PORT[,interface=IP]", "a multicast group, like QEMU's socket,mcast"),
     ],
     takes: &["mtu", "vnet_hdr", "reconnect", "socket_mode", "socket_user", "socket_group"],
     adjusts: &["mtu"],
     page: "reference/sockets.md",
 };
 
-/// Where datagrams come from and go to.
+/// Source and destination of datagrams.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DgramSpec {
-    /// One other socket of the same family.
+    /// One peer's socket of the same address family.
     Pair {
         /// The port's own socket.
         local: SocketAddress,
-        /// The other one.
+        /// The peer's socket.
         remote: SocketAddress,
     },
     /// A multicast group.
     Group {
         /// The group and its port.
         group: SocketAddrV4,
-        /// The address of the interface on which it is; `None`: the system's choice.
+        /// Address of the interface that joins the group; `None`: the system's choice.
         interface: Option<Ipv4Addr>,
     },
 }
 
 impl DgramSpec {
-    /// The address that names it.
+    /// Returns the address that gives the port its name.
     fn first(&self) -> SocketAddress {
         match self {
             Self::Pair { local, .. } => local.clone(),
@@ -87,7 +87,7 @@ impl AfterColon for DgramSpec {
         let local = SocketAddress::take(cursor)?;
         match local.inet() {
             Some(std::net::SocketAddr::V4(at)) if at.ip().is_multicast() => group(cursor, at),
-            Some(at) if at.ip().is_multicast() => Err(cursor.fail_at(start, "a group of IPv4")),
+            Some(at) if at.ip().is_multicast() => Err(cursor.fail_at(start, "an IPv4 group")),
             _ => remote(cursor, local),
         }
     }

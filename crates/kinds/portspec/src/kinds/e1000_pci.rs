@@ -1,8 +1,8 @@
-//! `e1000-pci:ADDR`: a driver for the e1000 at that address of the bus.
+//! `e1000-pci:ADDR`: a driver for the e1000 at this PCI address.
 
 use super::SpecKind;
 
-/// A driver of an e1000 on the bus.
+/// The kind `e1000-pci`: a driver for an e1000 on the PCI bus.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "e1000-pci",
     pattern: Some("^e1000-pci:"),

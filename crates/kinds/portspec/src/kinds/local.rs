@@ -7,7 +7,7 @@ use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, SwitchName};
 use crate::word::RingSuffix;
 
-/// Rings that local programs open.
+/// The kind of ports that local programs open.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "local",
     pattern: None,
@@ -28,7 +28,7 @@ pub struct LocalSpec {
 }
 
 impl LocalSpec {
-    /// Takes one off a text that has a colon (`prefixed`) or not. The error also expects the other kinds, `kinds`.
+    /// Takes a port off a text with (`prefixed`) or without a colon. The error also lists the other kinds, `kinds`.
     pub(super) fn take(cursor: &mut Cursor<'_>, prefixed: bool, kinds: &str) -> SpecResult<Self> {
         let switch = if prefixed {
             let switch = SwitchName::take(cursor, RingSuffix::IsOfTheName, kinds)?;

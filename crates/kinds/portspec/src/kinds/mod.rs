@@ -1,8 +1,8 @@
-//! Kinds of ports that can be attached: each has a file here, and a row in [`AttachSpec`]'s table.
+//! Kinds of ports that can be attached: each has a file here and a row in [`AttachSpec`]'s table.
 //!
-//! A file holds a [`SpecKind`], all facts about such ports before one exists: their options, a word for messages, lines
-//! of the help; and the text after the colon, if its form is not shared. A kind that the compiler must know is also a
-//! type, a [`KindType`]. The daemon makes the ports.
+//! A file contains a [`SpecKind`], which describes such ports before one exists: options, a word for messages, lines of
+//! the help. It also parses the text after the colon, unless several kinds share its form. A kind that the compiler
+//! must distinguish is also a type, a [`KindType`]. The daemon creates the ports.
 
 mod dgram;
 mod e1000;
@@ -47,23 +47,23 @@ use crate::text::{Ident, SocketPath, TapName};
 use crate::word::is_word;
 
 const AFTER: &str = "the end of the port";
-/// Words before a colon for ports that programs open; not kinds of attached ports.
+/// Words before a colon that programs use to open ports; not kinds of attached ports.
 const OPENED: [&str; 2] = ["ptnet-pci", "nv"];
 
-/// The text after a kind's colon.
+/// The text after the colon of a kind.
 trait AfterColon: Sized + fmt::Display {
-    /// Takes it off the cursor, which stands after the colon.
+    /// Takes the text off the cursor, which is after the colon.
     fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self>;
 
     /// [`AttachSpec::port_name`].
     fn port_name(&self, prefix: &str) -> Ident;
 
-    /// Writes the whole port, with its prefix.
+    /// Writes the whole port, including its prefix.
     fn write(&self, prefix: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{prefix}:{self}")
     }
 
-    /// The text with relative paths of files resolved against `_here`, if it has any.
+    /// Returns the text with relative file paths resolved against `_here`, if it has such paths.
     fn in_folder(&self, _here: &Path) -> Option<String> {
         None
     }
@@ -78,7 +78,7 @@ trait AfterColon: Sized + fmt::Display {
         AttachNeeds::Nothing
     }
 
-    /// Its kind, if options tell several kinds of one prefix apart.
+    /// Returns the kind, if options distinguish several kinds with one prefix.
     fn kind(&self, kinds: &'static [SpecKind]) -> &'static SpecKind {
         kinds.first().unwrap_or(&local::KIND)
     }
@@ -90,35 +90,36 @@ trait AfterColon: Sized + fmt::Display {
     }
 }
 
-/// A port's use of host-wide resources; permission to attach it depends on them.
+/// A port's use of host-wide resources, which decides who may attach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachNeeds<'a> {
-    /// Only files and sockets, which have permissions of their own, or nothing at all.
+    /// Only files and sockets, which have their own permissions, or nothing.
     Nothing,
     /// An existing network interface.
     Interface(&'a str),
-    /// A network interface that it creates, or takes if it exists.
+    /// A network interface that the port creates, or uses if it exists.
     Tap(&'a str),
-    /// A right of root alone, in words.
+    /// A right of root alone, in words for messages.
     Trust(&'static str),
 }
 
-/// A kind of port, as options distinguish them.
+/// A kind of port, as far as options distinguish kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpecKind {
-    /// The word before "ports".
+    /// The word before "ports" in messages.
     pub word: &'static str,
-    /// A regular expression (ECMA 262) for the texts of such ports; `None`: all that fit no other kind.
+    /// A regular expression (ECMA 262) that matches the texts of such ports; `None`: all texts that match no other
+    /// kind.
     pattern: Option<&'static str>,
     /// An example of such a port.
     pub example: &'static str,
-    /// Syntax and meaning of such a port: lines of the help.
+    /// Syntax and meaning of such a port, as lines of the help.
     pub help: &'static [(&'static str, &'static str)],
-    /// Keys of its options, besides those of all kinds.
+    /// Keys of the options that this kind takes, besides those of all kinds.
     pub takes: &'static [&'static str],
-    /// Keys of its options that can change while frames pass, besides policies.
+    /// Keys of the options that can change while frames pass, besides policies.
     pub adjusts: &'static [&'static str],
-    /// Its page of the documentation, below `docs`.
+    /// The kind's documentation page, below `docs`.
     pub page: &'static str,
 }
 
@@ -132,7 +133,7 @@ impl SpecKind {
     /// All kinds.
     pub const ALL: &'static [SpecKind] = ALL;
 
-    /// Whether this kind takes the option `key`, which not all kinds take.
+    /// Returns whether this kind takes the option `key`, one of those that not all kinds take.
     #[must_use]
     pub const fn takes(&self, key: &str) -> bool {
         let mut at = 0;
@@ -145,7 +146,7 @@ impl SpecKind {
         false
     }
 
-    /// A regular expression (ECMA 262) for the texts of such ports.
+    /// Returns a regular expression (ECMA 262) for the texts of such ports.
     #[must_use]
     pub fn pattern(&self) -> String {
         let others = PREFIXES.iter().chain(&OPENED).filter(|word| !word.is_empty()).copied().collect::<Vec<_>>();
@@ -153,7 +154,7 @@ impl SpecKind {
     }
 }
 
-/// Whether two texts are equal; usable at compile time.
+/// Returns whether two texts are equal; usable at compile time.
 const fn equal(a: &[u8], b: &[u8]) -> bool {
     let mut at = 0;
     while at < a.len() && at < b.len() && a[at] == b[at] {
@@ -168,9 +169,9 @@ impl fmt::Display for SpecKind {
     }
 }
 
-/// Makes [`AttachSpec`] and [`PortKind`] of a row for each kind: its variant, the type of the text after the colon, the
-/// prefix, its file, the [`SpecKind`]s that options tell apart, and the names in lists and pages unless another row has
-/// the same ones.
+/// Defines [`AttachSpec`] and [`PortKind`] from a row for each kind: its variant, the type of the text after the colon,
+/// the prefix, the file, the [`SpecKind`]s that options distinguish, and the names in lists and on pages unless another
+/// row has the same names.
 macro_rules! kinds {
     (
         $(
@@ -211,48 +212,48 @@ macro_rules! kinds {
         const ALL: &[SpecKind] = &[$( $( $module::$row ),+ ),+];
 
         impl AttachSpec {
-            /// The word before the colon: one of [`AttachSpec::PREFIXES`].
+            /// Returns the word before the colon: one of [`AttachSpec::PREFIXES`].
             pub const fn prefix(&self) -> &'static str {
                 match self { $( Self::$kind(_) => $prefix, )+ }
             }
 
-            /// The port's default name on its switch: the local port's own, else made from the device's or file's name,
-            /// with `_` for characters that a port's name cannot have. For one ring of an interface it ends with the
-            /// ring's number, independent of the interfaces that exist.
+            /// Returns the port's default name on its switch: a local port's own name, else a name derived from the
+            /// device or file, with `_` for characters that a port's name cannot have. For one ring of an interface it
+            /// ends with the ring's number, independent of the interfaces that exist.
             pub fn port_name(&self) -> Ident {
                 match self { $( Self::$kind(name) => name.port_name($prefix), )+ }
             }
 
-            /// Its kind.
+            /// Returns the kind of this port.
             pub fn kind(&self) -> &'static SpecKind {
                 match self {
                     $( Self::$kind(name) => name.kind(const { &[$( $module::$row ),+] }), )+
                 }
             }
 
-            /// [`PortSpec::settled`](crate::PortSpec::settled), for an interface.
+            /// Applies [`PortSpec::settled`](crate::PortSpec::settled) to an interface's name.
             #[must_use]
             pub fn settled(self, exists: impl Fn(&str) -> bool) -> Self {
                 match self { $( Self::$kind(name) => Self::$kind(name.settled(&exists)), )+ }
             }
 
-            /// The canonical form, with relative paths of files resolved against `here`.
+            /// Returns the canonical form, with relative file paths resolved against `here`.
             pub fn written_in(&self, here: &Path) -> String {
                 let named = match self { $( Self::$kind(name) => name.in_folder(here), )+ };
                 named.map_or_else(|| self.to_string(), |named| format!("{}:{named}", self.prefix()))
             }
 
-            /// Its files and sockets.
+            /// Returns the port's files and sockets.
             pub fn files(&self) -> Vec<&str> {
                 match self { $( Self::$kind(name) => name.files(), )+ }
             }
 
-            /// The host-wide resources that it needs.
+            /// Returns the host-wide resources that the port needs.
             pub fn needs(&self) -> AttachNeeds<'_> {
                 match self { $( Self::$kind(name) => name.needs(), )+ }
             }
 
-            /// Parses the text after the colon of the kind with that prefix.
+            /// Parses the text after the colon of the kind with this prefix.
             fn named(prefix: &str, cursor: &mut Cursor<'_>) -> Option<SpecResult<Self>> {
                 match prefix {
                     $( $prefix => Some(AfterColon::read(cursor).map(Self::$kind)), )+
@@ -267,7 +268,7 @@ macro_rules! kinds {
             }
         }
 
-        /// The name of a port's kind in lists.
+        /// A kind of port in lists.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "lowercase")]
         pub enum PortKind {
@@ -280,7 +281,7 @@ macro_rules! kinds {
             pub const ALL: &'static [PortKind] =
                 &[$( $( PortKind::$listed, )? )+ $( PortKind::$opened, )+];
 
-            /// The protocol's word for it.
+            /// Returns the protocol's word for this kind.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $( $( PortKind::$listed => $word, )? )+
@@ -288,7 +289,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The name on pages for people; for a virtual machine's port, it begins with "guest".
+            /// Returns the name on pages for people; for a virtual machine's port, it begins with "guest".
             pub const fn label(self) -> &'static str {
                 match self {
                     $( $( PortKind::$listed => $label, )? )+
@@ -306,15 +307,15 @@ kinds! {
     Tap(TapName) "tap" tap [Tap KIND] Tap "tap" "TAP"
     /// `vhost:/PATH`: a vhost-user device, for a virtual machine's virtio-net driver.
     Vhost(SocketPath) "vhost" vhost [Vhost KIND] Vhost "vhost" "guest · virtio"
-    /// `virtio:/PATH`: a virtio-net driver, for a vhost-user device at that socket.
+    /// `virtio:/PATH`: a virtio-net driver, for the vhost-user device at this socket.
     Virtio(SocketPath) "virtio" virtio [Virtio KIND] Virtio "virtio" "back end · virtio"
-    /// `virtio-pci:ADDR`: a virtio-net driver, for the PCI device at that address.
+    /// `virtio-pci:ADDR`: a virtio-net driver, for the PCI device at this address.
     VirtioPci(PciAddress) "virtio-pci" virtio_pci [VirtioPci KIND]
     /// `ptnet:/PATH`: a ptnet device, for a virtual machine.
     Ptnet(SocketPath) "ptnet" ptnet [Ptnet KIND] Ptnet "ptnet" "guest · ptnet"
     /// `e1000:/PATH`: an emulated e1000, for a virtual machine.
     E1000(SocketPath) "e1000" e1000 [E1000 KIND] E1000 "e1000" "guest · e1000"
-    /// `e1000-pci:ADDR`: a driver for the e1000 at that address of the bus.
+    /// `e1000-pci:ADDR`: a driver for the e1000 at this PCI address.
     E1000Pci(PciAddress) "e1000-pci" e1000_pci [E1000Pci KIND]
     /// `netmap:IF…`: a network interface.
     Netmap(NicSpec) "netmap" netmap [Netmap KIND] Nic "nic" "interface"
@@ -322,17 +323,17 @@ kinds! {
     Pcap(PcapFiles) "pcap" pcap [Replay REPLAY Capture CAPTURE] Pcap "pcap" "capture"
     /// `vxlan:VNI,local=IP[,remote=IP…][,port=N]`: a tunnel to other hosts.
     Vxlan(VxlanSpec) "vxlan" vxlan [Vxlan KIND] Vxlan "vxlan" "tunnel"
-    /// `stream:/PATH`, `stream:IP:PORT`: frames behind their lengths, on connections.
+    /// `stream:/PATH`, `stream:IP:PORT`: connections with frames in a byte stream, each after its length.
     Stream(SocketAddress) "stream" stream [Stream KIND] Stream "stream" "stream"
     /// `dgram:LOCAL,remote=REMOTE`, `dgram:GROUP:PORT`: datagrams.
     Dgram(DgramSpec) "dgram" dgram [Dgram KIND] Dgram "dgram" "datagrams"
-    /// `seqpacket:/PATH`: connections of messages.
+    /// `seqpacket:/PATH`: connections with one frame per message.
     Seqpacket(SocketPath) "seqpacket" seqpacket [Seqpacket KIND] Seqpacket "seqpacket" "seqpacket"
-    /// `unixgram:/PATH`: datagrams of a peer that says itself where it is.
+    /// `unixgram:/PATH`: datagrams of a peer that chooses its own socket path.
     Unixgram(SocketPath) "unixgram" unixgram [Unixgram KIND] Unixgram "unixgram" "unixgram"
     /// `vde:/DIR`: a VDE switch's folder of sockets.
     Vde(VdeFolder) "vde" vde [Vde KIND] Vde "vde" "VDE"
-    /// `null:[NAME]`: swallows every frame.
+    /// `null:[NAME]`: discards every frame.
     Null(OwnName) "null" null [Null KIND] Null "null" "null"
     /// `echo:[NAME]`: sends every frame back.
     Echo(OwnName) "echo" echo [Echo KIND] Echo "echo" "echo"
@@ -347,7 +348,7 @@ impl AttachSpec {
     /// The prefix of each kind; empty for a local port.
     pub const PREFIXES: &'static [&'static str] = PREFIXES;
 
-    /// Parses a port to attach; the error points at the first character that does not fit.
+    /// Parses a port to attach; the error points at the first wrong character.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         Cursor::all(text, AFTER, Self::take)
     }
@@ -379,26 +380,26 @@ impl fmt::Display for PortKind {
     }
 }
 
-/// Whether `word`, before a colon, is a kind of port, either attached or opened by programs.
+/// Returns whether `word`, before a colon, is a kind of port, either attached or opened by programs.
 pub(crate) fn is_kind(word: &str) -> bool {
     PREFIXES.contains(&word) || OPENED.contains(&word)
 }
 
-/// The ports that an error expects.
+/// Returns the list of ports for an error.
 fn expected() -> String {
     let words: Vec<String> = PREFIXES.iter().filter(|word| !word.is_empty()).map(|word| format!("{word}:")).collect();
     let (last, others) = words.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
     format!("a port name, or a kind: {} or {last}", others.join(", "))
 }
 
-/// The closest valid port name to a text.
+/// Returns the closest valid port name to a text.
 fn fitting(text: &str) -> Ident {
     let fitting = |(at, c)| if is_word(c) && (at, c) != (0, '-') { c } else { '_' };
     let name: String = text.chars().take(32).enumerate().map(fitting).collect();
     Ident::parse(&name).unwrap_or_else(|_| Ident::default_port())
 }
 
-/// The last component of a path, up to its first dot (a leading dot excepted).
+/// Returns the last component of a path, up to its first dot (a leading dot excepted).
 fn stem(path: &str) -> &str {
     let file = path.rsplit('/').next().unwrap_or(path);
     match file.split_once('.') {

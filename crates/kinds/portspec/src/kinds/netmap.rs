@@ -9,7 +9,7 @@ use crate::name::{Base, NETMAP, PortName};
 use crate::spec::PortSpec;
 use crate::text::{Ident, IfName};
 
-/// A network interface.
+/// The kind `netmap`: a network interface.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "netmap",
     pattern: Some("^netmap:"),
@@ -20,7 +20,7 @@ pub(super) const KIND: SpecKind = SpecKind {
     page: "guide/interfaces.md",
 };
 
-/// A [`PortSpec`] of an interface, never of a switch.
+/// A [`PortSpec`] that names an interface, never a switch's port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NicSpec {
     spec: Box<PortSpec>,
@@ -28,24 +28,24 @@ pub struct NicSpec {
 }
 
 impl NicSpec {
-    /// `spec`, if it names an interface; `None` for a switch's port.
+    /// Returns `spec` if it names an interface; `None` for a switch's port.
     pub fn new(spec: PortSpec) -> Option<Self> {
         let Base::Netmap { ifname } = spec.name.base() else { return None };
         let ifname = ifname.clone();
         Some(Self { spec: Box::new(spec), ifname })
     }
 
-    /// The whole specification.
+    /// Returns the whole specification.
     pub fn spec(&self) -> &PortSpec {
         &self.spec
     }
 
-    /// The interface.
+    /// Returns the interface's name.
     pub fn ifname(&self) -> &IfName {
         &self.ifname
     }
 
-    /// The interface, and its ring's number if the text means or may mean one.
+    /// Returns the interface's name, followed by a ring number if the text means or may mean one.
     fn written(&self) -> String {
         let written = match self.spec.written_name().base() {
             Base::Netmap { ifname } => ifname,

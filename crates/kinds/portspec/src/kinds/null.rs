@@ -1,8 +1,8 @@
-//! `null:[NAME]`: swallows every frame.
+//! `null:[NAME]`: discards every frame.
 
 use super::SpecKind;
 
-/// A sink that counts its frames.
+/// The kind `null`: discards and counts every frame.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "null",
     pattern: Some("^null:"),

@@ -1,4 +1,4 @@
-//! The text after the colon of kinds without a device: an optional name.
+//! The text after the colon of kinds without a device: the port's name, or nothing.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::cursor::{Cursor, SpecResult};
 use crate::text::Ident;
 use crate::word::RingSuffix;
 
-/// The port's optional name.
+/// The port's name, if given.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnName(pub Option<Ident>);
 

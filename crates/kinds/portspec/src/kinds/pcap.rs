@@ -7,7 +7,7 @@ use super::{AfterColon, SpecKind, fitting, stem};
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::{FilePath, Ident};
 
-/// A capture file to replay, and optionally another one to write.
+/// The kind of ports that replay a capture file and may write another one.
 pub(super) const REPLAY: SpecKind = SpecKind {
     word: "replaying pcap",
     pattern: Some("^pcap:(?!out=)|^pcap:out=.*,in="),
@@ -21,7 +21,7 @@ pub(super) const REPLAY: SpecKind = SpecKind {
     page: "guide/capture.md",
 };
 
-/// A capture file that is only written.
+/// The kind of ports that only write a capture file.
 pub(super) const CAPTURE: SpecKind = SpecKind {
     word: "capturing pcap",
     pattern: Some("^pcap:out=(?!.*,in=)"),
@@ -35,9 +35,9 @@ pub(super) const CAPTURE: SpecKind = SpecKind {
 /// Capture files of a port, at least one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PcapFiles {
-    /// `in=`: the switch gets this file's frames.
+    /// `in=`: frames of this file enter the switch.
     Replay(FilePath),
-    /// `out=`: this file gets the frames that the switch delivers.
+    /// `out=`: frames that the switch delivers are written to this file.
     Capture(FilePath),
     /// Both.
     Both {
@@ -49,7 +49,7 @@ pub enum PcapFiles {
 }
 
 impl PcapFiles {
-    /// The file to replay, if any.
+    /// Returns the file to replay, if any.
     pub fn replay(&self) -> Option<&FilePath> {
         match self {
             Self::Replay(file) | Self::Both { replay: file, .. } => Some(file),
@@ -57,7 +57,7 @@ impl PcapFiles {
         }
     }
 
-    /// The file to capture to, if any.
+    /// Returns the file to capture to, if any.
     pub fn capture(&self) -> Option<&FilePath> {
         match self {
             Self::Capture(file) | Self::Both { capture: file, .. } => Some(file),
@@ -65,7 +65,7 @@ impl PcapFiles {
         }
     }
 
-    /// The file to replay, else the one to capture to.
+    /// Returns the file to replay, else the one to capture to.
     fn any(&self) -> &FilePath {
         match self {
             Self::Replay(file) | Self::Capture(file) | Self::Both { replay: file, .. } => file,

@@ -1,4 +1,4 @@
-//! The text after the colon of kinds that are devices on the PCI bus.
+//! The text after the colon of kinds that drive PCI devices.
 
 use std::fmt;
 
@@ -16,27 +16,27 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    /// The function at this address; `None` when device is above 31 or function above 7.
+    /// Returns the address; `None` if the device is above 31 or the function above 7.
     pub fn new(domain: u32, bus: u8, device: u8, function: u8) -> Option<Self> {
         (device < 32 && function < 8).then_some(Self { domain, bus, device, function })
     }
 
-    /// Domain (segment).
+    /// Returns the domain (segment).
     pub fn domain(&self) -> u32 {
         self.domain
     }
 
-    /// Bus.
+    /// Returns the bus.
     pub fn bus(&self) -> u8 {
         self.bus
     }
 
-    /// Device, 0..=31.
+    /// Returns the device, 0 to 31.
     pub fn device(&self) -> u8 {
         self.device
     }
 
-    /// Function, 0..=7.
+    /// Returns the function, 0 to 7.
     pub fn function(&self) -> u8 {
         self.function
     }

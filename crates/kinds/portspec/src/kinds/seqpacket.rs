@@ -1,13 +1,13 @@
-//! `seqpacket:/PATH`: connections of messages, each a frame.
+//! `seqpacket:/PATH`: connections with one frame per message.
 
 use super::SpecKind;
 
-/// Connections of messages.
+/// The kind `seqpacket`: connections with one frame per message.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "seqpacket",
     pattern: Some("^seqpacket:"),
     example: "seqpacket:/n.sock",
-    help: &[("seqpacket:/PATH", "User-Mode Linux' and BESS's sockets: a port for each that connects")],
+    help: &[("seqpacket:/PATH", "sockets of User-Mode Linux and BESS: a port for each connection")],
     takes: &["mtu", "vnet_hdr", "client", "reconnect", "peers", "socket_mode", "socket_user", "socket_group"],
     adjusts: &["mtu"],
     page: "reference/sockets.md",

@@ -1,4 +1,4 @@
-//! Where a socket is: a path, or an IP address and a port.
+//! A socket's address: a path, or an IP address and a port.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -7,20 +7,20 @@ use super::{AfterColon, AttachNeeds, fitting, stem};
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, SocketPath};
 
-/// What sockets with IP addresses are called where only root may have them.
+/// The right that sockets with IP addresses need.
 const TRUST: &str = "sockets with IP addresses";
 
-/// Where a socket is.
+/// A socket's address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SocketAddress {
     /// A UNIX socket.
     Path(SocketPath),
-    /// A socket of TCP or UDP.
+    /// A TCP or UDP socket.
     Inet(SocketAddr),
 }
 
 impl SocketAddress {
-    /// The path, if it has one.
+    /// Returns the path, if the address is one.
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Path(path) => Some(path.as_str()),
@@ -28,7 +28,7 @@ impl SocketAddress {
         }
     }
 
-    /// The IP address and port, if it has them.
+    /// Returns the IP address and port, if the address is one.
     pub fn inet(&self) -> Option<SocketAddr> {
         match self {
             Self::Path(_) => None,
@@ -36,7 +36,7 @@ impl SocketAddress {
         }
     }
 
-    /// Takes one off the cursor; of a path, up to a comma.
+    /// Takes an address off the cursor; a path ends at a comma.
     pub(super) fn take(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         let start = cursor.pos();
         if cursor.peek() != Some('/') {
@@ -47,7 +47,7 @@ impl SocketAddress {
         path.map(Self::Path).map_err(|_| cursor.fail_at(start, "a socket's path, of at most 107 bytes"))
     }
 
-    /// A name for a port at that address.
+    /// Returns a port name derived from the address.
     pub(super) fn name(&self, prefix: &str) -> Ident {
         match self {
             Self::Path(path) => fitting(stem(path.as_str())),
@@ -55,26 +55,26 @@ impl SocketAddress {
         }
     }
 
-    /// What a port there takes of the host.
+    /// Returns the host-wide resources of a port at this address.
     pub(super) fn needs_of_address(&self) -> AttachNeeds<'_> {
         if self.inet().is_some() { AttachNeeds::Trust(TRUST) } else { AttachNeeds::Nothing }
     }
 }
 
-/// An IP address and a port: `192.0.2.1:5000`, `[2001:db8::1]:5000`.
+/// Takes an IP address and a port: `192.0.2.1:5000`, `[2001:db8::1]:5000`.
 fn inet(cursor: &mut Cursor<'_>) -> SpecResult<SocketAddr> {
     let start = cursor.pos();
     let expected = "a path that begins with '/', or an IP address and a port, such as 192.0.2.1:5000 or [::1]:5000";
     let ip = if cursor.eat("[") {
         let text = cursor.take_while(|c| c.is_ascii_hexdigit() || c == ':' || c == '.');
         let ip: Ipv6Addr = text.parse().map_err(|_| cursor.fail_at(start, expected))?;
-        cursor.expect("]", "']' behind an IPv6 address")?;
+        cursor.expect("]", "']' after an IPv6 address")?;
         IpAddr::V6(ip)
     } else {
         let text = cursor.take_while(|c| c.is_ascii_digit() || c == '.');
         IpAddr::V4(text.parse().map_err(|_| cursor.fail_at(start, expected))?)
     };
-    cursor.expect(":", "':' and a port behind an IP address")?;
+    cursor.expect(":", "':' and a port after an IP address")?;
     let port = cursor.number(10, 1..=u16::MAX.into(), "a port")? as u16;
     Ok(SocketAddr::new(ip, port))
 }

@@ -1,4 +1,4 @@
-//! `vde:/DIR`: a VDE switch's folder of sockets.
+//! `vde:/DIR`: the socket folder of a VDE switch.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use super::{AfterColon, SpecKind, fitting, stem};
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, SocketPath};
 
-/// Longest path of the folder: with the names of sockets in it, it has to fit into an address (unix(7)).
+/// Maximum length of the folder's path in bytes: with a socket's name, it must fit into an address (unix(7)).
 const MAX_FOLDER: usize = 95;
 
-/// A VDE switch.
+/// The kind `vde`: a VDE switch.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "VDE",
     pattern: Some("^vde:"),
     example: "vde:/run/vde.ctl",
-    help: &[("vde:/DIR", "VDE's sockets in this folder, as vde_switch has them: a port for each plug")],
+    help: &[("vde:/DIR", "VDE sockets in this folder, like vde_switch's: a port for each plug")],
     takes: &["mtu", "peers", "socket_mode", "socket_user", "socket_group"],
     adjusts: &["mtu"],
     page: "reference/sockets.md",
 };
 
-/// The folder of a VDE switch's sockets.
+/// The socket folder of a VDE switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VdeFolder {
     folder: SocketPath,
@@ -28,12 +28,12 @@ pub struct VdeFolder {
 }
 
 impl VdeFolder {
-    /// Its path, without a slash at its end.
+    /// Returns the folder's path, without a trailing slash.
     pub fn path(&self) -> &str {
         self.folder.as_str()
     }
 
-    /// The path of the socket that plugs connect to.
+    /// Returns the path of the socket to which plugs connect.
     pub fn control(&self) -> &str {
         &self.control
     }

@@ -1,8 +1,8 @@
-//! `virtio:/PATH`: a virtio-net driver, for a vhost-user device at that socket.
+//! `virtio:/PATH`: a virtio-net driver, for the vhost-user device at this socket.
 
 use super::SpecKind;
 
-/// A virtio-net driver on a socket.
+/// The kind `virtio`: a virtio-net driver for a vhost-user device.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "virtio",
     pattern: Some("^virtio:"),

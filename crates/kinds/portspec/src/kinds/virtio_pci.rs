@@ -1,8 +1,8 @@
-//! `virtio-pci:ADDR`: a virtio-net driver, for the PCI device at that address.
+//! `virtio-pci:ADDR`: a virtio-net driver, for the PCI device at this address.
 
 use super::SpecKind;
 
-/// A virtio-net driver on the bus.
+/// The kind `virtio-pci`: a virtio-net driver for a PCI device.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "virtio-pci",
     pattern: Some("^virtio-pci:"),

@@ -12,10 +12,10 @@ use crate::text::Ident;
 pub const DEFAULT_PORT: u16 = 4789;
 /// The largest VNI.
 const MAX_VNI: u64 = (1 << 24) - 1;
-/// Most tunnel endpoints in a text.
+/// Maximum number of remote endpoints in a text.
 const MAX_REMOTES: usize = 256;
 
-/// A VXLAN tunnel.
+/// The kind `vxlan`: a VXLAN tunnel.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "VXLAN",
     pattern: Some("^vxlan:"),
@@ -26,7 +26,7 @@ pub(super) const KIND: SpecKind = SpecKind {
     page: "guide/hosts.md",
 };
 
-/// A VXLAN tunnel: its VNI, this host's tunnel endpoint, and those of others.
+/// A VXLAN tunnel: its VNI, this host's tunnel endpoint, and the remote ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VxlanSpec {
     vni: u32,
@@ -36,22 +36,22 @@ pub struct VxlanSpec {
 }
 
 impl VxlanSpec {
-    /// VXLAN network identifier.
+    /// Returns the VXLAN network identifier.
     pub fn vni(&self) -> u32 {
         self.vni
     }
 
-    /// Address of this host's tunnel endpoint.
+    /// Returns the address of this host's tunnel endpoint.
     pub fn local(&self) -> IpAddr {
         self.local
     }
 
-    /// Addresses of other hosts' tunnel endpoints, in order.
+    /// Returns the addresses of the remote tunnel endpoints, in order.
     pub fn remotes(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.remotes.iter().copied()
     }
 
-    /// UDP port of all endpoints.
+    /// Returns the UDP port of all endpoints.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -84,9 +84,9 @@ impl AfterColon for VxlanSpec {
         for (start, remote) in &remotes {
             if remote.is_ipv4() != local.is_ipv4() {
                 let version = if local.is_ipv4() {
-                    "an IPv4 address, as the local one"
+                    "an IPv4 address, like the local one"
                 } else {
-                    "an IPv6 address, as the local one"
+                    "an IPv6 address, like the local one"
                 };
                 return Err(cursor.fail_at(*start, version));
             }
@@ -107,7 +107,7 @@ impl AfterColon for VxlanSpec {
     }
 }
 
-/// The address of a host.
+/// Takes the address of a single host.
 fn address(cursor: &mut Cursor<'_>) -> SpecResult<IpAddr> {
     let start = cursor.pos();
     let text = cursor.take_while(|c| c.is_ascii_hexdigit() || c == ':' || c == '.');

@@ -1,4 +1,4 @@
-//! Checks the tables of kinds of ports in the README and the reference, and each kind's page, against the kinds' rows.
+//! Checks the tables of kinds in the README and the reference, and each kind's page, against the kinds' definitions.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,21 +8,21 @@ use netvale_portspec::kinds::SpecKind;
 
 const README: &str = include_str!("../../../../../README.md");
 const NAMES: &str = include_str!("../../../../../docs/reference/port-names.md");
-/// The page with the reference's table; also the page of kinds without one of their own.
+/// The page with the reference's table, which is also the page of kinds without their own.
 const PAGE_OF_NAMES: &str = "reference/port-names.md";
 
-/// The rows of the table of ports.
+/// Returns the rows of the table of ports.
 fn rows(text: &str) -> Vec<&str> {
     let begins = |line: &&str| !line.starts_with("| port | what it is |");
     text.lines().skip_while(begins).skip(2).take_while(|line| line.starts_with("| ")).collect()
 }
 
-/// The prefix of the kind's names; empty for local ports.
+/// Returns the prefix of the kind's names; empty for local ports.
 fn prefix(kind: &SpecKind) -> &'static str {
     AttachSpec::parse(kind.example).expect("an example").prefix()
 }
 
-/// The row whose first cell has ports of that kind.
+/// Returns the row whose first cell has ports of this kind.
 fn row_of<'a>(rows: &[&'a str], kind: &SpecKind, local: &str) -> Option<&'a str> {
     let written = if prefix(kind).is_empty() { local.to_owned() } else { format!("`{}:", prefix(kind)) };
     rows.iter().find(|row| row.split('|').nth(1).is_some_and(|cell| cell.contains(&written))).copied()
@@ -77,7 +77,7 @@ fn the_example_of_a_kind_applies() {
         for hunk in file.split("\n@@ ").skip(1) {
             let before = hunk.lines().skip(1).filter_map(|line| line.strip_prefix([' ', '-']));
             let before = before.collect::<Vec<_>>().join("\n");
-            assert!(text.contains(&before), "{name} has not what the patch expects:\n{before}");
+            assert!(text.contains(&before), "{name} lacks the context of the patch:\n{before}");
         }
     }
 }

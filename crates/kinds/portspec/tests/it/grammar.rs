@@ -45,7 +45,7 @@ const PORTS: &[Row] = &[
         NR_REG_ALL_NIC, 0, NR_ZCOPY_MON | NR_MONITOR_RX, 3),
 ];
 
-/// Every form of the grammar gives the request that netmap's library would make of it.
+/// Every form of the grammar gives the request that netmap's library would make.
 #[test]
 fn ports_mean_what_netmap_says() {
     for &(text, canonical, nr_name, mode, ring, flags, mem_id) in PORTS {
@@ -58,8 +58,8 @@ fn ports_mean_what_netmap_says() {
     }
 }
 
-/// A specification, its canonical form, its name and ring if the whole name does not exist, and the whole name that it
-/// means otherwise.
+/// A specification, its canonical form, its name and ring if the whole name does not exist, and otherwise the whole
+/// name.
 type NameRow = (&'static str, &'static str, &'static str, Option<u16>, Option<&'static str>);
 
 const RINGS_OR_NAMES: &[NameRow] = &[
@@ -102,7 +102,7 @@ fn names_with_numbers_are_told_from_rings() {
     }
 }
 
-/// A name alone has no ring: requests hold that in another field.
+/// A name alone has no ring: requests have another field for the ring.
 #[test]
 fn names_alone_have_no_rings() {
     for text in ["netmap:vnet-3", "vale0:web-1", "lan:web-1", "br-lab:my.port{1-2", "netmap:'eth+0'", "netmap:a-"] {
@@ -223,7 +223,7 @@ const WRONG_PORTS: &[&str] = &[
     "eth0/\n     ^ expected a flag: x, z, t, r, R or T",
     "eth0/@3\n     ^ expected a flag: x, z, t, r, R or T",
     "eth0/xq\n      ^ expected a flag: x, z, t, r, R or T",
-    "eth0/xRT\n       ^ expected only one of R and T: together they leave no rings",
+    "eth0/xRT\n       ^ expected only one of R and T",
     "eth0@3x\n      ^ expected '/' and flags, '@' and a region number or an option, or the end",
     "eth0@65536\n     ^ expected a memory region number from 0 to 65535",
     "eth0@3@4\n       ^ expected no second region number",
@@ -427,22 +427,22 @@ const WRONG_ATTACH: &[(&str, usize, &str)] = &[
     ("vxlan:1", 7, "',local=' and the address of this host's tunnel endpoint"),
     ("vxlan:1,local=10.0.0", 14, "an IP address"),
     ("vxlan:1,local=224.0.0.1", 14, "the address of a single host"),
-    ("vxlan:1,local=10.0.0.1,remote=fd00::2", 30, "an IPv4 address, as the local one"),
+    ("vxlan:1,local=10.0.0.1,remote=fd00::2", 30, "an IPv4 address, like the local one"),
     ("vxlan:1,local=10.0.0.1,remote=10.0.0.1", 30, "another host's address"),
     ("vxlan:1,local=10.0.0.1,local=10.0.0.1", 23, "'remote=' or 'port='"),
     ("vxlan:1,local=10.0.0.1,port=0", 28, "a UDP port from 1 to 65535"),
     ("vxlan:1,local=10.0.0.1,ttl=3", 23, "'remote=' or 'port='"),
     ("stream:", 7, ADDRESS),
     ("stream:localhost:5000", 7, ADDRESS),
-    ("stream:192.0.2.1", 16, "':' and a port behind an IP address"),
+    ("stream:192.0.2.1", 16, "':' and a port after an IP address"),
     ("stream:192.0.2.1:0", 17, "a port from 1 to 65535"),
-    ("stream:[::1:5000", 16, "']' behind an IPv6 address"),
+    ("stream:[::1:5000", 16, "']' after an IPv6 address"),
     ("stream:/a,b", 9, "the end of the port"),
     ("dgram:/a", 8, "',remote=' and the address of the other socket"),
     ("dgram:/a,remote=/a", 16, "another address of the same family"),
     ("dgram:/a,remote=1.2.3.4:5", 16, "another address of the same family"),
     ("dgram:1.2.3.4:5,remote=[::1]:5", 23, "another address of the same family"),
-    ("dgram:[ff02::1]:5", 6, "a group of IPv4"),
+    ("dgram:[ff02::1]:5", 6, "an IPv4 group"),
     ("dgram:230.0.0.1:5,remote=1.2.3.4:5", 18, "'interface=' and the IPv4 address of an interface"),
     ("dgram:230.0.0.1:5,interface=x", 28, "the IPv4 address of an interface"),
     ("seqpacket:u", 10, "a socket's path that begins with '/'"),
@@ -461,7 +461,7 @@ fn attach_errors_point_at_the_character() {
     }
     let long = format!("vhost:/{}", "a".repeat(107));
     assert_eq!(AttachSpec::parse(&long).unwrap_err().offset(), 6 + 107);
-    // A folder's path has room for the names of sockets in it.
+    // A folder's path leaves room for the names of sockets in the folder.
     for (longest, begins) in [(107, "stream:/"), (107, "seqpacket:/"), (107, "unixgram:/"), (95, "vde:/")] {
         for len in 90..121 {
             let text = format!("{begins}{}", "a".repeat(len - 1));

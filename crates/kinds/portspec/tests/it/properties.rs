@@ -6,7 +6,7 @@ use netvale_portspec::*;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-/// Miri is some hundred times slower and has no files for failures.
+/// Miri is a hundred times slower and has no files for failures.
 fn config() -> ProptestConfig {
     if cfg!(miri) {
         ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() }
@@ -26,7 +26,7 @@ const WORDS: &[&str] = &[
     "virtio-pci:", "0000:00:1f.7", ".", "é", "\0", " ", "'", "'a-1'", "-1", "lan:", "b-2",
 ];
 
-/// Texts of words of the grammar, so that parsing gets far before it fails.
+/// Texts made of words of the grammar, so that parsing gets far before it fails.
 fn near_miss() -> impl Strategy<Value = String> {
     let word = prop::sample::select(WORDS);
     prop::collection::vec(word, 0..12).prop_map(|words| words.concat())
@@ -89,7 +89,7 @@ fn flags() -> impl Strategy<Value = Flags> {
     })
 }
 
-/// Numbers that are often 0 or equal: the canonical form depends on that.
+/// Numbers that are often 0 or equal, because the canonical form depends on that.
 fn count() -> impl Strategy<Value = u32> {
     prop_oneof![Just(0), 0u32..3, any::<u32>()]
 }
@@ -215,7 +215,7 @@ proptest! {
         prop_assert_eq!(PortSpec::parse(&text), Ok(spec), "{}", text);
     }
 
-    /// Whatever names exist, the canonical form of a settled port means that port alone.
+    /// Whatever names exist, the canonical form of a settled port refers to that port alone.
     #[test]
     fn settled_ports_round_trip(text in near_miss(), exists in any::<bool>()) {
         if let Ok(spec) = PortSpec::parse(&text) {
@@ -224,7 +224,7 @@ proptest! {
         }
     }
 
-    /// A request's `nr_name` leads back to the name.
+    /// A request's `nr_name` parses to the original name.
     #[test]
     fn names_round_trip_through_a_request(name in port_name()) {
         let field = name.nr_name_field();

@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 pub struct PtnetState {
     version: u32,
     serving: ServingState,
-    /// Interrupts sent and saved, and kicks, of each tx ring and each rx ring.
+    /// Kick counts of each tx ring, and of each rx ring: interrupts sent, interrupts saved, kicks.
     kicks: [Vec<(u64, u64, u64)>; 2],
 }
 
@@ -47,20 +47,20 @@ struct IvshmemState {
 pub(super) struct GuestState {
     connection: Fd,
     memory: Fd,
-    /// Its doorbells, then its vectors.
+    /// The guest's doorbells, then its vectors.
     bells: Vec<Fd>,
     instance: InstanceState,
 }
 
-/// The control thread's answer about its guest, over ivshmem.
+/// The control thread's answer to a request for its guest's state.
 type IvshmemAnswer = std::io::Result<GuestState>;
 
-/// Saves the guest served by a control thread.
+/// Saves the guest that a control thread serves.
 pub(super) fn say(connection: &OwnedFd, device: &PtnetInstance) -> Box<IvshmemAnswer> {
     Box::new(of(connection, device, device.state()))
 }
 
-/// State of a guest, with its device in state `instance`.
+/// Returns the state of a guest with its device in state `instance`.
 pub(super) fn of(connection: &OwnedFd, device: &PtnetInstance, instance: InstanceState) -> IvshmemAnswer {
     let memory = device.memory().ok_or(rustix::io::Errno::BADF)?;
     let bells = device.doorbells().iter().chain(device.vectors()).map(AsFd::as_fd);
@@ -73,7 +73,7 @@ pub(super) fn of(connection: &OwnedFd, device: &PtnetInstance, instance: Instanc
 }
 
 impl PtnetPort {
-    /// Asks the control threads to pause; [`PtnetPort::save_parked`] waits for that.
+    /// Requests a pause of the control threads; [`PtnetPort::save_parked`] waits for it.
     pub fn ask_to_pause(&self) -> Vec<AskedToPause> {
         match &self.serving {
             PtnetService::Ivshmem(service, ..) => vec![service.ask_to_pause()],
@@ -82,14 +82,14 @@ impl PtnetPort {
     }
 
     /// Pauses the control threads until the last result is dropped, and returns the state for a successor. The port's
-    /// workers are parked already.
+    /// workers must be parked.
     ///
     /// # Errors
-    /// A sentence with the reason why it cannot be restored now.
+    /// A sentence with the reason why the port cannot be saved now.
     pub fn save_parked(&self) -> std::io::Result<(PtnetState, Vec<PausedService>)> {
         let (serving, paused) = match &self.serving {
             PtnetService::Ivshmem(service, listener) => {
-                let held_up = || std::io::Error::other("its guest holds it up: try again");
+                let held_up = || std::io::Error::other("the control thread did not pause within 1 s; try again");
                 let mut paused = service.pause().ok_or_else(held_up)?;
                 let guest = paused.take::<IvshmemAnswer>().transpose()?;
                 let state = IvshmemState { listener: Fd::shared(listener), service: service.state(), guest };
@@ -106,8 +106,8 @@ impl PtnetPort {
         Ok((PtnetState { version: VERSION, serving, kicks }, paused))
     }
 
-    /// State for restoring the port after this process is killed: rings hold their own positions. It changes whenever
-    /// [`PtnetPort::on_change`] calls.
+    /// Returns the state for restoring the port after this process is killed: positions are in the rings. The state
+    /// changes whenever [`PtnetPort::on_change`] calls.
     pub fn save(&self) -> PtnetState {
         let serving = match &self.serving {
             PtnetService::Ivshmem(service, listener) => {
@@ -120,7 +120,7 @@ impl PtnetPort {
         PtnetState { version: VERSION, serving, kicks: Default::default() }
     }
 
-    /// Has a thread of the port call `call` whenever [`PtnetPort::save`] changes. Only the first registration counts.
+    /// Makes a thread of the port call `call` whenever [`PtnetPort::save`] changes. Only the first registration counts.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         match &self.serving {
             PtnetService::Ivshmem(service, _) => service.on_change(call),
@@ -128,11 +128,11 @@ impl PtnetPort {
         }
     }
 
-    /// Restores another process's port; `backend` gets its guest's rings. Its threads wait until the last result is
-    /// dropped; until then nothing is rung, sent, or written to the guest.
+    /// Restores a predecessor's port; `backend` receives the guest's rings. The port's threads wait until the last
+    /// result is dropped; until then no doorbell is rung and nothing is sent or written to the guest.
     ///
     /// # Errors
-    /// [`BadState`] with the inconsistent part.
+    /// [`BadState`] names the inconsistent part.
     pub fn restore(
         options: &PtnetOptions,
         backend: Arc<dyn Backend>,
@@ -140,7 +140,7 @@ impl PtnetPort {
     ) -> Result<(PtnetPort, Vec<PausedService>), BadState> {
         Self::check(&options.config).map_err(BadState::new)?;
         if state.version != VERSION {
-            return Err(BadState::new(format!("version {} of a ptnet port's state, not {VERSION}", state.version)));
+            return Err(BadState::new(format!("version {} of ptnet state, expected {VERSION}", state.version)));
         }
         for (tx, kicks) in [(true, &state.kicks[0]), (false, &state.kicks[1])] {
             for (ring, &(sent, suppressed, received)) in kicks.iter().enumerate() {
@@ -212,7 +212,7 @@ mod tests {
     const CONFIG: PtnetDeviceConfig =
         PtnetDeviceConfig { tx_rings: 1, rx_rings: 1, slots: 16, buf_size: 0, vnet_hdr: false, mac: [0; 6], mtu: 1500 };
 
-    /// Objective: inconsistent state is refused with the name of the wrong part; the device of its owner is unchanged.
+    /// Objective: inconsistent state is refused with the name of the wrong part; the predecessor's device is unchanged.
     #[test]
     fn a_forged_state_is_refused_with_the_wrong_part() {
         let dir = tempfile::tempdir().unwrap();
@@ -224,7 +224,7 @@ mod tests {
         let mut saved = port.save_parked().unwrap();
         let has_guest = |state: &PtnetState| matches!(&state.serving, ServingState::Ivshmem(s) if s.guest.is_some());
         while !has_guest(&saved.0) && Instant::now() < until {
-            // It resumes in between.
+            // The service resumes in between.
             drop(saved);
             saved = port.save_parked().unwrap();
         }
@@ -238,7 +238,7 @@ mod tests {
             |index: u32, hdr_len: u32| json!({"running": {"index": index, "extra_bufs": 0, "hdr_len": hdr_len}});
         let forgeries = [
             ("/version", json!(2), "version 2"),
-            ("/serving/ivshmem/guest/instance/rings", running(0, 12), "a header"),
+            ("/serving/ivshmem/guest/instance/rings", running(0, 12), "a virtio-net header"),
             ("/serving/ivshmem/guest/instance/rings", running(u32::MAX, 0), "netmap_if"),
             ("/serving/ivshmem/guest/instance/rings", json!("walking"), "unknown variant"),
             ("/serving/ivshmem/guest/bells/1", said["serving"]["ivshmem"]["guest"]["bells"][0].clone(), "named twice"),
@@ -262,7 +262,7 @@ mod tests {
         assert!(go_on(&said, others, &options).map(drop).unwrap_err().contains("memory"), "no memory");
         let larger = PtnetOptions { config: PtnetDeviceConfig { slots: 32, ..CONFIG }, ..options.clone() };
         assert!(go_on(&said, copies(&fds), &larger).map(drop).unwrap_err().contains("memory"), "another size");
-        assert!(path.exists(), "the socket is whose it was");
+        assert!(path.exists(), "the socket is still the predecessor's");
         let (next, held) = go_on(&said, copies(&fds), &options).unwrap();
         std::mem::forget((port, paused));
         drop(held);
@@ -271,8 +271,8 @@ mod tests {
         assert!(!path.exists(), "the socket is the successor's");
     }
 
-    /// Objective: rings with unknown positions wait until the device is this process's; then its driver is asked to
-    /// restart them.
+    /// Objective: rings with unknown positions wait until the successor takes over the device; then their driver is
+    /// requested to restart them.
     #[test]
     fn rings_with_unknown_positions_wait() {
         let fault = Fault::new().unwrap();

@@ -90,7 +90,7 @@ fn a_tx_ring_comes_and_goes_under_traffic() {
                     if last {
                         return (sender.join().unwrap(), seen);
                     }
-                    // Once more after the sender has ended: the ring may still have frames.
+                    // Once more after the sender's end: the ring may still have frames.
                     last = sender.is_finished();
                     std::thread::yield_now();
                 }
@@ -130,8 +130,8 @@ fn take_steps(seat: &RxSeat, batch: &Batch, picks: &[u16]) -> Option<usize> {
     Some(done)
 }
 
-/// Objective: the same for an rx ring that three workers deliver to, one of them in steps: the guest finds exactly the
-/// frames reported as delivered.
+/// Objective: three workers, one of them in steps, deliver to an rx ring while it is taken away and put back: the guest
+/// finds exactly the frames reported as delivered.
 #[test]
 fn an_rx_ring_comes_and_goes_under_traffic() {
     let seat = RxSeat::default();
@@ -190,8 +190,8 @@ fn seated() -> (RxSeat, AppRing) {
     (seat, AppRing::new(mem.rx[0].clone(), Dir::Rx, bell()))
 }
 
-/// Objective: a guest that leaves between two steps of a delivery is not blocked by it: its ring is handed back as soon
-/// as the delivery ends, with all its frames; later frames are dropped under their own counter.
+/// Objective: a delivery in steps does not block a guest that leaves between two steps: the worker returns the ring
+/// with all its frames when the delivery ends; later frames are dropped under their own counter.
 #[test]
 fn a_seat_is_emptied_between_steps() {
     let (seat, mut guest) = seated();
@@ -203,7 +203,7 @@ fn a_seat_is_emptied_between_steps() {
             // From here on, the control thread waits for this worker.
             let began = Instant::now();
             while !seat.ring.is_wanted() {
-                assert!(began.elapsed() < LIMIT, "the ring is not asked for");
+                assert!(began.elapsed() < LIMIT, "the ring is not requested");
                 std::thread::yield_now();
             }
             assert!(!control.is_finished());
@@ -212,7 +212,7 @@ fn a_seat_is_emptied_between_steps() {
             room.publish();
             drop(room);
             let taken = control.join().unwrap();
-            assert!(began.elapsed() < LIMIT / 2, "it was held up");
+            assert!(began.elapsed() < LIMIT / 2, "the control thread waited too long");
             taken
         });
         assert_eq!(taken.as_mut().map(|ring| ring.take().map(|ring| ring.host().hwtail())), Ok(Some(8)));
@@ -223,8 +223,8 @@ fn a_seat_is_emptied_between_steps() {
     assert_eq!((guest.space(), seat.counters.frames(), seat.counters.idle()), (8, 8, 8));
 }
 
-/// Objective: kicks are counted by the seat: those of a ring that was not handed back in time stay counted, and the
-/// next ring's are added.
+/// Objective: the seat counts kicks: those of a ring that was not returned in time stay counted, and the next ring's
+/// are added.
 #[test]
 fn kicks_of_a_retired_ring_count() {
     let (seat, _guest) = seated();
@@ -235,8 +235,8 @@ fn kicks_of_a_retired_ring_count() {
         let room = seat.reserve(batch, picks).unwrap();
         assert_eq!(seat.ring.take_within(Duration::ZERO).map(drop), Err(InUse));
         drop(room);
-        assert_eq!(kicks(), (0, 2), "what was under way, too");
-        assert!(seat.reserve(batch, picks).is_none(), "it is retired");
+        assert_eq!(kicks(), (0, 2), "kicks in flight count, too");
+        assert!(seat.reserve(batch, picks).is_none(), "the ring is retired");
         let mem = memory();
         let host = HostRx::counted(mem.rx[0].clone(), bell(), Arc::clone(&seat.kicks));
         seat.put(RingEgress::new(Arc::clone(&mem), host, 0, Arc::clone(&seat.counters))).unwrap();

@@ -26,8 +26,8 @@ pub struct DevicesState {
     shown: DeviceServiceState<()>,
 }
 
-/// State of a device. In state saved in case the process is killed, its service has no client, as clients end with it.
-/// Registers are `None` if a guest cannot change any.
+/// State of a device and its service. State saved for the case of a kill has no client, as clients end with the
+/// process. Registers are `None` if the guest cannot change any.
 #[derive(Serialize, Deserialize)]
 struct DeviceServiceState<D> {
     listener: Fd,
@@ -40,23 +40,23 @@ impl<D: Clone + Default + Send + 'static> DeviceServiceState<D> {
         DeviceServiceState { listener: Fd::shared(listener), service: service.state(), client }
     }
 
-    /// State of its service after a restore.
+    /// Returns the state of the service after a restore.
     fn told(&self) -> ServiceState<D> {
         let told = self.service.clone();
         if self.client.is_some() { told } else { told.after_a_kill() }
     }
 }
 
-/// A device's client, if it has one.
+/// State of a device's client, if there is one.
 type SavedClient = Option<ClientState<Option<PtnetRegisters>>>;
 
-/// The error of a service whose peer blocks it.
+/// Returns the error of a service that its peer blocks.
 fn held_up() -> std::io::Error {
-    std::io::Error::other("its guest holds it up: try again")
+    std::io::Error::other("the control thread did not pause within 1 s; try again")
 }
 
 impl DeviceServices {
-    /// Asks the control threads to pause; [`DeviceServices::save_parked`] waits for that.
+    /// Requests a pause of the control threads; [`DeviceServices::save_parked`] waits for it.
     pub(crate) fn ask_to_pause(&self) -> [AskedToPause; 2] {
         [self.ptnet.ask_to_pause(), self.memory.ask_to_pause()]
     }
@@ -77,13 +77,13 @@ impl DeviceServices {
         }
     }
 
-    /// State for restoring the devices after this process is killed: guests must connect again.
+    /// Returns the state for restoring the devices after this process is killed: guests must connect again.
     pub(crate) fn save(&self) -> DevicesState {
         self.state(None, None, None)
     }
 
-    /// Restores another process's devices. Their threads wait until the last result is dropped; until then nothing is
-    /// rung, sent, or written to the guest. After a killed process, the devices are new ones.
+    /// Restores a predecessor's devices. Their threads wait until the last result is dropped; until then no doorbell is
+    /// rung and nothing is sent or written to the guest. After a kill, the devices are new ones.
     pub(crate) fn restore(
         site: &ListenAddress,
         config: PtnetDeviceConfig,
@@ -112,23 +112,23 @@ impl DeviceServices {
     }
 }
 
-/// Restores another process's ptnet device, with its hypervisor.
+/// Restores a predecessor's ptnet device and its hypervisor.
 fn restore_ptnet(
     config: &PtnetDeviceConfig,
     machine: &Arc<PtnetMachine>,
     backend: &Arc<dyn Backend>,
     client: ClientState<Option<PtnetRegisters>>,
 ) -> Result<PtnetClient<PtnetDevice>, BadState> {
-    let registers = client.device.ok_or_else(|| BadState::new("its registers are missing"))?;
+    let registers = client.device.ok_or_else(|| BadState::new("the device's registers are missing"))?;
     let fault = Fault::new()?;
     let device = PtnetDevice::continued(config, machine, backend, &fault).map_err(BadState::new)?;
     let mut session = DeviceSession::restore(device, PtnetDevice::vectors(config), &fault, client.session)?;
     let (device, host) = session.device();
-    device.go_on(host, &registers).map_err(|e| BadState::new(e).of("its rings"))?;
+    device.go_on(host, &registers).map_err(|e| BadState::new(e).of("the device's rings"))?;
     Ok(PtnetClient::Continued(client.connection.take()?, Box::new(session), fault))
 }
 
-/// Restores another process's memory device, with its hypervisor.
+/// Restores a predecessor's memory device and its hypervisor.
 fn restore_memory(
     config: &PtnetDeviceConfig,
     machine: &Arc<PtnetMachine>,

@@ -1,5 +1,5 @@
-//! A segment that is cut for a peer. Once its first part has been sent, the others wait for room: none of them comes
-//! twice if the caller comes again.
+//! Cuts a large segment for a peer. Once the first part is sent, the other parts wait in the backlog for room, so that
+//! none is sent twice if the caller tries again.
 
 use netvale_port::{DropReason, FrameRef, Scratch};
 use netvale_wire::offload::Offload;
@@ -7,20 +7,20 @@ use netvale_wire::offload::Offload;
 use super::send::SentOff;
 use super::{Delivery, OutOfRoom, PRIVATE, PeerEgress};
 
-/// A frame that is being cut.
+/// State of a frame while it is cut.
 #[derive(Default)]
 struct CutFrame {
     pick: usize,
-    /// Whether a segment has been sent.
+    /// Whether one of its segments has been sent.
     has_begun: bool,
-    /// Whether the first one found no room.
+    /// Whether the first segment found no room.
     is_refused: bool,
     too_long: u64,
     lost: u64,
 }
 
 impl PeerEgress {
-    /// Adds the segments of a frame. Those before it are sent first.
+    /// Adds the segments of a frame. Earlier frames are sent first.
     pub(super) fn put_segments(
         &mut self,
         pick: usize,
@@ -67,7 +67,7 @@ impl PeerEgress {
         self.add_private(cut.pick, begin);
     }
 
-    /// Keeps a segment until there is room.
+    /// Moves a segment into the backlog.
     fn keep(&mut self, segment: &[u8], cut: &mut CutFrame, delivery: &mut Delivery<'_>) {
         let (head, len) = self.parts.rules.head(self.format, &Offload::None, segment.len());
         let is_kept = self.backlog.add(len + segment.len(), |bytes| {
@@ -82,7 +82,7 @@ impl PeerEgress {
         delivery.bytes += segment.len() as u64;
     }
 
-    /// Sends the segments so far; what finds no room is kept, unless none was sent before.
+    /// Sends the segments so far. Those without room go to the backlog, unless no segment was sent before.
     fn send_segments(&mut self, cut: &mut CutFrame, delivery: &mut Delivery<'_>) {
         if self.entries.is_empty() {
             return;

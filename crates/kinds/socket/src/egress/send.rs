@@ -1,4 +1,4 @@
-//! System calls of an egress, and what becomes of frames that the kernel does not take.
+//! The system calls of an egress, and the handling of frames that the kernel refuses.
 
 use std::ops::Range;
 
@@ -10,22 +10,22 @@ use rustix::net::SendFlags;
 use super::{Delivery, OutOfRoom, PeerEgress};
 use crate::rules::FrameFormat;
 
-/// Bytes of a stream that are sent together. A UNIX socket takes as many whole or not at all: they lie in one buffer of
-/// the kernel's (net/unix/af_unix.c). So a stream ends with a whole frame whenever this process is killed.
+/// Maximum number of bytes of a stream in one call. A UNIX socket takes this many whole or not at all, in one kernel
+/// buffer (net/unix/af_unix.c), so the stream ends with a whole frame whenever this process is killed.
 const RUN: usize = 32 * 1024;
-/// The same of TCP, which takes any part of them.
+/// Maximum number of bytes in one call for TCP, which may take any part of them.
 const TCP_RUN: usize = 256 * 1024;
 
-/// What became of the frames that were to be sent.
+/// Result of sending frames.
 pub(super) struct SentOff {
-    /// How many are done with, in order.
+    /// Number of frames done, in order.
     pub done: usize,
-    /// Whether there is no room for more.
+    /// Whether there is no room for further frames.
     pub is_full: bool,
 }
 
 impl PeerEgress {
-    /// Sends all that is to be sent before pick `next`.
+    /// Sends all waiting frames before pick `next`.
     pub(super) fn send_all(&mut self, next: usize, delivery: &mut Delivery<'_>) -> Result<(), OutOfRoom> {
         let SentOff { done, is_full } = self.send(delivery);
         let pick = self.entries.get(done).map_or(next, |entry| entry.pick);
@@ -33,20 +33,20 @@ impl PeerEgress {
         if is_full { Err(OutOfRoom(pick)) } else { Ok(()) }
     }
 
-    /// Nothing is to be sent any more.
+    /// Discards all waiting frames.
     pub(super) fn forget(&mut self) {
         self.parcels.clear();
         self.entries.clear();
         self.private.clear();
     }
 
-    /// Sends what is to be sent, as far as there is room.
+    /// Sends the waiting frames as far as there is room.
     pub(super) fn send(&mut self, delivery: &mut Delivery<'_>) -> SentOff {
         let mut done = 0;
         while done < self.entries.len() {
             let most = delivery.meter.at_once();
             if most == 0 {
-                // There is no time for them.
+                // The peer's share of time is used up.
                 self.counters.dropped(DropReason::Device, (self.entries.len() - done) as u64);
                 return SentOff { done: self.entries.len(), is_full: false };
             }
@@ -83,7 +83,7 @@ impl PeerEgress {
         delivery.meter.took(sent.len().max(1) as u32);
     }
 
-    /// Which frames go with one call.
+    /// Returns the range of frames for one call.
     fn call_from(&self, first: usize, most: usize) -> Range<usize> {
         let rest = self.entries.get(first..).unwrap_or_default();
         let mut count = rest.len().min(most);
@@ -99,8 +99,8 @@ impl PeerEgress {
         first..first + count
     }
 
-    /// Sends frames of a stream. Returns how many were accepted, the last of them perhaps in part: the rest of it then
-    /// waits.
+    /// Sends frames of a stream. Returns the number of accepted frames. If the last was accepted in part, the rest
+    /// moves into the backlog.
     fn send_run(&mut self, call: &Range<usize>) -> Result<usize, Errno> {
         let bytes: usize = self.entries.get(call.clone()).unwrap_or_default().iter().map(|entry| entry.bytes).sum();
         let may_be_cut = self.is_tcp || bytes > RUN;
@@ -115,7 +115,8 @@ impl PeerEgress {
         accepted
     }
 
-    /// Of the frames of a call, the kernel took that many bytes.
+    /// Converts the number of bytes that the kernel took of a call into accepted frames; the rest of a cut frame moves
+    /// into the backlog.
     fn accept(&mut self, call: &Range<usize>, mut sent: usize) -> usize {
         let mut accepted = 0;
         for i in call.clone() {
@@ -132,7 +133,7 @@ impl PeerEgress {
         accepted
     }
 
-    /// The kernel does not take a frame, the first of `left`. Returns how many are done with.
+    /// Handles an error for the first of `left` frames. Returns the number of frames done.
     #[cold]
     fn refused(&mut self, why: Errno, left: usize) -> usize {
         if self.is_connection && why != Errno::MSGSIZE {
@@ -178,7 +179,7 @@ impl PeerEgress {
         true
     }
 
-    /// What was accepted waits for room.
+    /// Starts the wait for room for the backlog.
     #[cold]
     pub(super) fn await_room(&mut self) {
         self.note(true);
@@ -189,7 +190,7 @@ impl PeerEgress {
         self.parts.room.watch(&self.parts.socket, on);
     }
 
-    /// Notes whether the stream lacks the rest of a frame.
+    /// Records for a successor whether the stream lacks the rest of a frame.
     fn note(&mut self, lacks: bool) {
         let mut numbers = [0; NUMBERS];
         numbers[0] = lacks.into();

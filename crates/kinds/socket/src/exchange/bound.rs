@@ -1,5 +1,5 @@
-//! A socket of datagrams with a file, which is replaced when its peer is gone: what lies in its queue may take long to
-//! close, and none of it is the next peer's.
+//! A datagram socket with a file, replaced when its peer is gone: its queue may take long to close, and nothing in it
+//! is for the next peer.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use rustix::net::SocketType;
 
 use super::widen;
 
-/// A socket that is bound at a site.
+/// A socket bound at a site.
 pub(super) struct BoundSocket {
     site: ListenAddress,
     socket: Arc<OwnedFd>,
-    /// Removed with the value; `None`: it could not be made again.
+    /// The socket's file, removed with this value; `None` if a new socket could not be bound.
     file: Option<SocketFile>,
 }
 
 impl BoundSocket {
-    /// Binds one.
+    /// Binds a socket.
     pub(super) fn open(site: &ListenAddress) -> Result<BoundSocket, OpenError> {
         let (socket, file) = bind_datagrams(site)?;
         widen(&socket);
         Ok(BoundSocket { site: site.clone(), socket: Arc::new(socket), file: Some(file) })
     }
 
-    /// Goes on with another process's.
+    /// Continues with a predecessor's socket.
     pub(super) fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<BoundSocket, OpenError> {
         if !is_unix(&socket, SocketType::DGRAM) {
             return Err(OpenError::step(site.path(), "restore its socket")(Errno::NOTSOCK));
@@ -35,7 +35,7 @@ impl BoundSocket {
         Ok(BoundSocket { site: site.clone(), socket: Arc::new(socket), file })
     }
 
-    /// Replaces the socket. What was bound before is closed by who has it.
+    /// Replaces the socket. The last owner of the old socket closes it.
     pub(super) fn renew(&mut self) -> Result<(), OpenError> {
         drop(self.file.take());
         let (socket, file) = bind_datagrams(&self.site)?;
@@ -45,17 +45,17 @@ impl BoundSocket {
         Ok(())
     }
 
-    /// Whether it is bound.
+    /// Returns whether the socket is bound.
     pub(super) fn is_there(&self) -> bool {
         self.file.is_some()
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub(super) fn socket(&self) -> &Arc<OwnedFd> {
         &self.socket
     }
 
-    /// Where it is.
+    /// Returns the site of the socket.
     pub(super) fn site(&self) -> &ListenAddress {
         &self.site
     }

@@ -1,4 +1,4 @@
-//! A peer that listens, the target: the port connects to it, and again when it is gone.
+//! A source that connects to a listening peer, its target, and connects again when the target is gone.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,29 +17,29 @@ use super::{PeerArrival, PeerSource, SOCKET, SourceEvents, widen};
 use crate::line::SocketPeer;
 use crate::rules::FrameFormat;
 
-/// Whom a port connects to.
+/// The address to which a port connects.
 #[derive(Clone, Debug)]
 pub enum DialTarget {
-    /// A socket at a place.
+    /// A UNIX socket at a path.
     Unix(UserPath),
     /// A socket with an IP address.
     Inet(SocketAddr),
 }
 
-/// Attempts to reach a peer.
+/// Repeated attempts to reach a peer.
 pub struct Dialing {
     target: DialTarget,
     format: FrameFormat,
-    /// Between two attempts.
+    /// Pause between two attempts.
     every: Duration,
-    /// When the next one is due; `None`: a peer is connected.
+    /// Time of the next attempt; `None` while a peer is connected.
     next: Option<Instant>,
-    /// A connection that is being made.
+    /// The connection in progress.
     pending: Option<OwnedFd>,
     events: Option<SourceEvents>,
 }
 
-/// What an attempt has come to.
+/// Result of an attempt.
 enum Attempt {
     Reached(OwnedFd),
     Pending(OwnedFd),
@@ -47,7 +47,7 @@ enum Attempt {
 }
 
 impl Dialing {
-    /// Begins with an attempt, and goes on every so often.
+    /// Starts with an attempt, and repeats it every `every`.
     pub fn new(target: DialTarget, format: FrameFormat, every: Duration) -> Dialing {
         Dialing { target, format, every, next: Some(Instant::now()), pending: None, events: None }
     }
@@ -80,7 +80,7 @@ impl Dialing {
         }
     }
 
-    /// A connection that was being made, and is there, or has failed.
+    /// Returns the connection in progress if it is complete; discards it if it has failed.
     fn completed(&mut self) -> Option<OwnedFd> {
         let socket = self.pending.take()?;
         self.events.iter().for_each(|events| events.remove(&socket));
@@ -101,7 +101,7 @@ impl Dialing {
     }
 }
 
-/// Begins to connect. Returns whether it is done.
+/// Starts to connect. Returns the socket and whether it is connected already.
 fn begin(socket: OwnedFd, at: SocketAddr) -> Result<(OwnedFd, bool), Errno> {
     match rustix::net::connect(&socket, &at) {
         Ok(()) => Ok((socket, true)),
@@ -120,7 +120,7 @@ impl PeerSource for Dialing {
         let made = if ready.contains(&SOCKET) { self.completed() } else { None };
         let is_due = self.next.is_some_and(|next| now >= next);
         let made = made.or_else(|| {
-            // An attempt that takes longer than the pause is given up.
+            // An attempt that takes longer than the pause is abandoned.
             let late = if is_due { self.pending.take() } else { None };
             late.iter().for_each(|late| self.events.iter().for_each(|events| events.remove(late)));
             is_due.then(|| self.try_now(now)).flatten()

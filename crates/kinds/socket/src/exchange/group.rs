@@ -1,7 +1,8 @@
-//! A multicast group: each member gets what the others send.
+//! A multicast group: each member receives what the others send.
 //!
-//! Frames leave by a socket of their own. So those that the host sends back to the group, for others on the same host,
-//! are known by where they come from, and a switch does not learn its own stations behind the group.
+//! The port sends from a separate socket. The host loops the frames back to the group for other members on the same
+//! host; the port recognises its own by their source address, so its switch does not learn its own stations behind the
+//! group.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -18,18 +19,18 @@ use super::pair::udp;
 use super::{PeerArrival, PeerSource, SourceEvents, widen};
 use crate::line::SocketPeer;
 
-/// The sockets of a group.
+/// The sockets of a multicast group.
 pub struct MulticastGroup {
     group: SocketAddrV4,
     input: Arc<OwnedFd>,
     output: Arc<OwnedFd>,
-    /// Where this port's frames come from.
+    /// Source address of this port's frames.
     own: SocketAddrV4,
     has_begun: bool,
 }
 
 impl MulticastGroup {
-    /// Joins a group on the interface with that address; `None`: on the one that the host chooses.
+    /// Joins a group on the interface with this address; `None`: the host chooses the interface.
     ///
     /// # Errors
     /// [`OpenError`] if a system call fails.
@@ -40,10 +41,10 @@ impl MulticastGroup {
         Self::with(group, input, output)
     }
 
-    /// Goes on with another process's sockets.
+    /// Continues with a predecessor's sockets.
     ///
     /// # Errors
-    /// [`OpenError`] if they are others.
+    /// [`OpenError`] if the sockets are not those of the group.
     pub fn restore(group: SocketAddrV4, input: OwnedFd, output: OwnedFd) -> Result<MulticastGroup, OpenError> {
         let is_datagrams = |socket: &OwnedFd| sockopt::socket_type(socket) == Ok(SocketType::DGRAM);
         if !is_datagrams(&input) || !is_datagrams(&output) {
@@ -56,7 +57,7 @@ impl MulticastGroup {
         widen(&input);
         widen(&output);
         let own = rustix::net::getsockname(&output).and_then(SocketAddr::try_from);
-        let SocketAddr::V4(own) = own.map_err(OpenError::step(group.to_string(), "ask where frames come from"))? else {
+        let SocketAddr::V4(own) = own.map_err(OpenError::step(group.to_string(), "read the source address"))? else {
             return Err(OpenError::step(group.to_string(), "send to the multicast group")(Errno::AFNOSUPPORT));
         };
         Ok(MulticastGroup { group, input: Arc::new(input), output: Arc::new(output), own, has_begun: false })
@@ -97,17 +98,17 @@ impl PeerSource for MulticastGroup {
     }
 }
 
-/// A socket that gets what is sent to the group.
+/// Creates a socket that receives the group's datagrams.
 fn member(group: SocketAddrV4, interface: Option<Ipv4Addr>) -> Result<OwnedFd, Errno> {
     let socket = udp(true)?;
-    // Others on this host are in the group, too.
+    // Allows other members on this host.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &group)?;
     sockopt::set_ip_add_membership(&socket, group.ip(), &interface.unwrap_or(Ipv4Addr::UNSPECIFIED))?;
     Ok(socket)
 }
 
-/// A socket that sends to the group.
+/// Creates a socket that sends to the group.
 fn sender(group: SocketAddrV4, interface: Option<Ipv4Addr>) -> Result<OwnedFd, Errno> {
     let socket = udp(true)?;
     if let Some(interface) = interface {

@@ -1,8 +1,8 @@
-//! A socket of datagrams whose peer says itself where it is: who sends the first one has the port, until it is gone.
+//! A datagram socket whose peer chooses its own path: the first sender gets the port until it is gone.
 //!
-//! libkrun binds a socket beside the port's, connects it, and sends; vfkit and older versions of libkrun send four
-//! bytes first (`VFKT`), which are no frame. The port's socket is then connected to the peer's, so that the kernel
-//! takes datagrams from nobody else.
+//! libkrun binds a socket beside the port's, connects it, and sends; vfkit and older versions of libkrun first send
+//! four bytes (`VFKT`), which are not a frame. The port then connects its socket to the peer's, so that the kernel
+//! accepts datagrams from no other sender.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,17 +24,17 @@ use super::{PeerArrival, PeerSource, SOCKET, SourceEvents};
 use crate::line::SocketPeer;
 use crate::sys::{GuestSender, sender_of_next};
 
-/// What a peer may send before its first frame.
+/// The bytes that a peer may send before its first frame.
 const MAGIC: &[u8; 4] = b"VFKT";
-/// Between two looks whether the peer is still there: nobody tells.
+/// Interval at which the peer's presence is checked, as no event reports its end.
 const LOOK: Duration = Duration::from_secs(1);
-/// Datagrams of strangers that are dropped together.
+/// Maximum number of strangers' datagrams dropped in one go.
 const DROPPED: usize = 64;
 
 /// A socket for one guest at a time.
 pub struct GuestSocket {
     bound: BoundSocket,
-    /// Where the guest's socket is, and its file.
+    /// Path of the guest's socket, and the device and inode of its file.
     guest: Option<(UserPath, (u64, u64))>,
     next: Option<Instant>,
     is_lost: bool,
@@ -47,15 +47,15 @@ impl GuestSocket {
     /// Binds the port's socket.
     ///
     /// # Errors
-    /// [`OpenError`] if its path is not free, or a system call fails.
+    /// [`OpenError`] if the path is not free or a system call fails.
     pub fn open(site: &ListenAddress) -> Result<GuestSocket, OpenError> {
         BoundSocket::open(site).map(Self::with)
     }
 
-    /// Goes on with another process's socket.
+    /// Continues with a predecessor's socket.
     ///
     /// # Errors
-    /// [`OpenError`] if it is something else, or nothing of the kind is at the path.
+    /// [`OpenError`] if it is not such a socket, or its file is not at the path.
     pub fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<GuestSocket, OpenError> {
         BoundSocket::restore(site, socket).map(Self::with)
     }
@@ -65,9 +65,9 @@ impl GuestSocket {
         GuestSocket { bound, guest: None, next: None, is_lost: false, events: None, refused, strangers }
     }
 
-    /// Whether the kernel says who has sent a datagram.
+    /// Switches the sender's credentials on or off for received datagrams.
     fn ask(&self, on: bool) {
-        // Without it, the first datagram is refused.
+        // If this fails, the first datagram is refused.
         let _ = sockopt::set_socket_passcred(&**self.bound.socket(), on);
     }
 
@@ -79,20 +79,20 @@ impl GuestSocket {
         }
     }
 
-    /// The next datagram is nobody's.
+    /// Discards the next datagram.
     fn forget_next(&mut self) {
         if let Ok(got) = netvale_fdio::receive(&**self.bound.socket(), &mut [0; 4], RecvFlags::DONTWAIT) {
             self.strangers.extend(got.fds);
         }
     }
 
-    /// Connects to who has sent the datagram that is next.
+    /// Connects to the sender of the next datagram.
     fn connect(&mut self, sender: &GuestSender) -> Result<(), String> {
         let folder = self.folder();
-        let path = sender.path.as_deref().ok_or("it has no address: expected a socket that is bound to a path")?;
+        let path = sender.path.as_deref().ok_or("the peer has no address: expected a socket bound to a path")?;
         let shown = path.display();
         let place = place_of_peer(path, sender.user, folder).ok_or_else(|| {
-            format!("user {} may not be answered at {shown}: expected {}", sender.user, folder.display())
+            format!("user {} may not use {shown}: expected a path in {}", sender.user, folder.display())
         })?;
         let found = place.open().and_then(|folder| folder.find()).map_err(|e| format!("{shown}: {e}"))?;
         connect_to_place(self.bound.socket(), &place).map_err(|e| format!("{shown}: {e}"))?;
@@ -131,7 +131,8 @@ impl GuestSocket {
         SocketPeer::datagrams(self.bound.socket())
     }
 
-    /// Where the guest of another process is: its socket is known by what the port's is connected to.
+    /// Returns the path of the guest of a predecessor, found through the address to which the port's socket is
+    /// connected.
     fn found_again(&self) -> Option<(UserPath, (u64, u64))> {
         let name = rustix::net::getpeername(&**self.bound.socket()).ok()??;
         let name = SocketAddrUnix::try_from(name).ok()?;
@@ -215,7 +216,7 @@ impl PeerSource for GuestSocket {
 }
 
 impl GuestSocket {
-    /// Makes the socket anew for the next guest; if that fails, tries again later.
+    /// Creates a new socket for the next guest; after a failure, tries again later.
     fn renew(&mut self) {
         self.next = match self.bound.renew() {
             Ok(()) => None,

@@ -1,4 +1,4 @@
-//! A listening socket: a peer for each that connects.
+//! A source with a listening socket: each connection is a peer.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -16,23 +16,23 @@ use super::{PeerArrival, PeerSource, SOCKET, SourceEvents, who_made, widen};
 use crate::line::SocketPeer;
 use crate::rules::FrameFormat;
 
-/// Connections that may wait to be accepted.
+/// Length of the queue of connections to be accepted.
 const BACKLOG: i32 = 64;
-/// Peers that may come together, and how often another one may: who connects again and again takes the time of the
-/// thread that all wait for.
+/// Number of peers that may arrive in one burst, and the interval for further ones. The limit keeps a peer that
+/// connects again and again from using up the main thread's time.
 const TOGETHER: u32 = 32;
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Where a port listens.
+/// The address at which a port listens.
 #[derive(Clone, Debug)]
 pub enum OwnAddress {
-    /// At a path.
+    /// A UNIX socket at a path.
     Unix(ListenAddress),
-    /// At an IP address.
+    /// An IP address and a TCP port.
     Inet(SocketAddr),
 }
 
-/// How often something may happen: a few times together, others one by one.
+/// A rate limit: a burst, then one at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turnstile {
     left: u32,
@@ -44,7 +44,7 @@ impl Turnstile {
         Turnstile { left: TOGETHER, since: now }
     }
 
-    /// Whether it may happen now.
+    /// Returns whether one more may pass now.
     pub(super) fn pass(&mut self, now: Instant) -> bool {
         let more = now.saturating_duration_since(self.since).as_nanos() / EVERY.as_nanos();
         let more = u32::try_from(more).unwrap_or(u32::MAX);
@@ -56,12 +56,12 @@ impl Turnstile {
     }
 }
 
-/// A listening socket that is accepted from as often as a turnstile says.
+/// A listening socket whose connections are accepted at a limited rate.
 pub(super) struct Acceptor {
     pub(super) socket: Arc<OwnedFd>,
     events: Option<SourceEvents>,
     turnstile: Turnstile,
-    /// Until when nobody is accepted.
+    /// End of a pause in which no connection is accepted.
     paused: Option<Instant>,
 }
 
@@ -76,7 +76,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// The next connection, and the address that it comes from.
+    /// Accepts the next connection. Returns it with its source address.
     pub(super) fn accept(&mut self, now: Instant) -> Option<(OwnedFd, Option<SocketAddrAny>)> {
         if self.paused.is_some_and(|until| now < until) {
             return None;
@@ -96,7 +96,7 @@ impl Acceptor {
             Ok(connection) => Some(connection),
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => None,
             Err(_) => {
-                // Out of descriptors: the socket stays readable.
+                // The process is out of descriptors, and the socket stays readable.
                 self.pause(now + 10 * EVERY);
                 None
             }
@@ -117,20 +117,20 @@ impl Acceptor {
     }
 }
 
-/// Whether somebody waits to be accepted.
+/// Returns whether a connection waits to be accepted.
 fn is_waited_for(socket: &OwnedFd) -> bool {
     netvale_mem::notify::nap(socket.as_fd(), Duration::ZERO)
 }
 
-/// A listening socket, and what its connections are.
+/// A listening socket and the format of its connections.
 pub struct ListeningSource {
     acceptor: Acceptor,
-    /// Of a UNIX socket.
+    /// The file of a UNIX socket.
     file: Option<SocketFile>,
     format: FrameFormat,
 }
 
-/// The type of connections that have such frames.
+/// Returns the type of sockets that carry this format.
 pub(super) fn type_of(format: FrameFormat) -> SocketType {
     match format {
         FrameFormat::Stream => SocketType::STREAM,
@@ -139,7 +139,7 @@ pub(super) fn type_of(format: FrameFormat) -> SocketType {
 }
 
 impl ListeningSource {
-    /// Listens.
+    /// Opens a listening socket.
     ///
     /// # Errors
     /// [`OpenError`] if the address is not free, or a system call fails.
@@ -154,10 +154,10 @@ impl ListeningSource {
         Ok(ListeningSource { acceptor: Acceptor::new(socket), file, format })
     }
 
-    /// Goes on with another process's socket.
+    /// Continues with a predecessor's socket.
     ///
     /// # Errors
-    /// [`OpenError`] if it is something else, or nothing of the kind is at the path.
+    /// [`OpenError`] if it is not such a socket, or its file is not at the path.
     pub fn restore(at: &OwnAddress, format: FrameFormat, socket: OwnedFd) -> Result<ListeningSource, OpenError> {
         let (socket, file) = match at {
             OwnAddress::Unix(site) => {
@@ -211,13 +211,13 @@ impl PeerSource for ListeningSource {
     }
 }
 
-/// Frames leave when they come.
+/// Makes a TCP connection send frames without delay.
 pub(super) fn prepare_tcp(connection: &OwnedFd) {
-    // Slower without it, and nothing else.
+    // A failure costs only latency.
     let _ = sockopt::set_tcp_nodelay(connection, true);
 }
 
-/// A TCP socket.
+/// Creates a TCP socket bound to an address.
 pub(super) fn tcp(at: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -226,7 +226,7 @@ pub(super) fn tcp(at: SocketAddr) -> Result<OwnedFd, Errno> {
 
 fn listen_at(at: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = tcp(at)?;
-    // Connections of a daemon that has ended may still linger at the address.
+    // Connections of an earlier daemon may linger at the address.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &at)?;
     rustix::net::listen(&socket, BACKLOG)?;
@@ -237,7 +237,7 @@ fn listen_at(at: SocketAddr) -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
 
-    /// Objective: a few pass together, then one each time that another one may, however often it is asked.
+    /// Objective: a burst passes; then one passes per interval, however often it is tried.
     #[test]
     fn turnstile() {
         let begun = Instant::now();

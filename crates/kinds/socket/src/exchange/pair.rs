@@ -1,8 +1,8 @@
-//! A pair: datagrams to and from one other socket.
+//! A pair: datagrams to and from one other socket, the peer's.
 //!
-//! The port's socket is connected to the other one, so that the kernel takes datagrams from nobody else. A UNIX socket
-//! whose other end goes is left alone by the kernel (`ECONNREFUSED`), or sends nothing any more and cannot be replaced
-//! (`EPERM` to who tries): so it is looked at now and then, and connected again as soon as somebody is there.
+//! The port connects its socket to the peer's, so that the kernel accepts datagrams from no other sender. When the
+//! peer's UNIX socket ends, the kernel reports `ECONNREFUSED` or nothing at all, and refuses a socket that takes its
+//! place (`EPERM`). The port therefore checks the peer now and then, and connects again as soon as there is a socket.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -24,9 +24,9 @@ use crate::line::SocketPeer;
 /// The addresses of a pair.
 #[derive(Clone, Debug)]
 pub enum PairAddresses {
-    /// The port's own socket, and the place of the other one.
+    /// The port's own UNIX socket and the peer's path.
     Unix(ListenAddress, UserPath),
-    /// The same of UDP.
+    /// The port's own UDP address and the peer's.
     Inet(SocketAddr, SocketAddr),
 }
 
@@ -36,13 +36,13 @@ enum PairEnds {
     Inet(Arc<OwnedFd>, SocketAddr),
 }
 
-/// A socket for datagrams to and from another one.
+/// A socket that exchanges datagrams with one other socket.
 pub struct DatagramPair {
     ends: PairEnds,
     every: Duration,
-    /// When it is looked at next; `None`: never again.
+    /// Time of the next check of the peer; `None`: none is needed.
     next: Option<Instant>,
-    /// The file that the socket is connected to, while it is.
+    /// Device and inode of the file to which the socket is connected.
     there: Option<(u64, u64)>,
     is_connected: bool,
     is_lost: bool,
@@ -65,10 +65,10 @@ impl DatagramPair {
         Ok(Self::with(ends, every))
     }
 
-    /// Goes on with another process's socket.
+    /// Continues with a predecessor's socket.
     ///
     /// # Errors
-    /// [`OpenError`] if it is something else, or nothing of the kind is at the path.
+    /// [`OpenError`] if it is not such a socket, or its file is not at the path.
     pub fn restore(addresses: &PairAddresses, every: Duration, socket: OwnedFd) -> Result<DatagramPair, OpenError> {
         let ends = match addresses {
             PairAddresses::Unix(site, other) => {
@@ -94,7 +94,7 @@ impl DatagramPair {
         }
     }
 
-    /// The file of the other socket, if there is one now.
+    /// Returns device and inode of the peer's file, if there is one now.
     fn file(&self) -> Option<(u64, u64)> {
         let PairEnds::Unix(_, other) = &self.ends else { return None };
         other.open().and_then(|folder| folder.find()).map(|found| found.identity()).ok()
@@ -112,7 +112,7 @@ impl DatagramPair {
         Ok(())
     }
 
-    /// Whether the other socket is the one that this is connected to.
+    /// Returns whether the peer's file is still the one to which the socket is connected.
     fn is_still_there(&self) -> bool {
         match &self.ends {
             PairEnds::Inet(..) => true,
@@ -129,12 +129,12 @@ impl DatagramPair {
         }
     }
 
-    /// While it is not connected, the first datagram of somebody who has come is news: the edge is enough.
+    /// Switches the watch for a first datagram on or off while no peer is connected. The edge is enough.
     fn listen(&self, on: bool) {
         let Some(events) = &self.events else { return };
         events.remove(&**self.socket());
         if on {
-            // Without it, the next look finds who has come.
+            // If this fails, the next check finds the peer.
             let _ = events.add(&**self.socket(), SOCKET, epoll::EventFlags::IN | epoll::EventFlags::ET);
         }
     }
@@ -166,7 +166,7 @@ impl PeerSource for DatagramPair {
         if let PairEnds::Unix(bound, _) = &mut self.ends
             && !bound.is_there()
         {
-            // Tried again with the next look.
+            // The next check tries again.
             let _ = bound.renew();
         }
         if self.connect().is_err() {
@@ -193,7 +193,7 @@ impl PeerSource for DatagramPair {
         self.next = Some(now + self.every);
         self.listen(false);
         if let PairEnds::Unix(bound, _) = &mut self.ends {
-            // Tried again with the next look.
+            // The next check tries again.
             let _ = bound.renew();
         }
         self.listen(true);
@@ -216,7 +216,7 @@ impl PeerSource for DatagramPair {
     }
 }
 
-/// A UDP socket that is bound.
+/// Creates a UDP socket bound to an address.
 fn udp_at(at: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = udp(at.is_ipv4())?;
     rustix::net::bind(&socket, &at)?;
@@ -224,7 +224,7 @@ fn udp_at(at: SocketAddr) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// A UDP socket.
+/// Creates a UDP socket.
 pub(super) fn udp(is_v4: bool) -> Result<OwnedFd, Errno> {
     let family = if is_v4 { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -1,22 +1,22 @@
-//! Where a peer's own socket may be, which it names itself.
+//! Checks the path of a socket that a peer names as its own.
 //!
-//! The daemon sends there with its own rights. So a user's socket has to be one that this user could send to, found as
-//! all paths of users are: beneath a folder that is known, without links, on its file system. Root and the daemon's own
-//! user may name any.
+//! The daemon sends to this socket with its own rights. An untrusted user's socket must therefore be one that the user
+//! could send to, found like all paths of users: beneath a known folder, without symbolic links, on the folder's file
+//! system. Root and the daemon's own user may name any path.
 
 use std::path::{Path, PathBuf};
 
 use netvale_port::folder::UserPath;
 
-/// Folders in which programs make sockets to be answered at, besides that of the port's own.
+/// Folders in which programs create sockets for answers, besides the folder of the port's socket.
 pub const SOCKETS_OF_PEERS: [&str; 2] = ["/tmp", "/var/tmp"];
 
-/// Whether a user may name any socket.
+/// Returns whether a user may name any socket.
 pub(super) fn is_trusted(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// The place that a user names, if the user may; `folder` is that of the port's own socket.
+/// Returns the path that a user names, if the user may use it; `folder` contains the port's own socket.
 pub(super) fn place_of_peer(path: &Path, user: u32, folder: &Path) -> Option<UserPath> {
     if !path.is_absolute() {
         return None;
@@ -33,8 +33,8 @@ pub(super) fn place_of_peer(path: &Path, user: u32, folder: &Path) -> Option<Use
 mod tests {
     use super::*;
 
-    /// Objective: a user who is not trusted names sockets beside the port's and in common folders, and no others; a
-    /// relative path is nobody's.
+    /// Objective: an untrusted user names sockets beside the port's and in common folders, and no others; a relative
+    /// path is refused.
     #[test]
     fn who_names_what() {
         let stranger = rustix::process::geteuid().as_raw() + 1000;

@@ -1,4 +1,5 @@
-//! A VDE switch: plugs connect to a socket in its folder, each says where its own is, and gets one of the switch's.
+//! A VDE switch: a plug connects to the control socket in the switch's folder, sends the address of its own socket, and
+//! receives the address of one of the switch's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -19,18 +20,18 @@ use crate::line::{LeftPeer, SocketPeer};
 use crate::sys::{Peeked, maker_of, peek};
 use crate::vde::{BadRequest, LONGEST, PlugAddress, PlugRequest, answer};
 
-/// Connections that may wait to be accepted.
+/// Length of the queue of connections to be accepted.
 const BACKLOG: i32 = 64;
-/// How long a plug may take to say what it wants, and how many may take their time together.
+/// Time limit for a plug's request, and the number of plugs that may take that long together.
 const PATIENCE: Duration = Duration::from_secs(5);
 const MOST_WAITING: usize = 64;
 
-/// What happens on a connection.
+/// epoll events of a connection whose request is incomplete.
 const NEWS: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
-/// What happens on one of which nothing more is expected than its end.
+/// epoll events of a connection of which only the end matters.
 const END: epoll::EventFlags = epoll::EventFlags::RDHUP;
 
-/// A connection that has not said what it wants, or has, and waits for its line.
+/// A plug that has not completed its request, or that waits for a line.
 struct WaitingPlug {
     control: OwnedFd,
     since: Instant,
@@ -38,11 +39,11 @@ struct WaitingPlug {
     request: Option<PlugRequest>,
 }
 
-/// A plug that has a line.
+/// A plug that is connected to a line.
 struct Plug {
     control: Arc<OwnedFd>,
     token: u64,
-    /// Where its frames go to: the switch's socket for it.
+    /// File of the switch's socket to which the plug sends its frames.
     file: SocketFile,
 }
 
@@ -50,7 +51,7 @@ struct Plug {
 pub struct PlugSwitch {
     acceptor: Acceptor,
     file: SocketFile,
-    /// The control socket.
+    /// Site of the control socket.
     site: ListenAddress,
     folder: PathBuf,
     events: Option<SourceEvents>,
@@ -66,16 +67,16 @@ impl PlugSwitch {
     /// Listens for plugs at the control socket of a folder.
     ///
     /// # Errors
-    /// [`OpenError`] if its path is not free, or a system call fails.
+    /// [`OpenError`] if the path is not free or a system call fails.
     pub fn open(site: &ListenAddress) -> Result<PlugSwitch, OpenError> {
         let (listener, file) = Listener::listen_for(site, SocketType::STREAM, BACKLOG)?;
         Ok(Self::with(site, listener, file))
     }
 
-    /// Goes on with another process's socket.
+    /// Continues with a predecessor's socket.
     ///
     /// # Errors
-    /// [`OpenError`] if it is something else, or nothing of the kind is at the path.
+    /// [`OpenError`] if it is not such a socket, or its file is not at the path.
     pub fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<PlugSwitch, OpenError> {
         let (listener, file) = Listener::restore(socket, site)?;
         Ok(Self::with(site, listener, file))
@@ -97,7 +98,7 @@ impl PlugSwitch {
         }
     }
 
-    /// Where the switch's socket for the plug of a line is.
+    /// Returns the path of the switch's socket for the plug of a line.
     fn data_path(&self, number: u16) -> PathBuf {
         self.folder.join(format!("{number:03}.0"))
     }
@@ -126,7 +127,7 @@ impl PlugSwitch {
         self.expire(now);
     }
 
-    /// Plugs that take too long, or are too many, the first first.
+    /// Disconnects plugs that take too long or exceed the limit, the oldest first.
     fn expire(&mut self, now: Instant) {
         let many = self.waiting.len().saturating_sub(MOST_WAITING);
         let first: Vec<u64> = self.waiting.keys().copied().take(many).collect();
@@ -134,7 +135,7 @@ impl PlugSwitch {
             (now.saturating_duration_since(plug.since) > PATIENCE || first.contains(token)).then_some(*token)
         };
         let late: Vec<u64> = self.waiting.iter().filter_map(is_late).collect();
-        late.into_iter().for_each(|token| self.hang_up(token, Some("a plug did not say what it wants".to_owned())));
+        late.into_iter().for_each(|token| self.hang_up(token, Some("a plug sent no request in time".to_owned())));
     }
 
     fn hang_up(&mut self, token: u64, why: Option<String>) {
@@ -144,7 +145,7 @@ impl PlugSwitch {
         self.refused.extend(why);
     }
 
-    /// Reads what a plug says, if it has said all of it.
+    /// Reads a plug's request. Returns the arrival once the request is complete.
     fn hear(&mut self, token: u64) -> Option<PeerArrival> {
         let plug = self.waiting.get_mut(&token).filter(|plug| plug.request.is_none())?;
         let mut bytes = [0; LONGEST];
@@ -176,22 +177,22 @@ impl PlugSwitch {
         }
     }
 
-    /// A socket of the switch's for the plug of a line, connected to the plug's, and its file.
+    /// Creates the switch's socket for the plug of a line, connected to the plug's. Returns it with its file.
     fn connect(&self, plug: &WaitingPlug, number: u16) -> Result<(OwnedFd, SocketFile), String> {
-        let request = plug.request.as_ref().ok_or("it did not say where its socket is")?;
+        let request = plug.request.as_ref().ok_or("the plug did not send the address of its socket")?;
         let (socket, file) = bind_datagrams(&self.data_site(number, plug.user)).map_err(|e| e.to_string())?;
         widen(&socket);
-        let failed = |e: Errno| format!("its socket cannot be connected to: {e}");
+        let failed = |e: Errno| format!("cannot connect to the plug's socket: {e}");
         match &request.address {
             PlugAddress::Path(path) => {
                 let place = place_of_peer(path, plug.user, &self.folder).ok_or_else(|| {
                     let folder = self.folder.display();
-                    format!("user {} may not be answered at {}: expected {folder}", plug.user, path.display())
+                    format!("user {} may not use {}: expected a path in {folder}", plug.user, path.display())
                 })?;
                 connect_to_place(&socket, &place).map_err(failed)?;
             }
             PlugAddress::Abstract(_) if !is_trusted(plug.user) => {
-                return Err("only root and the daemon's own user have abstract sockets".to_owned());
+                return Err("only root and the daemon's own user may use abstract sockets".to_owned());
             }
             PlugAddress::Abstract(name) => {
                 let address = SocketAddrUnix::new_abstract_name(name).map_err(failed)?;
@@ -201,17 +202,17 @@ impl PlugSwitch {
         Ok((socket, file))
     }
 
-    /// Tells a plug where its frames go to. What it said is read by now.
+    /// Sends a plug the address of the switch's socket. The plug's request has been read.
     fn reply(&self, plug: &WaitingPlug, number: u16) -> Result<(), String> {
         let mut request = [0; LONGEST];
         let read = netvale_fdio::receive(&plug.control, &mut request, rustix::net::RecvFlags::DONTWAIT);
         if !read.is_ok_and(|got| got.fds.is_empty() && got.bytes > 0) {
-            return Err("it is gone already".to_owned());
+            return Err("the plug is gone".to_owned());
         }
         let answer = answer(&self.data_path(number).display().to_string());
         match rustix::net::send(&plug.control, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(sent) if sent == answer.len() => Ok(()),
-            _ => Err("it does not take the answer".to_owned()),
+            _ => Err("the plug does not read the answer".to_owned()),
         }
     }
 
@@ -247,7 +248,7 @@ impl PeerSource for PlugSwitch {
         self.leaving.extend(gone.map(|(number, _)| *number));
         for number in &self.leaving {
             if let (Some(plug), Some(events)) = (self.plugs.get(number), &self.events) {
-                // It is not told again.
+                // One event is enough: the plug is leaving.
                 events.remove(&*plug.control);
             }
         }
@@ -260,7 +261,7 @@ impl PeerSource for PlugSwitch {
     }
 
     fn seat(&mut self, arrival: &mut PeerArrival, number: u16) -> Result<SocketPeer, String> {
-        let plug = self.waiting.remove(&arrival.token).ok_or("it is gone already")?;
+        let plug = self.waiting.remove(&arrival.token).ok_or("the plug is gone")?;
         self.plugged(plug, number, arrival.token)
     }
 

@@ -1,4 +1,4 @@
-//! Frames that are messages: many a system call.
+//! Reads frames that are messages, many per system call.
 #![allow(unsafe_code)]
 
 use std::net::SocketAddrV4;
@@ -17,14 +17,14 @@ pub struct MessageReader {
     buffers: MessageBuffers,
     /// Whether an empty message means that the peer has hung up.
     is_connection: bool,
-    /// Where this port's own frames to a group come from.
+    /// Source address of this port's own frames to a group.
     own: Option<SocketAddrV4>,
     /// Descriptors that came with messages.
     strangers: Vec<OwnedFd>,
 }
 
 impl MessageReader {
-    /// Creates a reader of messages of at most that many bytes.
+    /// Creates a reader for messages of at most `longest` bytes.
     pub fn new(longest: usize, is_connection: bool, own: Option<SocketAddrV4>) -> MessageReader {
         MessageReader { buffers: MessageBuffers::new(longest), is_connection, own, strangers: Vec::new() }
     }
@@ -40,7 +40,7 @@ impl MessageReader {
                 news.gone();
                 return ReadStep::Wait;
             }
-            // The kernel says here that a datagram that was sent did not arrive; the next call reads on.
+            // The error of an earlier datagram that did not arrive; the next call reads on.
             Err(_) => return ReadStep::Again,
         };
         if !self.strangers.is_empty() {

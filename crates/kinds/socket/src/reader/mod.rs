@@ -1,4 +1,4 @@
-//! How frames are read: message by message, or out of a stream.
+//! Reads frames from messages or from a stream.
 
 mod messages;
 mod stream;
@@ -11,31 +11,31 @@ pub use stream::{StreamReader, was_in_a_frame};
 use crate::news::PeerNews;
 use crate::rules::PeerIntake;
 
-/// Rounds of a call in which all that came is dropped: then others have their turn.
+/// Maximum number of rounds in a call that only drop frames, before other ports have their turn.
 const ROUNDS: usize = 8;
 
-/// Whether there may be more to read.
+/// Whether there may be more frames to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadStep {
-    /// There may: it has to be looked for, as nobody says so.
+    /// There may be more, without a further event: read again.
     Again,
-    /// A part of a frame has come: it has to be looked for once more, a little later.
+    /// Part of a frame has arrived: read again a little later.
     Later,
-    /// There is nothing; what comes is announced.
+    /// There are none; an event announces the next.
     Wait,
 }
 
-/// Reads a peer's frames.
+/// A reader of a peer's frames.
 pub enum FrameReader {
-    /// Of messages.
+    /// Reads messages.
     Messages(MessageReader),
-    /// Of a stream.
+    /// Reads a stream.
     Stream(Box<StreamReader>),
 }
 
 impl FrameReader {
-    /// Takes frames, as many as there are and have room. They lie in memory of this value, and stay there until the
-    /// next call.
+    /// Takes as many frames as there are and have room. They are in memory of this reader and stay there until the next
+    /// call.
     pub fn take(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>, news: &PeerNews) -> ReadStep {
         for _ in 0..ROUNDS {
             let on = match self {

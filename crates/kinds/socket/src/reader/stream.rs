@@ -1,9 +1,9 @@
-//! Frames in a stream.
+//! Reads frames from a stream.
 //!
-//! What is taken out of a socket and lies in memory of this process would be lost if the process were killed, and the
-//! next one would find itself in the middle of a frame. So a stream is looked at (`MSG_PEEK`), and only whole frames
-//! are taken out of it. A frame that has not come whole at the second look may never fit into the socket: what there is
-//! of it is taken out then, and noted, so that a process that goes on knows that it lacks the beginning.
+//! Bytes that this process took from a socket would be lost if it were killed, and its successor would start in the
+//! middle of a frame. The reader therefore peeks at a stream (`MSG_PEEK`) and takes only whole frames. A frame that is
+//! still incomplete at the second look may be larger than the socket's buffer: the reader then takes its first part,
+//! and records this, so that a successor detects that the start is missing.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -18,22 +18,22 @@ use crate::news::{PASSED, PeerNews};
 use crate::rules::{PREFIX, PeerIntake, StreamFront, front};
 use crate::sys::{HEAD, Skipper, peek};
 
-/// Bytes that are looked at together: the longest frame, at least.
+/// Number of bytes per look, at least the longest frame.
 const LOOK: usize = 256 * 1024;
 
 const _: () = assert!(LOOK > HEAD + MAX_FRAME);
 
-/// Reads a stream.
+/// A reader of a stream's frames.
 pub struct StreamReader {
-    /// What was looked at: from `at` to `end`, it still waits in the socket.
+    /// Bytes seen by a look; those from `at` to `end` are still in the socket.
     buffer: Box<[u8]>,
     at: usize,
     end: usize,
-    /// The beginning of a frame that was taken out of the socket before it was whole, with its length.
+    /// Start of a frame that was taken from the socket before it was complete, with its length prefix.
     begun: Vec<u8>,
-    /// Whether that has become whole, and is in the batch.
+    /// Whether that frame is complete now and in the batch.
     is_whole: bool,
-    /// Whether the frame at the front was seen incomplete.
+    /// Whether a look has found the first frame incomplete.
     has_looked: bool,
     /// Frames of the batch.
     frames: Vec<Range<usize>>,
@@ -42,20 +42,20 @@ pub struct StreamReader {
     noted: NotedCounts,
 }
 
-/// A number for other processes: whether they lack the beginning of a frame.
+/// Returns the record for a successor: whether the start of a frame is missing in the stream.
 fn numbers(lacks: bool) -> [u64; NUMBERS] {
     let mut numbers = [0; NUMBERS];
     numbers[0] = lacks.into();
     numbers
 }
 
-/// Whether a process was killed in the middle of a frame, by what it noted.
+/// Returns whether the recording process was killed in the middle of a frame.
 pub fn was_in_a_frame(noted: &NotedCounts) -> bool {
     noted.read()[0] != 0
 }
 
 impl StreamReader {
-    /// Creates a reader of frames of at most that many bytes, the first of which begins with `begun`.
+    /// Creates a reader for frames of at most `longest` bytes, the first of which starts with `begun`.
     pub fn new(longest: usize, begun: &[u8], mut noted: NotedCounts) -> StreamReader {
         let mut beginning = Vec::with_capacity(PREFIX + longest);
         beginning.extend_from_slice(begun);
@@ -74,7 +74,7 @@ impl StreamReader {
         }
     }
 
-    /// The beginning of a frame that is not in the socket any more, once all others have been released.
+    /// Returns the start of a frame that is no longer in the socket, once all other frames have been released.
     pub fn begun(&self) -> &[u8] {
         if self.is_whole { &[] } else { &self.begun }
     }
@@ -117,7 +117,7 @@ impl StreamReader {
         Ok(ReadStep::Again)
     }
 
-    /// Looks at what waits in the socket.
+    /// Looks at the bytes that wait in the socket.
     fn look(&mut self, socket: &OwnedFd) -> Result<(), StreamEnd> {
         self.at = 0;
         self.end = 0;
@@ -133,7 +133,7 @@ impl StreamReader {
         }
     }
 
-    /// Takes whole frames out, as far as there is room. Returns whether anything was taken out.
+    /// Takes whole frames from the socket, as far as there is room. Returns whether it took any.
     fn cut(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>) -> Result<bool, StreamEnd> {
         self.frames.clear();
         let completed = self.complete()?;
@@ -159,7 +159,7 @@ impl StreamReader {
         Ok(true)
     }
 
-    /// Finds whole frames from `next` on, at most `room`. Returns where the last one ends.
+    /// Finds at most `room` whole frames from `next` on. Returns the end of the last one.
     fn find(&mut self, mut next: usize, room: usize) -> Result<usize, StreamEnd> {
         while self.frames.len() < room {
             match front(self.buffer.get(next..self.end).unwrap_or_default(), self.longest) {
@@ -168,7 +168,7 @@ impl StreamReader {
                     self.frames.push(begin..begin + len);
                     next = begin + len;
                 }
-                // Those before it are good.
+                // The frames before the bad length are valid.
                 StreamFront::Bad(len) if next == self.at => return Err(self.bad(len)),
                 StreamFront::Bad(_) | StreamFront::Part => break,
             }
@@ -176,7 +176,7 @@ impl StreamReader {
         Ok(next)
     }
 
-    /// Goes on with a frame that was begun. Returns how many bytes of the buffer belong to it.
+    /// Continues a frame that has begun. Returns the number of bytes of the buffer that belong to it.
     fn complete(&mut self) -> Result<usize, StreamEnd> {
         if self.begun.is_empty() || self.is_whole {
             return Ok(0);
@@ -193,7 +193,8 @@ impl StreamReader {
         Ok(taken)
     }
 
-    /// Copies bytes of the buffer from `from` on behind what was begun, until it has `total`. Returns how many.
+    /// Appends bytes of the buffer from `from` on to the frame that has begun, up to `total` bytes of it. Returns their
+    /// number.
     fn append(&mut self, from: usize, total: usize) -> usize {
         let lacks = total.saturating_sub(self.begun.len());
         let bytes = self.buffer.get(from..self.end).unwrap_or_default();
@@ -202,7 +203,7 @@ impl StreamReader {
         bytes.len()
     }
 
-    /// Takes out what there is of the frame at the front.
+    /// Takes the available part of the first frame from the socket.
     fn begin(&mut self, socket: &OwnedFd) -> Result<(), StreamEnd> {
         self.has_looked = false;
         self.noted.write(numbers(true));
@@ -223,7 +224,7 @@ impl StreamReader {
     }
 }
 
-/// How a stream ended.
+/// The end of a stream.
 enum StreamEnd {
     HungUp,
     Broke(String),

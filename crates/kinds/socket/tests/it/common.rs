@@ -1,4 +1,4 @@
-//! A port without a daemon: its exchange and lines, and what a worker does for them.
+//! A port without a daemon: its exchange and lines, and the work of its worker.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -15,16 +15,16 @@ use netvale_socket::{Exchange, FrameFormat, FrameRules, LineState, LineStory, Pe
 
 const LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(1);
-/// How often something is looked for that must not come.
+/// Number of checks for something that must not happen.
 const LOOKS: usize = 20;
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 #[track_caller]
 pub fn until(what: &str, holds: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, PAUSE, holds), "{what}");
 }
 
-/// A frame of that many bytes, which `number` tells from others.
+/// Returns a frame of `len` bytes that `number` distinguishes from others.
 pub fn frame(number: u32, len: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     frame.extend(number.to_be_bytes());
@@ -33,12 +33,12 @@ pub fn frame(number: u32, len: usize) -> Vec<u8> {
     frame
 }
 
-/// A frame behind its length.
+/// Returns a frame after its length.
 pub fn framed(frame: &[u8]) -> Vec<u8> {
     [&(frame.len() as u32).to_be_bytes()[..], frame].concat()
 }
 
-/// The frames of a stream, and how many bytes of another one there are behind them.
+/// Returns the whole frames of a stream, and the number of bytes after them.
 pub fn frames_of(mut stream: &[u8]) -> (Vec<Vec<u8>>, usize) {
     let mut frames = Vec::new();
     while let Some((length, rest)) = stream.split_first_chunk::<4>()
@@ -50,17 +50,17 @@ pub fn frames_of(mut stream: &[u8]) -> (Vec<Vec<u8>>, usize) {
     (frames, stream.len())
 }
 
-/// A folder for sockets.
+/// Creates a folder for sockets.
 pub fn folder() -> tempfile::TempDir {
     netvale_harness::scratch("sockets").unwrap()
 }
 
-/// A site that nobody but this user connects to.
+/// Returns a site to which only this user may connect.
 pub fn site(path: &Path) -> ListenAddress {
     ListenAddress::from(path.to_owned())
 }
 
-/// A line, and a worker's ends of it.
+/// A line with the worker's ends of its queues.
 struct ServedLine {
     line: Rc<SocketLine>,
     output: Arc<dyn Egress>,
@@ -73,11 +73,11 @@ pub struct SocketRig {
     exchange: Exchange,
     rules: Arc<FrameRules>,
     lines: BTreeMap<u16, ServedLine>,
-    /// The number of the first line.
+    /// Number of the first line.
     first: u16,
     batch: Box<Batch>,
     scratch: Scratch,
-    /// Why peers were turned away.
+    /// Reasons why peers were rejected.
     pub refused: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ fn bytes_of(frame: &FrameRef<'_>) -> Vec<u8> {
 }
 
 impl SocketRig {
-    /// A port whose peers come from there; its first line is there immediately if its number is 0.
+    /// Creates a port with this source of peers; its first line exists immediately if `first` is 0.
     pub fn new(source: impl PeerSource + 'static, format: FrameFormat, rules: FrameRules, first: u16) -> SocketRig {
         let exchange = Exchange::new(Box::new(source), format).unwrap();
         let rules = Arc::new(rules);
@@ -108,7 +108,7 @@ impl SocketRig {
         rig
     }
 
-    /// One that listens at a path for streams of frames without header.
+    /// Creates a port that listens at a path for streams of frames without header.
     pub fn listening(path: &Path) -> SocketRig {
         let source = ListeningSource::open(&OwnAddress::Unix(site(path)), FrameFormat::Stream).unwrap();
         SocketRig::new(source, FrameFormat::Stream, FrameRules::new(0, 1500), 0)
@@ -123,12 +123,12 @@ impl SocketRig {
         line
     }
 
-    /// What the main thread does.
+    /// Does the main thread's work.
     pub fn serve(&mut self) {
         self.serve_at(Instant::now());
     }
 
-    /// The same at that time.
+    /// Does the main thread's work as of `now`.
     pub fn serve_at(&mut self, now: Instant) {
         let arrivals = self.exchange.arrivals(now);
         let over = |(number, line): (&u16, &Rc<SocketLine>)| Some((*number, self.exchange.over(line)?));
@@ -161,22 +161,22 @@ impl SocketRig {
         }
     }
 
-    /// A line.
+    /// Returns a line.
     pub fn line(&self, number: u16) -> &SocketLine {
         &self.lines[&number].line
     }
 
-    /// What is shown of a line.
+    /// Returns the history of a line's peers.
     pub fn story(&self, number: u16) -> LineStory {
         self.line(number).story()
     }
 
-    /// Number of lines.
+    /// Returns the number of lines.
     pub fn lines(&self) -> usize {
         self.lines.len()
     }
 
-    /// Waits until a line has a peer, or has none any more.
+    /// Waits until a line has a peer, or has none.
     #[track_caller]
     pub fn until_taken(&mut self, number: u16, is_taken: bool) {
         until(&format!("line {number}: {is_taken}"), || {
@@ -188,7 +188,7 @@ impl SocketRig {
         });
     }
 
-    /// Waits until a line has a peer, and something holds.
+    /// Waits until a line has a peer and a condition holds.
     #[track_caller]
     pub fn until_taken_and(&mut self, number: u16, mut holds: impl FnMut(&mut SocketRig) -> bool) {
         until(&format!("line {number} has a peer"), || {
@@ -197,14 +197,14 @@ impl SocketRig {
         });
     }
 
-    /// Sends a frame. Returns whether it is done with.
+    /// Sends a frame. Returns whether it is done, sent or dropped.
     pub fn send(&mut self, number: u16, frame: &[u8]) -> bool {
         let output = &self.lines[&number].output;
         let scratch = &mut self.scratch;
         self.batch.lend(frame, |batch| output.deliver(batch, &[0], scratch)) == 1
     }
 
-    /// What has come for a line by now, up to a batch.
+    /// Returns what a line has received by now, up to a batch.
     pub fn receive(&mut self, number: u16) -> Vec<Vec<u8>> {
         let Some(one) = self.lines.get_mut(&number) else { return Vec::new() };
         let frames = one.input.take(&mut one.spare).iter().map(|frame| bytes_of(&frame)).collect();
@@ -212,7 +212,7 @@ impl SocketRig {
         frames
     }
 
-    /// Waits for that many frames of a line, and makes sure that there is none more.
+    /// Waits for `count` frames on a line, and checks that no more follow.
     #[track_caller]
     pub fn receives(&mut self, number: u16, count: usize) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
@@ -225,7 +225,8 @@ impl SocketRig {
         all
     }
 
-    /// Hands what has come for a line to another port's line 0. Returns how many frames, and how many are done with.
+    /// Forwards received frames of a line to line 0 of another port. Returns the number of frames, and how many are
+    /// done.
     pub fn forward(&mut self, number: u16, to: &mut SocketRig) -> (usize, usize) {
         let Some(one) = self.lines.get_mut(&number) else { return (0, 0) };
         let batch = one.input.take(&mut one.spare);
@@ -235,28 +236,28 @@ impl SocketRig {
         (picks.len(), done)
     }
 
-    /// The counters of what a line has sent to its peer.
+    /// Returns the counters of frames that a line has sent to its peer.
     pub fn sent(&self, number: u16) -> &RingCounters {
         self.lines[&number].output.counters()
     }
 
-    /// Frames of a line's peer that were dropped.
+    /// Returns the number of dropped frames of a line's peer.
     pub fn lost(&self, number: u16, why: DropReason) -> u64 {
         self.lines[&number].input.ingress().counters().drops(why)
     }
 
-    /// The sockets of the exchange, for another process.
+    /// Returns the sockets of the exchange, for a successor.
     pub fn sockets(&self) -> Vec<OwnedFd> {
         Fd::take_all(self.exchange.save()).unwrap()
     }
 
-    /// What another process gets of the lines: exactly, or as it is when this one is killed.
+    /// Returns the state of the lines for a successor: exact, or as it is if this process is killed.
     pub fn states(&self, is_parked: bool) -> Vec<(u16, LineState)> {
         let state = |line: &SocketLine| if is_parked { line.save_parked().unwrap() } else { line.save() };
         self.lines.iter().map(|(number, one)| (*number, state(&one.line))).collect()
     }
 
-    /// Goes on with another process's lines.
+    /// Restores a predecessor's lines.
     pub fn go_on(&mut self, states: Vec<(u16, LineState)>) {
         for (number, state) in states {
             let line = self.serve_line(number);
@@ -264,13 +265,13 @@ impl SocketRig {
         }
     }
 
-    /// Makes the files of sockets this process's.
+    /// Makes the socket files this process's.
     pub fn claim(&mut self) {
         self.exchange.source().claims().iter().for_each(|claim| claim.take());
     }
 }
 
-/// Paths in a folder.
+/// Returns a path in a folder.
 pub fn at(folder: &tempfile::TempDir, name: &str) -> PathBuf {
     folder.path().join(name)
 }

@@ -14,7 +14,7 @@ use crate::common::{SocketRig, at, folder, frame, site, until};
 
 const EVERY: Duration = Duration::from_millis(20);
 
-/// An address of this host's that no other test has.
+/// Returns an address of this host that no other test uses.
 fn address(number: u8, port: u16) -> SocketAddrV4 {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     SocketAddrV4::new(Ipv4Addr::new(127, high, low, number), port)
@@ -29,8 +29,8 @@ fn unix(local: &Path, remote: &Path) -> SocketRig {
     pair(&PairAddresses::Unix(site(local), remote.into()))
 }
 
-/// Objective: a port waits for its peer, takes frames of nobody else, notices that the peer is gone by the first frame
-/// that it does not take (which is no drop at a running port), and finds the next one.
+/// Objective: a port waits for its peer, ignores other senders, detects by the first refused frame that the peer is
+/// gone (no drop at a running port), and finds the next peer.
 #[test]
 fn peers_come_and_go() {
     let folder = folder();
@@ -62,8 +62,8 @@ fn peers_come_and_go() {
     }
 }
 
-/// Objective: a peer that goes silently is found to be gone although nobody sends to it, and the next one, at the same
-/// path, is heard.
+/// Objective: the port detects that a silent peer is gone although nobody sends to it, and receives from the next one
+/// at the same path.
 #[test]
 fn replaced_without_a_word() {
     let folder = folder();
@@ -83,7 +83,7 @@ fn replaced_without_a_word() {
     }
 }
 
-/// Objective: a peer that does not read costs frames for it, and nobody waits; what was taken arrives when it reads.
+/// Objective: a peer that does not read loses frames, and nobody waits for it; accepted frames arrive when it reads.
 #[test]
 fn a_peer_that_is_stopped() {
     let folder = folder();
@@ -107,8 +107,8 @@ fn a_peer_that_is_stopped() {
     assert!(rig.line(0).is_taken());
 }
 
-/// Objective: by UDP, frames pass both ways, from nowhere else; a host that says that nobody receives them costs
-/// frames, and not the port.
+/// Objective: over UDP, frames pass both ways, from no other sender; an ICMP error of the peer's host costs frames, not
+/// the port.
 #[test]
 fn udp() {
     let here = address(1, 5000);
@@ -137,7 +137,7 @@ fn udp() {
     assert!(rig.line(0).is_taken() && rig.story(0).connections == 1);
 }
 
-/// Objective: members of a group hear each other, and none hears itself.
+/// Objective: members of a group receive from each other, and none receives its own frames.
 #[test]
 fn a_group() {
     let loopback = Ipv4Addr::LOCALHOST;

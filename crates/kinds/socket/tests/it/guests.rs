@@ -1,4 +1,4 @@
-//! Guests that say themselves where they are: libkrun's and vfkit's way.
+//! Guests that choose their own socket path: libkrun and vfkit.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
@@ -16,15 +16,15 @@ pub fn port(path: &Path) -> SocketRig {
     SocketRig::new(source, FrameFormat::Messages, FrameRules::new(0, 1500), 0)
 }
 
-/// A guest whose own socket is at `own`.
+/// Creates a guest whose own socket is at `own`.
 pub fn guest(own: &Path, port: &Path) -> UnixDatagram {
     let guest = UnixDatagram::bind(own).unwrap();
     guest.connect(port).unwrap();
     guest
 }
 
-/// Objective: the first who sends has the port, with four bytes of greeting before its first frame or without; nobody
-/// else is heard. When its socket is gone, so is it, and the next guest has the port.
+/// Objective: the first sender gets the port, with or without a four-byte greeting before its first frame; other
+/// senders are ignored. When its socket is gone, so is the guest, and the next one gets the port.
 #[test]
 fn one_after_the_other() {
     let folder = folder();
@@ -53,7 +53,7 @@ fn one_after_the_other() {
     }
 }
 
-/// Objective: a guest that is killed, and sent nothing, is found to be gone.
+/// Objective: the port detects a killed guest that sent nothing.
 #[test]
 fn gone_without_a_word() {
     let folder = folder();
@@ -66,7 +66,7 @@ fn gone_without_a_word() {
     rig.until_taken(0, false);
 }
 
-/// Objective: who has no address is not answered, and said to have none; others have their turn.
+/// Objective: a sender without an address is rejected with this reason; others get their turn.
 #[test]
 fn without_an_address() {
     let folder = folder();
@@ -81,10 +81,10 @@ fn without_an_address() {
         rig.serve();
         rig.receive(0).contains(&frame(7, 60))
     });
-    assert!(rig.refused.iter().all(|why| why.contains("it has no address")) && !rig.refused.is_empty());
+    assert!(rig.refused.iter().all(|why| why.contains("the peer has no address")) && !rig.refused.is_empty());
 }
 
-/// Objective: descriptors cost a guest the port, with the first datagram or later.
+/// Objective: a guest that passes descriptors loses the port, with the first datagram or later.
 #[test]
 fn descriptors() {
     let folder = folder();

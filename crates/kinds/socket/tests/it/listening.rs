@@ -1,4 +1,4 @@
-//! Sockets at paths: what is in their place, and peers that come together.
+//! Sockets at paths: files already in their place, and peers that arrive together.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -20,11 +20,11 @@ fn listen(path: &Path, format: FrameFormat) -> Result<ListeningSource, OpenError
     ListeningSource::open(&OwnAddress::Unix(site(path)), format)
 }
 
-/// Makes a socket, and drops it.
+/// Creates a socket and drops it.
 type Opening<'a> = dyn Fn() -> Result<(), OpenError> + 'a;
 
-/// Objective: of what is in a socket's place, only a socket that nobody has is replaced, whatever its type; all else
-/// stays as it is, and the reason says what it is.
+/// Objective: only a stale socket in the place is replaced, whatever its type; any other file stays as it is, and the
+/// error names it.
 #[test]
 fn what_is_in_the_place() {
     let folder = folder();
@@ -61,7 +61,7 @@ fn what_is_in_the_place() {
     }
 }
 
-/// Objective: of two that begin at the same time, at most one has the path, and its socket is the one that is there.
+/// Objective: of two ports that start together, at most one gets the path, with its own socket there.
 #[test]
 fn two_starts_at_once() {
     let folder = folder();
@@ -87,8 +87,8 @@ fn two_starts_at_once() {
     }
 }
 
-/// Objective: of peers that come together, all get a line in the end, but not all together; each line is one's own, and
-/// is the next one's once it is free.
+/// Objective: of many peers that arrive together, all get a line in the end, but not all together; a line serves one
+/// peer, and the next one once it is free.
 #[test]
 fn many_come() {
     let folder = folder();
@@ -108,14 +108,14 @@ fn many_come() {
     assert_eq!((rig.lines(), rig.story(7).connections, rig.story(8).connections), (40, 2, 1));
 }
 
-/// Connects, if there is room among those who wait.
+/// Connects, if the backlog has room.
 fn come(path: &Path, kind: SocketType) -> Option<OwnedFd> {
     let socket = socket_for(kind).unwrap();
     rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).ok().map(|()| socket)
 }
 
-/// Objective: who connects again and again is accepted as often as others may come, and no more; one who stays gets a
-/// line in the end.
+/// Objective: a peer that connects again and again is accepted at the limited rate; one that stays gets a line in the
+/// end.
 #[test]
 fn a_storm() {
     let folder = folder();
@@ -144,8 +144,8 @@ fn a_storm() {
     });
 }
 
-/// Objective: by connections of messages, each message is a frame, both ways; one that is too long is dropped, and does
-/// not end the connection; an end does.
+/// Objective: on connections of messages, each message is a frame, both ways; one that is too long is dropped without
+/// ending the connection; the peer's end ends it.
 #[test]
 fn messages() {
     let folder = folder();

@@ -10,7 +10,7 @@ use netvale_socket::{FrameFormat, FrameRules};
 
 use crate::common::{SocketRig, at, folder, frame, framed, frames_of, site, until};
 
-/// Reads all that comes until nothing has come for a while.
+/// Reads until nothing has arrived for a while.
 fn read_all(peer: &mut UnixStream) -> Vec<u8> {
     let mut all = Vec::new();
     let mut some = [0; 65_536];
@@ -25,8 +25,8 @@ fn read_all(peer: &mut UnixStream) -> Vec<u8> {
     }
 }
 
-/// Objective: two sides that both write, and do not read, do not hold each other up: the port takes all that its peer
-/// has sent; frames that found no room are refused, and each that did not is there whole, once, in order.
+/// Objective: two sides that write and do not read do not block each other: the port takes everything that its peer has
+/// sent; frames without room are refused, and each accepted one arrives whole, once, in order.
 #[test]
 fn both_write() {
     let folder = folder();
@@ -58,7 +58,8 @@ fn both_write() {
     assert_eq!(rig.sent(0).frames(), accepted.len() as u64 + 1);
 }
 
-/// TCP over IPv4 with half a checksum and segments of that many bytes, behind a virtio-net header of 12 bytes.
+/// Returns a TCP segment over IPv4 with a half-computed checksum, segments of `size` bytes, after a virtio-net header
+/// of 12 bytes.
 fn large_segment(payload: usize, size: u16, number: u32) -> Vec<u8> {
     let len = 40 + payload as u16;
     let mut frame = vec![1, 1];
@@ -74,15 +75,15 @@ fn large_segment(payload: usize, size: u16, number: u32) -> Vec<u8> {
     frame
 }
 
-/// The sequence number of a segment, and its payload.
+/// Returns the sequence number of a segment, and its payload size.
 fn sequence_of(frame: &[u8]) -> (u32, usize) {
     let number = frame.get(38..).and_then(|rest| rest.first_chunk()).copied().map(u32::from_be_bytes);
     (number.unwrap(), frame.len() - 54)
 }
 
-/// Objective: what a port with headers gets large, a peer without gets in segments of its MTU; a peer that does not
-/// read at the moment gets each large one whole, in order, once, or not at all, although the socket is full in the
-/// middle of one.
+/// Objective: large segments of a port with headers arrive at a peer without a header in segments of its MTU; a peer
+/// that does not read receives each large segment whole, in order, once, or not at all, even if the socket fills up in
+/// the middle of one.
 #[test]
 fn segments_wait_for_room() {
     let folder = folder();
@@ -110,7 +111,7 @@ fn segments_wait_for_room() {
     assert!((1..1000).contains(&accepted.len()), "{}", accepted.len());
     let mut wire = Vec::new();
     until("what was accepted is there", || {
-        // The worker is woken by the room that there is now.
+        // The new room wakes the worker.
         wire.extend(read_all(&mut receiver));
         to.receive(0);
         frames_of(&wire).0.len() >= accepted.len() * 40_000usize.div_ceil(1460)

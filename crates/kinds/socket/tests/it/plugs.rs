@@ -13,13 +13,13 @@ use crate::common::{SocketRig, at, folder, frame, site, until};
 
 const MAGIC: u32 = 0xfeed_face;
 
-/// A switch whose sockets are in that folder.
+/// Creates a switch with its sockets in `folder`.
 pub fn switch(folder: &Path) -> SocketRig {
     let source = PlugSwitch::open(&site(&folder.join("ctl"))).unwrap();
     SocketRig::new(source, FrameFormat::Messages, FrameRules::new(0, 1500), 1)
 }
 
-/// A request of that version and type, of a plug whose socket is at `own`.
+/// Returns a request of a plug whose socket is at `own`.
 fn request(magic: u32, version: u32, kind: u32, own: &Path) -> Vec<u8> {
     let mut bytes = [magic, version, kind].map(u32::to_ne_bytes).concat();
     bytes.extend(1u16.to_ne_bytes());
@@ -29,7 +29,7 @@ fn request(magic: u32, version: u32, kind: u32, own: &Path) -> Vec<u8> {
     bytes
 }
 
-/// A plug: its connection, its socket, and where its frames go to.
+/// A plug: its connection, its socket, and the path to which it sends frames.
 pub struct PluggedIn {
     pub control: UnixStream,
     pub data: UnixDatagram,
@@ -37,7 +37,7 @@ pub struct PluggedIn {
 }
 
 impl PluggedIn {
-    /// Plugs in, at a port with that number, or at any (0).
+    /// Plugs in at the port with this number, or at any (0).
     pub fn new(rig: &mut SocketRig, folder: &Path, name: &str, port: u32) -> PluggedIn {
         let own = folder.join(name);
         let data = UnixDatagram::bind(&own).unwrap();
@@ -59,7 +59,7 @@ impl PluggedIn {
     }
 }
 
-/// The switch's answer: where frames go to; `None`: it has hung up.
+/// Returns the path in the switch's answer; `None` if the switch has hung up.
 fn answered(rig: &mut SocketRig, control: &mut UnixStream) -> Option<PathBuf> {
     control.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
     let mut answer = [0; 110];
@@ -68,7 +68,7 @@ fn answered(rig: &mut SocketRig, control: &mut UnixStream) -> Option<PathBuf> {
         rig.serve();
         let read = control.read(&mut answer);
         let is_none = read.as_ref().is_err_and(|e| matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
-        // Where something of the request was not read, the end is an error.
+        // If part of the request was not read, the end is an error.
         count = read.unwrap_or(0);
         !is_none
     });
@@ -77,8 +77,8 @@ fn answered(rig: &mut SocketRig, control: &mut UnixStream) -> Option<PathBuf> {
     Some(String::from_utf8(path.to_vec()).unwrap().into())
 }
 
-/// Objective: plugs get the port with the number that they ask for, or the first that is free; frames pass both ways;
-/// the switch's socket is there as long as the plug is, and what the plug has sent before its end arrives.
+/// Objective: plugs get the port with the number that they request, or the first free one; frames pass both ways; the
+/// switch's socket exists as long as the plug, and what the plug has sent before its end arrives.
 #[test]
 fn plugs() {
     let folder = folder();
@@ -111,7 +111,7 @@ fn plugs() {
     assert_eq!(rig.refused, [""; 0]);
 }
 
-/// Objective: a port with a plug is not another one's.
+/// Objective: a plug cannot get a port that another plug has.
 #[test]
 fn a_port_that_is_taken() {
     let folder = folder();
@@ -126,8 +126,8 @@ fn a_port_that_is_taken() {
     assert_eq!(rig.receives(7, 1), [frame(1, 60)]);
 }
 
-/// Objective: requests that are not version 3's, or whose socket is nobody's, are hung up on, and the reason says what
-/// was expected; one that comes in pieces is answered; descriptors with one are not.
+/// Objective: the switch hangs up on requests of other versions or with an unusable socket, and the reason names the
+/// expected value; a request in pieces is answered; one with descriptors is not.
 #[test]
 fn requests() {
     let folder = folder();
@@ -143,8 +143,8 @@ fn requests() {
         (request(MAGIC, 3, 5, &own), "type 5"),
         (request(MAGIC, 3, 1 << 24, &own), "port 65536"),
         (request(MAGIC, 3, 0, Path::new("a")), "usable address"),
-        (request(MAGIC, 3, 0, &dir.join("nobody")), "cannot be connected to"),
-        (request(MAGIC, 3, 0, &dir.join("ctl")), "cannot be connected to"),
+        (request(MAGIC, 3, 0, &dir.join("nobody")), "cannot connect to"),
+        (request(MAGIC, 3, 0, &dir.join("ctl")), "cannot connect to"),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "expected 0xfeedface"),
     ] {
         let mut control = UnixStream::connect(dir.join("ctl")).unwrap();
@@ -165,7 +165,8 @@ fn requests() {
     assert_eq!(answered(&mut rig, &mut control), Some(dir.join("003.0")));
 }
 
-/// Objective: a plug that says nothing, or not all, is hung up on after a while, and nobody waits for it.
+/// Objective: the switch hangs up on a plug that sends no request, or an incomplete one, after a while; no other plug
+/// waits for it.
 #[test]
 fn says_nothing() {
     let folder = folder();

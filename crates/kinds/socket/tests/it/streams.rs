@@ -1,4 +1,4 @@
-//! Frames in streams: cut anywhere, of every length, hostile ones too.
+//! Frames in streams: cut anywhere, of every length, hostile ones included.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -22,8 +22,8 @@ fn connected() -> (tempfile::TempDir, SocketRig, UnixStream) {
     (folder, rig, peer)
 }
 
-/// Objective: frames arrive whole and in order wherever their stream is cut, whether the first part is looked at one
-/// time or again and again before the rest comes.
+/// Objective: frames arrive whole and in order wherever their stream is cut, however often the reader looks before the
+/// rest arrives.
 #[test]
 fn cut_at_every_byte() {
     let (_folder, mut rig, mut peer) = connected();
@@ -46,8 +46,8 @@ fn cut_at_every_byte() {
     assert_eq!(rig.story(0).last_error, None);
 }
 
-/// Objective: a frame that comes byte by byte, with a look after each, arrives, although its bytes fill the socket long
-/// before they are all.
+/// Objective: a frame that arrives byte by byte, with a look after each, arrives whole, although its bytes fill the
+/// socket's buffer early.
 #[test]
 fn byte_by_byte() {
     let (_folder, mut rig, mut peer) = connected();
@@ -65,8 +65,8 @@ fn byte_by_byte() {
     assert_eq!(came, [sent]);
 }
 
-/// Objective: a frame of no bytes, or of less than an Ethernet header, is a drop and nothing else; a length that no
-/// frame has ends the connection, and is said; frames before it arrive. The next peer begins anew.
+/// Objective: an empty frame, or one shorter than an Ethernet header, is only dropped; a length that no frame has ends
+/// the connection with a reason; frames before it arrive. The next peer starts afresh.
 #[test]
 fn lengths() {
     let (folder, mut rig, mut peer) = connected();
@@ -89,8 +89,8 @@ fn lengths() {
     }
 }
 
-/// Objective: the longest frame that fits a header arrives, although it is longer than many sockets' buffers; without a
-/// header it is too long.
+/// Objective: the longest frame that fits a header arrives, although it exceeds many sockets' buffers; on a port
+/// without headers it is too long.
 #[test]
 fn longest() {
     let (_folder, mut rig, mut peer) = connected();
@@ -106,7 +106,7 @@ fn longest() {
     assert_eq!(rig.story(0).last_error, None);
 }
 
-/// Objective: a half of a frame, and then nothing, is no frame; its peer's end is one.
+/// Objective: half a frame is not a frame; the end of its peer is noticed.
 #[test]
 fn half_a_frame() {
     let (_folder, mut rig, mut peer) = connected();
@@ -118,7 +118,7 @@ fn half_a_frame() {
     assert_eq!((rig.receives(0, 0).len(), rig.story(0).last_error), (0, None));
 }
 
-/// Objective: descriptors in a stream cost the connection; what came before them arrives.
+/// Objective: a peer that passes descriptors in a stream loses the connection; what came before them arrives.
 #[test]
 fn descriptors() {
     let (_folder, mut rig, mut peer) = connected();
@@ -131,8 +131,8 @@ fn descriptors() {
     assert!(why.contains("descriptors"), "{why}");
 }
 
-/// Objective: a port that connects does so when its peer is there, and again when that is gone; by TCP, frames pass
-/// both ways.
+/// Objective: a port that connects does so when its peer appears, and again when the peer has gone; over TCP, frames
+/// pass both ways.
 #[test]
 fn connects_again() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

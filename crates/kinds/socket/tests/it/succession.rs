@@ -1,4 +1,4 @@
-//! Ports go on in another process: exactly, or after a kill.
+//! Ports continue in another process: handed over, or after a kill.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -14,10 +14,10 @@ use crate::common::{SocketRig, at, folder, frame, framed, frames_of, site, until
 use crate::guests::{guest, port};
 use crate::plugs::{PluggedIn, switch};
 
-/// What goes on with a port's only socket.
+/// Returns the successor of a port with one socket.
 fn successor(old: SocketRig, is_parked: bool, format: FrameFormat, source: impl PeerSource + 'static) -> SocketRig {
     let states = old.states(is_parked);
-    // It is killed, or told to leave everything as it is.
+    // The predecessor is killed, or leaves everything as it is.
     std::mem::forget(old);
     let mut new = SocketRig::new(source, format, FrameRules::new(0, 1500), 1);
     new.go_on(states);
@@ -31,8 +31,8 @@ fn stream_successor(old: SocketRig, is_parked: bool, path: &Path) -> SocketRig {
     successor(old, is_parked, FrameFormat::Stream, source)
 }
 
-/// Objective: a stream goes on at any byte of a frame, wherever the frame's beginning is: in the socket, or in the
-/// memory of the process before. Nothing is lost or comes twice.
+/// Objective: a stream continues at any byte of a frame, whether the start of the frame is in the socket or in the
+/// predecessor's memory. Nothing is lost or duplicated.
 #[test]
 fn streams_go_on() {
     let folder = folder();
@@ -57,7 +57,7 @@ fn streams_go_on() {
     assert!(!path.exists());
 }
 
-/// Objective: what was accepted for a peer that does not read is there in the process that goes on: each frame once.
+/// Objective: frames accepted for a peer that does not read are in the successor, each once.
 #[test]
 fn what_was_accepted_goes_on() {
     let folder = folder();
@@ -89,9 +89,9 @@ fn what_was_accepted_goes_on() {
     assert_eq!(frames[count as usize..], [frame(count, 60)]);
 }
 
-/// Objective: a process that is killed between frames leaves a stream that goes on, also with the beginning of one in
-/// the socket; one that is killed with a part of a frame in its memory leaves one that is ended, with a reason. Its
-/// peer finds its line again.
+/// Objective: a process killed between frames leaves a stream that continues, also with the start of a frame in the
+/// socket; a stream of a process killed with part of a frame in its memory is ended with a reason. Its peer finds its
+/// line again.
 #[test]
 fn killed() {
     let folder = folder();
@@ -109,14 +109,14 @@ fn killed() {
     }
     peer.write_all(&wire[..30]).unwrap();
     (0..5).for_each(|_| drop(rig.receive(0)));
-    // This process has a copy of the socket that the killed one has not.
+    // Unlike a killed process, this one still has a copy of the socket.
     let rig = stream_successor(rig, false, &path);
     assert!(!rig.line(0).is_taken());
     let why = rig.story(0).last_error.unwrap();
     assert!(why.contains("in the middle of a frame"), "{why}");
 }
 
-/// Objective: a plug, its port and its switch's socket go on; both ends of the plug's connection are still there, and
+/// Objective: a plug, its port and its switch's socket continue; both ends of the plug's connection still exist, and
 /// its end is noticed.
 #[test]
 fn plugs_go_on() {
@@ -143,7 +143,7 @@ fn plugs_go_on() {
     assert!(!dir.join("ctl").exists() && !dir.join("001.0").exists());
 }
 
-/// Objective: a guest, and the other end of a pair, keep their ports, and are still missed when they are gone.
+/// Objective: a guest and the peer of a pair keep their ports, and their end is still noticed.
 #[test]
 fn datagrams_go_on() {
     let folder = folder();

@@ -21,8 +21,8 @@ use proptest::prelude::*;
 
 const MEMORY: u64 = 1 << 16;
 
-/// Registers that store writes, except three: 0 rings a vector, 4 copies a word within the guest's memory, 8 counts
-/// resets.
+/// A device whose registers store writes, except three: 0 rings a vector, 4 copies a word within the guest's memory, 8
+/// counts resets.
 struct Toy {
     config: ConfigSpace,
     registers: [u8; 256],
@@ -97,7 +97,7 @@ struct Server {
 }
 
 impl Server {
-    /// Serves one client after another.
+    /// Serves clients one after another.
     fn start() -> Server {
         let dir = tempfile::tempdir().unwrap();
         let listener = std::os::unix::net::UnixListener::bind(dir.path().join("s")).unwrap();
@@ -129,14 +129,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.ring();
-        // In case it is waiting for a client.
+        // The server may be waiting for a client.
         let _last = std::os::unix::net::UnixStream::connect(self.path());
         let _ = self.thread.take().unwrap().join();
     }
 }
 
-/// Objective: another implementation's client finds the device, maps its memory, reads and writes registers, gets its
-/// interrupts, gives it access to guest memory and withdraws it, and resets it.
+/// Objective: another implementation's client finds the device, maps its memory, reads and writes registers, receives
+/// its interrupts, grants and withdraws guest memory, and resets the device.
 #[test]
 fn another_implementations_client_is_served() {
     let server = Server::start();
@@ -167,7 +167,7 @@ fn another_implementations_client_is_served() {
     client.dma_unmap(0x10_0000, 0x8000).unwrap();
     words.store(0, 78);
     client.region_write(0, 4, &0x10_1000u32.to_le_bytes()).unwrap();
-    assert_eq!(words.load(1), 77, "memory that was taken away");
+    assert_eq!(words.load(1), 77, "memory after its removal");
 
     client.region_write(0, 100, &[9; 8]).unwrap();
     client.reset().unwrap();
@@ -217,7 +217,7 @@ fn a_breach_ends_the_connection_with_its_reason() {
     assert_eq!(short.unwrap_err(), ClientViolation::Short(10));
 }
 
-/// Objective: our own client reads its writes, posted or not, in this order, and gets refusals.
+/// Objective: our own client reads back its writes, posted or not, in order, and receives refusals.
 #[test]
 fn our_client_reads_its_own_writes() {
     let server = Server::start();
@@ -247,7 +247,7 @@ fn a_flood_does_not_keep_the_server_from_ending() {
     let mut session = greeted();
     let stop = Doorbell::new().unwrap();
     let numbers = |all: &[u32]| all.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<_>>();
-    // The first vector rings the doorbell that should end everything.
+    // The first vector rings the doorbell that stops the server.
     let fds = vec![stop.as_fd().try_clone_to_owned().unwrap()];
     session.handle(message(command::DEVICE_SET_IRQS, &numbers(&[20, 4 | 1 << 5, 2, 0, 1]), fds)).unwrap();
     let write = |at: u32, first: u32| {
@@ -261,7 +261,7 @@ fn a_flood_does_not_keep_the_server_from_ending() {
     assert!(last < 1999, "it went on to the end");
 }
 
-/// Objective: an impossible length and a client that stops in the middle end the connection; the next client is served.
+/// Objective: an impossible length, and a client that stops mid-message, end the connection; the next client is served.
 #[test]
 fn a_bad_length_ends_only_that_connection() {
     use std::io::{Read, Write};
@@ -298,7 +298,7 @@ proptest! {
     }
 }
 
-/// Objective: a client that has stopped in the middle of a message does not block the service's end.
+/// Objective: a client that stops mid-message does not block the service's end.
 #[test]
 fn stopped_in_the_middle() {
     use std::io::Write;
@@ -317,7 +317,7 @@ fn stopped_in_the_middle() {
     });
 }
 
-/// Number, command and error of the next answer.
+/// Returns number, command and error of the next answer.
 fn answer(client: &mut std::os::unix::net::UnixStream) -> (u16, u16, u32) {
     use std::io::Read;
     let mut head = [0; HEADER];
@@ -327,7 +327,7 @@ fn answer(client: &mut std::os::unix::net::UnixStream) -> (u16, u16, u32) {
     (header.id, header.command, header.errno())
 }
 
-/// Serves that session while `client` runs. Returns the session.
+/// Serves a session while `client` runs. Returns the session.
 fn served(ours: &OwnedFd, mut session: DeviceSession<Toy>, client: impl FnOnce()) -> DeviceSession<Toy> {
     let stop = Doorbell::new().unwrap();
     std::thread::scope(|scope| {
@@ -339,7 +339,7 @@ fn served(ours: &OwnedFd, mut session: DeviceSession<Toy>, client: impl FnOnce()
     session
 }
 
-/// Objective: messages in pieces, and many together, with descriptors or without, are served; those not served when the
+/// Objective: messages in pieces and in groups, with descriptors or without, are served; those not served when the
 /// service stops are served by the restored session.
 #[test]
 fn messages_in_pieces_are_served() {
@@ -368,7 +368,7 @@ fn messages_in_pieces_are_served() {
         let map = header(4, command::DMA_MAP).question(&window);
         netvale_fdio::send(&client, &map, &[file.as_fd()], rustix::net::SendFlags::empty()).unwrap();
         assert_eq!(answer(&mut client), (4, command::DMA_MAP, 0));
-        // The start of another one.
+        // The start of another message.
         client.write_all(&write(104, 7)[..20]).unwrap();
     });
     assert_eq!(session.device().0.registers[100..104], 999u32.to_le_bytes());

@@ -1,5 +1,5 @@
-//! Saved state of a port and the conversation with its front end: at any time ([`VhostPort::save`]), or exactly, while
-//! the workers are parked ([`VhostPort::save_parked`]).
+//! Saved state of a port and of the connection to its front end: at any time ([`VhostPort::save`]), or exact, while the
+//! workers are parked ([`VhostPort::save_parked`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::proto::wire::MessageInbox;
 /// State of a port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VhostState {
-    /// Its listening socket, if it listens.
+    /// The port's listening socket, if it listens.
     pub listener: Option<Fd>,
     /// Number of front ends so far.
     pub connections: u64,
     /// Reason for the last disconnection of a front end.
     pub last_error: Option<String>,
-    /// Number of changes by the front end: descriptors alone do not show them.
+    /// Number of changes by the front end, which descriptors alone do not show.
     pub changes: u64,
-    /// Kicks sent and received, of each queue.
+    /// Calls sent and kicks received, for each queue.
     pub kicks: Vec<(u64, u64)>,
     /// The connected front end.
     pub peer: Option<PeerState>,
@@ -35,15 +35,15 @@ pub struct VhostState {
 /// State of a front end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerState {
-    /// Its connection.
+    /// The connection.
     pub socket: Fd,
     /// The device.
     pub device: VhostDeviceState,
-    /// The partly received message.
+    /// The message received in part.
     pub unread: UnreadState,
 }
 
-/// A message, with its descriptors, as far as it was received when the thread paused.
+/// The received part of a message, with its descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadState {
     pub(crate) bytes: Vec<u8>,
@@ -51,17 +51,17 @@ pub struct UnreadState {
 }
 
 impl VhostPort {
-    /// Asks the thread to pause; [`VhostPort::save_parked`] waits for that.
+    /// Requests a pause of the thread; [`VhostPort::save_parked`] waits for it.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.service.ask_to_pause()
     }
 
-    /// State for a successor. The port's conversation is paused until the second part is dropped. The workers must be
-    /// parked, and stay parked until the successor resumes or fails. `None`: it cannot be restored, because a peer
-    /// blocks the port's thread, or its guest's memory lies in too many files.
+    /// Returns the state for a successor. The connection is paused until the second part is dropped. The workers must
+    /// be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be restored, because
+    /// a peer blocks the port's thread or the guest's memory is in too many files.
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// Fails if the process is out of descriptors.
     pub fn save_parked(&self) -> std::io::Result<Option<(VhostState, PausedService)>> {
         let Some(mut paused) = self.service.pause() else { return Ok(None) };
         let said = paused.said.take().and_then(|said| said.downcast::<std::io::Result<UnreadState>>().ok());
@@ -81,9 +81,9 @@ impl VhostPort {
         Ok(Some((state, paused)))
     }
 
-    /// State for restoring the port after this process ends without notice: all but the positions of running queues and
-    /// the numbers of kicks. It changes whenever [`VhostPort::on_change`] calls. `None`: it cannot be restored, as the
-    /// guest's memory lies in too many files.
+    /// Returns the state for restoring the port after this process ends without notice: everything but the positions of
+    /// running queues and the numbers of kicks. It changes whenever [`VhostPort::on_change`] calls. `None` if the port
+    /// cannot be restored because the guest's memory is in too many files.
     pub fn save(&self) -> Option<VhostState> {
         let told = self.service.state();
         let KeptState { changes, last } = self.service.kept();
@@ -102,12 +102,12 @@ impl VhostPort {
         })
     }
 
-    /// Has the port's thread call `call` whenever [`VhostPort::save`] changes. Only the first registration counts.
+    /// Makes the port's thread call `call` whenever [`VhostPort::save`] changes. Only the first registration counts.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_change(call);
     }
 
-    /// Adds the positions of its queues. Returns whether they are known.
+    /// Adds the positions of the port's queues. Returns whether they are known.
     fn stopped_at(&self, device: &mut VhostDeviceState) -> bool {
         for (seat, ring) in self.seats.iter().zip(&mut device.rings) {
             let Ok(queue) = seat.queue.control() else { return false };
@@ -122,17 +122,17 @@ impl VhostPort {
     }
 }
 
-/// State kept of a connected front end.
+/// The saved state of a connected front end.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum KeptFrontEnd {
-    /// No other process could restore it.
+    /// No other process can restore the front end.
     Unknown,
-    /// Its setup.
+    /// The front end's setup.
     To(Arc<PeerState>),
 }
 
 impl KeptFrontEnd {
-    /// The current setup of a front end.
+    /// Returns the current setup of a front end.
     pub(crate) fn to(socket: &Arc<OwnedFd>, device: &VhostDevice) -> KeptFrontEnd {
         let peer = |device| PeerState { socket: Fd::shared(socket), device, unread: UnreadState::default() };
         device.state().map_or(KeptFrontEnd::Unknown, |device| KeptFrontEnd::To(Arc::new(peer(device))))
@@ -143,7 +143,7 @@ impl KeptFrontEnd {
 pub(crate) struct FrontEndConnection {
     pub(crate) socket: Arc<OwnedFd>,
     pub(crate) inbox: MessageInbox,
-    /// `None`: it has not sent anything yet.
+    /// The device; `None` if the front end has not sent anything yet.
     pub(crate) device: Option<VhostDevice>,
 }
 
@@ -152,7 +152,7 @@ impl FrontEndConnection {
         FrontEndConnection { socket: Arc::new(socket), inbox: MessageInbox::default(), device: None }
     }
 
-    /// Restores another process's front end.
+    /// Restores a predecessor's front end.
     pub(crate) fn restore(
         peer: PeerState,
         config: NetConfig,
@@ -163,14 +163,14 @@ impl FrontEndConnection {
         let is_socket = sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&socket) == Ok(SocketType::STREAM);
         if !is_socket {
-            return Err(BadState::new("a connection that is no UNIX stream socket"));
+            return Err(BadState::new("a connection that is not a UNIX stream socket"));
         }
         let inbox = MessageInbox::restore(unread.bytes, Fd::take_all(unread.fds)?).map_err(BadState::new)?;
         let device = VhostDevice::restore(config, seats, Fault::new()?, device)?;
         Ok(FrontEndConnection { socket: Arc::new(socket), inbox, device: Some(device) })
     }
 
-    /// State kept of a restored front end.
+    /// Returns the saved state of a restored front end.
     pub(crate) fn kept(&self) -> Option<KeptFrontEnd> {
         self.device.as_ref().map(|device| KeptFrontEnd::to(&self.socket, device))
     }

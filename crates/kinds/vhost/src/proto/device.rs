@@ -1,5 +1,5 @@
-//! The device: the effect of each message of a front end. It does not depend on sockets. Its MTU is the longest packet
-//! that a driver may send.
+//! The device: the effect of each message of a front end, independent of sockets. Its MTU is the size of the longest
+//! packet that a driver may send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -31,7 +31,7 @@ const PROTOCOL_OFFERED: u64 = protocol::MQ
     | protocol::CONFIGURE_MEM_SLOTS
     | protocol::STATUS;
 
-/// Bit of SET_VRING_KICK and _CALL: there is no descriptor.
+/// Flag in the payload of SET_VRING_KICK and SET_VRING_CALL: there is no descriptor.
 pub(super) const NO_FD: u64 = 1 << 8;
 /// Flag of SET_VRING_ADDR, `VHOST_VRING_F_LOG`: the ring's pages are logged, too.
 const LOG_RING: u32 = 1;
@@ -42,12 +42,12 @@ const LOG_RING: u32 = 1;
 pub struct OfferedMtu(Arc<AtomicU16>);
 
 impl OfferedMtu {
-    /// Sets it.
+    /// Sets the MTU.
     pub fn set(&self, mtu: u16) {
         self.0.store(mtu, Ordering::Relaxed);
     }
 
-    /// Returns it.
+    /// Returns the MTU.
     pub fn get(&self) -> u16 {
         self.0.load(Ordering::Relaxed)
     }
@@ -62,7 +62,7 @@ impl From<u16> for OfferedMtu {
 /// The configuration space of the device (virtio 1.3 §5.1.4).
 #[derive(Clone, Debug, Default)]
 pub struct NetConfig {
-    /// Address offered to the driver.
+    /// Ethernet address offered to the driver.
     pub mac: [u8; 6],
     /// Number of queue pairs.
     pub pairs: u16,
@@ -71,7 +71,7 @@ pub struct NetConfig {
 }
 
 impl NetConfig {
-    /// The configuration space: address, status (link up), queue pairs, MTU.
+    /// Returns the configuration space: address, status (link up), queue pairs, MTU.
     fn bytes(&self) -> [u8; 12] {
         let mut bytes = [0; 12];
         bytes[..6].copy_from_slice(&self.mac);
@@ -92,7 +92,7 @@ pub(super) struct Vring {
     pub(super) enabled: bool,
     pub(super) started: bool,
     pub(super) log: bool,
-    /// Its start position for the next start.
+    /// Position at which the ring starts next.
     pub(super) begin: QueueStart,
 }
 
@@ -102,13 +102,13 @@ pub(super) enum QueueStart {
     /// The front end's base, unless the in-flight record differs.
     #[default]
     Told,
-    /// The base at which another process stopped; that process may still resume, so nothing is written.
+    /// The base at which a predecessor stopped. The predecessor may still resume, so nothing is written.
     Stopped,
-    /// The position at which another process ended without notice, from the record or the used ring.
+    /// The position at which a predecessor ended without notice, from the record or the used ring.
     Lost,
 }
 
-/// The device of one connection.
+/// The device of one connection with a front end.
 pub struct VhostDevice {
     config: NetConfig,
     fault: Fault,
@@ -118,17 +118,17 @@ pub struct VhostDevice {
     pub(super) features: u64,
     pub(super) protocol: u64,
     pub(super) status: u64,
-    /// Whether its front end has claimed it (SET_OWNER).
+    /// Whether the front end has claimed the device (SET_OWNER).
     owned: bool,
     pub(super) log: Option<Arc<DirtyLog>>,
     pub(super) inflight: Option<Arc<Inflight>>,
-    /// An announcement to send once the first transmit queue runs.
+    /// An announcement, to be sent once the first transmit queue runs.
     pub(super) announcement: Option<[u8; 60]>,
 }
 
 impl VhostDevice {
     /// Creates a device with two seats per queue pair: one for frames to the driver, one for frames from it. Workers
-    /// report its driver's violations to `fault`.
+    /// report the driver's violations to `fault`.
     pub fn new(config: NetConfig, seats: Vec<Arc<Seat<LiveQueue>>>, fault: Fault) -> VhostDevice {
         let vrings = seats.iter().map(|_| Vring::default()).collect();
         VhostDevice {
@@ -147,17 +147,17 @@ impl VhostDevice {
         }
     }
 
-    /// Features that the driver acknowledged.
+    /// Returns the features that the driver acknowledged.
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// The fault to which workers report its driver's violations.
+    /// Returns the fault to which workers report the driver's violations.
     pub fn fault(&self) -> Fault {
         self.fault.clone()
     }
 
-    /// Number of running queues.
+    /// Returns the number of running queues.
     pub fn running(&self) -> usize {
         self.vrings.iter().filter(|v| v.started).count()
     }
@@ -165,7 +165,7 @@ impl VhostDevice {
     /// Executes a message. Returns the answer, if any.
     ///
     /// # Errors
-    /// [`FrontEndViolation`]: the connection must end.
+    /// [`FrontEndViolation`] if the connection must end.
     pub fn handle(&mut self, mut m: VhostMessage) -> Result<Option<VhostMessage>, FrontEndViolation> {
         if m.is_reply() {
             return Err(FrontEndViolation::Unasked(m.request));
@@ -178,7 +178,7 @@ impl VhostDevice {
         if !m.fds.is_empty() {
             return Err(FrontEndViolation::Fds { request: asked, fds: m.fds.len() });
         }
-        // User-Mode Linux wants an answer even to the request that enables answers.
+        // User-Mode Linux expects an answer even to the request that enables answers.
         let ack = m.needs_ack() && self.protocol & protocol::REPLY_ACK != 0;
         Ok(answer.map(|payload| VhostMessage::reply(asked, payload)).or_else(|| {
             let done = || VhostMessage::reply(asked, 0u64.to_le_bytes().to_vec());
@@ -213,15 +213,15 @@ impl VhostDevice {
                 let spec = m.region(8)?;
                 let fds = m.take_fds(1)?;
                 let fd = fds.first().ok_or(FrontEndViolation::Size(m.request))?;
-                // QEMU before 8.2 sends it once per queue pair.
+                // QEMU before 8.2 sends this once per queue pair.
                 if !self.memory.has(&spec) {
                     self.set_memory(self.memory.with(spec, fd)?)?;
                 }
             }
             request::REM_MEM_REG => {
-                // Some front ends send the file along; it is useless.
+                // Some front ends pass the file, too; it is not used.
                 m.fds.clear();
-                // Some send this, too.
+                // Some front ends send this header, too.
                 let spec = m.region(8)?;
                 match self.memory.without(spec) {
                     Err(MemoryError::NoSuch(_)) => {}
@@ -235,10 +235,10 @@ impl VhostDevice {
             request::GET_STATUS => return number(self.status),
             request::SET_LOG_BASE => {
                 self.set_log(m)?;
-                // Front ends want an answer, and differ in its length: each accepts its own payload.
+                // Front ends expect an answer, and differ in its length: each accepts its own payload.
                 return Ok(Some(std::mem::take(&mut m.payload)));
             }
-            // For notifications of marks: unused, as no front end waits for marks.
+            // An eventfd for notifications of marks, which no front end waits for.
             request::SET_LOG_FD => drop(m.take_fds(1)?),
             request::SET_INFLIGHT_FD => self.set_inflight(m)?,
             request::SEND_RARP => self.announce(m)?,
@@ -281,7 +281,7 @@ impl VhostDevice {
                 let call = self.vrings[i].call.clone();
                 if let Some(live) = self.queue(i)?.as_mut() {
                     live.call = call;
-                    // Buffers used before it arrived are notified, too.
+                    // The driver also needs a notification of buffers used before the descriptor arrived.
                     live.notify();
                 }
             }
@@ -305,20 +305,21 @@ impl VhostDevice {
         Ok(None)
     }
 
-    /// A driver selects several queues through a control queue, which belongs to the front end. User-Mode Linux has no
-    /// control queue, and would refuse a device that offers several queues.
+    /// Returns the offered features. A driver selects several queues through a control queue, which belongs to the
+    /// front end. User-Mode Linux has no control queue, and would refuse a device that offers several queues.
     fn offered(&self) -> u64 {
         if self.config.pairs > 1 { OFFERED } else { OFFERED & !MQ }
     }
 
-    /// A device of one pair does not offer queue pairs here, either: User-Mode Linux would take the number as that of
-    /// single queues.
+    /// Returns the offered protocol features. A device with one pair does not offer queue pairs here, either: User-Mode
+    /// Linux would take the number as that of single queues.
     fn protocol_offered(&self) -> u64 {
         if self.config.pairs > 1 { PROTOCOL_OFFERED } else { PROTOCOL_OFFERED & !protocol::MQ }
     }
 
-    /// QEMU asks before it owns the device, keeps a network card's configuration space itself, and warns about a device
-    /// that offers one. Others (User-Mode Linux, rust-vmm) own it first, and may read the address there.
+    /// Returns the protocol features for the current state. QEMU asks before it owns the device, keeps a network card's
+    /// configuration space itself, and warns about a device that offers one. Other front ends (User-Mode Linux,
+    /// rust-vmm) own the device first, and may read the address there.
     fn protocol_told(&self) -> u64 {
         let offered = self.protocol_offered();
         if self.owned { offered } else { offered & !protocol::CONFIG }
@@ -343,7 +344,7 @@ impl VhostDevice {
         let word = |i: usize| payload.get(i..i + 4).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b));
         let (Some(offset), Some(size)) = (word(0), word(4)) else { return Err(FrontEndViolation::Size(m.request)) };
         let config = self.config.bytes();
-        // Offset, size, flags, then the bytes; bytes after ours are zero.
+        // Offset, size, flags, then the bytes; bytes beyond the device's are zero.
         let into =
             payload.get_mut(12..).filter(|b| b.len() == size as usize).ok_or(FrontEndViolation::Size(m.request))?;
         for (k, byte) in into.iter_mut().enumerate() {
@@ -362,7 +363,7 @@ impl VhostDevice {
         self.set_memory(GuestMemory::new(specs.into_iter().zip(fds).collect())?)
     }
 
-    /// Continues running queues in the new memory.
+    /// Makes running queues continue in the new memory.
     pub(super) fn set_memory(&mut self, memory: GuestMemory) -> Result<(), FrontEndViolation> {
         let running: Vec<usize> = (0..self.vrings.len()).filter(|i| self.vrings[*i].started).collect();
         for i in &running {
@@ -396,7 +397,7 @@ impl VhostDevice {
         if v.started { Err(FrontEndViolation::Time { request, queue: i }) } else { Ok(v) }
     }
 
-    /// The queue and the doorbell of SET_VRING_KICK and similar messages.
+    /// Returns the queue and the doorbell of SET_VRING_KICK and similar messages.
     fn vring_fd(&mut self, m: &mut VhostMessage) -> Result<(usize, Option<Doorbell>), FrontEndViolation> {
         let value = m.u64()?;
         let i = (value & 0xff) as u32;
@@ -407,7 +408,7 @@ impl VhostDevice {
         Ok((i as usize, bell.transpose().map_err(|_| FrontEndViolation::NoEventfd(m.request))?))
     }
 
-    /// Starts a queue once it is complete.
+    /// Starts a queue if its setup is complete.
     fn start(&mut self, i: usize) -> Result<(), FrontEndViolation> {
         let bad = || FrontEndViolation::Ring(i as u32);
         let has = |bit: u64| self.features & bit != 0;
@@ -444,11 +445,11 @@ impl VhostDevice {
             wake.add_peer(kick).map_err(FrontEndViolation::System)?;
         }
         if begin == QueueStart::Lost {
-            // The other process may not have notified the driver.
+            // The predecessor may not have notified the driver.
             live.notify();
         }
         if seat.wake.is_none() && begin != QueueStart::Stopped {
-            // No worker sleeps until buffers are posted: full is full.
+            // No worker sleeps until buffers are posted: a full queue drops frames.
             live.queue.disarm();
         }
         v.started = true;
@@ -458,12 +459,12 @@ impl VhostDevice {
         self.deliver_announcement()
     }
 
-    /// Gives access to a queue in its seat.
+    /// Returns access to a queue in its seat.
     pub(super) fn queue(&self, i: usize) -> Result<LentControl<'_, LiveQueue>, FrontEndViolation> {
         self.seats[i].queue.control().map_err(in_use(i))
     }
 
-    /// Takes a queue away from the workers. Returns its position.
+    /// Takes a queue from the workers. Returns its position.
     fn halt(&mut self, i: usize) -> Result<u32, FrontEndViolation> {
         let v = &mut self.vrings[i];
         let seat = &self.seats[i];
@@ -482,7 +483,7 @@ impl VhostDevice {
         Ok(base)
     }
 
-    /// Takes all queues down for good: the driver restarts.
+    /// Stops all queues without keeping their positions: the driver restarts.
     fn reset(&mut self) -> Result<(), FrontEndViolation> {
         (0..self.vrings.len()).try_for_each(|i| self.close_record(i))?;
         (0..self.vrings.len()).try_for_each(|i| self.stop(i).map(drop))
@@ -490,16 +491,16 @@ impl VhostDevice {
 }
 
 impl Drop for VhostDevice {
-    /// The connection has ended.
+    /// Stops all queues when the connection ends.
     fn drop(&mut self) {
         for i in 0..self.vrings.len() {
-            // A queue that a worker does not hand back is dropped by the worker.
+            // A worker that does not return a queue drops it later.
             let _ = self.stop(i);
         }
     }
 }
 
-/// Opens the record of queue `i`, if it has one, and moves the queue to its start position.
+/// Opens the record of queue `i`, if there is one, and moves the queue to its start position.
 fn record(
     region: Option<&Arc<Inflight>>,
     i: usize,
@@ -528,7 +529,7 @@ fn in_use(queue: usize) -> impl FnOnce(InUse) -> FrontEndViolation {
     move |why| FrontEndViolation::InUse { queue, why }
 }
 
-/// The payload of ADD_MEM_REG and REM_MEM_REG.
+/// Returns the payload of ADD_MEM_REG and REM_MEM_REG.
 pub fn region_payload(spec: &RegionSpec) -> Vec<u8> {
     let mut payload = vec![0; 8];
     put_region(&mut payload, spec);

@@ -6,18 +6,18 @@ use netvale_mem::lent::InUse;
 use netvale_virtio::memory::RegionSpec;
 use thiserror::Error;
 
-/// Bytes of a header: request, flags, size of the payload.
+/// Size of a header in bytes: request, flags, size of the payload.
 pub const HEADER: usize = 12;
-/// Maximum length of a payload in bytes.
+/// Maximum size of a payload in bytes.
 pub const MAX_PAYLOAD: usize = 4096;
 /// Maximum number of descriptors of a message.
 pub const MAX_FDS: usize = 32;
 
-/// Version 1, in the lowest two bits of the flags.
+/// Version of the protocol, in the lowest two bits of the flags.
 const VERSION: u32 = 1;
-/// The message is an answer.
+/// Flag of an answer.
 const REPLY: u32 = 4;
-/// An answer is requested, success or not (`REPLY_ACK`).
+/// Flag that requests an answer, success or not (`REPLY_ACK`).
 const NEED_REPLY: u32 = 8;
 
 /// Requests of a front end.
@@ -78,21 +78,21 @@ pub enum FrontEndViolation {
     #[error("message flags {0:#x} are not version 1: expected 1 in the lowest two bits")]
     Version(u32),
     /// An answer arrived instead of a request.
-    #[error("an answer to request {0}, which nobody asked")]
+    #[error("an answer to request {0}, which was not sent")]
     Unasked(u32),
     /// The payload is longer than [`MAX_PAYLOAD`].
     #[error("request {request} with a payload of {size} bytes")]
     TooLarge {
         /// The request.
         request: u32,
-        /// Its size.
+        /// Size of the payload in bytes.
         size: u32,
     },
-    /// Another process's partly received message is not the beginning of a message.
-    #[error("{0} unread bytes, which are more than a message's")]
+    /// The predecessor's unread bytes are not the start of a message.
+    #[error("{0} unread bytes: expected less than a message")]
     Unread(usize),
-    /// A queue of another process, without a known position.
-    #[error("nothing says where packed queue {0} stopped: its front end keeps no record of buffers in flight")]
+    /// The position of a predecessor's queue is unknown.
+    #[error("the position of packed queue {0} is unknown: its front end keeps no in-flight record")]
     Position(usize),
     /// The payload has the wrong size for this request.
     #[error("request {0} with a payload of the wrong size")]
@@ -102,10 +102,10 @@ pub enum FrontEndViolation {
     Fds {
         /// The request.
         request: u32,
-        /// Their number.
+        /// Number of descriptors.
         fds: usize,
     },
-    /// A kick, call or error descriptor is not an eventfd.
+    /// A kick, call or error descriptor that is not an eventfd.
     #[error("request {0} with a descriptor that is no eventfd")]
     NoEventfd(u32),
     /// The request is unknown or was not offered.
@@ -120,7 +120,7 @@ pub enum FrontEndViolation {
         why: InUse,
     },
     /// The queue does not exist.
-    #[error("there is no queue {0}")]
+    #[error("no queue {0}")]
     NoQueue(u32),
     /// The request is only valid while the queue is stopped, or only while it runs.
     #[error("request {request} at the wrong time for queue {queue}")]
@@ -136,8 +136,8 @@ pub enum FrontEndViolation {
     /// A value is out of range.
     #[error("request {0} with a value out of range")]
     Value(u32),
-    /// The rings are not in the guest's memory, or misaligned.
-    #[error("queue {0} does not lie in the guest's memory, or has a size that no queue has")]
+    /// The rings are outside the guest's memory, or misaligned.
+    #[error("queue {0} is outside the guest's memory or has an invalid size")]
     Ring(u32),
     /// The memory cannot be mapped.
     #[error(transparent)]
@@ -160,10 +160,10 @@ pub struct VhostMessage {
     pub fds: Vec<OwnedFd>,
 }
 
-/// Reads a header: request, flags, size.
+/// Parses a header: request, flags, size.
 ///
 /// # Errors
-/// An invalid version or size.
+/// [`FrontEndViolation`] for an invalid version or size.
 pub fn header(bytes: &[u8; HEADER]) -> Result<(u32, u32, usize), FrontEndViolation> {
     let word = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
     let request = word(0);
@@ -179,29 +179,29 @@ pub fn header(bytes: &[u8; HEADER]) -> Result<(u32, u32, usize), FrontEndViolati
 }
 
 impl VhostMessage {
-    /// A request without descriptors.
+    /// Creates a request without descriptors.
     pub fn new(request: u32, payload: Vec<u8>) -> VhostMessage {
         VhostMessage { request, flags: VERSION, payload, fds: Vec::new() }
     }
 
-    /// An answer to `request`.
+    /// Creates an answer to `request`.
     pub fn reply(request: u32, payload: Vec<u8>) -> VhostMessage {
         VhostMessage { request, flags: VERSION | REPLY, payload, fds: Vec::new() }
     }
 
-    /// Requests an answer in any case.
+    /// Requests an acknowledgement of this message, of success too (`NEED_REPLY`).
     #[must_use]
     pub fn with_ack(mut self) -> VhostMessage {
         self.flags |= NEED_REPLY;
         self
     }
 
-    /// Whether it is an answer.
+    /// Returns whether the message is an answer.
     pub fn is_reply(&self) -> bool {
         self.flags & REPLY != 0
     }
 
-    /// Whether an answer is requested in any case.
+    /// Returns whether the message requests an acknowledgement, of success too (`NEED_REPLY`).
     pub fn needs_ack(&self) -> bool {
         self.flags & NEED_REPLY != 0
     }
@@ -216,10 +216,10 @@ impl VhostMessage {
         bytes
     }
 
-    /// The payload as one number.
+    /// Returns the payload as one number.
     ///
     /// # Errors
-    /// The payload is not a single number.
+    /// [`FrontEndViolation::Size`] if the payload is not a single number.
     pub fn u64(&self) -> Result<u64, FrontEndViolation> {
         match *self.payload.as_slice() {
             [a, b, c, d, e, f, g, h] => Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
@@ -227,19 +227,19 @@ impl VhostMessage {
         }
     }
 
-    /// The payload as a queue's index and a number.
+    /// Returns the payload as a queue's index and a value.
     ///
     /// # Errors
-    /// The payload is anything else.
+    /// [`FrontEndViolation::Size`] for any other payload.
     pub fn vring_state(&self) -> Result<(u32, u32), FrontEndViolation> {
         let both = self.u64()?;
         Ok((both as u32, (both >> 32) as u32))
     }
 
-    /// The numbers of a payload, 8 bytes each, from byte `at` on.
+    /// Returns numbers of the payload, 8 bytes each, from byte `at` on.
     ///
     /// # Errors
-    /// The message is too short.
+    /// [`FrontEndViolation::Size`] if the payload is too short.
     pub fn words<const N: usize>(&self, at: usize) -> Result<[u64; N], FrontEndViolation> {
         let mut words = [0; N];
         for (i, word) in words.iter_mut().enumerate() {
@@ -249,10 +249,10 @@ impl VhostMessage {
         Ok(words)
     }
 
-    /// Reads a memory region in the payload at byte `at`: guest address, size, user address, offset.
+    /// Returns the memory region at byte `at` of the payload: guest address, size, user address, offset.
     ///
     /// # Errors
-    /// The payload is too short.
+    /// [`FrontEndViolation::Size`] if the payload is too short.
     pub fn region(&self, at: usize) -> Result<RegionSpec, FrontEndViolation> {
         let [guest, size, user, offset] = self.words(at)?;
         Ok(RegionSpec { guest, size, user, offset })
@@ -261,7 +261,7 @@ impl VhostMessage {
     /// Takes exactly `count` descriptors.
     ///
     /// # Errors
-    /// The message has more or fewer.
+    /// [`FrontEndViolation::Fds`] if the message has more or fewer.
     pub fn take_fds(&mut self, count: usize) -> Result<Vec<OwnedFd>, FrontEndViolation> {
         if self.fds.len() == count {
             Ok(std::mem::take(&mut self.fds))
@@ -271,7 +271,7 @@ impl VhostMessage {
     }
 }
 
-/// A region as [`VhostMessage::region`] reads it.
+/// Appends a region in the form that [`VhostMessage::region`] reads.
 pub fn put_region(payload: &mut Vec<u8>, spec: &RegionSpec) {
     for word in [spec.guest, spec.size, spec.user, spec.offset] {
         payload.extend(word.to_le_bytes());

@@ -1,5 +1,5 @@
-//! The device's part in a guest's migration, and in a front end that outlives this process: the dirty log, the
-//! in-flight record, the announcement of a guest that has arrived.
+//! The device's part in a guest's migration, and its support for a front end that outlives this process: the dirty log,
+//! the in-flight record, the announcement of a guest that has arrived.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::features::LOG_ALL;
 use crate::inflight::{self, Inflight, InflightShape};
 use crate::log::DirtyLog;
 
-/// Largest log: for guests of up to 128 TiB.
+/// Maximum size of a log in bytes, enough for guests of 128 TiB.
 const MAX_LOG: u64 = 1 << 32;
 
 impl VhostDevice {
@@ -29,13 +29,13 @@ impl VhostDevice {
         self.tell_logs()
     }
 
-    /// The log, if one must be kept.
+    /// Returns the log, if writes must be logged.
     pub(super) fn live_log(&self) -> Option<Arc<dyn WriteLog>> {
         let log = self.log.clone().filter(|_| self.features & LOG_ALL != 0);
         log.map(|log| log as Arc<dyn WriteLog>)
     }
 
-    /// Tells running queues what to log: front ends may change that at any time.
+    /// Sets the log of running queues, which front ends may change at any time.
     pub(super) fn tell_logs(&self) -> Result<(), FrontEndViolation> {
         for (i, v) in self.vrings.iter().enumerate() {
             if let Some(live) = self.queue(i)?.as_mut() {
@@ -46,7 +46,7 @@ impl VhostDevice {
         Ok(())
     }
 
-    /// GET_INFLIGHT_FD: creates the region. Returns its size and offset, and the numbers of the request.
+    /// GET_INFLIGHT_FD: creates the region. Returns size and offset, followed by the numbers of the request.
     pub(super) fn make_inflight(&self, m: &VhostMessage) -> Result<VhostMessage, FrontEndViolation> {
         let (queues, size) = self.inflight_shape(m)?;
         let len = inflight::bytes(queues, size, self.features & RING_PACKED != 0);
@@ -72,7 +72,7 @@ impl VhostDevice {
         Ok(())
     }
 
-    /// Number of queues, and their size; they follow size and offset.
+    /// Returns the number of queues and their size, which follow size and offset in the message.
     fn inflight_shape(&self, m: &VhostMessage) -> Result<(u16, u16), FrontEndViolation> {
         let half = |at: usize| m.payload.get(at..at + 2).and_then(|b| b.first_chunk()).map(|b| u16::from_le_bytes(*b));
         let (Some(queues), Some(size)) = (half(16), half(18)) else { return Err(FrontEndViolation::Size(m.request)) };
@@ -82,14 +82,14 @@ impl VhostDevice {
         Ok((queues, size))
     }
 
-    /// Closes a queue's record: the front end knows the queue's position.
+    /// Clears a queue's record: the front end knows the queue's position.
     pub(super) fn close_record(&self, i: usize) -> Result<(), FrontEndViolation> {
         let record = self.queue(i)?.as_mut().and_then(|live| live.inflight.take());
         record.iter().for_each(|record| record.close());
         Ok(())
     }
 
-    /// SEND_RARP: announces the new location of the guest with this address to the switch.
+    /// SEND_RARP: announces to the switch that the guest with this address has moved here.
     pub(super) fn announce(&mut self, m: &VhostMessage) -> Result<(), FrontEndViolation> {
         let mac = m.u64()?.to_le_bytes();
         let frame = rarp([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]);
@@ -97,7 +97,7 @@ impl VhostDevice {
         self.deliver_announcement()
     }
 
-    /// Hands the announcement to the first transmit queue once that runs.
+    /// Passes the announcement to the first transmit queue once that queue runs.
     pub(super) fn deliver_announcement(&mut self) -> Result<(), FrontEndViolation> {
         let Some(frame) = self.announcement.filter(|_| self.seats.len() > 1) else { return Ok(()) };
         let given = self.queue(1)?.as_mut().filter(|l| l.enabled).map(|live| live.announce = Some(frame.to_vec()));
@@ -107,7 +107,7 @@ impl VhostDevice {
     }
 }
 
-/// A broadcast reverse-ARP request of `mac` for itself (RFC 903), as QEMU announces guests.
+/// Returns a broadcast reverse-ARP request of `mac` for itself (RFC 903), with which QEMU announces guests.
 fn rarp(mac: [u8; 6]) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[..6].fill(0xff);

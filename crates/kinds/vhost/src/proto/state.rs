@@ -1,4 +1,4 @@
-//! Saved state of a device. It is restored like messages of the front end; the state has nothing more about the device.
+//! Saved state of a device, which is restored as if the front end sent its messages again.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ pub struct VhostDeviceState {
     features: u64,
     protocol: u64,
     status: u64,
-    /// Files of its memory.
+    /// Files of the guest's memory.
     files: Vec<Fd>,
-    /// Regions, each with the index of its file.
+    /// Memory regions, each with the index of its file.
     regions: Vec<(RegionSpec, usize)>,
     log: Option<LogState>,
     inflight: Option<InflightState>,
-    /// Address of an arrived guest, not yet announced.
+    /// Address of an arrived guest that is not announced yet.
     pub announcement: Option<[u8; 6]>,
     /// The rings.
     pub rings: Vec<RingState>,
 }
 
 impl VhostDeviceState {
-    /// Whether the process ended without recording its rings' positions.
+    /// Returns whether the process ended without recording the positions of its rings.
     pub fn is_lost(&self) -> bool {
         self.rings.iter().any(|ring| ring.started && ring.position.is_none())
     }
@@ -43,7 +43,7 @@ impl VhostDeviceState {
 /// State of the dirty log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct LogState {
-    /// Its length, and its offset in its file.
+    /// Length of the log, and its offset in its file.
     place: [u64; 2],
     file: Fd,
 }
@@ -64,15 +64,16 @@ pub struct RingState {
     log: bool,
     enabled: bool,
     started: bool,
-    /// Its position, in the form of `GET_VRING_BASE`. `None`: the process ended without notice, and the record or the
-    /// used ring must show it.
+    /// Position of the ring in the form of `GET_VRING_BASE`. `None` if the process ended without notice: then the
+    /// record or the used ring must show the position.
     pub position: Option<u32>,
     kick: Option<Fd>,
     call: Option<Fd>,
 }
 
 impl VhostDevice {
-    /// The current state, without the positions of running rings. `None`: it has too many files to be restored.
+    /// Returns the current state, without the positions of running rings. `None` if the device has too many files to be
+    /// restored.
     pub fn state(&self) -> Option<VhostDeviceState> {
         let mut files: Vec<Arc<OwnedFd>> = Vec::new();
         let mut regions = Vec::new();
@@ -106,10 +107,10 @@ impl VhostDevice {
         })
     }
 
-    /// Restores another process's device; fails only if the state is inconsistent.
+    /// Restores a predecessor's device; fails only if the state is inconsistent.
     ///
     /// # Errors
-    /// [`BadState`], with the part that a front end would be refused for.
+    /// [`BadState`] names the part for which a front end would be refused.
     pub fn restore(
         config: NetConfig,
         seats: Vec<Arc<Seat<LiveQueue>>>,
@@ -170,7 +171,7 @@ impl VhostDevice {
     }
 }
 
-/// The address in an announcement.
+/// Returns the address in an announcement.
 pub fn mac_of(frame: &[u8]) -> [u8; 6] {
     frame.get(6..12).and_then(|mac| mac.first_chunk()).copied().unwrap_or_default()
 }

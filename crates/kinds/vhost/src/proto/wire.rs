@@ -19,7 +19,7 @@ pub enum ReceiveResult {
     Stopped,
 }
 
-/// Waits for a message, or for `stop` to become readable; then a partly received message is lost.
+/// Waits for a message, or for `stop` to become readable, which loses a message received in part.
 ///
 /// # Errors
 /// [`FrontEndViolation`] if the message is malformed.
@@ -27,7 +27,7 @@ pub fn receive(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<ReceiveRe
     MessageInbox::default().receive(socket, stop)
 }
 
-/// The part of a message received so far.
+/// The received part of a message.
 #[derive(Debug, Default)]
 pub struct MessageInbox {
     bytes: Vec<u8>,
@@ -35,10 +35,10 @@ pub struct MessageInbox {
 }
 
 impl MessageInbox {
-    /// Restores another process's partly received message.
+    /// Restores a predecessor's part of a message.
     ///
     /// # Errors
-    /// [`FrontEndViolation`] if that is more than a message, or not the beginning of one.
+    /// [`FrontEndViolation`] if the bytes are more than a message, or not the start of one.
     pub fn restore(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<MessageInbox, FrontEndViolation> {
         let inbox = MessageInbox { bytes, fds };
         match inbox.missing()? {
@@ -48,7 +48,7 @@ impl MessageInbox {
         }
     }
 
-    /// The partly received message, and its descriptors.
+    /// Returns the received part of a message, and its descriptors.
     pub fn unread(&self) -> (&[u8], &[OwnedFd]) {
         (&self.bytes, &self.fds)
     }
@@ -82,7 +82,7 @@ impl MessageInbox {
         }
     }
 
-    /// Bytes still missing for certain.
+    /// Returns the number of bytes that are certainly missing.
     fn missing(&self) -> Result<usize, FrontEndViolation> {
         let whole = match self.bytes.first_chunk() {
             None => HEADER,
@@ -98,7 +98,7 @@ impl MessageInbox {
         Ok(VhostMessage { request, flags, payload, fds: std::mem::take(&mut self.fds) })
     }
 
-    /// Reads at most `most` bytes. Returns whether the other side is still there.
+    /// Reads at most `most` bytes. Returns whether the peer is still connected.
     fn read(&mut self, socket: BorrowedFd<'_>, most: usize) -> Result<bool, FrontEndViolation> {
         let mut rest = vec![0; most];
         match netvale_fdio::receive(socket, &mut rest, RecvFlags::DONTWAIT) {
@@ -120,13 +120,13 @@ impl MessageInbox {
 /// Sends a message.
 ///
 /// # Errors
-/// The other side is gone, or does not read.
+/// An error if the peer is gone, or does not read.
 pub fn send(socket: BorrowedFd<'_>, message: &VhostMessage) -> Result<(), FrontEndViolation> {
     let bytes = message.bytes();
     if message.fds.len() > MAX_FDS {
         return Err(FrontEndViolation::Fds { request: message.request, fds: message.fds.len() });
     }
-    // A message is far smaller than a socket's buffer: a peer that lets it fill up does not read.
+    // A message is far smaller than a socket's buffer: a full buffer means that the peer does not read.
     match netvale_fdio::send(socket, &bytes, &message.fds, SendFlags::DONTWAIT) {
         Ok(n) if n == bytes.len() => Ok(()),
         Ok(_) => Err(FrontEndViolation::System(Errno::AGAIN)),

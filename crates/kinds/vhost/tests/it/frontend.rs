@@ -30,7 +30,7 @@ const OURS: Protocol = Protocol::MQ
     .union(Protocol::CONFIGURE_MEM_SLOTS)
     .union(Protocol::STATUS);
 
-/// Negotiates all our features, and asks for an answer to everything.
+/// Negotiates all of netvale's features, and requests an answer to everything.
 fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
     let mut front = Frontend::connect(path, queues).unwrap();
     front.set_owner().unwrap();
@@ -43,8 +43,8 @@ fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
     front
 }
 
-/// Objective: a front end that asks for features before it owns the device, as QEMU does, is not offered a
-/// configuration space, as QEMU would warn about it; others are, as they read the address there.
+/// Objective: a front end that requests features before it owns the device, like QEMU, is not offered a configuration
+/// space, about which QEMU would warn; others are, as they read the address there.
 #[test]
 fn an_early_front_end_is_offered_no_configuration() {
     for owned in [false, true] {
@@ -61,8 +61,8 @@ fn an_early_front_end_is_offered_no_configuration() {
     }
 }
 
-/// Objective: a driver set up by that front end sends, with memory as a table and as hot-plugged slots; each request it
-/// knows is answered as it expects.
+/// Objective: a driver set up by that front end sends, with memory as a table and as hot-plugged slots; each of its
+/// requests gets the expected answer.
 #[test]
 fn a_queue_by_the_other_front_end() {
     for slots in [false, true] {

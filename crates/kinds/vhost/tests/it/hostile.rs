@@ -16,7 +16,7 @@ use raw::{Raw, SIZE, file, put, rig, whole};
 use rustix::event::epoll::CreateFlags;
 use rustix::fs::ftruncate;
 
-/// A file as large as the guest's memory, in a folder that is not in memory.
+/// Returns a file as large as the guest's memory, in a folder that is not in memory.
 fn on_a_disk() -> OwnedFd {
     let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     file.set_len(SIZE).unwrap();
@@ -39,25 +39,25 @@ fn a_bad_message_ends_the_connection_by_its_rule() {
         ("wrong size", |r| r.say(request::SET_FEATURES, vec![0; 3], Vec::new())),
         ("were not offered", |r| r.number(request::SET_FEATURES, 1 << 63)),
         ("were not offered", |r| r.number(request::SET_PROTOCOL_FEATURES, 1 << 63)),
-        ("there is no queue 9", |r| r.number(request::SET_VRING_NUM, 9 | 8 << 32)),
+        ("no queue 9", |r| r.number(request::SET_VRING_NUM, 9 | 8 << 32)),
         ("out of range", |r| r.number(request::SET_VRING_NUM, 0xffff_ffff << 32)),
         ("with 0 descriptors", |r| r.memory(&[whole()], Vec::new())),
         ("with 1 descriptors", |r| r.say(request::SET_OWNER, Vec::new(), vec![file()])),
         ("overlap", |r| r.memory(&[whole(), whole()], vec![file(), file()])),
-        // Its file system may never supply a page.
+        // The file's file system may never supply a page.
         ("not in memory", |r| r.memory(&[whole()], vec![on_a_disk()])),
-        ("behind its file", |r| r.memory(&[RegionSpec { size: 2 * SIZE, ..whole() }], vec![file()])),
+        ("the end of its file", |r| r.memory(&[RegionSpec { size: 2 * SIZE, ..whole() }], vec![file()])),
         ("out of range", |r| r.say(request::SET_LOG_BASE, [0xff; 16].to_vec(), vec![file()])),
-        ("behind its file", |r| {
+        ("the end of its file", |r| {
             r.say(request::SET_LOG_BASE, [2 * SIZE, 0].iter().flat_map(|w| w.to_le_bytes()).collect(), vec![file()]);
         }),
         ("wrong size", |r| r.say(request::SEND_RARP, vec![0; 6], Vec::new())),
         ("out of range", |r| r.say(request::GET_INFLIGHT_FD, [0xff; 24].to_vec(), Vec::new())),
-        ("behind its file", |r| {
+        ("the end of its file", |r| {
             let words = [2 * SIZE, 0, 2 | 8 << 16];
             r.say(request::SET_INFLIGHT_FD, words.iter().flat_map(|w| w.to_le_bytes()).collect(), vec![file()]);
         }),
-        // A write to these does not wake a guest, or takes as long as they like.
+        // A write to these descriptors does not wake a guest, or takes arbitrarily long.
         ("request 13 with a descriptor that is no eventfd", |r| r.bell(request::SET_VRING_CALL, file())),
         ("request 12 with a descriptor that is no eventfd", |r| {
             r.bell(request::SET_VRING_KICK, rustix::event::epoll::create(CreateFlags::CLOEXEC).unwrap());
@@ -65,8 +65,8 @@ fn a_bad_message_ends_the_connection_by_its_rule() {
         ("request 14 with a descriptor that is no eventfd", |r| {
             r.bell(request::SET_VRING_ERR, std::os::unix::net::UnixStream::pair().unwrap().0.into());
         }),
-        ("does not lie in the guest's memory", |r| r.start(0, 0)),
-        ("does not lie in the guest's memory", |r| {
+        ("outside the guest's memory", |r| r.start(0, 0)),
+        ("outside the guest's memory", |r| {
             r.memory(&[whole()], vec![file()]);
             r.start(0, SIZE - 8);
         }),
@@ -87,7 +87,7 @@ fn a_bad_message_ends_the_connection_by_its_rule() {
     assert!(cross(&driver_end, &mut rig.end, &frames, 8) == frames);
 }
 
-/// Objective: a front end that stops in the middle of a message blocks neither the switch nor the end of the port.
+/// Objective: a front end that stops mid-message blocks neither the switch nor the end of the port.
 #[test]
 fn half_a_message_blocks_nothing() {
     let rig = rig();

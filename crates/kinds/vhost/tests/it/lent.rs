@@ -1,4 +1,4 @@
-//! A queue that a worker does not hand back, and one set up again and again under traffic.
+//! A queue that a worker does not return, and a queue that is set up again and again under traffic.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ fn start(rig: &Rig, memory: &OwnedFd) -> Raw {
     let raw = Raw::new(&rig.path);
     raw.number(request::SET_FEATURES, 1 << 32);
     raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
-    // The descriptor of a frame with its header, and an available ring with that descriptor.
+    // The descriptor of a frame with its header, and an available ring with this descriptor.
     put(memory, 0x1000, &[0x2000, 72]);
     put(memory, 0x1100, &[1 << 16]);
     raw.start(1, 0x1000);
@@ -43,8 +43,8 @@ fn take(ingress: &mut dyn Ingress) -> Batch {
     batch
 }
 
-/// Objective: a front end that stops a queue while a worker holds a batch gets its answer when the batch is released,
-/// and the worker learns that the control thread waits.
+/// Objective: a front end that stops a queue while a worker holds a batch gets its answer when the batch is released;
+/// the worker is notified that the control thread waits.
 #[test]
 fn a_stopped_queue_is_answered_after_its_batch() {
     let mut rig = rig();
@@ -62,8 +62,8 @@ fn a_stopped_queue_is_answered_after_its_batch() {
     until("the queue is stopped", || rig.device.state().now.queues == 0);
 }
 
-/// Objective: a worker that does not release its batch in time costs only its front end the connection. The next one is
-/// kept out while the batch is held, and then served; the old queue is out of use.
+/// Objective: a worker that does not release its batch in time costs only its front end the connection. The next front
+/// end is refused while the batch is held, and served afterwards; the old queue is out of use.
 #[test]
 fn a_batch_never_handed_back_costs_the_connection() {
     let mut rig = rig();
@@ -91,8 +91,8 @@ fn a_batch_never_handed_back_costs_the_connection() {
     drop(raw);
 }
 
-/// Objective: under full traffic, 10,000 changes of a queue's call descriptor and memory, each of which takes it out
-/// and puts it back, lose and double no frame, and all are given back.
+/// Objective: under full traffic, 10,000 changes of a queue's call descriptor and memory, each of which removes the
+/// queue and puts it back, lose and duplicate no frame; all buffers are returned.
 #[test]
 fn set_again_and_again() {
     let mut rig = rig();
@@ -112,7 +112,7 @@ fn set_again_and_again() {
                 rig.end.ingress.release();
                 frames += count;
                 if count > 0 {
-                    // The driver has one frame, and sends it again whenever it is given back.
+                    // The driver has one frame, and sends it again whenever the buffer is returned.
                     assert_eq!(u64::from(used(&memory)), frames & 0xffff);
                     put(&memory, 0x1100, &[((frames + 1) & 0xffff) << 16]);
                 }

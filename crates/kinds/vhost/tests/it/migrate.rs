@@ -1,4 +1,4 @@
-//! Migrating guests, and front ends that outlive us: the dirty log, the announcement, the in-flight record.
+//! Migrating guests, and front ends that outlive the device: the dirty log, the announcement, the in-flight record.
 
 use crate::common;
 use crate::common::raw;
@@ -26,7 +26,7 @@ fn log_of(log: &OwnedFd) -> u64 {
 }
 
 /// Objective: while the log is on, exactly the written pages of buffers and of the used ring are marked; before and
-/// after, no page is.
+/// after, none are.
 #[test]
 fn written_pages_are_logged() {
     let mut rig = rig();
@@ -71,7 +71,7 @@ fn written_pages_are_logged() {
     take(&mut rig.end, |_| ());
 }
 
-/// Objective: a log that is cut short ends the front end's connection, with a reason.
+/// Objective: a log whose file is truncated ends the front end's connection, with a reason.
 #[test]
 fn a_log_cut_short_ends_the_connection() {
     let rig = rig();
@@ -140,7 +140,7 @@ impl Survivor {
         Survivor { ram, queue_ram, queue, packed, inflight: None }
     }
 
-    /// Connects, and starts the transmit queue at the base of an empty one: the front end knows no other.
+    /// Connects, and starts the transmit queue at the base of an empty queue, the only one that the front end knows.
     fn connect(&mut self, path: &Path) -> Raw {
         let raw = Raw::new(path);
         raw.number(request::SET_FEATURES, VERSION_1 | if self.packed { RING_PACKED } else { 0 });
@@ -165,7 +165,7 @@ impl Survivor {
         raw
     }
 
-    /// Sends frames of `len` bytes each, and takes back used ones.
+    /// Sends frames of `len` bytes each, and reclaims used buffers.
     fn send(&mut self, count: usize, len: u32) {
         while let Some(used) = self.queue.next_used().unwrap() {
             self.queue.recycle([used.id]);
@@ -179,7 +179,7 @@ impl Survivor {
 }
 
 /// Objective: after an end without notice, the next device resumes at the right position: every frame arrives once,
-/// though the front end only knows the queue's first position.
+/// although the front end only knows the queue's first position.
 fn goes_on(packed: bool) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
@@ -190,7 +190,7 @@ fn goes_on(packed: bool) {
         let (device, mut end) = open(&path);
         let raw = front.connect(&path);
         until("the queue runs", || device.state().now.queues == 1);
-        // Some arrive at this device, later ones at the next.
+        // Some frames arrive at this device, later ones at the next.
         front.send(3, len);
         while take(&mut end, |(bytes, _)| got.push(bytes.len() as u32)) > 0 {}
         front.send(2, len + 1);

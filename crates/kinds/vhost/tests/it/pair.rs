@@ -1,4 +1,4 @@
-//! Our device and our driver on a socket: every layout, frames of all kinds, ends that disconnect and return.
+//! netvale's device and driver on a socket: every layout, frames of all kinds, ends that disconnect and return.
 
 use crate::common;
 
@@ -51,7 +51,7 @@ fn all_options() -> Vec<DriverOptions> {
             vector,
             ..DriverOptions::default()
         };
-        // Reading several entries together requires empty headers.
+        // The vector path requires empty headers.
         all.push(DriverOptions { offloads: !vector, ..options });
     }
     all
@@ -92,7 +92,7 @@ fn segment(payload: usize) -> (Vec<u8>, Offload) {
     (bytes, Offload::Gso(Gso { kind, gso_size, hdr_len, csum_start: 34, csum_offset: 16, ecn: false }))
 }
 
-/// Objective: a 64 KiB segment crosses whole and with its offload if both ends negotiated that; otherwise cut into
+/// Objective: a 64 KiB segment crosses whole and with its offload if both ends negotiated it; otherwise it is cut into
 /// segments of the requested size.
 #[test]
 fn large_segments_cross_whole_if_negotiated() {
@@ -118,8 +118,8 @@ fn large_segments_cross_whole_if_negotiated() {
     }
 }
 
-/// Objective: if frames may wait, a frame to be cut only starts once all its segments have room, so none is lost; one
-/// that can never have room loses some and does not wait for ever.
+/// Objective: if frames may wait, a frame to be cut only starts once all its segments have room, so none is lost; a
+/// frame that can never have room loses segments and does not wait forever.
 #[test]
 fn segments_that_wait_are_not_lost() {
     let large = vec![segment(60_000)];

@@ -1,4 +1,4 @@
-//! A port is restored in another process: its front end notices nothing; no frame is lost, doubled or reordered.
+//! A port is restored in another process: its front end notices nothing; no frame is lost, duplicated or reordered.
 
 use crate::common;
 use crate::common::processes;
@@ -18,7 +18,7 @@ use raw::{Raw, started};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Objective: in every layout, frames of both directions, including those in the rings, survive ten changes of the
-/// device's process; the driver keeps its connection. Failed changes are not noticed, either.
+/// device's process; the driver keeps its connection. Failed changes go unnoticed, too.
 #[test]
 fn a_device_goes_on() {
     for options in all_options() {
@@ -52,7 +52,7 @@ fn a_device_goes_on() {
 }
 
 /// Objective: in every layout, frames of both directions survive ten changes of the driver's process, with changes of
-/// the device's between them; neither end notices. Failed changes are not noticed, either.
+/// the device's between them; neither end notices. Failed changes go unnoticed, too.
 #[test]
 fn a_driver_goes_on() {
     for mut options in all_options() {
@@ -168,7 +168,7 @@ fn without_a_front_end() {
     assert!(!path.exists());
 }
 
-/// Objective: a partly received message is completed in the next process, wherever it was cut, with its descriptor.
+/// Objective: a message received in part is completed in the next process, wherever it was cut, with its descriptor.
 #[test]
 fn half_a_message_is_completed_in_the_next_process() {
     for cut in 1..20 {
@@ -219,7 +219,7 @@ fn an_end_without_notice() {
     up.receive_all(&mut device.end);
     up.send(&driver_end, 40);
     let changed = changes.load(Ordering::Relaxed);
-    // The process ends; its thread would read from the socket.
+    // The process ends without notice; its thread would read from the socket.
     std::mem::forget(device.given().1);
     let (port, queues, begins) = VhostPort::restore(&device.options, sent(&state)).unwrap();
     drop(begins);
@@ -239,7 +239,7 @@ fn an_end_without_notice() {
     let state = port.state();
     assert!(!state.connected && state.connections == 1, "{state:?}");
     let why = state.last_error.unwrap_or_default();
-    assert!(why.contains("nothing says where packed queue 0 stopped"), "{why}");
+    assert!(why.contains("the position of packed queue 0 is unknown"), "{why}");
 }
 
 /// Objective: a front end that replaces a descriptor, with the same numbers, changes the saved state; one that repeats
@@ -263,5 +263,5 @@ fn an_exchanged_descriptor_is_a_change() {
         assert_eq!(rustix::io::read(&call, &mut [0; 8]), Ok(8), "the new one is kept");
     }
     raw.sync();
-    assert_eq!(changes(), before + 3, "questions change nothing");
+    assert_eq!(changes(), before + 3, "requests for values change nothing");
 }

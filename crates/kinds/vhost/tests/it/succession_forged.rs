@@ -1,4 +1,4 @@
-//! Another process's state of a port is checked, and an error names the wrong part.
+//! A predecessor's state of a port is checked, and an error names the wrong part.
 
 use crate::common;
 use crate::common::processes;
@@ -18,12 +18,12 @@ use raw::{file, started};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
 
-/// The expected word in the error, and the change.
+/// Expected text in the error, and the change to the state.
 type Forgery<'a> = (&'a str, &'a dyn Fn(&mut Value, &mut Vec<OwnedFd>));
 
 type Restored<T> = Result<(T, netvale_virtio::VirtioQueues, PausedService), BadState>;
 
-/// Objective: another process's state of a driver is checked, and an error names the wrong part.
+/// Objective: a predecessor's state of a driver is checked, and an error names the wrong part.
 #[test]
 fn a_forged_driver_is_refused_with_the_wrong_part() {
     let device = Device::new(1);
@@ -60,8 +60,8 @@ fn a_forged_driver_is_refused_with_the_wrong_part() {
     assert!(driver.port.state().now.running && device.port.state().connections == 1);
 }
 
-/// Objective: another process's state is checked like a front end's messages, and an error names the wrong part; the
-/// process that resumes instead is not harmed.
+/// Objective: a predecessor's state is checked like a front end's messages, and an error names the wrong part; a
+/// predecessor that resumes is not harmed.
 #[test]
 fn a_forged_state_is_refused_with_the_wrong_part() {
     let mut device = Device::new(1);
@@ -72,12 +72,12 @@ fn a_forged_state_is_refused_with_the_wrong_part() {
         ("is left over", &|_, fds| fds.push(eventfd())),
         ("is missing", &|_, fds| fds.truncate(1)),
         ("is left over", &|s, _| s["listener"] = Value::Null),
-        ("connects in another way", &|s, fds| {
+        ("of another mode", &|s, fds| {
             s["listener"] = Value::Null;
             s["peer"] = Value::Null;
             fds.clear();
         }),
-        ("has other queues", &|s, _| s["kicks"] = Value::Array(vec![])),
+        ("with other queues", &|s, _| s["kicks"] = Value::Array(vec![])),
         ("is left over", &|s, _| drop(s["peer"]["device"]["rings"].as_array_mut().unwrap().pop())),
         ("with other queues", &|s, _| {
             let rings = s["peer"]["device"]["rings"].as_array_mut().unwrap();
@@ -98,10 +98,10 @@ fn a_forged_state_is_refused_with_the_wrong_part() {
             regions.push(more);
         }),
         ("restore its socket", &|_, fds| fds[0] = eventfd()),
-        ("no UNIX stream socket", &|_, fds| fds[1] = eventfd()),
+        ("not a UNIX stream socket", &|_, fds| fds[1] = eventfd()),
         ("not in memory", &|_, fds| fds[2] = eventfd()),
         ("no eventfd", &|_, fds| fds[3] = file()),
-        ("behind its file", &|s, _| s["peer"]["device"]["regions"][0][0]["size"] = u64::from(u32::MAX).into()),
+        ("the end of its file", &|s, _| s["peer"]["device"]["regions"][0][0]["size"] = u64::from(u32::MAX).into()),
         ("wraps around", &|s, _| s["peer"]["device"]["regions"][0][0]["guest"] = u64::MAX.into()),
         ("features", &|s, _| s["peer"]["device"]["features"] = u64::MAX.into()),
         ("features", &|s, _| s["peer"]["device"]["protocol"] = u64::MAX.into()),
@@ -134,7 +134,7 @@ fn a_forged_state_is_refused_with_the_wrong_part() {
     assert_eq!(take(&mut device.end, |_| ()), 0, "not again");
 }
 
-/// Objective: a packed ring's position outside of it is refused.
+/// Objective: a packed ring's position outside the ring is refused.
 #[test]
 fn a_position_outside_a_packed_ring_is_refused() {
     let device = Device::new(1);

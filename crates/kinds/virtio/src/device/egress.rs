@@ -1,4 +1,4 @@
-//! The egress towards a guest: each frame is copied straight into the buffers that its driver posted.
+//! The egress towards a guest, which copies each frame straight into the buffers that the driver posted.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -12,14 +12,14 @@ use netvale_port::{DropReason, FrameRef, Scratch};
 use super::live::LiveQueue;
 use crate::queue::{Chain, DriverViolation, Piece};
 
-/// Most buffers for one frame.
+/// Maximum number of buffers for one frame.
 const MAX_CHAINS: usize = 64;
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
-/// Frames placed before the first is copied; meanwhile their buffers are prefetched.
+/// Number of frames for which room is found before the first is copied, while their buffers are prefetched.
 const GROUP: usize = 32;
 
-/// The outcome for one frame.
+/// The result for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FillResult {
     Done,
@@ -34,11 +34,11 @@ struct DeliveryTally {
     bytes: u64,
 }
 
-/// A one-piece buffer that fits a frame.
+/// A buffer of one piece that fits a frame.
 #[derive(Clone, Copy)]
 struct PieceRoom {
     chain: Chain,
-    /// Bytes of header and frame.
+    /// Size of header and frame in bytes.
     need: u32,
     ptr: NonNull<u8>,
 }
@@ -99,8 +99,8 @@ impl LiveQueue {
         (done, None)
     }
 
-    /// Copies frames of one piece into buffers of one piece, up to the first that is not. Returns their number; the
-    /// next one is for [`LiveQueue::deliver_one`].
+    /// Copies frames of one piece into buffers of one piece, up to the first frame or buffer of another kind. Returns
+    /// the number of copied frames; [`LiveQueue::deliver_one`] handles the next one.
     #[inline]
     fn deliver_plain(&mut self, batch: &Batch, picks: &[u16], tally: &mut DeliveryTally) -> usize {
         let mut rooms = [PieceRoom::default(); GROUP];
@@ -119,7 +119,7 @@ impl LiveQueue {
         done
     }
 
-    /// Finds a buffer of one piece for each frame, while such buffers last. Returns their number.
+    /// Finds a buffer of one piece for each frame, while there are such buffers. Returns their number.
     #[inline]
     fn find_rooms(&mut self, batch: &Batch, picks: &[u16], rooms: &mut [PieceRoom; GROUP]) -> usize {
         let hdr_len = self.framing.hdr_len;
@@ -128,7 +128,7 @@ impl LiveQueue {
             let Some(frame) = batch.get(usize::from(pick)) else { break };
             let need = hdr_len + frame.len();
             let position = self.queue.position();
-            // The slow path finds a broken queue again and reports it.
+            // The slow path finds a broken queue again and reports the violation.
             let chain = self.queue.next(&self.memory, &mut self.pieces).ok().flatten();
             match chain.zip(self.pieces.only_writable()) {
                 Some((chain, Piece { ptr, len })) if len as usize >= need => {
@@ -145,7 +145,7 @@ impl LiveQueue {
         count
     }
 
-    /// Copies a frame into each of its rooms. Returns the frames' bytes.
+    /// Copies the frames into their rooms. Returns the sum of their lengths in bytes.
     #[inline]
     fn fill_rooms(&self, batch: &Batch, picks: &[u16], rooms: &[PieceRoom]) -> u64 {
         let hdr_len = self.framing.hdr_len;
@@ -206,7 +206,7 @@ impl LiveQueue {
                 self.counters.dropped(why, 1);
                 Ok(FillResult::Done)
             }
-            // Segments without room after others had some are lost, as on a wire.
+            // Segments without room are lost if earlier ones had room, as on a wire.
             (Ok(_), Ok(FillResult::Full)) if any => {
                 self.counters.dropped(DropReason::NoRoom, 1);
                 Ok(FillResult::Done)
@@ -217,7 +217,7 @@ impl LiveQueue {
 }
 
 impl LiveQueue {
-    /// Whether all segments of a frame have room, or never will.
+    /// Returns whether all segments of a frame have room, or never will.
     fn has_room_for(&mut self, frame: &FrameRef<'_>) -> Result<bool, DriverViolation> {
         let FrameForm::Segments { count, longest, .. } = FrameForm::of(frame, false) else { return Ok(true) };
         let need = self.framing.hdr_len + longest;
@@ -230,12 +230,12 @@ impl LiveQueue {
             let mut room = 0;
             while room < need {
                 if self.pieces.is_exhausted() {
-                    // The next delivery begins with this frame; if this one did, waiting gains nothing.
+                    // The next delivery begins with this frame. If this one did, too, waiting gains nothing.
                     waits = before > 0;
                     break 'all;
                 }
                 if self.queue.next(&self.memory, &mut self.pieces)?.is_none() {
-                    // A driver that has posted all it can will post no more.
+                    // A driver that has posted all its buffers will post no more.
                     waits = posted + last <= usize::from(self.queue.size());
                     break 'all;
                 }
@@ -249,14 +249,14 @@ impl LiveQueue {
             }
         }
         self.queue.back_to(start);
-        // Descriptors that were only peeked at are walked again, and counted then.
+        // Descriptors that were only peeked at are walked again later, and counted then.
         self.pieces.go_back(before);
         Ok(!waits)
     }
 }
 
 /// Writes the header of a frame without offloads, all in one buffer. A header on a cache line of its own is read first:
-/// it usually has this value already, and then stays in both sides' caches.
+/// it usually has this value already, and the line then stays in both sides' caches.
 ///
 /// # Safety
 /// `at` is writable for `hdr_len` bytes, which is 10 or 12.
@@ -282,8 +282,8 @@ unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
     }
 }
 
-/// Writes `header` and `len` bytes of a frame to as many buffers as they take. `read` copies bytes of the frame, from a
-/// position, to a place with room for that many, and returns their number.
+/// Writes `header` and `len` bytes of a frame to as many buffers as needed. `read` copies bytes of the frame from a
+/// position to a destination with room for a number of bytes, and returns the number copied.
 fn place(
     live: &mut LiveQueue,
     header: &[u8; 12],
@@ -335,7 +335,7 @@ fn place(
     Ok(FillResult::Done)
 }
 
-/// Fills a piece with bytes of header and frame from `at` on. Returns the end position.
+/// Copies header and frame, from position `at` on, into a piece. Returns the new position.
 fn fill(
     p: &Piece,
     mut at: usize,

@@ -11,13 +11,13 @@ use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 use super::live::LiveQueue;
 use crate::queue::{DriverViolation, Piece};
 
-/// Frames of one piece each, header included; read once their first cache line has arrived.
+/// Frames of one piece each, header included, which are read once their first cache line has arrived.
 struct PieceRun {
     list: [(*const u8, u32); RUN],
     len: usize,
 }
 
-/// Frames read together.
+/// Number of frames read together.
 const RUN: usize = 32;
 
 impl LiveQueue {
@@ -26,8 +26,8 @@ impl LiveQueue {
         let mut run = PieceRun { list: [(std::ptr::null(), 0); RUN], len: 0 };
         if let Some(frame) = self.announce.take() {
             self.announced = frame;
-            // SAFETY: the bytes are ours, only reached by this pointer, and unchanged until the next announcement,
-            // which follows `release`.
+            // SAFETY: this value owns the bytes, reaches them only through this pointer, and does not change them until
+            // the next announcement, which follows `release`.
             unsafe { batch.push(self.announced.as_ptr(), self.announced.len() as u32) };
         }
         self.queue.prefetch();
@@ -78,7 +78,7 @@ impl LiveQueue {
                 batch.push(ptr.add(hdr_len), frame);
                 self.framing.sender_offloads.then(|| peek::<u64>(ptr))
             };
-            // The first two bytes are flags and GSO type: usually no offload.
+            // The first two bytes are flags and GSO type; usually there is no offload.
             if header.is_some_and(|h| h.to_le() & 0xffff != 0) {
                 // SAFETY: the piece has more bytes than a header. Only this second read counts: the first one merely
                 // decided to make it.
@@ -96,7 +96,7 @@ impl LiveQueue {
         }
     }
 
-    /// Pushes a frame of several pieces, or one whose header has a piece of its own.
+    /// Pushes a frame of several pieces, or one whose header is a separate piece.
     #[cold]
     fn push_pieces(&self, batch: &mut Batch) {
         let hdr_len = self.framing.hdr_len;
@@ -191,7 +191,7 @@ impl Ingress for LiveQueue {
         LiveQueue::disarm(self);
     }
 
-    /// Its seat holds the driver's kick descriptor.
+    /// The seat holds the driver's kick descriptor.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

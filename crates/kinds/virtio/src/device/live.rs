@@ -1,4 +1,4 @@
-//! A started virtqueue, with all that serving it needs.
+//! A started virtqueue, with everything needed to serve it.
 
 use std::sync::Arc;
 
@@ -10,72 +10,72 @@ use crate::features::Framing;
 use crate::memory::GuestMemory;
 use crate::queue::{Chain, DeviceQueue, DriverViolation, Pieces};
 
-/// The dirty log of a guest under migration: marks a device's writes to its memory.
+/// The dirty log of a migrating guest, which marks the device's writes to guest memory.
 pub trait WriteLog: Send + Sync {
     /// Marks `len` bytes at a guest address as written.
     fn mark(&self, guest: u64, len: u64);
-    /// Whether the log's memory is lost.
+    /// Returns whether the log's memory is lost.
     fn is_damaged(&self) -> bool;
 }
 
-/// An in-flight record of a queue, kept outside this process in case it ends without closing the queue.
+/// An in-flight record of a queue, kept outside this process for the case that it ends without closing the queue.
 pub trait InflightRecord: Send {
-    /// Called before the driver is shown returned chains.
+    /// Records that the driver is about to see returned chains.
     fn showing(&mut self, queue: &DeviceQueue);
-    /// Called after that.
+    /// Records that the driver has seen them.
     fn shown(&mut self, queue: &DeviceQueue);
-    /// Closes the record: the queue's position is known elsewhere.
+    /// Clears the record, when the queue's position is known elsewhere.
     fn close(&self);
-    /// Whether the record's memory is lost.
+    /// Returns whether the record's memory is lost.
     fn is_damaged(&self) -> bool;
 }
 
 /// A started queue.
 pub struct LiveQueue {
-    /// The ring.
+    /// The virtqueue.
     pub queue: DeviceQueue,
     /// The memory of the ring and its buffers.
     pub memory: Arc<GuestMemory>,
-    /// Header format and offloads of its frames.
+    /// Header format and offloads of the queue's frames.
     pub framing: Framing,
-    /// The doorbell for used buffers; without one the driver polls.
+    /// Doorbell that notifies the driver of used buffers; without one the driver polls.
     pub call: Option<Arc<Doorbell>>,
-    /// The driver does not kick: the queue must be polled.
+    /// Whether the driver does not kick, so the queue must be polled.
     pub polled: bool,
-    /// The driver has enabled the queue.
+    /// Whether the driver has enabled the queue.
     pub enabled: bool,
     /// Buffers of the current chain.
     pub pieces: Pieces,
-    /// Stopped for good: its driver is about to be disconnected.
+    /// Whether the queue has stopped for good and its driver is about to be disconnected.
     pub is_broken: bool,
-    /// Number of the queue, and the fault to report its driver's violations to.
+    /// Number of the queue, and the fault to which its driver's violations are reported.
     pub fault: (usize, Fault),
-    /// Dirty log, while the guest migrates.
+    /// The dirty log, while the guest migrates.
     pub log: Option<Arc<dyn WriteLog>>,
-    /// The ring is logged, too.
+    /// Whether writes to the ring are logged, too.
     pub log_ring: bool,
-    /// Record that survives this process.
+    /// The in-flight record, which survives this process.
     pub inflight: Option<Box<dyn InflightRecord>>,
-    /// A frame to send once on the driver's behalf.
+    /// A frame to be sent once on the driver's behalf.
     pub announce: Option<Vec<u8>>,
-    /// The announced frame in the batch: no reference to its bytes may exist.
+    /// The announcement in the current batch: no reference to its bytes may exist.
     pub announced: Vec<u8>,
-    /// Chains of the batch taken last.
+    /// Chains of the last batch taken.
     pub taken: Vec<Chain>,
-    /// Frames, bytes, drops.
+    /// Counters of frames, bytes and drops.
     pub counters: Arc<RingCounters>,
-    /// Calls to the driver, and kicks from it.
+    /// Counters of calls to the driver and kicks from it.
     pub kicks: Arc<KickCounts>,
 }
 
 impl LiveQueue {
-    /// Whether frames pass.
+    /// Returns whether frames pass.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.enabled && !self.is_broken
     }
 
-    /// Shows the driver the returned chains, and notifies it if it asked for that.
+    /// Shows the driver the returned chains, and notifies the driver if it requested that.
     #[inline]
     pub fn publish(&mut self) {
         if let Some(record) = &mut self.inflight {
@@ -91,14 +91,14 @@ impl LiveQueue {
         }
     }
 
-    /// Asks the driver to kick. Returns whether chains are available already.
+    /// Requests kicks from the driver. Returns whether chains are available already.
     pub fn arm(&mut self) -> bool {
         let more = self.queue.arm();
         self.wrote_ring();
         more
     }
 
-    /// Stops the driver's kicks.
+    /// Stops requesting kicks from the driver.
     pub fn disarm(&mut self) {
         self.queue.disarm();
         self.wrote_ring();
@@ -122,7 +122,7 @@ impl LiveQueue {
         }
     }
 
-    /// Whether a file of the memory was cut short.
+    /// Returns whether a file of the memory was truncated.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         let log = || self.log.as_ref().is_some_and(|l| l.is_damaged());
@@ -139,7 +139,7 @@ impl LiveQueue {
         }
     }
 
-    /// Stops the queue for good, and has its driver disconnected.
+    /// Stops the queue for good and reports the driver's violation, which disconnects the driver.
     #[cold]
     pub fn report(&mut self, why: DriverViolation) {
         self.is_broken = true;

@@ -1,4 +1,4 @@
-//! A device's queues as the switch uses them (virtio 1.3 §5.1.6).
+//! The queues of a device, as ingress and egress of the switch (virtio 1.3 §5.1.6).
 
 mod egress;
 pub(crate) mod ingress;

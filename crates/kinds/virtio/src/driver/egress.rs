@@ -1,4 +1,4 @@
-//! The transmit queue as an egress. A frame is copied into as many buffers as it takes.
+//! The transmit queue as an egress, which copies a frame into as many buffers as needed.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -13,14 +13,14 @@ use super::ram::{BUF, QueueRam};
 use super::started::RunningQueue;
 use super::{DeviceViolation, DriverQueue};
 
-/// Frames whose buffers are prefetched together.
+/// Number of frames whose buffers are prefetched together.
 const GROUP: usize = 32;
 
 impl RunningQueue {
-    /// Takes back buffers that the device has sent.
+    /// Reclaims buffers that the device has sent.
     fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let reclaimed = self.queue.reclaim();
-        // Noted before the buffers are posted again, which overwrites their old place.
+        // The position is noted before the buffers are posted again, which overwrites their old entries.
         let (done, turn) = self.queue.done();
         self.ram.note(done, turn);
         reclaimed
@@ -87,7 +87,7 @@ impl RunningQueue {
 }
 
 /// Sends frames of one piece that fit one buffer and have no offloads, while buffers are free. Returns their number and
-/// bytes. A separate function, to give its loop all registers.
+/// their bytes. It is a separate function so that its loop gets all registers.
 #[inline(never)]
 fn send_plain(s: &mut RunningQueue, batch: &Batch, picks: &[u16]) -> (usize, u64) {
     let hdr_len = s.framing.hdr_len;

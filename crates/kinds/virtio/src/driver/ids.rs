@@ -1,4 +1,4 @@
-//! Buffers by number: free, ours with a frame, or the device's. Kept in private memory.
+//! The buffers by number: each is free, the driver's with a frame, or the device's. Kept in private memory.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,56 +7,56 @@ pub trait DriverBuffers: Send {
     /// Creates the record of `n` free buffers.
     fn new(n: u16) -> Self;
 
-    /// Number of free buffers.
+    /// Returns the number of free buffers.
     fn free(&self) -> usize;
 
     /// Takes `count` buffers as one chain. Returns the first; `None` if fewer are free.
     fn take(&mut self, count: usize) -> Option<u16>;
 
-    /// The buffer after `id` in the chain that was taken last.
+    /// Returns the buffer after `id` in the last chain taken.
     fn next(&self, id: u16) -> Option<u16>;
 
     /// Hands the chain that begins at `id` to the device.
     fn give(&mut self, id: u16);
 
-    /// Takes the chain at `id` back. Returns whether the device had it, and whether it is next if chains are ordered.
+    /// Takes the chain at `id` back. Returns whether the device had it, and, if chains are ordered, whether it was
+    /// next.
     fn get_back(&mut self, id: u16) -> bool;
 
     /// Frees the whole chain.
     fn recycle(&mut self, first: u16);
 
-    /// The oldest of the device's chains, if they come back in order.
+    /// Returns the oldest of the device's chains, if chains come back in order.
     fn oldest(&self) -> Option<u16>;
 
-    /// If chains come back in order: the buffer that comes back next, or is taken next if the device has none.
-    /// Otherwise 0.
+    /// Returns the buffer that comes back next, or is taken next if the device has none. 0 if chains are not ordered.
     fn turn(&self) -> u16;
 
-    /// The buffers that are free and those of the device; all others are lost.
+    /// Returns which buffers are free and which the device has; all others are lost.
     fn state(&self) -> BuffersState;
 
-    /// Restores another process's buffers. `None` unless they are `n`, each once.
+    /// Restores a predecessor's buffers. `None` unless there are `n` buffers, each once.
     fn continued(n: u16, state: &BuffersState) -> Option<Self>
     where
         Self: Sized;
 }
 
-/// The owners of a queue's buffers.
+/// The owners of a queue's buffers, for a successor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BuffersState {
     /// Buffers that come back in any order.
     Any {
-        /// Free buffers; the last one is taken next.
+        /// Free buffers, of which the last is taken next.
         free: Vec<u16>,
-        /// The device's chains.
+        /// Chains that the device has.
         posted: Vec<Vec<u16>>,
     },
     /// Buffers that come back in order.
     Ordered {
-        /// The device's oldest, or the next to take.
+        /// The oldest buffer that the device has, or else the next one to take.
         oldest: u16,
-        /// Lengths of the device's chains, in order.
+        /// Lengths of the chains that the device has, in order.
         posted: Vec<u16>,
     },
 }
@@ -65,19 +65,19 @@ pub enum BuffersState {
 #[derive(Debug)]
 pub struct Ids {
     free: Vec<u16>,
-    /// The next buffer in a buffer's chain; [`NONE`] at its end.
+    /// The next buffer in each buffer's chain; [`NONE`] at its end.
     link: Box<[u16]>,
-    /// Whether the device has the chain that begins at a buffer.
+    /// Whether the device has the chain that begins at each buffer.
     posted: Box<[bool]>,
 }
 
-/// No buffer.
+/// Marks the end of a chain.
 pub const NONE: u16 = u16::MAX;
 
 impl DriverBuffers for Ids {
     fn new(n: u16) -> Ids {
         Ids {
-            // The last is taken first: 0, then 1, and so on.
+            // The last entry is taken first: 0, then 1, and so on.
             free: (0..n).rev().collect(),
             link: vec![NONE; usize::from(n)].into_boxed_slice(),
             posted: vec![false; usize::from(n)].into_boxed_slice(),
@@ -171,16 +171,16 @@ impl DriverBuffers for Ids {
 pub struct OrderedBuffers {
     /// Number of buffers minus one (a mask).
     mask: u16,
-    /// Next buffer to take.
+    /// The next buffer to take.
     next: u16,
-    /// Oldest buffer that the device owns.
+    /// The oldest buffer that the device has.
     oldest: u16,
     free: u16,
-    /// Number of buffers that the device owns.
+    /// Number of buffers that the device has.
     posted: u16,
-    /// Length of the chain that begins at a buffer.
+    /// Length of the chain that begins at each buffer.
     lens: Box<[u16]>,
-    /// First buffer of the chain taken last.
+    /// First buffer of the last chain taken.
     first: u16,
 }
 
@@ -287,8 +287,8 @@ impl DriverBuffers for OrderedBuffers {
 mod tests {
     use super::*;
 
-    /// Objective: another process restores the same owner of each buffer, chains included; states that lack a buffer or
-    /// have one twice are refused.
+    /// Objective: a successor restores the owner of each buffer, chains included; states that lack a buffer or have one
+    /// twice are refused.
     #[test]
     fn another_process_restores_the_owner_of_each_buffer() {
         fn used<B: DriverBuffers>() -> B {
@@ -322,7 +322,7 @@ mod tests {
         assert!(!ordered(4, vec![]) && !ordered(0, vec![3, 2]) && !ordered(0, vec![0]));
     }
 
-    /// Objective: ordered buffers come back in order only, each once, chains as a whole, round after round.
+    /// Objective: ordered buffers come back only in order, each once, chains as a whole, round after round.
     #[test]
     fn ordered_buffers_come_back_in_order() {
         let mut ids = OrderedBuffers::new(8);

@@ -17,7 +17,7 @@ use super::started::RunningQueue;
 use super::{DeviceViolation, RUN, UsedBuffer};
 use crate::device::ingress::read_header;
 
-/// Buffers posted together: the cache line of the index is fetched once for all.
+/// Number of buffers posted together, so that the cache line of the index moves once for all.
 const REFILL: usize = 64;
 
 impl RunningQueue {
@@ -45,7 +45,7 @@ impl RunningQueue {
         Ok(())
     }
 
-    /// Takes one frame, which may continue in further buffers.
+    /// Takes a frame, which may continue in further buffers.
     #[inline]
     fn frame(
         &mut self,
@@ -59,8 +59,8 @@ impl RunningQueue {
             return Err(DeviceViolation::Length(len));
         }
         let at = self.ram.buf(first.id);
-        // SAFETY: one of our buffers, longer than a header: the offloads are its first two bytes, the number of
-        // buffers, if any, the last two. The device may be writing: each is read once.
+        // SAFETY: one of our buffers, longer than a header: the offloads are in its first two bytes, the number of
+        // buffers, if any, in the last two. The device may be writing, so each is read once.
         let (to_do, count) = unsafe {
             let count = if self.framing.mergeable { peek::<u16>(at.as_ptr().add(10)) } else { 1 };
             (peek::<u16>(at.as_ptr()), u16::from_le(count).max(1))
@@ -131,7 +131,7 @@ impl RunningQueue {
         }
     }
 
-    /// Pushes a frame in one buffer, with an empty header.
+    /// Pushes a frame that is in one buffer, with an empty header.
     #[inline]
     fn push_bare(&self, used: UsedBuffer, batch: &mut Batch) -> Result<(), DeviceViolation> {
         let hdr_len = self.framing.hdr_len;
@@ -145,12 +145,12 @@ impl RunningQueue {
     }
 }
 
-/// Whether a header only declares the checksum valid.
+/// Returns whether a header only declares the checksum valid.
 fn is_only_valid(header: &VnetHdr) -> bool {
     header.flags & (F_DATA_VALID | F_NEEDS_CSUM) == F_DATA_VALID && header.gso_type == GSO_NONE
 }
 
-/// Has the missing checksum of the frame pushed last filled in on its way: others would drop the frame.
+/// Fills in the pending checksum of the last frame pushed: without it, other receivers would drop the frame.
 #[cold]
 fn fill_checksum(batch: &mut Batch, begin: *const u8, len: u32) {
     let Some(frame) = batch.len().checked_sub(1).and_then(|last| batch.get(last)) else { return };
@@ -174,7 +174,7 @@ impl Ingress for RunningQueue {
             return;
         }
         if self.queue.free() == usize::from(self.ram.size()) {
-            // The device has just started.
+            // The device has just started and has no buffers yet.
             self.refill();
         }
         if let Err(why) = self.fill(batch) {
@@ -188,7 +188,7 @@ impl Ingress for RunningQueue {
             return;
         }
         self.queue.recycle(self.taken.drain(..));
-        // Noted before the device gets the buffers again, which overwrites their old place.
+        // The position is noted before the device gets the buffers again, which overwrites their old entries.
         let (done, turn) = self.queue.done();
         self.ram.note(done, turn);
         if !self.broken && self.queue.free() >= REFILL.min(usize::from(self.ram.size()) / 4) {
@@ -211,7 +211,7 @@ impl Ingress for RunningQueue {
         }
     }
 
-    /// Its seat holds the device's doorbell.
+    /// The seat holds the device's doorbell.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

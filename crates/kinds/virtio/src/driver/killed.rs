@@ -1,20 +1,20 @@
-//! Restores the rings of a killed driver. Only that process knew its position and the owner of each buffer; both are
-//! recovered from the rings, while the device continues.
+//! Restores the rings of a killed driver. Only the killed process knew the driver's position and the owner of each
+//! buffer; both are recovered from the rings, while the device continues.
 //!
-//! A driver notes its position ([`QueueRam::note`]) before it posts returned buffers again. So everything shown to the
-//! device after that position is intact, used or not, and all other buffers are free. Buffers taken but not noted are
-//! received again: at most a batch.
+//! A driver notes its position ([`QueueRam::note`]) before it posts returned buffers again. Everything shown to the
+//! device after that position is therefore intact, used or not, and all other buffers are free. Frames taken but not
+//! noted are received again: at most a batch.
 //!
 //! This holds for devices that return buffers in order, as those do that copy frames. Another device may lose or damage
-//! frames in flight. If that is noticed, here or when it returns a buffer that it is not known to have, the device is
-//! connected anew; the same goes for any other inconsistency that a device may write.
+//! frames in flight. If this is detected, here or when the device returns a buffer that it is not known to have, the
+//! device is connected again; so it is for any other inconsistency that a device may cause.
 
 use super::ids::BuffersState;
 use super::ram::QueueRam;
 use super::{DriverFeatures, DriverQueue, DriverQueueState};
 use crate::queue::ring_index::{AVAIL, WrapIndex};
 
-/// In the second word of a split ring's descriptor: another one follows.
+/// Flag in the second word of a split ring's descriptor: another descriptor follows.
 const NEXT: u64 = 1 << 32;
 
 /// The chains of buffers shown to the device, in order, and the position after them.
@@ -23,7 +23,7 @@ struct ShownChains {
     next: u16,
 }
 
-/// Whether a queue's saved state is still current: no process has continued from it.
+/// Returns whether a queue's saved state is current: no process has continued from it.
 pub fn is_there(ram: &QueueRam, features: DriverFeatures, state: &DriverQueueState) -> bool {
     let (done, _) = ram.noted();
     let shown = if features.queue.packed { packed(ram, done).map(|shown| shown.next) } else { Some(ram.avail_idx()) };
@@ -68,8 +68,8 @@ fn split(ram: &QueueRam, done: u16) -> Option<ShownChains> {
     Some(ShownChains { chains, next })
 }
 
-/// Recovers the chains of a packed ring. A chain begins at the descriptor whose buffer has the number that all its
-/// descriptors hold; the device may have overwritten all of the first descriptor but the address.
+/// Recovers the chains of a packed ring. A chain begins at the descriptor that points to the buffer whose number all
+/// its descriptors hold. Of the first descriptor, the device may have overwritten everything but the address.
 fn packed(ram: &QueueRam, done: u16) -> Option<ShownChains> {
     let n = ram.size();
     let mut at = WrapIndex::of(done);
@@ -102,7 +102,7 @@ fn in_any_order(n: u16, posted: Vec<Vec<u16>>) -> Option<BuffersState> {
     Some(BuffersState::Any { free, posted })
 }
 
-/// Checks that buffers are posted in the order of their numbers, from `oldest` on.
+/// Returns the ordered state of the buffers, if they are posted in the order of their numbers from `oldest` on.
 fn in_order(n: u16, chains: &[Vec<u16>], oldest: u16) -> Option<BuffersState> {
     let mut ids = chains.iter().flatten().zip(0..);
     ids.all(|(id, i)| *id == oldest.wrapping_add(i) & (n - 1)).then_some(())?;

@@ -1,18 +1,18 @@
-//! virtio-net, the driver's side.
+//! virtio-net: the driver's side.
 //!
-//! Rings and buffers lie in our own memory ([`ram`]), which the device reaches. Descriptor `i` always has buffer `i`:
-//! posting a buffer is one store. The device's writes (used entries) are trusted as little as a device trusts a
-//! driver's.
+//! Rings and buffers are in netvale's own memory ([`ram`]), which the device can access. Descriptor `i` always has
+//! buffer `i`, so posting a buffer is one store. The device's writes (used entries) are trusted as little as a device
+//! trusts those of a driver.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`ram`] | the memory |
+//! | [`ram`] | the memory of rings and buffers |
 //! | [`ids`] | the owner of each buffer |
 //! | [`split`], [`packed`] | the rings |
-//! | [`simd`] | several entries of a ring together |
-//! | [`path`] | the path of frames |
+//! | [`simd`] | reads several entries of a ring at a time |
+//! | [`path`] | the fast path chosen from the features |
 //! | [`options`] | the requested features |
-//! | [`started`] | a running queue |
+//! | [`started`] | the running queues of a device |
 //! | [`killed`] | restores a killed process's rings |
 //! | [`port`] | a driver port on any transport, the thread that runs it, and its saved state |
 //! | `egress` | the transmit queue as an egress |
@@ -39,43 +39,43 @@ use crate::queue::{QueueAddresses, QueueFeatures};
 use ids::{BuffersState, DriverBuffers, Ids, OrderedBuffers};
 use ram::QueueRam;
 
-/// A protocol violation by the device; it ends the connection.
+/// A protocol violation by the device, which ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DeviceViolation {
     /// `used.idx` moved by more than the queue's size.
     #[error("the used index jumped")]
     UsedIndex,
     /// A used entry names a buffer that the device does not have.
-    #[error("the device gives back a buffer that it does not have")]
+    #[error("the device returned a buffer that it does not have")]
     UsedId,
-    /// More bytes than the buffer has, or fewer than a header.
-    #[error("the device says it wrote {0} bytes to a buffer")]
+    /// The device reports more bytes than the buffer has, or fewer than a header.
+    #[error("the device reports {0} bytes written to a buffer: expected a header to a full buffer")]
     Length(u32),
-    /// A frame of more buffers than the device returned.
-    #[error("a frame in {0} buffers")]
+    /// A frame spans more buffers than the device returned.
+    #[error("a frame in {0} buffers, more than the device returned")]
     Buffers(u16),
 }
 
-/// A buffer returned by the device.
+/// A buffer that the device returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsedBuffer {
-    /// Its first id.
+    /// Number of the first buffer of its chain.
     pub id: u16,
-    /// Bytes that the device wrote.
+    /// Number of bytes that the device wrote.
     pub len: u32,
 }
 
-/// Most entries that [`DriverQueue::used_run`] takes together.
+/// Maximum number of entries that [`DriverQueue::used_run`] takes together.
 pub const RUN: usize = 32;
 
 /// The negotiated features and requested options of a driver's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverFeatures {
-    /// The device's view of them.
+    /// The negotiated features that the device shares.
     pub queue: QueueFeatures,
     /// `VIRTIO_F_IN_ORDER`.
     pub in_order: bool,
-    /// Reads several entries together if they come in order.
+    /// Whether several entries are read at a time, if they come in order.
     pub vector: bool,
 }
 
@@ -96,10 +96,10 @@ pub enum DriverQueue {
 pub struct DriverQueueState {
     /// Number of descriptors.
     pub size: u16,
-    /// Split: the next entry of the available ring. Packed: the next descriptor to post, with its wrap counter in
-    /// bit 15.
+    /// Split: index of the next entry of the available ring. Packed: index of the next descriptor to post, with its
+    /// wrap counter in bit 15.
     next: u16,
-    /// The same of the next entry to take back.
+    /// Index of the next entry to take back, in the same form.
     done: u16,
     buffers: BuffersState,
 }
@@ -116,7 +116,7 @@ macro_rules! each {
 }
 
 impl DriverQueue {
-    /// An empty queue in `ram`.
+    /// Creates an empty queue in `ram`.
     pub fn new(ram: &QueueRam, features: DriverFeatures) -> DriverQueue {
         ram.clear_rings();
         let queue = match (features.queue.packed, features.in_order) {
@@ -130,7 +130,7 @@ impl DriverQueue {
         queue
     }
 
-    /// Restores another process's queue without writing anything. `None` if its state is inconsistent.
+    /// Restores a predecessor's queue without writing anything. `None` if its state is inconsistent.
     pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &DriverQueueState) -> Option<DriverQueue> {
         match (features.queue.packed, features.in_order) {
             (false, false) => split::SplitDriver::continued(ram, features, state).map(DriverQueue::Split),
@@ -140,19 +140,19 @@ impl DriverQueue {
         }
     }
 
-    /// The queue's position, once all posted buffers are shown.
+    /// Returns the queue's position, once all posted buffers are shown.
     pub fn state(&self) -> DriverQueueState {
         each!(self, q => q.state())
     }
 
-    /// The position of the next entry to take back, in the numbers of [`DriverQueueState`], and the buffer whose turn
-    /// it is there, if buffers are ordered.
+    /// Returns the position of the next entry to take back, in the form of [`DriverQueueState`], and, if buffers are
+    /// ordered, the buffer due there.
     #[inline]
     pub fn done(&self) -> (u16, u16) {
         each!(self, q => (q.done(), q.ids().turn()))
     }
 
-    /// Number of free buffers.
+    /// Returns the number of free buffers.
     #[inline]
     pub fn free(&self) -> usize {
         each!(self, q => q.ids().free())
@@ -164,26 +164,26 @@ impl DriverQueue {
         each!(self, q => q.ids_mut().take(count))
     }
 
-    /// The buffer after `id` in the chain that was taken last.
+    /// Returns the buffer after `id` in the last chain taken.
     #[inline]
     pub fn link(&self, id: u16) -> Option<u16> {
         each!(self, q => q.ids().next(id))
     }
 
-    /// Frees chains that the device gave back.
+    /// Frees chains that the device returned.
     #[inline]
     pub fn recycle(&mut self, firsts: impl IntoIterator<Item = u16>) {
         each!(self, q => firsts.into_iter().for_each(|first| q.ids_mut().recycle(first)));
     }
 
-    /// Posts the chain taken last, which begins at `first`; `len` gives the bytes of each buffer, `write` whether it is
-    /// writable. The device sees it with the next [`DriverQueue::publish`].
+    /// Posts the last chain taken, which begins at `first`; `len` returns the size of each buffer in bytes, `write`
+    /// whether the device may write to it. The device sees the chain with the next [`DriverQueue::publish`].
     #[inline]
     pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
         each!(self, q => q.post(ram, first, write, len))
     }
 
-    /// Posts all free buffers, each as a chain of its own, with room for `len` bytes.
+    /// Posts all free buffers, each as a separate chain, with room for `len` bytes.
     #[inline]
     pub fn post_free(&mut self, ram: &QueueRam, len: u32) {
         each!(self, q => while let Some(id) = q.ids_mut().take(1) {
@@ -191,13 +191,13 @@ impl DriverQueue {
         });
     }
 
-    /// Shows the device the posted buffers. Returns whether it wants a kick.
+    /// Shows the device the posted buffers. Returns whether the device requests a kick.
     #[inline]
     pub fn publish(&mut self) -> bool {
         each!(self, q => q.publish())
     }
 
-    /// The next buffer returned by the device.
+    /// Returns the next buffer that the device returned.
     ///
     /// # Errors
     /// [`DeviceViolation`] if the used ring names a buffer that the device does not have, or its index jumped.
@@ -209,7 +209,7 @@ impl DriverQueue {
     /// Takes as many returned buffers as fit. Returns their number.
     ///
     /// # Errors
-    /// Like [`DriverQueue::next_used`].
+    /// The errors of [`DriverQueue::next_used`].
     #[inline]
     pub fn used_run(&mut self, into: &mut [UsedBuffer]) -> Result<usize, DeviceViolation> {
         each!(self, q => {
@@ -223,16 +223,16 @@ impl DriverQueue {
         })
     }
 
-    /// Takes back all buffers that the device has sent.
+    /// Reclaims all buffers that the device has sent.
     ///
     /// # Errors
-    /// Like [`DriverQueue::next_used`].
+    /// The errors of [`DriverQueue::next_used`].
     #[inline]
     pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         each!(self, q => q.reclaim())
     }
 
-    /// Asks the device to notify. Returns whether it has returned buffers meanwhile.
+    /// Requests notifications from the device. Returns whether the device has returned buffers meanwhile.
     pub fn arm(&mut self) -> bool {
         each!(self, q => q.arm())
     }
@@ -243,7 +243,7 @@ impl DriverQueue {
     }
 }
 
-/// Addresses of a queue's parts, for a back end in another process.
+/// Returns the addresses of a queue's parts, for a back end in another process.
 pub fn addresses(ram: &QueueRam) -> QueueAddresses {
     let at = |p| ram.device_address(p);
     QueueAddresses { desc: at(ram.desc()), avail: at(ram.avail()), used: at(ram.used()) }

@@ -5,24 +5,24 @@ use crate::features::{
     HOST_TSO6, HOST_USO, IN_ORDER, MQ, MRG_RXBUF, RING_PACKED, VERSION_1,
 };
 
-/// A driver's request; the device may offer less.
+/// The features that a driver requests; the device may offer fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverOptions {
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub pairs: u16,
-    /// Entries of each queue, a power of two.
+    /// Number of entries of each queue, a power of two.
     pub size: u16,
-    /// Packed ring layout.
+    /// Whether to use the packed ring layout.
     pub packed: bool,
-    /// Allows a frame several receive buffers.
+    /// Whether a frame may span several receive buffers.
     pub mergeable: bool,
-    /// Leaves out checksums, and sends and receives unsegmented frames.
+    /// Whether to leave checksums pending, and to send and receive unsegmented frames.
     pub offloads: bool,
-    /// Notifications by event index.
+    /// Whether notifications use the event index.
     pub event_idx: bool,
-    /// The device uses buffers in the order of posting.
+    /// Whether the device must use buffers in the order of posting.
     pub in_order: bool,
-    /// Reads several ring entries together, if the other features allow it.
+    /// Whether to read several ring entries at a time, if the other features allow it.
     pub vector: bool,
 }
 
@@ -42,7 +42,7 @@ impl Default for DriverOptions {
 }
 
 impl DriverOptions {
-    /// The feature bits of the request.
+    /// Returns the feature bits of the request.
     pub fn features(&self) -> u64 {
         const OFFLOADS: u64 = CSUM | GUEST_CSUM | HOST_TSO4 | HOST_TSO6 | HOST_ECN | HOST_USO;
         const WHOLE: u64 = GUEST_TSO4 | GUEST_TSO6 | GUEST_ECN | GUEST_USO4 | GUEST_USO6;

@@ -14,7 +14,7 @@ use crate::queue::ring_index::{AT_DESC, AVAIL, DISABLE, ENABLE, USED, WrapIndex}
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 
-/// The driver's side.
+/// The driver's side of a packed ring.
 pub struct PackedDriver<B> {
     n: u16,
     ring: NonNull<u8>,
@@ -23,7 +23,7 @@ pub struct PackedDriver<B> {
     event_idx: bool,
     ids: B,
     vector: Option<Simd>,
-    /// Descriptors of the chain that begins with this id.
+    /// Number of descriptors of the chain that begins with each buffer.
     counts: Box<[u16]>,
     next: WrapIndex,
     /// First descriptor not shown yet, with its flags.
@@ -36,7 +36,7 @@ pub struct PackedDriver<B> {
 unsafe impl<B: DriverBuffers> Send for PackedDriver<B> {}
 
 impl<B: DriverBuffers> PackedDriver<B> {
-    /// An empty queue in zeroed memory.
+    /// Creates an empty queue in zeroed memory.
     pub fn new(ram: &QueueRam, features: DriverFeatures) -> Self {
         let queue = PackedDriver::empty(ram, features, B::new(ram.size()));
         queue.event(queue.driver_event).store(DISABLE << 16, Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl<B: DriverBuffers> PackedDriver<B> {
         self.done.bits()
     }
 
-    /// Clears descriptors that another process wrote but did not show. The device reads none after the first of them.
+    /// Clears descriptors that a predecessor wrote but did not show. The device reads none after the first of them.
     pub fn forget_unshown(&self) {
         for i in 0..self.ids.free() as u16 {
             let index = self.next.after(i, self.n);
@@ -137,13 +137,13 @@ impl<B: DriverBuffers> PackedDriver<B> {
         unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
     }
 
-    /// The owners of buffers.
+    /// Returns the owners of the buffers.
     #[inline]
     pub fn ids(&self) -> &B {
         &self.ids
     }
 
-    /// The owners of buffers, for changes.
+    /// Returns the owners of the buffers, for changes.
     #[inline]
     pub fn ids_mut(&mut self) -> &mut B {
         &mut self.ids
@@ -159,7 +159,7 @@ impl<B: DriverBuffers> PackedDriver<B> {
             let next = self.ids.next(id);
             let turn = if index.wrap { AVAIL } else { USED };
             let flags = turn | if write(id) { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
-            // The device reads descriptors in order: while the first is not shown, no later one is.
+            // The device reads descriptors in order: while the first is hidden, so are the later ones.
             let shown = if self.held.is_none() {
                 self.held = Some((index.at, flags));
                 self.stale(index)
@@ -187,7 +187,7 @@ impl<B: DriverBuffers> PackedDriver<B> {
         self.ids.give(first);
     }
 
-    /// Flags that mean "not available" at an index about to be posted: those of the previous round.
+    /// Returns flags that mean "not available" at an index about to be posted: those of the previous round.
     #[inline]
     fn stale(&self, index: WrapIndex) -> u16 {
         if index.wrap { 0 } else { AVAIL | USED }
@@ -210,7 +210,7 @@ impl<B: DriverBuffers> PackedDriver<B> {
         (flags & AVAIL != 0) == self.done.wrap && (flags & USED != 0) == self.done.wrap
     }
 
-    /// Id and length of the used descriptor at `done`.
+    /// Returns ID and length of the used descriptor at `done`.
     #[inline]
     fn used(&self) -> UsedBuffer {
         let at = self.at(self.done.at);
@@ -245,7 +245,7 @@ impl<B: DriverBuffers> PackedDriver<B> {
         Ok(Some(used))
     }
 
-    /// Takes as many descriptors as can be read together.
+    /// Takes as many descriptors as can be read at a time.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [UsedBuffer]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
@@ -274,7 +274,7 @@ impl<B: DriverBuffers> PackedDriver<B> {
     pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         while self.is_used() {
             let last = self.used().id;
-            // In order, it also returns all before it (§2.8.9).
+            // With in-order buffers, the descriptor also returns all earlier ones (§2.8.9).
             while let Some(id) = self.ids.oldest().filter(|id| *id != last) {
                 self.get_back(id)?;
                 self.ids.recycle(id);

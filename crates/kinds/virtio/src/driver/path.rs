@@ -1,24 +1,24 @@
-//! A driver's fast path, by negotiated features and options.
+//! The driver's fast path, chosen from negotiated features and options.
 
 use super::simd::Simd;
 use crate::features::{GUEST_CSUM, IN_ORDER, MRG_RXBUF, RING_PACKED};
 
-/// The path of frames.
+/// A fast path for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// One descriptor ring instead of three areas.
+    /// Whether the ring is packed: one descriptor ring instead of three areas.
     pub packed: bool,
-    /// A frame may come in several buffers.
+    /// Whether a frame may span several buffers.
     pub mergeable: bool,
-    /// Buffers come back in order.
+    /// Whether buffers come back in order.
     pub in_order: bool,
-    /// Reads several entries together with these instructions; `None`: one at a time.
+    /// The instructions that read several entries at a time; `None`: one entry at a time.
     pub vector: Option<Simd>,
 }
 
 impl Path {
-    /// Chooses by the negotiated features. Several entries are read together if buffers come back in order, each frame
-    /// has one buffer, and its header is empty: no checksums or segments are left to us.
+    /// Chooses the path from the negotiated features. Several entries are read at a time if buffers come back in order,
+    /// each frame has one buffer, and its header is empty: the device leaves no checksums or segments pending.
     pub fn of(features: u64, vector: bool) -> Path {
         let has = |bit: u64| features & bit != 0;
         let packed = has(RING_PACKED);
@@ -28,7 +28,7 @@ impl Path {
         Path { packed, mergeable, in_order, vector: fits.then(Simd::best) }
     }
 
-    /// The path as `netvale show` prints it.
+    /// Returns the path as `netvale show` prints it.
     pub fn words(self) -> String {
         let layout = if self.packed { "packed" } else { "split" };
         let buffers = if self.mergeable { "mergeable" } else { "non-mergeable" };

@@ -27,50 +27,50 @@ use crate::{MAX_PAIRS, VirtioQueues};
 
 use state::{DeviceSaid, DeviceState, DriverState, device_state};
 
-/// A driver's access to its device. Displayed as the device's location.
+/// A driver's way to its device. `Display` writes the device's location.
 pub trait Transport: Display + Send + 'static {
     /// An open connection to the device.
     type Connection: Send;
-    /// An error that leaves the driver without a device.
+    /// The reason why the driver has no device.
     type Error: Display + From<LendError>;
 
-    /// Connects to the device. A failure is retried.
+    /// Connects to the device. The caller retries after a failure.
     ///
     /// # Errors
-    /// No device is there.
+    /// The reason why no device is reachable.
     fn connect(&mut self) -> Result<Self::Connection, Self::Error>;
 
-    /// Connects by the descriptor that another process used. `None`: impossible, or it is something else.
+    /// Connects through the descriptor that a predecessor used. `None` if that is impossible, or it is something else.
     fn restore(&mut self, _by: OwnedFd) -> Option<Self::Connection> {
         None
     }
 
-    /// Starts the device unless it is [restored](PortSession::restored), has it [run](PortSession::run), and returns
-    /// the reason for its end.
+    /// Starts the device unless it is [restored](PortSession::restored), [runs](PortSession::run) it, and returns the
+    /// reason for its end.
     ///
     /// # Errors
-    /// The device cannot be driven, or violated the protocol.
+    /// An error of driving the device, or its protocol violation.
     fn serve(&mut self, connection: Self::Connection, session: &PortSession<'_>) -> Result<(), Self::Error>;
 }
 
-/// An error lending queues to workers.
+/// An error of lending queues to workers.
 #[derive(Debug, Error)]
 pub enum LendError {
-    /// A queue of the previous device has not been handed back.
-    #[error("a queue: {0}")]
+    /// A worker has not returned a queue of the previous device.
+    #[error("a queue of the previous device: {0}")]
     InUse(#[from] InUse),
     /// A system call failed.
     #[error("{0}")]
     System(#[from] Errno),
 }
 
-/// An error creating a port.
+/// An error of creating a port.
 #[derive(Debug, Error)]
 pub enum DriverError {
     /// Too many queue pairs, or zero.
-    #[error("{0} queue pairs asked for; a device has 1 to {MAX_PAIRS}")]
+    #[error("{0} queue pairs requested: expected 1 to {MAX_PAIRS}")]
     Pairs(u16),
-    /// Opening its queues or its service failed.
+    /// The port's queues or service cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
@@ -82,7 +82,7 @@ impl From<DriverError> for BadState {
 }
 
 impl DriverError {
-    /// The closest error number.
+    /// Returns the closest error number.
     pub fn errno(&self) -> Errno {
         match self {
             DriverError::Pairs(_) => Errno::INVAL,
@@ -96,11 +96,11 @@ impl DriverError {
 pub struct VirtioDeviceStatus {
     /// Whether the device runs.
     pub running: bool,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub pairs: usize,
     /// Negotiated features.
     pub features: u64,
-    /// The path of frames.
+    /// The fast path, while the device runs.
     pub path: Option<Path>,
     /// Whether the device reports its link as down.
     pub link_down: bool,
@@ -124,11 +124,11 @@ impl VirtioPort {
         Ok((VirtioPort { service: Service::start("netvale-virtio", &at, None, driver)? }, queues))
     }
 
-    /// Restores another process's port. The port resumes once the last part of the result is dropped; until then, the
-    /// other process may resume it instead. Workers have its queues already.
+    /// Restores a predecessor's port. The port resumes once the last part of the result is dropped; until then, the
+    /// predecessor may resume it instead. Workers have the queues already.
     ///
     /// # Errors
-    /// [`BadState`] if that was a different port, or its state is inconsistent.
+    /// [`BadState`] if the state is of a different port, or inconsistent.
     pub fn restore<T: Transport>(
         mut transport: T,
         options: DriverOptions,
@@ -144,12 +144,12 @@ impl VirtioPort {
         let mut restored = None;
         let mut kept = KeptState::default();
         if let Some(device) = state.device {
-            let part = |why: BadState| why.of("its device cannot be continued");
+            let part = |why: BadState| why.of("the device cannot be continued");
             let (by, lent) = LentDevice::restore(device, options, &pairs).map_err(part)?;
             told.connected = true;
             told.now = lent.told(options);
             kept.last = lent.state_at_any_time(by.as_fd(), &lent.calls).ok();
-            let unreached = || BadState::new("the device cannot be reached by what is said to reach it");
+            let unreached = || BadState::new("the device cannot be reached through its descriptor");
             let connection = transport.restore(by).ok_or_else(unreached).map_err(part)?;
             restored = Some(ConnectedDevice { connection, restored: Some(lent) });
         }
@@ -158,29 +158,29 @@ impl VirtioPort {
         Ok((VirtioPort { service }, queues, paused))
     }
 
-    /// State for restoring the device after this process is killed. It changes whenever [`VirtioPort::on_change`]
-    /// calls. `None` without a device, or if other processes cannot reach it.
+    /// Returns the state for restoring the device after this process is killed. It changes whenever
+    /// [`VirtioPort::on_change`] calls. `None` without a device, or if other processes cannot reach it.
     pub fn save(&self) -> Option<DriverState> {
         let service::ServiceState { connections, last_error, .. } = self.service.state();
         self.service.kept().last.map(|device| DriverState { connections, last_error, device: Some(device) })
     }
 
-    /// Has the port's thread call `call` whenever [`VirtioPort::save`] changes. Only the first registration counts.
+    /// Makes the port's thread call `call` whenever [`VirtioPort::save`] changes. Only the first registration counts.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_change(call);
     }
 
-    /// Asks the thread to pause; [`VirtioPort::save_parked`] waits for that.
+    /// Requests a pause of the thread; [`VirtioPort::save_parked`] waits for it.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.service.ask_to_pause()
     }
 
-    /// State for a successor. The port's thread is paused until the second part is dropped. The workers must be parked,
-    /// and stay parked until the successor resumes or fails. `None`: it cannot be restored, because the thread is
-    /// blocked or other processes cannot reach the device.
+    /// Returns the state for a successor. The port's thread is paused until the second part is dropped. The workers
+    /// must be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be restored,
+    /// because the thread is blocked or other processes cannot reach the device.
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// Fails if the process is out of descriptors.
     pub fn save_parked(&self) -> std::io::Result<Option<(DriverState, PausedService)>> {
         let Some(mut paused) = self.service.pause() else { return Ok(None) };
         let service::ServiceState { connections, last_error, .. } = self.service.state();
@@ -194,12 +194,13 @@ impl VirtioPort {
         Ok(Some((state, paused)))
     }
 
-    /// Has a thread of the port call `call` whenever its device connects or leaves. Only the first registration counts.
+    /// Makes a thread of the port call `call` whenever its device connects or leaves. Only the first registration
+    /// counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_peer(call);
     }
 
-    /// State of the current device, with counts of earlier ones.
+    /// Returns the state of the current device, with counts of earlier ones.
     pub fn state(&self) -> service::ServiceState<VirtioDeviceStatus> {
         self.service.state()
     }
@@ -212,7 +213,7 @@ fn seats(at: &str, options: DriverOptions) -> Result<(Vec<SeatPair>, VirtioQueue
     }
     let step = |what| OpenError::step(at, what);
     if !options.size.is_power_of_two() || options.size > MAX_QUEUE || options.size < 8 {
-        return Err(step("the size of a queue is a power of two from 8 to 4096")(Errno::INVAL).into());
+        return Err(step("use a queue size that is not a power of two from 8 to 4096")(Errno::INVAL).into());
     }
     let mut pairs = Vec::new();
     let mut egress = Vec::<Arc<dyn Egress>>::new();
@@ -227,7 +228,7 @@ fn seats(at: &str, options: DriverOptions) -> Result<(Vec<SeatPair>, VirtioQueue
     Ok((pairs, (egress, ingress)))
 }
 
-/// The lasting part of a queue pair, across devices: receive, transmit.
+/// The part of a queue pair that outlives devices: the seats of its receive and transmit queues.
 type SeatPair = (Arc<Seat<RunningQueue>>, Arc<Seat<RunningQueue>>);
 
 /// State of the control thread.
@@ -235,7 +236,7 @@ struct VirtioDriver<T: Transport> {
     transport: T,
     options: DriverOptions,
     pairs: Vec<SeatPair>,
-    /// Another process's device, served first.
+    /// The predecessor's device, which is served first.
     restored: Option<ConnectedDevice<T::Connection>>,
 }
 
@@ -283,7 +284,7 @@ impl<T: Transport> Protocol for VirtioDriver<T> {
     }
 }
 
-/// One device's time at the port.
+/// The session of one device with the port.
 pub struct PortSession<'a> {
     options: DriverOptions,
     pairs: &'a [SeatPair],
@@ -292,17 +293,17 @@ pub struct PortSession<'a> {
     restored: Cell<Option<LentDevice>>,
 }
 
-/// A device whose queues the workers have.
+/// A device whose queues have been lent to the workers.
 pub struct LentDevice {
     pub(super) features: u64,
-    /// Sizes of its queues: a receive and a transmit queue for each pair.
+    /// Sizes of the device's queues: a receive and a transmit queue for each pair.
     pub(super) sizes: Vec<u16>,
     pub(super) ram: DriverRam,
-    /// Doorbells that the device rings, if another process set it up.
+    /// Doorbells that the device rings, if a predecessor set it up.
     pub(super) calls: Vec<Doorbell>,
     /// Doorbells that ring the device, if it has eventfds.
     pub(super) kicks: Vec<Arc<Doorbell>>,
-    /// That process was killed: it may have posted buffers without a kick.
+    /// Whether the predecessor was killed, and may have posted buffers without a kick.
     pub(super) unrung: bool,
     pub(super) fault: Fault,
 }
@@ -321,22 +322,22 @@ impl LentDevice {
 }
 
 impl PortSession<'_> {
-    /// The requested options.
+    /// Returns the requested options.
     pub fn options(&self) -> DriverOptions {
         self.options
     }
 
-    /// Doorbells that the device rings, two per pair: receive, transmit.
+    /// Returns the doorbells that the device rings, two per pair: receive, transmit.
     pub fn calls(&self) -> &[Doorbell] {
         &self.calls
     }
 
-    /// The fault to which workers report the device's violations.
+    /// Returns the fault to which workers report the device's violations.
     pub fn fault(&self) -> &Fault {
         self.peer.fault()
     }
 
-    /// Readable when the session must end.
+    /// Returns a descriptor that is readable when the session must end.
     pub fn ends(&self) -> BorrowedFd<'_> {
         self.peer.ends()
     }
@@ -346,16 +347,16 @@ impl PortSession<'_> {
         self.peer.told().update(|told| told.link_down = !up);
     }
 
-    /// The device set up by another process, if this is one.
+    /// Returns the device that a predecessor set up, if this is one.
     pub fn restored(&self) -> Option<LentDevice> {
         self.restored.take()
     }
 
-    /// Runs the device until it or the port ends. Another process could reach it by `by`. `news` is called when one of
+    /// Runs the device until it or the port ends. A successor can reach it through `by`. `news` is called when one of
     /// `fds` is readable; its argument is true for the second.
     ///
     /// # Errors
-    /// An error of `news`; a queue cannot be lent.
+    /// An error of `news`, or of lending a queue.
     pub fn run<E: From<LendError>>(
         &self,
         running: RunningVirtioDevice,
@@ -383,7 +384,7 @@ impl PortSession<'_> {
         }
     }
 
-    /// Like [`PortSession::run`], for a device whose queues the workers have.
+    /// Runs a device as [`PortSession::run`] does, with queues that are already lent to the workers.
     ///
     /// # Errors
     /// An error of `news`.
@@ -394,7 +395,7 @@ impl PortSession<'_> {
         by: Option<BorrowedFd<'_>>,
         news: impl Fn(bool) -> Result<(), E>,
     ) -> Result<(), E> {
-        // Without descriptors for its state, the device is merely not kept.
+        // Without descriptors for its state, the device does not survive a restart.
         self.peer.keep(by.and_then(|by| lent.state_at_any_time(by, &self.calls).ok()));
         self.peer.told().update(|was| *was = lent.told(self.options));
         if lent.unrung {
@@ -434,8 +435,8 @@ impl PortSession<'_> {
         for (pair, call) in self.pairs.iter().zip(self.calls.iter().step_by(2)) {
             pair.0.wake.iter().for_each(|wake| wake.remove(call));
             for seat in [&pair.0, &pair.1] {
-                // A queue that a worker does not hand back keeps its memory; no further device is served until it is
-                // back.
+                // A queue that a worker does not return keeps its memory; no further device is served until it is
+                // returned.
                 let _ = seat.take_now();
             }
         }

@@ -1,4 +1,4 @@
-//! The driver's memory: one sealed memfd with the rings and buffers of all its queues.
+//! The driver's memory: a sealed memfd with the rings and buffers of all its queues.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
@@ -12,16 +12,16 @@ use rustix::io::Errno;
 
 use crate::memory::RegionSpec;
 
-/// Guest physical address of the first byte: any number that is no address in this process, to expose mix-ups.
+/// Guest physical address of the first byte: a number that is no address in this process, to expose mix-ups.
 const GUEST: u64 = 0x1_0000_0000;
-/// Bytes between buffers: a whole number of cache lines that does not alias in the cache.
+/// Distance between buffers in bytes: whole cache lines, without aliasing in the cache.
 const STRIDE: u32 = 2_112;
-/// Unused bytes at the start of a buffer. The frame after the header then begins on a cache line, and the header,
-/// usually unchanged, is on a line of its own that does not move between caches.
+/// Unused bytes at the start of a buffer. The frame after the header then begins on a cache line. The header, which
+/// rarely changes, is on a separate line that does not move between caches.
 const PAD: u32 = 64 - 12;
-/// Bytes of a buffer, header included.
+/// Size of a buffer in bytes, header included.
 pub const BUF: u32 = STRIDE - PAD;
-/// Largest size of a queue.
+/// Maximum size of a queue in descriptors.
 pub const MAX_QUEUE: u16 = 4_096;
 const PAGE: usize = 4_096;
 
@@ -36,17 +36,17 @@ impl DriverRam {
     /// Creates memory for queues of these sizes.
     ///
     /// # Errors
-    /// The kernel's error when out of memory or descriptors.
+    /// The kernel's error if memory or descriptors run out.
     pub fn new(sizes: &[u16]) -> Result<(DriverRam, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
         let (fd, map, _) = sealed_memfd("netvale-virtio", len as u64, PageKind::Ordinary)?;
         Ok(DriverRam::of(fd, map, sizes))
     }
 
-    /// Maps another process's memory.
+    /// Maps a predecessor's memory.
     ///
     /// # Errors
-    /// `EINVAL` if the file has another length or can be cut short; the kernel's error if it cannot be mapped.
+    /// `EINVAL` if the file has another length or can be truncated; the kernel's error if it cannot be mapped.
     pub fn restore(fd: OwnedFd, sizes: &[u16]) -> Result<(DriverRam, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
         let map = Mapping::map(fd.as_fd(), len)?;
@@ -67,21 +67,21 @@ impl DriverRam {
         (DriverRam { fd, map, len }, queues)
     }
 
-    /// The region as described to the back end.
+    /// Returns the region as described to the back end.
     pub fn spec(&self) -> RegionSpec {
-        // Its address in this process stays private.
+        // The address in this process stays private.
         RegionSpec { guest: GUEST, size: self.len as u64, user: GUEST, offset: 0 }
     }
 
-    /// Its mapping.
+    /// Returns the mapping.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.map
     }
 
-    /// Its file.
+    /// Returns a copy of the file's descriptor.
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// Fails if the process is out of descriptors.
     pub fn file(&self) -> Result<OwnedFd, Errno> {
         rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)
     }
@@ -95,7 +95,7 @@ pub struct QueueRam {
 }
 
 impl QueueRam {
-    /// Bytes of a queue: descriptors, two rings on separate pages (different sides write them), buffers.
+    /// Returns the size of a queue in bytes: descriptors, two rings on separate pages (each side writes one), buffers.
     fn bytes(n: u16) -> usize {
         Self::ring_bytes(n) * 3 + (usize::from(n) * STRIDE as usize).next_multiple_of(PAGE)
     }
@@ -104,7 +104,7 @@ impl QueueRam {
         (usize::from(n) * 16 + 64).next_multiple_of(PAGE)
     }
 
-    /// Number of descriptors.
+    /// Returns the number of descriptors.
     pub fn size(&self) -> u16 {
         self.n
     }
@@ -115,35 +115,35 @@ impl QueueRam {
         unsafe { self.map.start().add(self.from + offset) }
     }
 
-    /// Descriptor table or ring.
+    /// Returns the address of the descriptor table or ring.
     pub fn desc(&self) -> NonNull<u8> {
         self.at(0)
     }
 
-    /// Available ring, or driver event suppression.
+    /// Returns the address of the available ring, or of the driver event suppression.
     pub fn avail(&self) -> NonNull<u8> {
         self.at(Self::ring_bytes(self.n))
     }
 
-    /// Used ring, or device event suppression.
+    /// Returns the address of the used ring, or of the device event suppression.
     pub fn used(&self) -> NonNull<u8> {
         self.at(2 * Self::ring_bytes(self.n))
     }
 
-    /// Buffer `id`; an id outside the queue wraps to one inside.
+    /// Returns the address of buffer `id`; an ID outside the queue wraps to one inside.
     #[inline]
     pub fn buf(&self, id: u16) -> NonNull<u8> {
         let id = id.min(self.n - 1);
         self.at(3 * Self::ring_bytes(self.n) + usize::from(id) * STRIDE as usize + PAD as usize)
     }
 
-    /// The guest physical address of buffer `id`.
+    /// Returns the guest physical address of buffer `id`.
     #[inline]
     pub fn guest(&self, id: u16) -> u64 {
         self.device_address(self.buf(id))
     }
 
-    /// An address as the device uses it.
+    /// Converts an address to one that the device uses.
     #[inline]
     pub fn device_address(&self, p: NonNull<u8>) -> u64 {
         GUEST + (p.as_ptr() as u64 - self.map.start().as_ptr() as u64)
@@ -155,21 +155,21 @@ impl QueueRam {
         unsafe { copy_bytes(bytes.as_ptr(), self.buf(id).as_ptr(), bytes.len().min(BUF as usize)) };
     }
 
-    /// The first byte of buffer `id`.
+    /// Returns the first byte of buffer `id`.
     pub fn first_byte(&self, id: u16) -> u8 {
         // SAFETY: one of our buffers, which a device may write to.
         unsafe { self.buf(id).as_ptr().read_volatile() }
     }
 
-    /// The buffer at a guest physical address.
+    /// Returns the buffer at a guest physical address.
     pub fn id_at(&self, guest: u64) -> Option<u16> {
         let offset = guest.checked_sub(self.guest(0))?;
         let id = u16::try_from(offset / u64::from(STRIDE)).ok()?;
         (offset % u64::from(STRIDE) == 0 && id < self.n).then_some(id)
     }
 
-    /// Address of the driver's notes: after the available ring or driver event suppression, on a cache line that the
-    /// device does not read.
+    /// Returns the location of the driver's notes: after the available ring or driver event suppression, on a cache
+    /// line that the device does not read.
     fn notes(&self) -> &AtomicU32 {
         let at = self.at(Self::ring_bytes(self.n) + usize::from(self.n) * 16);
         // SAFETY: inside the ring's pages, which are 64 bytes longer than the ring; aligned to 4, and shared with the
@@ -177,27 +177,27 @@ impl QueueRam {
         unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
     }
 
-    /// Notes the driver's position in case this process is killed: [`super::DriverQueue::done`], and the buffer whose
-    /// turn it is there, if buffers are ordered.
+    /// Notes the driver's position for the case that this process is killed: [`super::DriverQueue::done`], and, if
+    /// buffers are ordered, the buffer due there.
     #[inline]
     pub fn note(&self, done: u16, turn: u16) {
         self.notes().store(u32::from(done) | u32::from(turn) << 16, Ordering::Relaxed);
-        // A process killed after this point has stored it: only the compiler could defer the store.
+        // A process killed after this point has stored the note: only the compiler could defer the store.
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// The last note, or anything that a device wrote there.
+    /// Returns the last note, or anything that a device wrote there.
     pub fn noted(&self) -> (u16, u16) {
         let noted = self.notes().load(Ordering::Relaxed);
         (noted as u16, (noted >> 16) as u16)
     }
 
-    /// `idx` of the available ring.
+    /// Returns `idx` of the available ring.
     pub fn avail_idx(&self) -> u16 {
         self.avail_half(2)
     }
 
-    /// Entry `index` of the available ring, which wraps around.
+    /// Returns entry `index` of the available ring; the index wraps around.
     pub fn avail_entry(&self, index: u16) -> u16 {
         self.avail_half(4 + 2 * usize::from(index & (self.n - 1)))
     }
@@ -207,7 +207,7 @@ impl QueueRam {
         unsafe { AtomicU16::from_ptr(self.avail().as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 
-    /// The two words of a descriptor.
+    /// Returns the two words of a descriptor.
     pub fn descriptor(&self, index: u16) -> (u64, u64) {
         let at = self.desc().as_ptr().wrapping_add(16 * usize::from(index.min(self.n - 1)));
         // SAFETY: a descriptor of the table or ring, aligned; shared with the device, hence atomic.

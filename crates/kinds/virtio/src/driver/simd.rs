@@ -1,35 +1,35 @@
-//! Reads several used entries of an in-order ring by AVX-512, AVX2 or NEON, depending on the processor, or by plain
-//! code.
+//! Reads several used entries of an in-order ring at a time with AVX-512, AVX2 or NEON, as the processor permits, or
+//! with plain code.
 //!
-//! The entries lie in memory that the device writes: each is read once into a register or a copy, and only that is
-//! used. A second read by the compiler would do no harm: ids are only compared, and lengths are checked in the copy.
+//! The entries are in memory that the device writes: each is read once into a register or a copy, which alone is used.
+//! A second read by the compiler would do no harm: IDs are only compared, and lengths are checked in the copy.
 
 use super::{RUN, UsedBuffer};
 
-/// Entries of a split used ring read together: a cache line and more.
+/// Number of entries of a split used ring read at a time: a cache line and more.
 pub const WIDE: usize = 8;
-/// Descriptors of a packed ring read together: a cache line.
+/// Number of descriptors of a packed ring read at a time: a cache line.
 pub const WIDE_PACKED: usize = 4;
 
-/// The processor's instructions for reading several entries together.
+/// The processor's instructions for reading several entries at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Simd {
-    /// Eight in one register.
+    /// Eight entries in one register.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// Four in one register.
+    /// Four entries in one register.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// Four in two registers.
+    /// Four entries in two registers.
     #[cfg(target_arch = "aarch64")]
     Neon,
-    /// One at a time.
+    /// One entry at a time, with plain code.
     #[default]
     Portable,
 }
 
 impl Simd {
-    /// The widest instructions that this processor supports.
+    /// Returns the widest instructions that this processor supports.
     pub fn best() -> Simd {
         #[cfg(target_arch = "x86_64")]
         {
@@ -47,7 +47,7 @@ impl Simd {
         Simd::Portable
     }
 
-    /// Its name.
+    /// Returns the name of the instructions.
     pub fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -60,7 +60,7 @@ impl Simd {
         }
     }
 
-    /// All instructions that this processor supports.
+    /// Returns all instructions that this processor supports.
     pub fn all() -> Vec<Simd> {
         #[cfg(target_arch = "x86_64")]
         {
@@ -81,8 +81,8 @@ impl Simd {
         }
     }
 
-    /// Whether the ids of the [`WIDE`] entries of a split used ring at `at` are `first`, `first + 1`, and so on. If so,
-    /// `into` has their lengths.
+    /// Returns whether the IDs of the [`WIDE`] entries of a split used ring at `at` are `first`, `first + 1`, and so
+    /// on. If so, `into` receives their lengths.
     ///
     /// # Safety
     /// `at` is readable for 64 bytes and aligned to 4; the processor supports `self`.
@@ -103,9 +103,9 @@ impl Simd {
         }
     }
 
-    /// Whether the ids of the [`WIDE_PACKED`] descriptors of a packed ring at `at` are `first`, `first + 1`, and so on,
-    /// and their flags exactly `flags`. If so, `into` has their lengths. Id, length and flags of each are read as one
-    /// word.
+    /// Returns whether the IDs of the [`WIDE_PACKED`] descriptors of a packed ring at `at` are `first`, `first + 1`,
+    /// and so on, and their flags exactly `flags`. If so, `into` receives their lengths. ID, length and flags of each
+    /// are read as one word.
     ///
     /// # Safety
     /// `at` is readable for 64 bytes and aligned to 16; the processor supports `self`.
@@ -127,7 +127,7 @@ impl Simd {
     }
 }
 
-/// Writes out a run, entry by entry.
+/// Converts a run of consecutive IDs into entries.
 #[inline]
 pub fn name_run(first: u16, lens: &[u32], into: &mut [UsedBuffer]) {
     debug_assert!(into.len() <= RUN);
@@ -143,7 +143,7 @@ mod portable {
     /// See [`super::Simd::split`].
     ///
     /// # Safety
-    /// The same.
+    /// The conditions of [`super::Simd::split`].
     #[inline]
     pub unsafe fn split(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
         let mut same = true;
@@ -159,7 +159,7 @@ mod portable {
     /// See [`super::Simd::packed`].
     ///
     /// # Safety
-    /// The same.
+    /// The conditions of [`super::Simd::packed`].
     #[inline]
     pub unsafe fn packed(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
         let mut same = true;
@@ -172,7 +172,7 @@ mod portable {
         same
     }
 
-    /// Reads an entry: id in the low half, length in the high half.
+    /// Reads an entry: ID in the low half, length in the high half.
     ///
     /// # Safety
     /// `at` is readable for 8 bytes and aligned to 4.
@@ -193,7 +193,7 @@ mod x86 {
     /// See [`super::Simd::split`].
     ///
     /// # Safety
-    /// The same.
+    /// The conditions of [`super::Simd::split`].
     #[target_feature(enable = "avx512f,avx512bw")]
     pub unsafe fn split_512(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
         // SAFETY: 64 readable bytes, read once.
@@ -210,7 +210,7 @@ mod x86 {
     /// See [`super::Simd::split`].
     ///
     /// # Safety
-    /// The same.
+    /// The conditions of [`super::Simd::split`].
     #[target_feature(enable = "avx2")]
     pub unsafe fn split_256(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
         let mut same = true;
@@ -232,7 +232,7 @@ mod x86 {
     /// See [`super::Simd::packed`].
     ///
     /// # Safety
-    /// The same.
+    /// The conditions of [`super::Simd::packed`].
     #[target_feature(enable = "avx512f,avx512bw")]
     pub unsafe fn packed_512(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
         // SAFETY: 64 readable bytes, read once, each word in one access.
@@ -251,7 +251,7 @@ mod x86 {
     /// See [`super::Simd::packed`].
     ///
     /// # Safety
-    /// The same.
+    /// The conditions of [`super::Simd::packed`].
     #[target_feature(enable = "avx2")]
     pub unsafe fn packed_256(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
         let mut same = true;
@@ -279,7 +279,7 @@ mod arm {
     /// See [`super::Simd::split`].
     ///
     /// # Safety
-    /// The same.
+    /// The conditions of [`super::Simd::split`].
     #[target_feature(enable = "neon")]
     pub unsafe fn split(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
         let mut same = true;
@@ -298,7 +298,7 @@ mod arm {
     /// See [`super::Simd::packed`].
     ///
     /// # Safety
-    /// The same.
+    /// The conditions of [`super::Simd::packed`].
     #[target_feature(enable = "neon")]
     pub unsafe fn packed(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
         let mut same = true;

@@ -13,7 +13,7 @@ use super::{DeviceViolation, DriverFeatures, DriverQueueState, UsedBuffer};
 const NEXT: u64 = 1;
 const WRITE: u64 = 2;
 
-/// The driver's side.
+/// The driver's side of a split ring.
 pub struct SplitDriver<B> {
     n: u16,
     desc: NonNull<u8>,
@@ -22,15 +22,15 @@ pub struct SplitDriver<B> {
     event_idx: bool,
     ids: B,
     vector: Option<Simd>,
-    /// The last value of each descriptor after its constant address: an equal one is not written again.
+    /// Last value of each descriptor after its constant address; an equal value is not written again.
     said: Box<[u64]>,
-    /// The same for entries of the available ring.
+    /// Last value of each entry of the available ring; an equal value is not written again.
     listed: Box<[u16]>,
-    /// Next entry of the available ring.
+    /// Index of the next entry of the available ring.
     next: u16,
     /// `avail.idx` as published.
     shown: u16,
-    /// Next entry of the used ring.
+    /// Index of the next entry of the used ring.
     done: u16,
     /// `used.idx` as last read.
     seen: u16,
@@ -40,7 +40,7 @@ pub struct SplitDriver<B> {
 unsafe impl<B: DriverBuffers> Send for SplitDriver<B> {}
 
 impl<B: DriverBuffers> SplitDriver<B> {
-    /// An empty queue in zeroed memory.
+    /// Creates an empty queue in zeroed memory.
     pub fn new(ram: &QueueRam, features: DriverFeatures) -> Self {
         let n = ram.size();
         let queue = SplitDriver::empty(ram, features, B::new(n));
@@ -48,7 +48,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
             // SAFETY: a descriptor of the table, aligned.
             unsafe { AtomicU64::from_ptr(queue.desc(id).cast()) }.store(ram.guest(id), Ordering::Relaxed);
         }
-        // Starts by polling.
+        // The queue starts in polling mode.
         queue.half(queue.avail, 0).store(1, Ordering::Relaxed);
         queue
     }
@@ -118,13 +118,13 @@ impl<B: DriverBuffers> SplitDriver<B> {
         self.half(self.used, 4 + 8 * usize::from(self.n))
     }
 
-    /// The owners of buffers.
+    /// Returns the owners of the buffers.
     #[inline]
     pub fn ids(&self) -> &B {
         &self.ids
     }
 
-    /// The owners of buffers, for changes.
+    /// Returns the owners of the buffers, for changes.
     #[inline]
     pub fn ids_mut(&mut self) -> &mut B {
         &mut self.ids
@@ -192,7 +192,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
         self.done != self.seen
     }
 
-    /// Number of entries that the device has filled.
+    /// Returns the number of entries that the device has filled.
     #[inline]
     fn filled(&mut self) -> Result<u16, DeviceViolation> {
         if !self.has_used() {
@@ -228,7 +228,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
         Ok(Some(UsedBuffer { id, len }))
     }
 
-    /// Takes as many entries as can be read together.
+    /// Takes as many entries as can be read at a time.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [UsedBuffer]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
@@ -267,7 +267,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
             }
             return Ok(());
         }
-        // In order, the count suffices (§2.7.9: only the last entry of a batch need be written).
+        // With in-order buffers, the count suffices (§2.7.9: only the last entry of a batch need be written).
         for _ in 0..self.filled()? {
             let id = self.ids.oldest().filter(|id| self.ids.get_back(*id)).ok_or(DeviceViolation::UsedIndex)?;
             self.ids.recycle(id);

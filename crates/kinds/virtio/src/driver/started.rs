@@ -1,4 +1,4 @@
-//! The running queues of a device, as its driver holds them.
+//! The running queues of a device, on the driver's side.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use super::ram::{DriverRam, QueueRam};
 use super::{DeviceViolation, DriverQueue};
 use crate::features::Framing;
 
-/// How a driver notifies its device of posted buffers.
+/// A driver's way to notify its device of posted buffers.
 pub enum Kick {
-    /// Through an eventfd.
+    /// An eventfd.
     Bell(Arc<Doorbell>),
-    /// Through a register, which this function writes.
+    /// A register, which this function writes.
     Register(Box<dyn Fn() + Send + Sync>),
 }
 
@@ -30,23 +30,23 @@ impl Kick {
 
 /// A running queue.
 pub struct RunningQueue {
-    /// The ring.
+    /// The virtqueue.
     pub queue: DriverQueue,
     /// The memory of the ring and its buffers.
     pub ram: QueueRam,
     /// Notifies the device of posted buffers.
     pub kick: Kick,
-    /// What the negotiated features mean for its frames.
+    /// The effect of the negotiated features on the queue's frames.
     pub framing: Framing,
-    /// Whether the header of a buffer is known to be zero and need not be written again.
+    /// Whether the header of each buffer is known to be zero and need not be written again.
     pub blank: Box<[bool]>,
-    /// Whether the device violated the protocol: the queue is out of use.
+    /// Whether the device violated the protocol, which puts the queue out of use.
     pub broken: bool,
-    /// Reports the device's violations.
+    /// Fault to which the device's violations are reported.
     pub fault: Fault,
-    /// The buffers of the last batch taken.
+    /// Buffers of the last batch taken.
     pub taken: Vec<u16>,
-    /// Counts of frames, bytes and drops; replaced by the seat's once it sits there.
+    /// Counters of frames, bytes and drops; replaced by the seat's counters once the queue is in a seat.
     pub counters: Arc<RingCounters>,
 }
 
@@ -66,7 +66,7 @@ impl RunningQueue {
         }
     }
 
-    /// Stops using the queue and reports why, which ends the connection.
+    /// Puts the queue out of use and reports the violation, which ends the connection.
     #[cold]
     pub fn report(&mut self, why: DeviceViolation) {
         self.broken = true;
@@ -74,7 +74,7 @@ impl RunningQueue {
     }
 }
 
-/// Groups the queues in pairs: a receive queue and a transmit queue each.
+/// Groups the queues in pairs of a receive queue and a transmit queue.
 pub fn pair_up(started: Vec<RunningQueue>) -> Vec<(RunningQueue, RunningQueue)> {
     let mut started = started.into_iter();
     let mut both = Vec::new();

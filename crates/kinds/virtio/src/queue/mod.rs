@@ -1,10 +1,11 @@
 //! The device side of virtqueues (virtio 1.3 §2.6 to §2.8).
 //!
-//! [`split`] and [`packed`] each implement one layout. Both hand out chains: the id to give back, and the buffers as
-//! pieces of our own address space. Every descriptor is read once, and checked against the guest's memory before use.
+//! [`split`] and [`packed`] each implement one layout. Both return chains: the ID for returning them, and the buffers
+//! as pieces of this process's address space. Every descriptor is read once, and checked against the guest's memory
+//! before use.
 //!
-//! Used buffers are collected and shown to the driver together, by [`DeviceQueue::publish`]: a frame of several buffers
-//! is never visible half-done.
+//! Used buffers are collected and shown to the driver together by [`DeviceQueue::publish`], so a frame of several
+//! buffers is never visible in part.
 #![allow(unsafe_code)]
 
 pub mod packed;
@@ -19,25 +20,25 @@ use thiserror::Error;
 use crate::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED};
 use crate::memory::{GuestMemory, Hint};
 
-/// Most pieces kept of a chain; a longer one is given back unused.
+/// Maximum number of pieces kept of a chain; a longer chain is returned unused.
 pub const MAX_PIECES: usize = 128;
-/// Number of descriptors of chains after which a take ends: the rest waits for the next one. Guests use at most some
-/// twenty for a frame.
+/// Number of walked descriptors after which a take ends; the rest waits for the next take. Guests use about twenty per
+/// frame at most.
 const ENOUGH_WALKED: u32 = 512;
-/// Most descriptors of chains walked in one take or delivery.
+/// Maximum number of descriptors walked in one take or delivery.
 const MOST_WALKED: u32 = 8192;
-/// Largest queue (virtio 1.3 §2.6, §2.7).
+/// Maximum size of a queue in descriptors (virtio 1.3 §2.6, §2.7).
 pub const MAX_SIZE: u16 = 32_768;
 
 /// `VIRTQ_DESC_F_NEXT`.
 const NEXT: u16 = 1;
-/// `VIRTQ_DESC_F_WRITE`: the device writes.
+/// `VIRTQ_DESC_F_WRITE`: the device writes to the buffer.
 const WRITE: u16 = 2;
 /// `VIRTQ_DESC_F_INDIRECT`.
 const INDIRECT: u16 = 4;
 
-/// A protocol violation by the driver; its queue stops for good.
-// As wide as a chain's id: a `Result` then fits one register.
+/// A protocol violation by the driver, which stops the queue for good.
+// As wide as a chain's ID, so that a `Result` fits into one register.
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DriverViolation {
@@ -48,21 +49,21 @@ pub enum DriverViolation {
     #[error("a chain begins at a descriptor outside the table")]
     Head,
     /// A `next` field with an index outside the descriptor table.
-    #[error("a chain goes on at a descriptor outside the table")]
+    #[error("a chain continues at a descriptor outside the table")]
     NextIndex,
-    /// More descriptors than the queue has: a loop, most likely.
+    /// A chain with more descriptors than the queue has, most likely a loop.
     #[error("a chain is longer than the queue, or a loop")]
     Loop,
     /// A buffer outside the guest's memory.
     #[error("a buffer lies outside the guest's memory")]
     Address,
     /// An invalid indirect table.
-    #[error("an indirect table of a bad size, or inside another one")]
+    #[error("an indirect table has an invalid size or is inside another one")]
     Indirect,
     /// A readable buffer after a writable one.
     #[error("a readable buffer follows a writable one")]
     Order,
-    /// The file behind the memory was cut short.
+    /// The file behind the memory was truncated.
     #[error("the guest's memory is gone: its file was cut short")]
     MemoryGone,
 }
@@ -70,30 +71,30 @@ pub enum DriverViolation {
 /// A piece of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    /// Its first byte.
+    /// Address of the first byte.
     pub ptr: NonNull<u8>,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// A chain to give back.
+/// A chain of descriptors to be returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// Split: index of the first descriptor. Packed: the buffer id.
+    /// Split: index of the first descriptor. Packed: buffer ID.
     pub id: u16,
-    /// Descriptors in the ring.
+    /// Number of descriptors in the ring.
     pub count: u16,
 }
 
 /// The buffers of a chain.
 pub struct Pieces {
     list: [Piece; MAX_PIECES],
-    /// Number of readable ones, which come first.
+    /// Number of readable pieces, which come first.
     readable: usize,
     len: usize,
-    /// The chain had more pieces than are kept.
+    /// Whether the chain had more pieces than are kept.
     overflow: bool,
-    /// Descriptors of chains walked since [`Pieces::begin`].
+    /// Number of descriptors walked since [`Pieces::begin`].
     walked: u32,
     hint: Hint,
 }
@@ -109,7 +110,7 @@ impl Default for Pieces {
 }
 
 impl Pieces {
-    /// Forgets the chain and the memory hint (after a change of the memory).
+    /// Forgets the chain and the memory hint, after a change of the memory.
     pub fn forget(&mut self) {
         self.clear();
         self.hint = Hint::default();
@@ -122,29 +123,29 @@ impl Pieces {
         self.overflow = false;
     }
 
-    /// Begins a take or a delivery: resets the count of descriptors.
+    /// Begins a take or a delivery, which resets the number of walked descriptors.
     #[inline]
     pub fn begin(&mut self) {
         self.walked = 0;
     }
 
-    /// Descriptors walked since then, of chains with more than one.
+    /// Returns the number of descriptors walked since [`Pieces::begin`], in chains with more than one.
     pub fn walked(&self) -> u32 {
         self.walked
     }
 
-    /// Resets the count to `walked`.
+    /// Resets the number to `walked`.
     pub fn go_back(&mut self, walked: u32) {
         self.walked = walked;
     }
 
-    /// Whether enough descriptors were walked for one take.
+    /// Returns whether enough descriptors were walked for one take.
     #[inline]
     pub fn is_enough(&self) -> bool {
         self.walked >= ENOUGH_WALKED
     }
 
-    /// Whether the remaining descriptors must wait: a chain would be cut now.
+    /// Returns whether the remaining descriptors must wait, because a chain would be cut now.
     #[inline]
     pub fn is_exhausted(&self) -> bool {
         self.walked >= MOST_WALKED
@@ -159,31 +160,31 @@ impl Pieces {
         stops
     }
 
-    /// Readable buffers.
+    /// Returns the readable buffers.
     #[inline]
     pub fn readable(&self) -> &[Piece] {
         &self.list[..self.readable]
     }
 
-    /// Writable buffers.
+    /// Returns the writable buffers.
     #[inline]
     pub fn writable(&self) -> &[Piece] {
         &self.list[self.readable..self.len]
     }
 
-    /// The readable buffer, if the chain has exactly one.
+    /// Returns the readable buffer, if the chain has exactly one buffer and it is readable.
     #[inline]
     pub fn only_readable(&self) -> Option<Piece> {
         (self.readable == 1).then_some(self.list[0])
     }
 
-    /// The only buffer, if it is writable.
+    /// Returns the only buffer, if it is writable.
     #[inline]
     pub fn only_writable(&self) -> Option<Piece> {
         (self.readable == 0 && self.len == 1).then_some(self.list[0])
     }
 
-    /// Whether the chain had more pieces than are kept.
+    /// Returns whether the chain had more pieces than are kept.
     #[inline]
     pub fn is_cut(&self) -> bool {
         self.overflow
@@ -204,14 +205,14 @@ impl Pieces {
         }
     }
 
-    /// [`Pieces::add`] for rare cases: an empty buffer, one over several regions, or outside all.
+    /// Adds a buffer in the rare cases: an empty buffer, one that spans several regions, one outside all regions.
     #[cold]
     #[inline(never)]
     fn add_pieces(&mut self, memory: &GuestMemory, desc: QueueDesc) -> Result<(), DriverViolation> {
         self.add(memory, desc)
     }
 
-    /// Adds a buffer that a descriptor names.
+    /// Adds the buffer of a descriptor.
     #[inline]
     fn add(&mut self, memory: &GuestMemory, desc: QueueDesc) -> Result<(), DriverViolation> {
         let mut at = desc.addr;
@@ -243,7 +244,7 @@ impl Pieces {
 struct QueueDesc {
     addr: u64,
     len: u32,
-    /// Split: flags, next. Packed: id, flags. Stored here in the order flags, other.
+    /// Split: flags, next. Packed: ID, flags. Stored here in the order flags, other.
     flags: u16,
     other: u16,
 }
@@ -281,7 +282,7 @@ macro_rules! each {
     };
 }
 
-/// A position in a queue to return to.
+/// A position in a queue, to which it can return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePosition {
     at: u16,
@@ -289,22 +290,22 @@ pub struct QueuePosition {
 }
 
 impl DeviceQueue {
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn size(&self) -> u16 {
         each!(self, q => q.size())
     }
 
-    /// The next chain that the driver made available, if any.
+    /// Returns the next chain that the driver made available, if any.
     ///
     /// # Errors
     /// [`DriverViolation`] if the available ring, a descriptor or an indirect table breaks the rules.
-    // Inlined: a call would pack the result into a register for each frame, and its caller unpack it.
+    // Inlined: as a call it would pack the result into a register for each frame, and the caller would unpack it.
     #[inline(always)]
     pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, DriverViolation> {
         each!(self, q => q.next(memory, pieces))
     }
 
-    /// Whether the driver made chains available that [`DeviceQueue::next`] has not returned.
+    /// Returns whether the driver made chains available that [`DeviceQueue::next`] has not returned.
     #[inline]
     pub fn has_next(&mut self) -> bool {
         each!(self, q => q.has_next())
@@ -316,58 +317,60 @@ impl DeviceQueue {
         each!(self, q => q.prefetch())
     }
 
-    /// The position of [`DeviceQueue::next`].
+    /// Returns the position of [`DeviceQueue::next`].
     #[inline]
     pub fn position(&self) -> QueuePosition {
         each!(self, q => q.position())
     }
 
-    /// Goes back to `position`: the chains taken since count as not taken.
+    /// Returns to `position`: the chains taken since then count as not taken.
     #[inline]
     pub fn back_to(&mut self, position: QueuePosition) {
         each!(self, q => q.back_to(position))
     }
 
-    /// Gives back a chain with `written` bytes written. The driver sees it with the next [`DeviceQueue::publish`].
+    /// Returns a chain with `written` bytes written to the driver, which sees it with the next
+    /// [`DeviceQueue::publish`].
     #[inline]
     pub fn give_back(&mut self, chain: Chain, written: u32) {
         each!(self, q => q.give_back(chain, written))
     }
 
-    /// Gives back several chains in order, with one check of the layout.
+    /// Returns several chains to the driver in order, with one check of the layout.
     #[inline]
     pub fn give_back_all(&mut self, chains: impl Iterator<Item = (Chain, u32)>) {
         each!(self, q => q.give_back_all(chains));
     }
 
-    /// Shows the driver the returned chains. Returns whether any were shown and the driver wants a notification.
+    /// Shows the driver the returned chains. Returns whether any were shown and the driver requests a notification.
     #[inline]
     pub fn publish(&mut self) -> bool {
         each!(self, q => q.publish())
     }
 
-    /// Asks the driver to kick. Returns whether chains became available meanwhile: then do not sleep.
+    /// Requests kicks from the driver. Returns whether chains became available meanwhile, in which case the caller must
+    /// not sleep.
     pub fn arm(&mut self) -> bool {
         each!(self, q => q.arm())
     }
 
-    /// Stops kicks while the queue is polled.
+    /// Stops requesting kicks while the queue is polled.
     pub fn disarm(&mut self) {
         each!(self, q => q.disarm())
     }
 
-    /// The position of the queue, in the numbers of [`DeviceQueue::new`].
+    /// Returns the position of the queue, in the form of [`DeviceQueue::new`].
     pub fn base(&self) -> u32 {
         each!(self, q => q.base())
     }
 
-    /// The device-written areas of the rings, for the dirty log: addresses and lengths.
+    /// Returns the areas of the rings that the device writes, for the dirty log: addresses and lengths.
     pub fn device_area(&self) -> [(*const u8, usize); 2] {
         each!(self, q => q.device_area())
     }
 }
 
-/// Location of a queue, in "user" addresses.
+/// Location of a queue in the hypervisor's own ("user") addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueAddresses {
     /// Descriptor table or ring.
@@ -378,7 +381,7 @@ pub struct QueueAddresses {
     pub used: u64,
 }
 
-/// Negotiated features of queues.
+/// The negotiated features that concern queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueFeatures {
     /// `VIRTIO_F_RING_PACKED`.
@@ -390,7 +393,7 @@ pub struct QueueFeatures {
 }
 
 impl QueueFeatures {
-    /// Derives them from the negotiated features.
+    /// Derives them from all negotiated features.
     pub fn of(features: u64) -> QueueFeatures {
         let has = |bit: u64| features & bit != 0;
         QueueFeatures { packed: has(RING_PACKED), event_idx: has(EVENT_IDX), indirect: has(INDIRECT_DESC) }
@@ -399,8 +402,8 @@ impl QueueFeatures {
 
 impl DeviceQueue {
     /// Creates a queue at position `base`. Split: the index of the next entry to take. Packed: the same with its wrap
-    /// counter in bit 15, and above it that of the next to give back. `None` if the queue is not all in the memory, or
-    /// its size is invalid.
+    /// counter in bit 15, and in the upper half that of the next entry to return. `None` if the queue is not entirely
+    /// in the memory, or its size is invalid.
     pub fn new(
         memory: &GuestMemory,
         size: u16,
@@ -426,10 +429,10 @@ mod tests {
     use crate::memory::RegionSpec;
 
     const BYTES: usize = 0x3000;
-    /// Small, for a quick round of the ring.
+    /// A small size, for a quick round of the ring.
     const SIZE: u16 = 8;
 
-    /// A queue, its file, and its mapping.
+    /// A queue with its file and its mapping.
     struct Ring {
         queue: DeviceQueue,
         file: OwnedFd,
@@ -447,7 +450,7 @@ mod tests {
         Ring { queue, file, _memory: memory }
     }
 
-    /// All bytes that the driver sees, and the inputs of an in-flight record.
+    /// Returns all bytes that the driver sees, and the inputs of an in-flight record.
     fn state(ring: &Ring) -> (Vec<u8>, u32, bool) {
         let mut bytes = vec![0; BYTES];
         assert_eq!(rustix::io::pread(&ring.file, &mut bytes, 0), Ok(BYTES));
@@ -457,8 +460,8 @@ mod tests {
         }
     }
 
-    /// Objective: chains given back together read the same as one by one, before and after they are shown, for several
-    /// rounds of the ring, and after one that was given back before.
+    /// Objective: chains returned together read the same as chains returned one by one, before and after they are
+    /// shown, for several rounds of the ring, and after one that was returned before.
     #[test]
     fn together_as_one_by_one() {
         for packed in [false, true] {
@@ -480,7 +483,7 @@ mod tests {
         }
     }
 
-    /// A split queue of that size whose memory is 64 pages in as many regions, then nothing.
+    /// Returns a split queue of that size whose memory is 64 pages in as many regions, then nothing.
     fn large(size: u16) -> (DeviceQueue, GuestMemory, OwnedFd) {
         let file = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
         let page = 0x1000u64;
@@ -500,12 +503,12 @@ mod tests {
     }
 
     /// Objective: work on chains is bounded. A buffer over many regions is followed only up to the pieces that are
-    /// kept; a take walks a limited number of descriptors, and the next take starts anew.
+    /// kept; a take walks a limited number of descriptors, and the next take starts afresh.
     #[test]
     fn work_on_chains_is_bounded() {
         let (mut queue, memory, file) = large(32_768);
         let mut pieces = Pieces::default();
-        // Three over 64 regions, and one that continues outside all.
+        // Three buffers over 64 regions, and one that continues outside all.
         for (i, end) in [(0u64, 64), (1, 64), (2, 64), (3, 65)] {
             put(&file, 16 * i, 0x20_0000);
             put(&file, 16 * i + 8, (end * 0x1000) | (1 << 32) | ((i + 1) << 48));
@@ -515,7 +518,7 @@ mod tests {
         let chain = queue.next(&memory, &mut pieces);
         assert_eq!(chain, Ok(Some(Chain { id: 0, count: 1 })));
         assert!(pieces.is_cut() && pieces.readable().len() == MAX_PIECES);
-        // One that ends outside all regions.
+        // A buffer that ends outside all regions.
         put(&file, 16 * 9, 0x20_0000);
         put(&file, 16 * 9 + 8, 1 | 1 << 32 | 9 << 48);
         put(&file, 0x10_0000, 2 << 16 | 9 << 48);

@@ -14,10 +14,10 @@ use super::{
 };
 use crate::memory::GuestMemory;
 
-/// Descriptors to prefetch ahead: two cache lines.
+/// Number of descriptors to prefetch ahead: two cache lines.
 const AHEAD: u16 = 8;
 
-/// The flags for "used" at an index.
+/// Returns the flags for "used" at an index.
 #[inline]
 fn used_flags(index: WrapIndex) -> u16 {
     if index.wrap { AVAIL | USED } else { 0 }
@@ -32,9 +32,9 @@ pub struct PackedQueue {
     features: QueueFeatures,
     next: WrapIndex,
     done: WrapIndex,
-    /// First descriptor not shown yet, and its flags: written last.
+    /// First descriptor not shown yet, and its flags, which are written last.
     held: Option<(WrapIndex, u16)>,
-    /// The index after the descriptors shown last.
+    /// Index after the last descriptors shown.
     shown: WrapIndex,
 }
 
@@ -57,10 +57,11 @@ impl PackedQueue {
         let ring = memory.user(at.desc, 16 * u64::from(size), 16)?;
         let driver_event = memory.user(at.avail, 4, 4)?;
         let device_event = memory.user(at.used, 4, 4)?;
-        // Bits 0–14 index, bit 15 wrap counter, of the next to take; the same above for the next to give back.
+        // Bits 0–14 are the index, bit 15 the wrap counter, of the next entry to take; the upper half is that of the
+        // next to return.
         let next = WrapIndex::of(base as u16);
         let done = WrapIndex::of((base >> 16) as u16);
-        // A transport that knows only one half passes 0 for the other.
+        // A transport that only has one half passes 0 for the other.
         let done = if base >> 16 == 0 { next } else { done };
         if next.at >= size || done.at >= size {
             return None;
@@ -88,7 +89,7 @@ impl PackedQueue {
         unsafe { AtomicU16::from_ptr(self.at(i).add(14).cast()) }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn size(&self) -> u16 {
         self.size
     }
@@ -140,8 +141,8 @@ impl PackedQueue {
         unpack(addr, rest)
     }
 
-    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save
-    /// [`PackedQueue::next`] registers.
+    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save registers in
+    /// [`PackedQueue::next`].
     #[inline(never)]
     fn walk(&mut self, memory: &GuestMemory, mut d: QueueDesc, pieces: &mut Pieces) -> Result<Chain, DriverViolation> {
         let mut i = self.next.at;
@@ -153,7 +154,7 @@ impl PackedQueue {
                 self.walk_indirect(memory, d, pieces)?;
             } else {
                 pieces.add(memory, d)?;
-                // The end of the chain must be known, whatever its length.
+                // The end of the chain must be found, whatever its length.
                 pieces.step();
             }
             if d.flags & NEXT == 0 {
@@ -206,7 +207,7 @@ impl PackedQueue {
         let index = self.done;
         let flags = self.fill(index, chain, written);
         match self.held {
-            // The driver reads descriptors in order: while the first is not shown, no later one is.
+            // The driver reads descriptors in order: while the first is hidden, so are the later ones.
             None => self.held = Some((index, flags)),
             Some(_) => self.flags(index.at).store(flags, Ordering::Release),
         }
@@ -229,7 +230,7 @@ impl PackedQueue {
         self.done = index;
     }
 
-    /// Fills the descriptor at `index` except its flags, which are returned: once written, they mark it as used.
+    /// Fills the descriptor at `index` except its flags, which are returned. Once written, they mark it as used.
     #[inline]
     fn fill(&self, index: WrapIndex, chain: Chain, written: u32) -> u16 {
         let at = self.at(index.at);
@@ -286,17 +287,17 @@ impl PackedQueue {
         [(self.ring.as_ptr(), 16 * usize::from(self.size)), (self.device_event.as_ptr(), 4)]
     }
 
-    /// The index after all returned chains, shown or not.
+    /// Returns the index after all returned chains, shown or not.
     pub fn done(&self) -> WrapIndex {
         self.done
     }
 
-    /// Whether [`super::DeviceQueue::publish`] would show anything.
+    /// Returns whether [`super::DeviceQueue::publish`] would show anything.
     pub fn holds(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Whether the descriptor at `index` has been shown as used.
+    /// Returns whether the descriptor at `index` has been shown as used.
     pub fn is_used(&self, index: WrapIndex) -> bool {
         self.flags(index.at).load(Ordering::Acquire) & (AVAIL | USED) == used_flags(index)
     }

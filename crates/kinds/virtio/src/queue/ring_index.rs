@@ -1,5 +1,5 @@
-//! Rules that both sides of a packed ring share (virtio 1.3 §2.8): its indices, and when the other side wants a
-//! notification.
+//! Rules that both sides of a packed ring share (virtio 1.3 §2.8): its indices, and the conditions for notifying the
+//! other side.
 
 /// `VIRTQ_DESC_F_AVAIL`.
 pub const AVAIL: u16 = 1 << 7;
@@ -13,7 +13,7 @@ pub const DISABLE: u32 = 1;
 /// `RING_EVENT_FLAGS_DESC`.
 pub const AT_DESC: u32 = 2;
 
-/// An index with the wrap counter it belongs to.
+/// An index with its wrap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrapIndex {
     /// Index of a descriptor.
@@ -29,13 +29,13 @@ impl WrapIndex {
         WrapIndex { at: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
     }
 
-    /// The index with the wrap counter in bit 15.
+    /// Returns the index with the wrap counter in bit 15.
     #[inline]
     pub fn bits(self) -> u16 {
         self.at | u16::from(self.wrap) << 15
     }
 
-    /// The index `count` descriptors on, in a ring of `size`.
+    /// Returns the index after `count` descriptors, in a ring of `size`.
     #[inline]
     pub fn after(self, count: u16, size: u16) -> WrapIndex {
         let at = u32::from(self.at) + u32::from(count);
@@ -46,8 +46,8 @@ impl WrapIndex {
         }
     }
 
-    /// Whether the other side, with event suppression `event`, wants a notification of the descriptors shown from `old`
-    /// up to here.
+    /// Returns whether the other side, with event suppression `event`, requests a notification of the descriptors shown
+    /// from `old` up to this index.
     #[inline]
     pub fn is_wanted(self, event: u32, old: WrapIndex, size: u16, event_idx: bool) -> bool {
         match event >> 16 & 3 {
@@ -58,7 +58,7 @@ impl WrapIndex {
     }
 
     fn passed(self, named: WrapIndex, old: WrapIndex, size: u16) -> bool {
-        // Distances backwards from here; a different wrap counter is a round earlier.
+        // Distances backwards from this index; a different wrap counter is a round earlier.
         let back = |p: WrapIndex| {
             let base = if p.wrap == self.wrap { 0 } else { u32::from(size) };
             (base + u32::from(self.at)).wrapping_sub(u32::from(p.at))

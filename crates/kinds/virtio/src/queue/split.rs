@@ -1,5 +1,5 @@
-//! The split layout (virtio 1.3 §2.7): a table of descriptors, a ring filled by the driver, a ring filled by the
-//! device.
+//! The split layout (virtio 1.3 §2.7): a table of descriptors, a ring that the driver fills, a ring that the device
+//! fills.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::memory::{GuestMemory, Hint};
 const NO_INTERRUPT: u16 = 1;
 /// `VIRTQ_USED_F_NO_NOTIFY`.
 const NO_NOTIFY: u16 = 1;
-/// Chains whose descriptors are prefetched ahead.
+/// Number of chains whose descriptors are prefetched ahead.
 const AHEAD: u16 = 16;
 
 /// The device's side of a split queue.
@@ -27,11 +27,11 @@ pub struct SplitQueue {
     avail: NonNull<u8>,
     used: NonNull<u8>,
     features: QueueFeatures,
-    /// Next entry of the available ring.
+    /// Index of the next entry of the available ring.
     next: u16,
     /// `avail.idx` as last read.
     seen: u16,
-    /// Next entry of the used ring.
+    /// Index of the next entry of the used ring.
     done: u16,
     /// `used.idx` as last published.
     shown: u16,
@@ -60,7 +60,7 @@ impl SplitQueue {
         let used = memory.user(at.used, 4 + 8 * n + 2, 4)?;
         let next = base as u16;
         let mut queue = SplitQueue { size, desc, avail, used, features, next, seen: next, done: next, shown: next };
-        // Everything taken before has been given back: a queue starts with nothing in flight.
+        // All chains taken before have been returned: a queue starts with nothing in flight.
         queue.done = queue.used_idx().load(Ordering::Relaxed);
         queue.shown = queue.done;
         Some(queue)
@@ -114,7 +114,7 @@ impl SplitQueue {
         unpack(addr, rest)
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn size(&self) -> u16 {
         self.size
     }
@@ -169,8 +169,8 @@ impl SplitQueue {
         Ok(Some(Chain { id: head, count: 1 }))
     }
 
-    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save [`SplitQueue::next`]
-    /// registers.
+    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save registers in
+    /// [`SplitQueue::next`].
     #[inline(never)]
     fn walk(&self, memory: &GuestMemory, mut d: QueueDesc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
         for _ in 0..self.size {
@@ -275,7 +275,7 @@ impl SplitQueue {
         full_fence();
         if self.features.event_idx {
             let event = self.used_event().load(Ordering::Relaxed);
-            // §2.7.7.2: the driver wants a notification when the index passes its event.
+            // §2.7.7.2: the driver requests a notification when the index passes its event.
             self.done.wrapping_sub(event).wrapping_sub(1) < self.done.wrapping_sub(old)
         } else {
             self.avail_flags().load(Ordering::Relaxed) & NO_INTERRUPT == 0
@@ -296,7 +296,7 @@ impl SplitQueue {
 
     /// See [`super::DeviceQueue::disarm`].
     pub fn disarm(&mut self) {
-        // With event indices the old value stays: the driver passes it once in 65,536 entries.
+        // With event indices the old value remains, which the driver passes once in 65,536 entries.
         if !self.features.event_idx {
             self.used_flags().store(NO_NOTIFY, Ordering::Relaxed);
         }
@@ -307,7 +307,7 @@ impl SplitQueue {
         u32::from(self.next)
     }
 
-    /// The next entry of the used ring.
+    /// Returns the next entry of the used ring.
     pub fn done(&self) -> u16 {
         self.done
     }

@@ -1,5 +1,5 @@
-//! Descriptors by exhaustion: every combination of addresses and lengths at the edges of a guest's memory, of all
-//! flags, and of links, in both layouts. The pieces found lie in the memory, and are all that the descriptor describes.
+//! All descriptors with addresses and lengths at the edges of a guest's memory, with all flags and links, in both
+//! layouts. The pieces found are in the memory, and are everything that the descriptor describes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use netvale_virtio::queue::{DeviceQueue, DriverViolation, Pieces, QueueAddresses
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const SIZE: u64 = 0x1000;
-/// Two regions that touch, and one at the highest possible address; the first also holds the rings.
+/// Two adjacent regions, and one at the highest possible address; the first also contains the rings.
 const AT: [u64; 3] = [0x1000, 0x2000, u64::MAX - 2 * SIZE + 1];
 const QUEUE: u16 = 8;
 const NEXT: u16 = 1;
@@ -21,7 +21,7 @@ const AVAILABLE: u16 = 1 << 7;
 
 struct Guest {
     memory: GuestMemory,
-    /// The first region, with the rings.
+    /// The first region, which contains the rings.
     rings: Arc<Mapping>,
 }
 
@@ -46,7 +46,7 @@ impl Guest {
         }
     }
 
-    /// Whether all of these bytes are memory.
+    /// Returns whether all of these bytes are memory.
     fn has(&self, addr: u64, len: u32) -> bool {
         let end = u128::from(addr) + u128::from(len);
         let mut at = u128::from(addr);
@@ -70,11 +70,11 @@ struct Descriptor {
     next: u16,
 }
 
-/// The expected result for the first descriptor of a chain whose second one is a writable buffer of 16 bytes.
+/// Returns the expected result for the first descriptor of a chain, followed by a writable buffer of 16 bytes.
 fn expected(g: &Guest, desc: Descriptor, packed: bool) -> Result<u64, DriverViolation> {
     let Descriptor { addr, len, flags, next } = desc;
     if flags & INDIRECT != 0 {
-        // Not negotiated.
+        // The feature is not negotiated.
         return Err(DriverViolation::Indirect);
     }
     if !g.has(addr, len) {
@@ -84,7 +84,7 @@ fn expected(g: &Guest, desc: Descriptor, packed: bool) -> Result<u64, DriverViol
         0 => Ok(len.into()),
         _ if packed => Ok(u64::from(len) + 16),
         _ if next >= QUEUE => Err(DriverViolation::NextIndex),
-        // The first one again.
+        // The chain returns to its first descriptor.
         _ if next == 0 => Err(DriverViolation::Loop),
         _ => Ok(u64::from(len) + 16),
     }
@@ -121,7 +121,7 @@ fn check(g: &Guest, desc: Descriptor, packed: bool) {
     }
 }
 
-/// Objective: see above.
+/// Objective: the pieces of any descriptor lie in the memory (see the module).
 #[test]
 fn the_pieces_of_any_descriptor_lie_in_the_memory() {
     let g = guest();

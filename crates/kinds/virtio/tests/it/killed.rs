@@ -1,5 +1,5 @@
 //! A driver killed at any point, and its successor, on rings of all layouts, while the device continues: no frame is
-//! lost or overtaken, and only frames taken but not noted arrive twice.
+//! lost or reordered, and only frames taken but not noted arrive twice.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 const SIZE: u16 = 8;
 
-/// A queue, and its device.
+/// A queue and its device.
 struct Rig {
     features: DriverFeatures,
     ram: DriverRam,
@@ -47,7 +47,7 @@ impl Rig {
         self.memory.guest_of(piece.ptr.as_ptr()).unwrap() - self.ram.spec().guest
     }
 
-    /// Restores the driver in another process. Returns whether it could.
+    /// Restores the driver as a successor would. Returns whether that is possible.
     fn goes_on(&mut self) -> bool {
         let (_, mut queues) = DriverRam::restore(self.ram.file().unwrap(), &[SIZE]).unwrap();
         let next = killed::continued(&queues[0], self.features);
@@ -71,7 +71,7 @@ fn until() -> impl Strategy<Value = Until> {
     prop_oneof![1 => Just(Taken), 1 => Just(Noted), 1 => Just(Posted), 1 => Just(Shown), 8 => Just(End)]
 }
 
-/// The device fills the next buffers with numbers, while it has any, and gives them back.
+/// Makes the device fill the next buffers with numbers, as far as it has any, and return them.
 fn device_sends(rig: &mut Rig, count: usize, number: &mut u32) {
     let mut pieces = Pieces::default();
     let mut chains = Vec::new();
@@ -88,7 +88,7 @@ fn device_sends(rig: &mut Rig, count: usize, number: &mut u32) {
     rig.device.publish();
 }
 
-/// The driver takes frames, and posts their buffers again if `posts`. Returns their numbers.
+/// Makes the driver take frames, and post their buffers again if `posts`. Returns their numbers.
 fn driver_takes(rig: &mut Rig, most: usize, posts: bool, until: Until) -> Vec<u32> {
     let mut run = [UsedBuffer::default(); SIZE as usize];
     let got = rig.driver.used_run(&mut run[..most]).unwrap();
@@ -114,7 +114,7 @@ fn driver_takes(rig: &mut Rig, most: usize, posts: bool, until: Until) -> Vec<u3
     numbers
 }
 
-/// The driver sends frames of that many buffers each, while it has room, and shows them; it takes back sent buffers
+/// Makes the driver send frames of these numbers of buffers while it has room, and show them; it reclaims sent buffers
 /// when fewer than `enough` are free. Returns the number of frames shown to the device.
 fn driver_sends(rig: &mut Rig, counts: &[usize], enough: usize, until: Until, first: u32) -> u32 {
     if rig.driver.free() < enough {
@@ -142,7 +142,7 @@ fn driver_sends(rig: &mut Rig, counts: &[usize], enough: usize, until: Until, fi
     if is_shown { sent } else { 0 }
 }
 
-/// The device takes frames, and gives their buffers back. Returns the number and the buffer count of each.
+/// Makes the device take frames and return their buffers. Returns the number and the buffer count of each.
 fn device_takes(rig: &mut Rig, most: usize) -> Vec<(u32, usize)> {
     let mut pieces = Pieces::default();
     let mut frames = Vec::new();
@@ -164,7 +164,7 @@ fn device_takes(rig: &mut Rig, most: usize) -> Vec<(u32, usize)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Objective: frames sent by a device come out of the next driver after those of the previous one.
+    /// Objective: frames that a device sends come out of the successor after those of the killed driver.
     #[test]
     fn the_next_driver_receives_in_order(
         packed: bool,
@@ -216,7 +216,7 @@ proptest! {
         prop_assert_eq!(rig.driver.free(), usize::from(SIZE), "a buffer is lost");
     }
 
-    /// Objective: whatever the rings hold, a queue resumes with valid buffers, each once, or not at all.
+    /// Objective: whatever the rings contain, a queue resumes with valid buffers, each once, or not at all.
     #[test]
     fn forged_rings_resume_with_valid_buffers_or_never(
         packed: bool,
@@ -261,7 +261,7 @@ proptest! {
     }
 }
 
-/// Objective: the same after the index of a split ring wraps around, after 65,536 frames.
+/// Objective: drivers also continue after the index of a split ring wraps around, after 65,536 frames.
 #[test]
 fn drivers_continue_after_the_index_wraps_around() {
     for (packed, in_order) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -1,5 +1,5 @@
-//! The split ring against another implementation, the `virtio-queue` crate: as devices on the same memory, and as its
-//! device under our driver.
+//! The split ring against another implementation, the `virtio-queue` crate: both as devices on the same memory, and
+//! that one as the device of netvale's driver.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ fn file() -> OwnedFd {
     fd
 }
 
-/// The same memory, for the other implementation.
+/// Maps the same memory for the other implementation.
 fn memories(fd: &OwnedFd, len: u64, guest: u64) -> GuestMemoryMmap {
     let file = FileOffset::new(File::from(fd.try_clone().unwrap()), 0);
     GuestMemoryMmap::from_ranges_with_files([(GuestAddress(guest), len as usize, Some(file))]).unwrap()
@@ -50,7 +50,7 @@ fn oracle(size: u16, [table, avail, used]: [u64; 3]) -> Queue {
 /// Address of a buffer, its length, whether it is writable.
 type Buffer = (u64, u32, bool);
 
-/// A chain as the other implementation reads it, and whether it reached the chain's end.
+/// Returns a chain as the other implementation reads it, and whether it reached the chain's end.
 fn theirs(queue: &mut Queue, memory: &GuestMemoryMmap) -> (u16, Vec<Buffer>, bool) {
     let chain = queue.pop_descriptor_chain(memory).expect("a chain");
     let head = chain.head_index();
@@ -72,8 +72,8 @@ fn descriptor() -> impl Strategy<Value = [u64; 2]> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Objective: for any writes of a driver, both devices find the same chains; if ours stops the queue, the other one
-    /// found no end of the chain, a buffer outside memory, or buffers in the wrong order.
+    /// Objective: for any writes of a driver, both devices find the same chains; if netvale's stops the queue, the
+    /// other one found no end of the chain, a buffer outside memory, or buffers in the wrong order.
     #[test]
     fn both_devices_find_the_same_chains(
         table in prop::collection::vec(descriptor(), 8),
@@ -116,7 +116,7 @@ proptest! {
                 Err(why) => {
                     use DriverViolation::{Indirect, Loop, NextIndex};
                     let rule = matches!(why, Loop | NextIndex | Indirect);
-                    // Only ours refuses a table longer than the queue (§2.7.5.3.1).
+                    // Only netvale refuses a table longer than the queue (§2.7.5.3.1).
                     prop_assert!(rule && (!ended || why == DriverViolation::Indirect), "{why}");
                     return Ok(());
                 }
@@ -125,7 +125,7 @@ proptest! {
         prop_assert_eq!(queue.next(&ours, &mut pieces).unwrap(), None);
     }
 
-    /// Objective: buffers that we give back read the same as those of the other implementation.
+    /// Objective: buffers that netvale returns read the same as those of the other implementation.
     #[test]
     fn the_used_ring_reads_the_same_on_both_sides(used in prop::collection::vec((0..8u16, 0..2000u32), 1..40)) {
         let one = file();
@@ -149,7 +149,7 @@ proptest! {
         prop_assert_eq!(read(&one), read(&two));
     }
 
-    /// Objective: the other implementation, as the device under our driver, finds posted buffers and gives them back,
+    /// Objective: the other implementation, as the device of netvale's driver, finds posted buffers and returns them,
     /// round after round.
     #[test]
     fn device_of_our_driver(

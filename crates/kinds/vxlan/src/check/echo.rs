@@ -2,10 +2,10 @@
 
 use netvale_wire::checksum::Sum;
 
-/// Bytes of an ICMP header.
+/// Size of an ICMP header in bytes.
 pub const HEADER: usize = 8;
 
-/// Message types of one IP version.
+/// Message types for one IP version.
 #[derive(Clone, Copy, Debug)]
 struct EchoTypes {
     request: u8,
@@ -16,17 +16,17 @@ fn types(is_v4: bool) -> EchoTypes {
     if is_v4 { EchoTypes { request: 8, reply: 0 } } else { EchoTypes { request: 128, reply: 129 } }
 }
 
-/// The key of a request: a socket's identifier, unless the kernel chooses it, and a number.
+/// The key that matches a reply to its request: the socket's identifier, unless the kernel chooses it, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EchoKey {
-    /// The identifier; `None`: the kernel inserts it, and delivers only messages that have it.
+    /// The identifier; `None`: the kernel inserts it, and only delivers messages with this identifier.
     pub id: Option<u16>,
     /// The number.
     pub sequence: u16,
 }
 
-/// A request of `bytes` bytes, with zeros after its header. Its checksum is right for IPv4; for IPv6 the kernel writes
-/// it.
+/// Creates a request of `bytes` bytes, with zeros after its header. The checksum is complete for IPv4; for IPv6 the
+/// kernel fills it in.
 pub fn request(is_v4: bool, key: EchoKey, bytes: usize) -> Vec<u8> {
     let mut message = vec![0; bytes.max(HEADER)];
     message[0] = types(is_v4).request;
@@ -39,12 +39,12 @@ pub fn request(is_v4: bool, key: EchoKey, bytes: usize) -> Vec<u8> {
     message
 }
 
-/// Whether a message is the reply to a request.
+/// Returns whether a message is the reply to a request.
 pub fn is_reply(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
     message.first() == Some(&types(is_v4).reply) && is_of(key, message)
 }
 
-/// Whether a message quoted in an error is that request.
+/// Returns whether a message quoted in an error is the request.
 pub fn is_request(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
     message.first() == Some(&types(is_v4).request) && is_of(key, message)
 }
@@ -54,7 +54,7 @@ fn is_of(key: EchoKey, message: &[u8]) -> bool {
     key.id.is_none_or(|id| id == u16::from_be_bytes([a, b])) && key.sequence == u16::from_be_bytes([c, d])
 }
 
-/// The bytes after the header of an IPv4 packet, as raw sockets receive it.
+/// Returns the bytes after the header of an IPv4 packet, as raw sockets receive it.
 pub fn behind_ipv4(packet: &[u8]) -> &[u8] {
     let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
     packet.get(header.max(20)..).unwrap_or_default()
@@ -64,8 +64,8 @@ pub fn behind_ipv4(packet: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// Objective: requests follow RFC 792 and RFC 4443, with a right checksum, and replies are matched by identifier
-    /// and number.
+    /// Objective: requests follow RFC 792 and RFC 4443 with valid checksums, and replies are matched by identifier and
+    /// number.
     #[test]
     fn requests_follow_the_rfcs_and_replies_match() {
         let key = EchoKey { id: Some(0x1234), sequence: 7 };

@@ -1,13 +1,13 @@
-//! A socket's error queue (IP_RECVERR; linux/errqueue.h): ICMP errors about its packets, and this host's own. Each has
-//! a cause.
+//! A socket's error queue (IP_RECVERR; linux/errqueue.h): ICMP errors about its packets, and errors of this host. Each
+//! has a cause.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Bytes of control data: its header, `sock_extended_err`, and the address of the reporter.
+/// Size of control data in bytes: its header, `sock_extended_err`, and the address of the reporter.
 const CONTROL: usize = 64;
-/// Bytes of a control message's header.
+/// Size of a control message's header in bytes.
 const HEADER: usize = size_of::<libc::cmsghdr>();
 
 const _: () = assert!(HEADER == 16 && HEADER + size_of::<libc::sock_extended_err>() + 28 <= CONTROL);
@@ -15,34 +15,34 @@ const _: () = assert!(HEADER == 16 && HEADER + size_of::<libc::sock_extended_err
 /// The cause of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No route.
+    /// There is no route.
     NoRoute,
     /// The host is down, or refuses the packet.
     HostUnreachable,
-    /// A firewall refuses it.
+    /// A firewall refuses the packet.
     Prohibited,
     /// The host has no such UDP port open.
     PortUnreachable,
-    /// The packet is too big; the largest that fits, in bytes.
+    /// The packet is too large; the value is the largest size that fits, in bytes.
     TooBig(u32),
-    /// Something else.
+    /// Any other cause.
     Other,
 }
 
-/// An error, and its reporter.
+/// An error about a path, and its reporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathError {
     /// The cause.
     pub cause: Cause,
-    /// The reporter.
+    /// Address of the reporter, if known.
     pub from: Option<IpAddr>,
 }
 
 #[repr(C, align(8))]
 struct ErrorControl([u8; CONTROL]);
 
-/// Takes the oldest error. Its quote of the packet, after the IP and UDP headers, goes to `quote`; the length of the
-/// quote is returned.
+/// Takes the oldest error. The packet that it quotes, from after the IP and UDP headers, is copied to `quote`; returns
+/// the error and the length of the quote.
 pub fn take(socket: &impl AsFd, quote: &mut [u8]) -> Option<(PathError, usize)> {
     let mut control = ErrorControl([0; CONTROL]);
     let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
@@ -62,7 +62,7 @@ pub fn take(socket: &impl AsFd, quote: &mut [u8]) -> Option<(PathError, usize)> 
     Some((parse(&control.0[..len]).unwrap_or(PathError { cause: Cause::Other, from: None }), got))
 }
 
-/// Parses control data; `None` without an error in it.
+/// Parses control data; `None` if it contains no error.
 fn parse(control: &[u8]) -> Option<PathError> {
     let int = |at: usize| Some(u32::from_ne_bytes(*control.get(at..)?.first_chunk()?));
     let is_error = matches!(
@@ -76,7 +76,7 @@ fn parse(control: &[u8]) -> Option<PathError> {
     is_error.then(|| PathError { cause: cause(errno, [origin, kind, code], info), from })
 }
 
-/// The address in a `sockaddr_in` or `sockaddr_in6`.
+/// Returns the address in a `sockaddr_in` or `sockaddr_in6`.
 fn address(name: &[u8]) -> Option<IpAddr> {
     let family = i32::from(u16::from_ne_bytes(*name.first_chunk()?));
     match family {
@@ -129,7 +129,7 @@ mod tests {
         bytes
     }
 
-    /// Objective: errors of routers, hosts and this host are told apart, with their reporters.
+    /// Objective: errors of routers, hosts and this host are distinguished, with their reporters.
     #[test]
     fn causes_of_errors_are_told_apart() {
         let v4 = [2, 0, 0, 0, 10, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(local, PathError { cause: Cause::TooBig(1300), from: None });
     }
 
-    /// Objective: truncated or other control data is not an error.
+    /// Objective: truncated control data, and control data of another kind, is not an error.
     #[test]
     fn other_control_data_is_not_an_error() {
         let whole = control(0, libc::IP_RECVERR, [2, 3, 3], 111, 0, &[2, 0, 0, 0, 10, 0, 0, 9]);

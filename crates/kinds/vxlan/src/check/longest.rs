@@ -1,29 +1,29 @@
-//! The longest packet that passes, found by probing: each size has a response.
+//! The longest packet that passes, found by probing: each probed size has a response.
 
 use std::io;
 
 /// The response to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeResponse {
-    /// Both the packet and its reply arrived.
+    /// The packet and its reply arrived.
     Reply,
-    /// A router reports the bytes that it accepts.
+    /// A router reports the maximum size in bytes.
     TooBig(u32),
-    /// No response.
+    /// There was no response.
     Silence,
 }
 
-/// The result of a search.
+/// The result of a search for the longest packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongestPacket {
-    /// Bytes of the longest packet that passes.
+    /// Size of the longest packet that passes, in bytes.
     pub mtu: u32,
     /// Whether longer packets vanish without an error.
     pub is_silent: bool,
 }
 
-/// Searches from `known` bytes down to `least`, which pass. Sizes reported by routers are followed; with silent routers
-/// the search halves the range.
+/// Searches from `known` bytes down to `least` bytes, which pass. The search follows sizes that routers report; with
+/// silent routers it halves the range.
 pub fn search(
     known: u32,
     least: u32,
@@ -53,7 +53,7 @@ pub fn search(
 mod tests {
     use super::*;
 
-    /// A path of hops with an MTU each, silent or not. Returns the result and the number of probes.
+    /// Simulates a path of hops, each with an MTU and silent or not. Returns the result and the number of probes.
     fn path(known: u32, hops: &[(u32, bool)]) -> (LongestPacket, usize) {
         let mut asked = 0;
         let found = search(known, 100, |size| {
@@ -67,7 +67,8 @@ mod tests {
         (found.unwrap(), asked)
     }
 
-    /// Objective: one packet is enough if the host knows the path, plus one for each router that reports its size.
+    /// Objective: one packet is enough if the host knows the path's MTU, plus one for each router that reports its
+    /// size.
     #[test]
     fn one_packet_is_enough_for_a_known_path() {
         assert_eq!(path(1500, &[]), (LongestPacket { mtu: 1500, is_silent: false }, 1));

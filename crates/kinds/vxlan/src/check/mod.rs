@@ -1,13 +1,13 @@
-//! Checks whether another host's endpoint answers, how fast, and with what longest packet, by means that every host
-//! has: ICMP echo, and errors about a datagram that no socket receives.
+//! Checks whether a remote endpoint answers, how fast, and with what longest packet, by means that every host has: ICMP
+//! echo, and errors about a datagram that no socket receives.
 //!
 //! ```text
-//!   reach:   ──▶ VXLAN header without a frame, UDP ──▶  port unreachable: no VTEP there; silence: something takes it
+//!   reach:   ──▶ VXLAN header without a frame, UDP ──▶  port unreachable: no VTEP; silence: a socket receives it
 //!            ──▶ echo request, short ────────────────▶  reply: the round trip
 //!   longest: ──▶ echo requests that may not be cut ──▶  reply, "too big" with an MTU, or silence (`longest`)
 //! ```
 //!
-//! The asker is this host's endpoint. A probe asks one VTEP; its report has the findings and the failure, if any.
+//! The asker is this host's endpoint. A probe checks one VTEP; its report contains the results and the failure, if any.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -31,23 +31,23 @@ use probe::{EchoAnswer, Probe};
 
 use crate::tunnel::around_packet;
 
-/// Number of requests to a VTEP: the first may wait for its Ethernet address.
+/// Number of requests to a VTEP: the first may have to wait for its Ethernet address.
 const ROUNDS: usize = 3;
-/// Number of times that a long packet is sent before its silence counts.
+/// Number of times that a long packet is sent before a missing reply counts.
 const TRIES: usize = 3;
-/// Shortest wait for the reply to a long packet.
+/// Minimum wait for the reply to a long packet.
 const SHORTEST_WAIT: Duration = Duration::from_millis(200);
 
-/// The tunnel whose endpoint asks.
+/// The tunnel from whose endpoint a check is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker {
-    /// Address of its endpoint on this host.
+    /// Address of this host's endpoint.
     pub local: IpAddr,
     /// UDP port.
     pub port: u16,
     /// VXLAN network identifier.
     pub vni: u32,
-    /// Longest wait for an answer.
+    /// Maximum wait for an answer.
     pub timeout: Duration,
 }
 
@@ -55,35 +55,35 @@ pub struct Asker {
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The address is not in this network namespace.
-    #[error("{0} is no address of this network namespace")]
+    #[error("{0} is not an address of this network namespace")]
     NotHere(IpAddr),
     /// No socket for ICMP echo is available.
     #[error("this user may not send ICMP echo requests")]
     NoEcho,
     /// Another system call failed.
-    #[error("cannot ask from {0}: {1}")]
+    #[error("cannot probe from {0}: {1}")]
     Socket(IpAddr, #[source] io::Error),
 }
 
-/// A fault of a VTEP or of the path to it.
+/// A failure of a VTEP or of the path to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VtepFailure {
     /// This host, or a router, has no route.
     #[error("no route{}", by(*.0))]
     NoRoute(Option<IpAddr>),
-    /// A router (or this host) does not reach it.
+    /// A router, or this host, cannot reach the VTEP.
     #[error("host unreachable{}", by(*.0))]
     HostUnreachable(Option<IpAddr>),
     /// A firewall refuses the packet.
     #[error("prohibited{}", by(*.0))]
     Prohibited(Option<IpAddr>),
-    /// The host is up, but has no such UDP port open.
+    /// The host is up, but has no socket on this UDP port.
     #[error("port unreachable: no VTEP listens on UDP port {0}")]
     PortUnreachable(u16),
     /// No answer arrived in time.
     #[error("no answer")]
     NoAnswer,
-    /// Packets that should fit vanish; the longest that passes has this many bytes.
+    /// Packets that should fit vanish; the value is the size of the longest packet that passes, in bytes.
     #[error("packets longer than {0} bytes are lost silently")]
     BlackHole(u32),
 }
@@ -93,7 +93,7 @@ fn by(who: Option<IpAddr>) -> String {
 }
 
 impl VtepFailure {
-    /// Its name for programs.
+    /// Returns the failure's name for programs.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -107,23 +107,23 @@ impl VtepFailure {
     }
 }
 
-/// The findings about a VTEP.
+/// The results of a check of one VTEP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VtepReport {
-    /// Its address.
+    /// Address of the VTEP.
     pub vtep: IpAddr,
     /// The shortest measured round trip.
     pub round_trip: Option<Duration>,
-    /// The longest packet on the path as known to this host before the check, in bytes.
+    /// Size of the longest packet on the path as known to this host before the check, in bytes.
     pub known_mtu: Option<u32>,
-    /// The longest packet that was answered, in bytes.
+    /// Size of the longest packet that was answered, in bytes.
     pub path_mtu: Option<u32>,
     /// The failure, if any.
     pub failure: Option<VtepFailure>,
 }
 
 impl VtepReport {
-    /// The longest packet inside a frame that passes through the tunnel, in bytes.
+    /// Returns the size of the longest packet that fits into a tunnelled frame, in bytes.
     #[must_use]
     pub fn inner_mtu(&self) -> Option<u32> {
         self.path_mtu.map(|mtu| mtu.saturating_sub(around_packet(self.vtep)))
@@ -174,7 +174,7 @@ fn failure_of(PathError { cause, from }: PathError, port: u16) -> Option<VtepFai
     }
 }
 
-/// The longest answered packet, which should be one of `known` bytes, and the failure if it is not.
+/// Returns the size of the longest answered packet, which should be `known` bytes, and the failure if it is not.
 fn fits(
     probe: &mut Probe,
     asker: &Asker,
@@ -187,7 +187,7 @@ fn fits(
     if !found.is_silent {
         return Ok((Some(found.mtu), None));
     }
-    // Short packets are still answered: the length is the cause.
+    // Short packets are still answered, so the length is the cause.
     match ask(probe, least, asker.timeout)? {
         ProbeResponse::Reply => Ok((Some(found.mtu), Some(VtepFailure::BlackHole(found.mtu)))),
         _ => Ok((None, Some(VtepFailure::NoAnswer))),

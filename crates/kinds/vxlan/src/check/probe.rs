@@ -15,26 +15,26 @@ use super::errors::{self, Cause, PathError};
 use super::{Asker, CheckError};
 use crate::{header, sys};
 
-/// The longest IP packet.
+/// Maximum size of an IP packet in bytes.
 pub const LONGEST: u32 = 65_535;
-/// Bytes of data in a short request, as `ping` sends them.
+/// Size of the data in a short request in bytes, as `ping` sends it.
 const DATA: usize = 56;
-/// Wait for errors about an earlier datagram once a host has replied to an echo request: twice the round trip, plus
-/// this.
+/// Time to wait, besides twice the round trip, for errors about an earlier datagram once a host has replied to an echo
+/// request.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Packets taken off a socket between two checks of the clock: a VTEP that sends without end cannot keep the check from
-/// ending.
+/// Maximum number of packets taken from a socket between two checks of the clock, so that a VTEP that sends endlessly
+/// cannot prolong the check.
 const AT_ONCE: usize = 64;
 
-/// The outcome of an echo request.
+/// The result of an echo request.
 #[derive(Clone, Copy, Debug)]
 pub enum EchoAnswer {
-    /// A reply.
+    /// The reply arrived.
     Reply,
-    /// An error.
+    /// The network reported an error.
     Error(PathError),
-    /// Nothing in time.
+    /// Nothing arrived in time.
     Silence,
 }
 
@@ -44,7 +44,7 @@ pub struct Probe {
     vni: u32,
     udp: OwnedFd,
     icmp: OwnedFd,
-    /// Whether the ICMP socket is raw: it then gets everything from the VTEP, with the IP header over IPv4.
+    /// Whether the ICMP socket is raw: it then receives everything from the VTEP, with the IP header over IPv4.
     is_raw: bool,
     key: EchoKey,
     buffer: Vec<u8>,
@@ -86,12 +86,12 @@ impl Probe {
         Ok(Some(Probe { is_v4: vtep.is_ipv4(), vni: asker.vni, udp, icmp, is_raw, key, buffer }))
     }
 
-    /// Bytes of the longest packet that reaches the VTEP unfragmented, as far as this host knows.
+    /// Returns the size in bytes of the longest packet that reaches the VTEP unfragmented, as far as this host knows.
     pub fn known_mtu(&self) -> Option<u32> {
         sys::path_mtu(&self.udp, self.is_v4)
     }
 
-    /// Bytes of a short request's packet.
+    /// Returns the size in bytes of a short request's packet.
     pub fn least(&self) -> u32 {
         (self.headers() + DATA) as u32
     }
@@ -100,7 +100,7 @@ impl Probe {
         echo::HEADER + if self.is_v4 { 20 } else { 40 }
     }
 
-    /// Sends a VXLAN header without a frame, and a short echo request. Returns the round trip, and the network's error.
+    /// Sends a VXLAN header without a frame, and a short echo request. Returns the round trip and the network's error.
     pub fn reach(&mut self, timeout: Duration) -> io::Result<(Option<Duration>, Option<PathError>)> {
         let begin = Instant::now();
         let mut until = begin + timeout;
@@ -185,7 +185,7 @@ impl Probe {
         if let Some((error, _)) = errors::take(&self.udp, &mut self.buffer) {
             return Some(ProbeEvent::OfUdp(error));
         }
-        // Nothing legitimate arrives here.
+        // No legitimate packets arrive here.
         for _ in 0..AT_ONCE {
             if rustix::net::recv(&self.udp, &mut self.buffer[..], RecvFlags::DONTWAIT).is_err() {
                 break;
@@ -201,7 +201,7 @@ impl Probe {
         for _ in 0..AT_ONCE {
             match rustix::net::recv(&self.icmp, &mut self.buffer[..], RecvFlags::DONTWAIT) {
                 Ok((_, len)) if self.is_reply(len) => return Some(ProbeEvent::Reply),
-                // An error that is also in the queue is returned here once.
+                // The kernel also returns a queued error here, once.
                 Ok(_) => {}
                 Err(_) => break,
             }
@@ -216,8 +216,8 @@ impl Probe {
     }
 }
 
-/// A socket for ICMP echo, and whether it is raw. Ordinary users get the other kind if net.ipv4.ping_group_range
-/// includes one of their groups; in new network namespaces it does not.
+/// Opens a socket for ICMP echo. Returns it, and whether it is raw. Ordinary users get an unprivileged one if
+/// net.ipv4.ping_group_range includes one of their groups; in new network namespaces it does not.
 fn icmp_socket(is_v4: bool) -> Result<(OwnedFd, bool), Errno> {
     let (family, protocol) =
         if is_v4 { (AddressFamily::INET, ipproto::ICMP) } else { (AddressFamily::INET6, ipproto::ICMPV6) };
@@ -230,7 +230,7 @@ fn icmp_socket(is_v4: bool) -> Result<(OwnedFd, bool), Errno> {
     }
 }
 
-/// Queues errors, and forbids fragmentation, both here and on the way.
+/// Enables the error queue, and forbids fragmentation, both on this host and on the path.
 fn prepare(socket: &OwnedFd, is_v4: bool) -> io::Result<()> {
     if is_v4 {
         sys::set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
@@ -242,20 +242,20 @@ fn prepare(socket: &OwnedFd, is_v4: bool) -> io::Result<()> {
     }
 }
 
-/// An identifier unique among this process's checks and, most likely, among processes.
+/// Returns an identifier unique among this process's checks and, most likely, among processes.
 fn next_id() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let process = std::process::id() as u16;
     process.wrapping_mul(31).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Sends. An error of an earlier packet, which the kernel returns instead of sending, is in the queue, too.
+/// Sends. Instead of sending, the kernel may return the error of an earlier packet, which is also in the queue.
 fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     let _ = rustix::net::sockopt::socket_error(socket);
     rustix::net::send(socket, bytes, SendFlags::DONTWAIT).map(|_| ())
 }
 
-/// The meaning of the kernel's refusal to send.
+/// Converts the kernel's refusal to send into an error about the path.
 fn refused(errno: Errno) -> io::Result<PathError> {
     match errors::of_errno(errno.raw_os_error(), 0) {
         Cause::Other => Err(errno.into()),
@@ -276,8 +276,8 @@ mod tests {
     mod as_root {
         use super::*;
 
-        /// Objective: a VTEP's unsolicited datagrams are taken a limited number at a time, with the clock checked
-        /// between; the round trip is found beside them.
+        /// Objective: a VTEP's unsolicited datagrams are taken a limited number at a time, with checks of the clock in
+        /// between; the round trip is still measured.
         #[test]
         fn unsolicited_datagrams_are_taken_in_limited_numbers() {
             let vtep = UdpSocket::bind((ip(2), 0)).unwrap();

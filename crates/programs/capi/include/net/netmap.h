@@ -1,21 +1,21 @@
 /*
- * netmap's binary interface, version 14, as netvale speaks it.
+ * netmap's binary interface, version 14, as netvale implements it.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  *
- * What a program sees after open("/dev/netmap"), NIOCCTRL/REGISTER and mmap():
+ * A program's view after open("/dev/netmap"), NIOCCTRL/REGISTER and mmap():
  *
  *   region ┌──────────────┐
- *          │ netmap_if    │ at nr_offset: ring_ofs[] leads to the rings, 0 for rings not bound here
+ *          │ netmap_if    │ at nr_offset: ring_ofs[] has the offsets of the rings, 0 for rings that are not bound
  *          ├──────────────┤
  *          │ netmap_ring  │ head, cur, tail, then slot[num_slots]
  *          ├──────────────┤
  *          │ buffers      │ buffer i is at (char *)ring + buf_ofs + i * nr_buf_size; 0 and 1 are reserved
  *          └──────────────┘
  *
- * Slots from head up to tail-1 are the program's: to fill on a tx ring, to read on an rx ring. It moves head over those it is done
- * with and syncs (ioctl or poll); the sync moves tail. cur is where the program wants to be woken: when tail has moved past it.
- * A ring whose head or cur leave head <= cur <= tail (round the ring) is put back to what the host knows.
+ * Slots from head up to tail-1 belong to the program: to fill on a tx ring, to read on an rx ring. The program moves head past finished
+ * slots and syncs (ioctl or poll); the sync moves tail. A poll wakes the program when tail has moved past cur.
+ * A ring that violates head <= cur <= tail (around the ring) is reset to the host's indices.
  */
 #ifndef _NET_NETMAP_H_
 #define _NET_NETMAP_H_
@@ -37,34 +37,34 @@ struct netmap_slot {
 	uint32_t buf_idx; /* the buffer */
 	uint16_t len;     /* bytes of this part of the frame */
 	uint16_t flags;   /* NS_* */
-	uint64_t ptr;     /* address of the bytes with NS_INDIRECT; else the offset, where offsets are in use */
+	uint64_t ptr;     /* with NS_INDIRECT: address of the bytes; with offsets: offset in the buffer */
 };
 
-#define NS_BUF_CHANGED 0x0001 /* the program put another buffer into the slot */
-#define NS_REPORT 0x0002      /* tell when this slot has been sent */
+#define NS_BUF_CHANGED 0x0001 /* the program has put another buffer into the slot */
+#define NS_REPORT 0x0002      /* report when this slot has been sent */
 #define NS_FORWARD 0x0004     /* pass the frame to the other side: NIC to host stack or back */
-#define NS_NO_LEARN 0x0008    /* a switch is not to learn the source address */
-#define NS_INDIRECT 0x0010    /* the bytes are where ptr points */
-#define NS_MOREFRAG 0x0020    /* the frame goes on in the next slot */
-#define NS_TXMON 0x0040       /* seen by a monitor on its way out */
+#define NS_NO_LEARN 0x0008    /* a switch must not learn the source address */
+#define NS_INDIRECT 0x0010    /* ptr points to the bytes */
+#define NS_MOREFRAG 0x0020    /* the frame continues in the next slot */
+#define NS_TXMON 0x0040       /* set by a monitor on frames that were sent */
 #define NS_PORT_SHIFT 8
 #define NS_PORT_MASK (0xff << NS_PORT_SHIFT)
 #define NS_RFRAGS(_slot) (((_slot)->flags >> 8) & 0xff)
 
-#define NETMAP_MAX_FRAGS 64 /* slots a frame may take */
+#define NETMAP_MAX_FRAGS 64 /* maximum of slots of a frame */
 
 /* ---- rings ---- */
 
 struct netmap_ring {
-	const int64_t buf_ofs;      /* from here to buffer 0 */
+	const int64_t buf_ofs;      /* offset of buffer 0 from this structure */
 	const uint32_t num_slots;
-	const uint32_t nr_buf_size; /* bytes a buffer */
+	const uint32_t nr_buf_size; /* buffer size in bytes */
 	const uint16_t ringid;
 	const uint16_t dir; /* 0 tx, 1 rx */
 
-	uint32_t head; /* the program's: first slot that is still its own */
-	uint32_t cur;  /* the program's: wake-up point */
-	uint32_t tail; /* the host's: first slot that is not the program's */
+	uint32_t head; /* set by the program: the first slot that belongs to it */
+	uint32_t cur;  /* set by the program: wake-up point */
+	uint32_t tail; /* set by the host: the first slot that does not belong to the program */
 
 	uint32_t flags; /* NR_TIMESTAMP, NR_FORWARD */
 	struct timeval ts; /* time of the last sync, with NR_TIMESTAMP */
@@ -72,7 +72,7 @@ struct netmap_ring {
 	const uint64_t buf_align;
 
 #if !defined(_WIN32) || defined(__CYGWIN__)
-	uint8_t __attribute__((__aligned__(NM_CACHE_ALIGN))) sem[128]; /* the program's, e.g. for a lock */
+	uint8_t __attribute__((__aligned__(NM_CACHE_ALIGN))) sem[128]; /* for the program, e.g. for a lock */
 #endif
 	struct netmap_slot slot[0];
 };
@@ -144,13 +144,13 @@ enum {
 };
 
 struct nmreq_option {
-	uint64_t nro_next; /* address of the next one */
+	uint64_t nro_next; /* address of the next option */
 	uint32_t nro_reqtype;
 	uint32_t nro_status; /* out: 0 or an errno */
-	uint64_t nro_size;   /* of the whole option, where its type does not say */
+	uint64_t nro_size;   /* size of the whole option, if its type does not imply it */
 };
 
-/* REGISTER: bind rings of a port to the descriptor. Zero asks for the default; what was given is written back. */
+/* REGISTER: binds rings of a port to the descriptor. Zero requests the default; the granted values are written back. */
 struct nmreq_register {
 	uint64_t nr_offset;  /* out: of the netmap_if in the region */
 	uint64_t nr_memsize; /* out: bytes to mmap */
@@ -174,7 +174,7 @@ enum {
 	NR_REG_SW = 2,
 	NR_REG_NIC_SW = 3,
 	NR_REG_ONE_NIC = 4,
-	NR_REG_PIPE_MASTER = 5, /* name{N says the same */
+	NR_REG_PIPE_MASTER = 5, /* the same as name{N */
 	NR_REG_PIPE_SLAVE = 6,
 	NR_REG_NULL = 7, /* memory only */
 	NR_REG_ONE_SW = 8
@@ -183,14 +183,14 @@ enum {
 #define NR_MONITOR_TX 0x100
 #define NR_MONITOR_RX 0x200
 #define NR_ZCOPY_MON 0x400
-#define NR_EXCLUSIVE 0x800 /* share the rings with nobody */
+#define NR_EXCLUSIVE 0x800 /* refuse other bindings of the rings */
 #define NR_RX_RINGS_ONLY 0x2000
 #define NR_TX_RINGS_ONLY 0x4000
-#define NR_ACCEPT_VNET_HDR 0x8000 /* the program copes with virtio-net headers */
+#define NR_ACCEPT_VNET_HDR 0x8000 /* the program supports virtio-net headers */
 #define NR_DO_RX_POLL 0x10000     /* poll syncs rx rings also without POLLIN */
 #define NR_NO_TX_POLL 0x20000     /* poll pushes tx rings only with POLLOUT */
 
-#define NM_BDG_NAME "vale" /* what a switch's name begins with */
+#define NM_BDG_NAME "vale" /* prefix of a switch's name */
 
 struct nmreq_port_info_get {
 	uint64_t nr_memsize;
@@ -215,7 +215,7 @@ struct nmreq_vale_detach {
 	uint32_t pad1;
 };
 
-/* VALE_LIST: without a name, the first port at or behind these indices; with one, where it is. */
+/* VALE_LIST: without a name, returns the first port at or after these indices; with one, the port's indices. */
 struct nmreq_vale_list {
 	uint16_t nr_bridge_idx;
 	uint16_t pad1;
@@ -260,22 +260,22 @@ struct nmreq_pools_info {
 	uint32_t nr_buf_pool_objsize;
 };
 
-/* SYNC_KLOOP_START blocks and syncs through the CSB until another thread asks SYNC_KLOOP_STOP. */
+/* SYNC_KLOOP_START blocks and syncs through the CSB until another thread requests SYNC_KLOOP_STOP. */
 struct nmreq_sync_kloop_start {
-	uint32_t sleep_us; /* between rounds, where no eventfds are given */
+	uint32_t sleep_us; /* pause between rounds without eventfds */
 	uint32_t pad1;
 };
 
 /* ---- options ---- */
 
-/* The region takes the place of the program's own memory. */
+/* The region replaces the program's own memory. */
 struct nmreq_opt_extmem {
 	struct nmreq_option nro_opt;
 	uint64_t nro_usrptr; /* page-aligned shared memory */
-	struct nmreq_pools_info nro_info; /* asked for, then obtained */
+	struct nmreq_pools_info nro_info; /* in: requested; out: granted */
 };
 
-/* Eventfds for a kloop, one pair a bound ring, tx rings first. nro_size counts them. */
+/* Eventfds for a kloop, one pair per bound ring, tx rings first. nro_size includes them. */
 struct nmreq_opt_sync_kloop_eventfds {
 	struct nmreq_option nro_opt;
 	struct {
@@ -292,7 +292,7 @@ struct nmreq_opt_sync_kloop_mode {
 	uint32_t pad1;
 };
 
-/* Communication status blocks, one pair a bound ring, tx rings first; 64-byte aligned. Needs NR_EXCLUSIVE. */
+/* Communication status blocks, one pair per bound ring, tx rings first; 64-byte aligned. Needs NR_EXCLUSIVE. */
 struct nm_csb_atok {
 	uint32_t head;
 	uint32_t cur;
@@ -324,7 +324,7 @@ struct nmreq_opt_offsets {
 };
 
 #ifdef __linux__
-/* A program in CSB mode: write what you filled, read what the loop did. */
+/* For a program in CSB mode: publish head and cur, read the loop's indices. */
 #define nm_stst_barrier() __atomic_thread_fence(__ATOMIC_RELEASE)
 #define nm_ldld_barrier() __atomic_thread_fence(__ATOMIC_ACQUIRE)
 #define nm_stld_barrier() __atomic_thread_fence(__ATOMIC_SEQ_CST)

@@ -1,5 +1,5 @@
 /*
- * The requests of before NIOCCTRL, which nm_open() still uses. Included by net/netmap.h.
+ * The requests that preceded NIOCCTRL, which nm_open() still uses. Included by net/netmap.h.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
@@ -38,7 +38,7 @@ struct nmreq {
 	uint16_t nr_arg1;
 #define NETMAP_BDG_HOST 1
 	uint16_t nr_arg2; /* region, in and out */
-	uint32_t nr_arg3; /* extra buffers, asked for and obtained */
+	uint32_t nr_arg3; /* extra buffers: in: requested; out: granted */
 	uint32_t nr_flags; /* NR_REG_* in the low bits, then NR_* */
 #define NR_REG_MASK 0xf
 	uint32_t spare2[1];

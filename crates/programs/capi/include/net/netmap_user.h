@@ -1,12 +1,12 @@
 /*
- * Finding rings and buffers, and, with NETMAP_WITH_LIBS defined, nm_open() and its kin: a whole netmap client in one header.
+ * Finds rings and buffers. With NETMAP_WITH_LIBS defined, also nm_open() and related functions: a whole netmap client in one header.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
 #ifndef _NET_NETMAP_USER_H_
 #define _NET_NETMAP_USER_H_
 
-/* What programs get from here besides, as from netmap's own. */
+/* Programs rely on these headers, which netmap's own header includes. */
 #include <ctype.h>
 #include <net/if.h>
 #include <net/netmap.h>
@@ -18,7 +18,7 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #endif
 
-/* The thing at `offset` bytes from `ptr`. */
+/* The object at `offset` bytes from `ptr`. */
 #define _NETMAP_OFFSET(type, ptr, offset) ((type)(void *)((char *)(ptr) + (offset)))
 
 #define NETMAP_IF(_base, _ofs) _NETMAP_OFFSET(struct netmap_if *, _base, _ofs)
@@ -36,14 +36,14 @@ nm_ring_next(struct netmap_ring *r, uint32_t i)
 	return unlikely(i + 1 == r->num_slots) ? 0 : i + 1;
 }
 
-/* Whether the program has moved head over slots that the host has not taken yet. */
+/* Whether head has passed slots that the host has not taken yet. */
 static inline int
 nm_tx_pending(struct netmap_ring *r)
 {
 	return nm_ring_next(r, r->tail) != r->head;
 }
 
-/* Slots from head to tail: the program's. */
+/* Number of slots from head to tail, which belong to the program. */
 static inline uint32_t
 nm_ring_space(struct netmap_ring *ring)
 {
@@ -84,7 +84,7 @@ nm_pkt_copy(const void *_src, void *_dst, int l)
 		fprintf(stderr, "%03d.%06d %s [%d] " _fmt "\n", (int)(_t0.tv_sec % 1000), (int)_t0.tv_usec, \
 			__func__, __LINE__, ##__VA_ARGS__); \
 	} while (0)
-/* At most lps of them a second. */
+/* At most lps messages per second. */
 #define RD(lps, format, ...) \
 	do { \
 		static int __t0, __cnt; \
@@ -104,18 +104,18 @@ nm_pkt_copy(const void *_src, void *_dst, int l)
 
 struct nm_desc;
 
-struct nm_pkthdr { /* begins as libpcap's */
+struct nm_pkthdr { /* begins like libpcap's */
 	struct timeval ts;
 	uint32_t caplen;
 	uint32_t len;
 	uint64_t flags;
-#define NM_MORE_PKTS 1 /* more frames are there already */
+#define NM_MORE_PKTS 1 /* more frames are available */
 	struct nm_desc *d;
 	struct netmap_slot *slot;
 	uint8_t *buf;
 };
 
-struct nm_stat { /* as libpcap's */
+struct nm_stat { /* like libpcap's */
 	u_int ps_recv;
 	u_int ps_drop;
 	u_int ps_ifdrop;
@@ -124,11 +124,11 @@ struct nm_stat { /* as libpcap's */
 #define NM_ERRBUF_SIZE 512
 
 struct nm_desc {
-	struct nm_desc *self; /* points at itself in a valid descriptor */
+	struct nm_desc *self; /* points to itself in a valid descriptor */
 	int fd;
 	void *mem; /* the region */
 	uint64_t memsize;
-	int done_mmap; /* this descriptor is the one to unmap it */
+	int done_mmap; /* this descriptor unmaps the region */
 	struct netmap_if *const nifp;
 	uint16_t first_tx_ring, last_tx_ring, cur_tx_ring;
 	uint16_t first_rx_ring, last_rx_ring, cur_rx_ring;
@@ -164,21 +164,21 @@ enum {
 };
 
 /*
- * Opens [netmap:]ifname, valeX:port, with rings (-N, ^, *), a pipe end ({N, }N), a region (@N) and flags (/xztrRT) behind it.
- * `req` gives what the name does not say; `flags` are NM_OPEN_*, or NETMAP_NO_TX_POLL, NETMAP_DO_RX_POLL and NR_* to be added;
- * `arg` is a descriptor whose mapping and arguments may be used. NULL and errno on failure.
+ * Opens [netmap:]ifname, valeX:port, with rings (-N, ^, *), a pipe end ({N, }N), a region (@N) and flags (/xztrRT) after it.
+ * `req` has values that the name does not set; `flags` are NM_OPEN_*, and NETMAP_NO_TX_POLL, NETMAP_DO_RX_POLL and NR_* to be added;
+ * `arg` is a parent descriptor whose mapping and arguments may be used. Returns NULL and sets errno on failure.
  */
 NM_LIB struct nm_desc *nm_open(const char *ifname, const struct nmreq *req, uint64_t flags, const struct nm_desc *arg);
 NM_LIB int nm_close(struct nm_desc *);
-/* Maps the region, or takes the parent's mapping if both lie in one region. */
+/* Maps the region, or uses the parent's mapping if both are in one region. */
 NM_LIB int nm_mmap(struct nm_desc *, const struct nm_desc *);
-/* Puts a frame into a tx ring. Returns its length, 0 when there was no room. */
+/* Puts a frame into a tx ring. Returns its length; 0 if there was no room. */
 NM_LIB int nm_inject(struct nm_desc *, const void *, size_t);
-/* Hands up to cnt frames (0 or less: all) to a callback. Returns how many. */
+/* Passes up to cnt frames (0 or less: all) to a callback. Returns their number. */
 NM_LIB int nm_dispatch(struct nm_desc *, int, nm_cb_t, u_char *);
-/* The next frame, or NULL; it is the program's until the next call. */
+/* Returns the next frame, or NULL. The frame belongs to the program until the next call. */
 NM_LIB u_char *nm_nextpkt(struct nm_desc *, struct nm_pkthdr *);
-/* Fills a descriptor's request from a name. 0, or -1 with a text in err. */
+/* Fills a descriptor's request from a name. Returns 0, or -1 with a text in err. */
 NM_LIB int nm_parse(const char *ifname, struct nm_desc *d, char *err);
 
 static inline int
@@ -200,7 +200,7 @@ nm_is_identifier(const char *s, const char *e)
 		return -1; \
 	} while (0)
 
-/* The number at *p, at most `most`; *p ends behind it. -1 if there is none. */
+/* Returns the number at *p, at most `most`, and advances *p past it. -1 if there is none. */
 static inline long
 nm_parse_number(const char **p, long most)
 {
@@ -216,7 +216,7 @@ nm_parse_number(const char **p, long most)
 	return n;
 }
 
-/* What stands behind '/'. */
+/* Parses the flags after '/'. */
 static inline int
 nm_parse_flags(const char **p, uint32_t *nr_flags, char *err)
 {
@@ -256,7 +256,7 @@ nm_parse(const char *ifname, struct nm_desc *d, char *err)
 		NM_PARSE_FAIL("invalid port name '%s', expected netmap:... or valeX:...", ifname);
 	}
 	p += strcspn(p, "-*^{}/@");
-	if (*p == '{' || *p == '}') /* a pipe's end belongs to the name */
+	if (*p == '{' || *p == '}') /* the end of a pipe belongs to the name */
 		p += 1 + strcspn(p + 1, "-*^/@");
 	len = (size_t)(p - name);
 	if (len == 0 || len >= sizeof(d->req.nr_name))
@@ -301,7 +301,7 @@ nm_parse(const char *ifname, struct nm_desc *d, char *err)
 	return 0;
 }
 
-/* The rings this descriptor is bound to. */
+/* Sets the rings to which this descriptor is bound. */
 static inline void
 nm_bound_rings(struct nm_desc *d)
 {
@@ -368,7 +368,7 @@ nm_open(const char *ifname, const struct nmreq *req, uint64_t new_flags, const s
 	}
 	d->req.nr_version = NETMAP_API;
 	d->req.nr_ringid |= (uint16_t)(new_flags & (NETMAP_NO_TX_POLL | NETMAP_DO_RX_POLL));
-	/* Modes in the low bits replace that of the name; other bits are added. */
+	/* A mode in the low bits replaces that of the name; other bits are added. */
 	nr_flags = (uint32_t)new_flags & ~(uint32_t)(NM_OPEN_NO_MMAP | NM_OPEN_IFNAME | NM_OPEN_ARG1 | NM_OPEN_ARG2 |
 						     NM_OPEN_ARG3 | NM_OPEN_RING_CFG | NETMAP_NO_TX_POLL |
 						     NETMAP_DO_RX_POLL);
@@ -494,7 +494,7 @@ nm_inject(struct nm_desc *d, const void *buf, size_t size)
 	return 0;
 }
 
-/* Fills the header for the frame at the ring's head. Returns the slots it takes, 0 if its end is not there yet. */
+/* Fills the header for the frame at the ring's head. Returns its number of slots; 0 while the frame is incomplete. */
 static inline uint32_t
 nm_frame_at(struct nm_desc *d, struct netmap_ring *ring, uint32_t i, struct nm_pkthdr *h)
 {
@@ -568,7 +568,7 @@ nm_nextpkt(struct nm_desc *d, struct nm_pkthdr *hdr)
 		if (ri > d->last_rx_ring)
 			ri = d->first_rx_ring;
 		ring = NETMAP_RXRING(d->nifp, ri);
-		/* The frame handed out last time lies before cur; only now is its slot given back. */
+		/* The frame of the last call is before cur; only now is its slot returned. */
 		ring->head = ring->cur;
 		if (ring->cur == ring->tail)
 			continue;

@@ -14,20 +14,20 @@ use crate::{epoll, errno, output, real, table};
 /// epoll_create(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     made(unsafe { real::epoll_create(size) })
 }
 
 /// epoll_create1(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     made(unsafe { real::epoll_create1(flags) })
 }
 
@@ -39,26 +39,26 @@ fn made(set: c_int) -> c_int {
 /// epoll_ctl(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-    // SAFETY: the program's: null or an event.
+    // SAFETY: the program passed null or an event.
     let asked = unsafe { event.as_ref() }.copied();
     if let Some(port) = table::get(fd) {
         return errno::done(epoll::control(set, op, fd, port, asked));
     }
     let Some(room) = output::get(fd) else {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         let done = unsafe { real::epoll_ctl(set, op, fd, event) };
         if done == 0 && epoll::is_set(fd) {
             epoll::control_inner(set, fd, asked.filter(|_| op != libc::EPOLL_CTL_DEL));
         }
         return done;
     };
-    // Room to send is the library's to report, all else the kernel's.
+    // The library reports room to send; the kernel reports everything else.
     let about_room = u32::from(ROOM.cast_unsigned());
     let mut rest = asked.map(|e| epoll_event { events: e.events & !about_room, ..e });
-    // SAFETY: null or our own.
+    // SAFETY: null or a local value.
     let done = unsafe { real::epoll_ctl(set, op, fd, rest.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut)) };
     if done == 0 {
         let events = asked.filter(|_| op != libc::EPOLL_CTL_DEL).map_or(0, |e| e.events);
@@ -75,21 +75,21 @@ pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut
 /// epoll_wait(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
     if !epoll::is_ours(set) {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::epoll_wait(set, events, most, timeout) };
     }
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { wait(set, events, most, millis(timeout), std::ptr::null()) }
 }
 
 /// epoll_pwait(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_pwait(
     set: c_int,
@@ -99,17 +99,17 @@ pub unsafe extern "C" fn epoll_pwait(
     mask: *const sigset_t,
 ) -> c_int {
     if !epoll::is_ours(set) {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
     }
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { wait(set, events, most, millis(timeout), mask) }
 }
 
 /// epoll_pwait2(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_pwait2(
     set: c_int,
@@ -119,12 +119,12 @@ pub unsafe extern "C" fn epoll_pwait2(
     mask: *const sigset_t,
 ) -> c_int {
     if !epoll::is_ours(set) {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::epoll_pwait2(set, events, most, timeout, mask) };
     }
-    // SAFETY: the program's: null or a time.
+    // SAFETY: the program passed null or a time.
     match unsafe { time(timeout) } {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         Ok(limit) => unsafe { wait(set, events, most, limit, mask) },
         Err(e) => errno::fail(e),
     }
@@ -144,7 +144,7 @@ unsafe fn wait(
         Ok(_) if events.is_null() => return errno::fail(Errno::FAULT),
         _ => return errno::fail(Errno::INVAL),
     };
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let events = unsafe { std::slice::from_raw_parts_mut(events, most) };
     match epoll::wait_events(set, events, limit, mask) {
         Ok(n) => n as c_int,

@@ -16,12 +16,12 @@ use crate::descriptor::Descriptor;
 use crate::packet::ifreq;
 use crate::{epoll, errno, legacy, lifecycle, real, request, table};
 
-/// Whether a path is the device's.
+/// Returns whether a path is that of the device.
 ///
 /// # Safety
 /// `path` is null or a C string.
 pub(super) unsafe fn is_device(path: *const c_char) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     !path.is_null() && unsafe { CStr::from_ptr(path) }.to_bytes() == crate::open::DEVICE
 }
 
@@ -34,10 +34,10 @@ macro_rules! open_functions {
         /// open(2).
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             unsafe { if is_device(path) { open_device(flags) } else { real::open(path, flags, mode) } }
         }
     )* };
@@ -49,10 +49,10 @@ macro_rules! openat_functions {
         /// openat(2).
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             unsafe { if is_device(path) { open_device(flags) } else { real::openat(dir, path, flags, mode) } }
         }
     )* };
@@ -64,10 +64,10 @@ macro_rules! fortified_open_functions {
         /// open(2) as glibc's fortified headers call it.
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the program's; without O_CREAT, which these functions exclude, there is no mode.
+            // SAFETY: the program's arguments; without O_CREAT, which these functions exclude, there is no mode.
             unsafe { if is_device(path) { open_device(flags) } else { real::open(path, flags, 0) } }
         }
     )* };
@@ -79,10 +79,10 @@ macro_rules! fortified_openat_functions {
         /// openat(2) as glibc's fortified headers call it.
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the program's; without O_CREAT, which these functions exclude, there is no mode.
+            // SAFETY: the program's arguments; without O_CREAT, which these functions exclude, there is no mode.
             unsafe { if is_device(path) { open_device(flags) } else { real::openat(dir, path, flags, 0) } }
         }
     )* };
@@ -92,67 +92,67 @@ fortified_openat_functions!(__openat_2, __openat64_2);
 /// close(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     lifecycle::remove(fd);
     epoll::closed(fd);
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { real::close(fd) }
 }
 
 /// close_range(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOEXEC: c_int = 4;
     if flags & CLOEXEC == 0 {
         lifecycle::remove_range(first, last);
     }
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { real::close_range(first, last, flags) }
 }
 
 /// closefrom(3).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     lifecycle::remove_range(first.max(0).cast_unsigned(), c_uint::MAX);
-    // SAFETY: the program's. What the C library returns, if anything, does not matter.
+    // SAFETY: the program's argument. The C library's result, if it has one, does not matter.
     unsafe { real::closefrom(first) };
 }
 
 /// dup(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     duplicated(fd, unsafe { real::dup(fd) })
 }
 
 /// dup2(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     duplicated(from, unsafe { real::dup2(from, to) })
 }
 
 /// dup3(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     duplicated(from, unsafe { real::dup3(from, to, flags) })
 }
 
@@ -168,10 +168,10 @@ macro_rules! fcntl_functions {
         /// fcntl(2).
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             let result = unsafe { real::fcntl(fd, command, arg) };
             if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) { duplicated(fd, result) } else { result }
         }
@@ -182,7 +182,7 @@ fcntl_functions!(fcntl, fcntl64);
 /// ioctl(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) -> c_int {
     // Programs pass the number as int, unsigned int or unsigned long.
@@ -196,26 +196,27 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) ->
         NIOCCTRL | NIOCREGIF | NIOCGINFO | NIOCCONFIG => {}
         _ if table::holds(fd) && !is_any_files(number) => return errno::fail(Errno::OPNOTSUPP),
         _ if ifreq::is_question(number) => {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             return ifreq::answer(number, arg as u64)
                 .map_or_else(|| unsafe { real::ioctl(fd, command, arg) }, errno::done);
         }
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         _ => return unsafe { real::ioctl(fd, command, arg) },
     }
     match table::get(fd).or_else(|| lifecycle::adopt(fd)) {
         Some(descriptor) => errno::done(netmap_ioctl(fd, &descriptor, number, arg as u64)),
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         None => unsafe { real::ioctl(fd, command, arg) },
     }
 }
 
-/// Requests that the kernel itself answers for every kind of file. All others go to netmap, which knows only its own.
+/// Returns whether the kernel itself answers a request for every kind of file. All others go to netmap, which only has
+/// its own.
 fn is_any_files(number: u32) -> bool {
     [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO, libc::FIOASYNC].contains(&c_ulong::from(number))
 }
 
-/// `NIOCTXSYNC` and `NIOCRXSYNC`. A bad ring is re-initialised, which is no error here, as in netmap.
+/// Implements `NIOCTXSYNC` and `NIOCRXSYNC`. A bad ring is re-initialised, which is not an error here, as in netmap.
 #[inline]
 fn sync(descriptor: &Descriptor, number: u32) -> Result<(), Errno> {
     let done = descriptor.with(|b| {
@@ -236,7 +237,7 @@ fn netmap_ioctl(fd: c_int, descriptor: &Arc<Descriptor>, number: u32, arg: u64) 
         NIOCCTRL => request::control(borrowed, descriptor, arg),
         NIOCREGIF => legacy::regif(borrowed, descriptor, arg),
         NIOCGINFO => legacy::ginfo(borrowed, arg),
-        // Configuration of a switch by its own module: netvale has no such modules.
+        // A request that configures a switch through its own module, which netvale does not have.
         _ => Err(Errno::INVAL),
     }
 }
@@ -246,7 +247,7 @@ macro_rules! mmap_functions {
         /// mmap(2).
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(
             at: *mut c_void,
@@ -258,9 +259,9 @@ macro_rules! mmap_functions {
         ) -> *mut c_void {
             let known = if fd >= 0 { table::get(fd) } else { None };
             if known.is_none() {
-                // SAFETY: the program's.
+                // SAFETY: the program's arguments, by the C function's contract.
                 let mapped = unsafe { real::mmap(at, len, prot, flags, fd, offset) };
-                // A socket cannot be mapped: this may be a netmap descriptor from another process.
+                // A socket cannot be mapped, so this may be a netmap descriptor from another process.
                 if mapped != MAP_FAILED || fd < 0 || errno::get() != libc::ENODEV {
                     return mapped;
                 }
@@ -274,7 +275,7 @@ macro_rules! mmap_functions {
                 return MAP_FAILED;
             };
             let from = offset.saturating_add(bound.reply.file_offset as off_t);
-            // SAFETY: the program's; the region is what it asked to have mapped.
+            // SAFETY: the program's arguments; the region is what the program asked to map.
             unsafe { real::mmap(at, len, prot, flags, bound.region.as_raw_fd(), from) }
         }
     )* };
@@ -283,16 +284,16 @@ mmap_functions!(mmap, mmap64);
 
 macro_rules! fstat_functions {
     ($($name:ident),*) => { $(
-        /// fstat(2): a netmap descriptor is a character device.
+        /// Implements fstat(2): a netmap descriptor is a character device.
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(fd: c_int, into: *mut stat) -> c_int {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             let result = unsafe { real::fstat(fd, into) };
             if result == 0 && table::with(fd, |_| ()).is_some() {
-                // SAFETY: the C library just filled it.
+                // SAFETY: the C library has just filled the structure.
                 unsafe { (*into).st_mode = (*into).st_mode & !S_IFMT | S_IFCHR };
             }
             result
@@ -301,8 +302,8 @@ macro_rules! fstat_functions {
 }
 fstat_functions!(fstat, fstat64);
 
-/// Runs when the library is loaded: installs the fork handler that hands children the table, and looks for descriptors
-/// inherited through exec.
+/// Runs when the library is loaded: installs the fork handler that makes the table the child's own, and looks for
+/// descriptors inherited through exec.
 // SAFETY: the section holds addresses of functions without arguments, which the loader calls once.
 #[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
 #[used]
@@ -317,12 +318,13 @@ extern "C" fn at_load() {
 }
 
 /// # Safety
-/// None is needed; the type is pthread_atfork's.
+/// None; the signature is that of pthread_atfork.
 unsafe extern "C" fn forked() {
     table::forked();
 }
 
-/// Adopts sockets opened before the program began: if a netmap program executed it, some are netmap descriptors.
+/// Adopts sockets opened before the program began: if a netmap program executed this one, some of them are netmap
+/// descriptors.
 fn adopt_inherited() {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
     let numbers = list.flatten().filter_map(|e| e.file_name().to_str().and_then(|n| n.parse::<c_int>().ok()));

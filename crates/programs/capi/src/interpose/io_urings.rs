@@ -1,6 +1,6 @@
-//! io_uring. The kernel reads its queue without passing this library, so a request to poll a netmap descriptor would
-//! wait for ever. Programs that set one up get `ENOSYS` and fall back to other ways of waiting; `$NETVALE_IO_URING`
-//! allows it for programs that use it for other descriptors only.
+//! io_uring: the kernel reads its queue without calling this library, so a request to poll a netmap descriptor would
+//! wait forever. Programs that set up a queue get `ENOSYS` and fall back to other ways of waiting; `$NETVALE_IO_URING`
+//! allows it for programs that only use it for other descriptors.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -10,16 +10,16 @@ use rustix::io::Errno;
 
 use crate::{errno, real};
 
-/// Whether the program promises to keep netmap descriptors out of io_uring.
+/// Returns whether the program promises to keep netmap descriptors out of io_uring.
 fn is_allowed() -> bool {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
     *ALLOWED.get_or_init(|| std::env::var_os("NETVALE_IO_URING").is_some_and(|value| value != "0"))
 }
 
-/// syscall(2); only io_uring_setup(2) is treated specially.
+/// Implements syscall(2), of which only io_uring_setup(2) is treated specially.
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn syscall(
     number: c_long,
@@ -33,23 +33,23 @@ pub unsafe extern "C" fn syscall(
     if number == libc::SYS_io_uring_setup && !is_allowed() {
         return errno::fail(Errno::NOSYS).into();
     }
-    // SAFETY: the program's. The kernel ignores arguments that the program did not pass.
+    // SAFETY: the program's arguments. The kernel ignores those that the program did not pass.
     unsafe { real::syscall(number, a, b, c, d, e, f) }
 }
 
-/// liburing's functions that make a queue. They return the errno, negative.
+/// Defines liburing's functions that create a queue. They return the negated errno.
 macro_rules! refused {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*);)*) => { $(
         $(#[$doc])*
         ///
         /// # Safety
-        /// As for liburing's.
+        /// The conditions of liburing's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
             if !is_allowed() {
                 return -ENOSYS;
             }
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             unsafe { real::$name($($arg),*) }
         }
     )* };

@@ -1,11 +1,10 @@
-//! The functions in front of the C library's, by their C names.
+//! The functions that precede the C library's, by their C names.
 //!
-//! Each checks whether the call concerns netmap, at the cost of one load and a comparison in a program that does not
-//! use it, and otherwise passes the call on unchanged. Variadic functions (`open`, `ioctl`, `fcntl`) are defined with
-//! the one argument they may have: on x86-64 and aarch64 Linux it arrives in the register of a fixed one.
+//! Each checks whether the call concerns netmap, which costs one load and a comparison in a program that does not use
+//! it, and otherwise passes the call on unchanged. Variadic functions (`open`, `ioctl`, `fcntl`) are defined with the
+//! one argument that they may have: on x86-64 and aarch64 Linux it arrives in the register of a fixed argument.
 //!
-//! No panic may leave them: the code behind does not panic, and if it did, unwinding out of `extern "C"` ends the
-//! program.
+//! No panic may leave them: their code does not panic, and if it did, unwinding out of `extern "C"` ends the program.
 
 mod epolls;
 mod files;

@@ -24,9 +24,9 @@ pub struct NetvaleOutput {
 /// A registered output; calls `release` when dropped.
 struct RegisteredOutput(NetvaleOutput);
 
-// SAFETY: the header says that any thread may call the functions.
+// SAFETY: the header states that any thread may call the functions.
 unsafe impl Send for RegisteredOutput {}
-// SAFETY: the header says that any threads may call the functions, several at a time.
+// SAFETY: the header states that several threads may call the functions at a time.
 unsafe impl Sync for RegisteredOutput {}
 
 impl SendQueue for RegisteredOutput {
@@ -43,7 +43,7 @@ impl SendQueue for RegisteredOutput {
     fn go_to_sleep(&self) -> Vec<c_int> {
         let mut fds = [-1; 2];
         // SAFETY: the object is released only when self is dropped, and its functions may be called from any thread;
-        // `fds` has room for the two descriptors it writes.
+        // `fds` has room for the two descriptors that the function writes.
         let count = unsafe { (self.0.sleep)(self.0.of, fds.as_mut_ptr()) };
         fds.into_iter().take(usize::try_from(count).unwrap_or(0)).collect()
     }
@@ -56,21 +56,21 @@ impl SendQueue for RegisteredOutput {
 
 impl Drop for RegisteredOutput {
     fn drop(&mut self) {
-        // SAFETY: called once, when no other call is left.
+        // SAFETY: called once, when no other call is in progress.
         unsafe { (self.0.release)(self.0.of) }
     }
 }
 
-/// Makes `POLLOUT` on a descriptor the business of the calling library.
+/// Makes the calling library report `POLLOUT` on a descriptor.
 ///
 /// # Safety
-/// `output` is null or a structure whose functions may be called with its `of` until its `release` was.
+/// `output` is null, or a structure whose functions may be called with its `of` until `release` has been called.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn netvale_watch_output(fd: c_int, output: *const NetvaleOutput) -> c_int {
     if fd < 0 {
         return errno::fail(Errno::BADF);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let output = unsafe { output.as_ref() };
     if output.is_some() {
         table::claim();

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::packet::{self, ifreq, socket};
 use crate::{errno, real, table};
 
-/// The interface in a packet socket's address.
+/// Returns the interface index in a packet socket's address.
 ///
 /// # Safety
 /// `addr` is null or readable for `len` bytes.
@@ -26,23 +26,23 @@ unsafe fn index_in(addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
     }
 }
 
-/// The program's bytes.
+/// Returns the program's bytes.
 ///
 /// # Safety
-/// Readable for `len` bytes for the length of the call, or null.
+/// Null, or readable for `len` bytes during the call.
 unsafe fn bytes<'a>(at: *const c_void, len: size_t) -> &'a [u8] {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     if at.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(at.cast(), len) } }
 }
 
-/// Gathers the pieces of a frame.
+/// Concatenates the pieces of a frame.
 ///
 /// # Safety
-/// As for writev(2).
+/// The conditions of writev(2).
 unsafe fn gathered(parts: *const iovec, count: usize) -> Vec<u8> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let parts = if parts.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(parts, count.min(1024)) } };
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     parts.iter().flat_map(|p| unsafe { bytes(p.iov_base, p.iov_len) }).copied().collect()
 }
 
@@ -53,7 +53,8 @@ fn sent(result: Result<usize, Errno>) -> ssize_t {
     }
 }
 
-/// The destination of a call on `fd`: a port by its index, the port that `fd` is bound to, or (`None`) the kernel.
+/// Returns the destination of a call on `fd`: a port by its index, the port to which `fd` is bound, or (`None`) the
+/// kernel.
 fn to_port(fd: c_int, index: Option<c_int>) -> Option<Option<c_int>> {
     match index {
         Some(i) if packet::port_at(i).is_some() => Some(Some(i)),
@@ -65,25 +66,25 @@ fn to_port(fd: c_int, index: Option<c_int>) -> Option<Option<c_int>> {
 /// bind(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     if table::holds(fd) {
         return errno::fail(Errno::NOTSOCK);
     }
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     let index = unsafe { index_in(addr, len) };
     if let Some(done) = index.zip(crate::borrow(fd)).and_then(|(index, socket)| socket::bind(socket, fd, index)) {
         return errno::done(done);
     }
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { real::bind(fd, addr, len) }
 }
 
 /// setsockopt(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn setsockopt(
     fd: c_int,
@@ -99,17 +100,17 @@ pub unsafe extern "C" fn setsockopt(
     if is_ring && socket::is_bound(fd) {
         return errno::fail(socket::no_rings());
     }
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { real::setsockopt(fd, level, name, value, len) }
 }
 
 /// send(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn send(fd: c_int, at: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe {
         match to_port(fd, None) {
             _ if table::holds(fd) => sent(Err(Errno::NOTSOCK)),
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn send(fd: c_int, at: *const c_void, len: size_t, flags: 
 /// sendto(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sendto(
     fd: c_int,
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn sendto(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> ssize_t {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe {
         match to_port(fd, index_in(addr, addr_len)) {
             _ if table::holds(fd) => sent(Err(Errno::NOTSOCK)),
@@ -145,10 +146,10 @@ pub unsafe extern "C" fn sendto(
 /// sendmsg(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe {
         if table::holds(fd) {
             return sent(Err(Errno::NOTSOCK));
@@ -166,23 +167,23 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 /// sendmmsg(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
     if table::holds(fd) {
         return errno::fail(Errno::NOTSOCK);
     }
     if !may_be_ours(fd) || messages.is_null() {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::sendmmsg(fd, messages, count, flags) };
     }
     for k in 0..count {
-        // SAFETY: the program's: `count` messages.
+        // SAFETY: the program passed `count` messages.
         unsafe {
             let m = messages.add(k as usize);
             let n = sendmsg(fd, &raw const (*m).msg_hdr, flags);
             let Ok(n) = c_uint::try_from(n) else {
-                // The messages before it were sent: their number is the result, as the kernel's is.
+                // The earlier messages were sent: their number is the result, as in the kernel.
                 return if k == 0 { -1 } else { k.cast_signed() };
             };
             (*m).msg_len = n;
@@ -191,7 +192,7 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_ui
     count.cast_signed()
 }
 
-/// Whether a message may be for a port; no other message is inspected.
+/// Returns whether a message may be for a port; no other message is inspected.
 fn may_be_ours(fd: c_int) -> bool {
     socket::is_bound(fd) || packet::any()
 }
@@ -199,10 +200,10 @@ fn may_be_ours(fd: c_int) -> bool {
 /// write(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn write(fd: c_int, at: *const c_void, len: size_t) -> ssize_t {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe {
         if table::holds(fd) {
             sent(Err(Errno::INVAL))
@@ -217,10 +218,10 @@ pub unsafe extern "C" fn write(fd: c_int, at: *const c_void, len: size_t) -> ssi
 /// writev(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe {
         if table::holds(fd) {
             sent(Err(Errno::INVAL))
@@ -235,14 +236,14 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
 /// if_nametoindex(3).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
-    // SAFETY: the program's: a C string.
+    // SAFETY: the program passed a C string.
     let ours = if name.is_null() { None } else { unsafe { CStr::from_ptr(name) }.to_str().ok() };
     match ours.and_then(packet::index_of) {
         Some(index) => index.cast_unsigned(),
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         None => unsafe { real::if_nametoindex(name) },
     }
 }
@@ -250,15 +251,15 @@ pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
 /// if_indextoname(3).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn if_indextoname(index: c_uint, into: *mut c_char) -> *mut c_char {
     let Some((name, _)) = packet::port_at(index.cast_signed()) else {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::if_indextoname(index, into) };
     };
     let name = ifreq::padded(&name);
-    // SAFETY: the program's place for IF_NAMESIZE bytes.
+    // SAFETY: the program's buffer has IF_NAMESIZE bytes.
     unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), into.cast(), name.len()) };
     into
 }

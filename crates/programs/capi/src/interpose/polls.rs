@@ -18,32 +18,32 @@ use crate::{epoll, errno, output, real, table};
 /// poll(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     match unsafe { netmap_among(fds, count) } {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         None => unsafe { real::poll(fds, count, timeout) },
         Some(fds) => poll_with(fds, millis(timeout), std::ptr::null()),
     }
 }
 
-/// poll(2) as glibc's fortified headers call it.
+/// poll(2), as glibc's fortified headers call it.
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, len: size_t) -> c_int {
     check_len(count, len);
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { poll(fds, count, timeout) }
 }
 
 /// ppoll(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn ppoll(
     fds: *mut pollfd,
@@ -51,22 +51,22 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     let Some(fds) = (unsafe { netmap_among(fds, count) }) else {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::ppoll(fds, count, timeout, mask) };
     };
-    // SAFETY: the program's: null or a time.
+    // SAFETY: the program passed null or a time.
     match unsafe { time(timeout) } {
         Ok(limit) => poll_with(fds, limit, mask),
         Err(e) => errno::fail(e),
     }
 }
 
-/// ppoll(2) as glibc's fortified headers call it.
+/// ppoll(2), as glibc's fortified headers call it.
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __ppoll_chk(
     fds: *mut pollfd,
@@ -76,18 +76,18 @@ pub unsafe extern "C" fn __ppoll_chk(
     len: size_t,
 ) -> c_int {
     check_len(count, len);
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
-/// The check of the fortified functions: an array shorter than claimed ends the program.
+/// Checks an array like the fortified functions: one shorter than claimed ends the program.
 fn check_len(count: nfds_t, len: size_t) {
     if count as usize > len / size_of::<pollfd>() {
         std::process::abort();
     }
 }
 
-/// Whether the library answers for some of `events` of a descriptor.
+/// Returns whether the library answers for some of `events` of a descriptor.
 fn is_ours(fd: c_int, events: c_short) -> bool {
     if events & POLLIN != 0 {
         socket::listened(fd);
@@ -95,20 +95,20 @@ fn is_ours(fd: c_int, events: c_short) -> bool {
     table::holds(fd) || (events & ROOM != 0 && output::get(fd).is_some()) || (events & POLLIN != 0 && is_set(fd))
 }
 
-/// Whether a descriptor is an epoll set that holds netmap descriptors.
+/// Returns whether a descriptor is an epoll set that contains netmap descriptors.
 fn is_set(fd: c_int) -> bool {
     epoll::is_set(fd) && epoll::is_ours(fd)
 }
 
-/// The program's array, if the library answers for any of its entries.
+/// Returns the program's array if the library answers for any of its entries.
 ///
 /// # Safety
-/// `fds` is null or points at `count` entries.
+/// `fds` is null or points to `count` entries.
 unsafe fn netmap_among<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
     if !(table::is_used() || output::any()) || fds.is_null() || count == 0 {
         return None;
     }
-    // SAFETY: the caller's; the array is the program's for the length of the call.
+    // SAFETY: the caller's contract; the array belongs to the program for the length of the call.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
     fds.iter().any(|f| is_ours(f.fd, f.events)).then_some(fds)
 }
@@ -117,12 +117,12 @@ pub(super) fn millis(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// A time limit; `None` for null.
+/// Returns a time limit; `None` for null.
 ///
 /// # Safety
-/// `at` is null or points at a time.
+/// `at` is null or points to a time.
 pub(super) unsafe fn time(at: *const timespec) -> Result<Option<Duration>, Errno> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let Some(t) = (unsafe { at.as_ref() }) else { return Ok(None) };
     match (u64::try_from(t.tv_sec), u32::try_from(t.tv_nsec)) {
         (Ok(s), Ok(n)) if n < 1_000_000_000 => Ok(Some(Duration::new(s, n))),
@@ -130,19 +130,19 @@ pub(super) unsafe fn time(at: *const timespec) -> Result<Option<Duration>, Errno
     }
 }
 
-/// Who answers for an entry: this library, the kernel, or both. Both answer for a socket whose room to send is the
-/// library's, and for an epoll set with netmap descriptors.
+/// The parties that answer for an entry: this library, the kernel, or both. Both answer for a socket for which the
+/// library reports room to send, and for an epoll set that contains netmap descriptors.
 #[derive(Default)]
 struct Answerers {
-    /// The library's entries for it: first and number.
+    /// The library's entries for the descriptor, as a range.
     ports: Range<usize>,
-    /// The kernel's entry for it.
+    /// Index of the kernel's entry for the descriptor.
     other: Option<usize>,
-    /// Whether the library's entries are a set's, which is ready if any of them is.
+    /// Whether the library's entries belong to a set, which is ready if any of them is.
     is_set: bool,
 }
 
-/// The entries of a poll, by who answers.
+/// The entries of a poll, divided by who answers.
 #[derive(Default)]
 struct ByAnswerer {
     ports: Vec<WatchedFd>,
@@ -172,7 +172,7 @@ impl ByAnswerer {
         Answerers { ports: begin..self.ports.len(), other: Some(self.others.len() - 1), is_set }
     }
 
-    /// The events found for an entry.
+    /// Returns the events found for an entry.
     fn found(&self, by: &Answerers) -> c_short {
         let ports = self.ports[by.ports.clone()].iter().fold(0, |found, port| found | port.found);
         let ports = if by.is_set && ports != 0 { POLLIN } else { ports };
@@ -197,7 +197,7 @@ fn poll_with(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t)
 /// select(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn select(
     n: c_int,
@@ -206,12 +206,12 @@ pub unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     let Some(sets) = (unsafe { SelectSets::with_netmap(n, [read, write, except]) }) else {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::select(n, read, write, except, timeout) };
     };
-    // SAFETY: the program's: null or a time.
+    // SAFETY: the program passed null or a time.
     let limit = match unsafe { timeout.as_ref() } {
         None => None,
         Some(t) => match (u64::try_from(t.tv_sec), u64::try_from(t.tv_usec)) {
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn select(
     };
     let start = Instant::now();
     let ready = sets.wait(limit, std::ptr::null());
-    // SAFETY: the program's. Linux stores the remaining time there.
+    // SAFETY: the program's argument, in which Linux stores the remaining time.
     if let (Some(t), Some(limit)) = (unsafe { timeout.as_mut() }, limit) {
         let left = limit.saturating_sub(start.elapsed());
         t.tv_sec = left.as_secs() as i64;
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn select(
 /// pselect(2).
 ///
 /// # Safety
-/// As for the C library's.
+/// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pselect(
     n: c_int,
@@ -243,43 +243,43 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's.
+    // SAFETY: the program's arguments, by the C function's contract.
     let Some(sets) = (unsafe { SelectSets::with_netmap(n, [read, write, except]) }) else {
-        // SAFETY: the program's.
+        // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::pselect(n, read, write, except, timeout, mask) };
     };
-    // SAFETY: the program's: null or a time.
+    // SAFETY: the program passed null or a time.
     match unsafe { time(timeout) } {
         Ok(limit) => sets.wait(limit, mask),
         Err(e) => errno::fail(e),
     }
 }
 
-/// The three sets of a select, each perhaps null.
+/// The three sets of a select, each of which may be null.
 struct SelectSets {
     n: c_int,
     sets: [*mut fd_set; 3],
 }
 
-/// For each set, the events it requests from poll and those it counts as ready.
+/// For each set, the events that it requests from poll, and those that make it ready.
 const ASKS: [(c_short, c_short); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 
 impl SelectSets {
-    /// The sets, if any holds netmap descriptors.
+    /// Returns the sets if any contains netmap descriptors.
     ///
     /// # Safety
-    /// Each set is null or the program's for the length of the call.
+    /// Each set is null or belongs to the program for the length of the call.
     unsafe fn with_netmap(n: c_int, sets: [*mut fd_set; 3]) -> Option<SelectSets> {
         let this = SelectSets { n: n.min(libc::FD_SETSIZE as c_int), sets };
         let used = (table::is_used() || output::any()) && n <= libc::FD_SETSIZE as c_int;
         (used && (0..this.n).any(|fd| this.events(fd) != 0 && is_ours(fd, this.events(fd)))).then_some(this)
     }
 
-    /// The events requested of a descriptor.
+    /// Returns the events requested for a descriptor.
     fn events(&self, fd: c_int) -> c_short {
         let asks = self.sets.iter().zip(ASKS);
-        // SAFETY: the set is the program's (`with_netmap`), fd below FD_SETSIZE.
+        // SAFETY: the set belongs to the program (`with_netmap`), and fd is below FD_SETSIZE.
         let asked = asks.filter(|(set, _)| !set.is_null() && unsafe { FD_ISSET(fd, **set) });
         asked.fold(0, |events, (_, (ask, _))| events | ask)
     }
@@ -296,11 +296,11 @@ impl SelectSets {
         fds.iter().map(|f| self.put(f)).sum()
     }
 
-    /// Sets and clears a descriptor's bits. Returns the number of bits set.
+    /// Sets and clears a descriptor's bits in the sets. Returns the number of bits set.
     fn put(&self, f: &pollfd) -> c_int {
         let mut count = 0;
         for (set, (ask, counts)) in self.sets.iter().zip(ASKS) {
-            // SAFETY: the set is the program's (`with_netmap`), fd below FD_SETSIZE.
+            // SAFETY: the set belongs to the program (`with_netmap`), and fd is below FD_SETSIZE.
             unsafe {
                 if set.is_null() || !FD_ISSET(f.fd, *set) {
                     continue;

@@ -1,5 +1,5 @@
-//! stat, access and related functions, for programs that check for the device before they open it. The answers are
-//! those for /dev/null, a character device that everyone may read and write.
+//! stat, access and related functions, for programs that check for the device before they open it. They answer as for
+//! /dev/null, a character device that everyone may read and write.
 #![allow(unsafe_code)]
 
 use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
@@ -7,12 +7,12 @@ use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
 use super::files::is_device;
 use crate::real;
 
-/// The path to query: /dev/null in the device's place, else `path`.
+/// Returns the path to query: /dev/null in place of the device, else `path`.
 ///
 /// # Safety
 /// `path` is null or a C string.
 unsafe fn answering(path: *const c_char) -> *const c_char {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     if unsafe { is_device(path) } { c"/dev/null".as_ptr() } else { path }
 }
 
@@ -21,10 +21,10 @@ macro_rules! by_path {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name($($first: $type,)? path: *const c_char $(, $arg: $ty)*) -> $ret {
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             unsafe { real::$name($($first,)? answering(path) $(, $arg)*) }
         }
     )* };
@@ -63,7 +63,7 @@ by_path! { c_int:
     faccessat(dir: c_int,; path, mode: c_int, flags: c_int);
 }
 
-// ls(1) queries the access control list.
+// ls(1) queries access control lists.
 by_path! { ssize_t:
     /// getxattr(2).
     getxattr(; path, name: *const c_char, value: *mut c_void, len: size_t);

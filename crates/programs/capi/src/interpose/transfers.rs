@@ -1,5 +1,5 @@
-//! read, write, receive and related functions on a netmap descriptor, which is a device without any of them: they fail
-//! as in the kernel for such a device, and nothing reaches the connection to the daemon that the descriptor is.
+//! read, write, receive and related functions on a netmap descriptor. They fail as in the kernel for a device without
+//! these functions, and nothing reaches the connection to the daemon behind the descriptor.
 #![allow(unsafe_code)]
 
 use libc::{c_int, c_void, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use crate::packet::socket::listened;
 use crate::{errno, real, table};
 
-/// Reports nothing.
+/// Does nothing.
 fn quiet(_fd: c_int) {}
 
-/// Functions that a netmap descriptor refuses with one errno and that pass on to the C library for any other
-/// descriptor, after `$first` is called with it.
+/// Defines functions that refuse a netmap descriptor with one errno, and call the C library for any other descriptor
+/// after calling `$first` with it.
 macro_rules! refused {
     (
         $errno:ident, $first:ident:
@@ -21,14 +21,14 @@ macro_rules! refused {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As for the C library's.
+        /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(fd: c_int, $($arg: $ty),*) -> $ret {
             if table::holds(fd) {
                 return errno::fail(Errno::$errno) as $ret;
             }
             $first(fd);
-            // SAFETY: the program's.
+            // SAFETY: the program's arguments, by the C function's contract.
             unsafe { real::$real(fd, $($arg),*) }
         }
     )* };

@@ -1,4 +1,4 @@
-//! `nmctx_*`: where errors go, and where memory comes from.
+//! `nmctx_*`: the destination of errors and the source of memory.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -9,13 +9,13 @@ use rustix::io::Errno;
 
 use super::structs::NmCtx;
 
-/// Maximum bytes of an error's text.
+/// Maximum length of an error's text in bytes.
 const TEXT: usize = 1024;
 
 struct DefaultCtx(std::cell::UnsafeCell<NmCtx>);
 
-// SAFETY: the fields are set at compile time; only the program (its own affair) and the list of regions change them,
-// the latter under the context's lock.
+// SAFETY: the fields are set at compile time. Only the program changes them, at its own risk, and the list of regions,
+// which changes under the context's lock.
 unsafe impl Sync for DefaultCtx {}
 
 static DEFAULT: DefaultCtx = DefaultCtx(std::cell::UnsafeCell::new(NmCtx {
@@ -29,37 +29,37 @@ static DEFAULT: DefaultCtx = DefaultCtx(std::cell::UnsafeCell::new(NmCtx {
 static CURRENT: AtomicPtr<NmCtx> = AtomicPtr::new(std::ptr::null_mut());
 static LOCKED: AtomicBool = AtomicBool::new(false);
 
-/// Referenced by programs that want libnetmap thread-safe; it always is.
+/// Referenced by programs that want a thread-safe libnetmap, which this one always is.
 // SAFETY: libnetmap's own name; an int that this library never reads.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(non_upper_case_globals)]
 pub static nmctx_threadsafe: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(1);
 
 /// # Safety
-/// As `struct nmctx` asks of its callbacks.
+/// The contract of callbacks in `struct nmctx`.
 unsafe extern "C" fn default_error(_ctx: *mut NmCtx, text: *const c_char) {
     // SAFETY: a C string, by this function's contract.
     netvale_control::note!("{}", unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy());
 }
 
 /// # Safety
-/// As `struct nmctx` asks of its callbacks.
+/// The contract of callbacks in `struct nmctx`.
 unsafe extern "C" fn default_malloc(_ctx: *mut NmCtx, size: size_t) -> *mut c_void {
     // SAFETY: malloc takes any size.
     unsafe { libc::malloc(size) }
 }
 
 /// # Safety
-/// As `struct nmctx` asks of its callbacks.
+/// The contract of callbacks in `struct nmctx`.
 unsafe extern "C" fn default_free(_ctx: *mut NmCtx, p: *mut c_void) {
-    // SAFETY: came from `default_malloc`.
+    // SAFETY: the memory came from `default_malloc`.
     unsafe { libc::free(p) };
 }
 
-/// Held for a few list operations, and over an mmap: waiting threads yield.
+/// Locks or unlocks. The lock is held for a few list operations, and over an mmap; waiting threads yield.
 ///
 /// # Safety
-/// As `struct nmctx` asks of its callbacks.
+/// The contract of callbacks in `struct nmctx`.
 unsafe extern "C" fn default_lock(_ctx: *mut NmCtx, lock: c_int) {
     if lock == 0 {
         LOCKED.store(false, Ordering::Release);
@@ -70,7 +70,7 @@ unsafe extern "C" fn default_lock(_ctx: *mut NmCtx, lock: c_int) {
     }
 }
 
-/// The current context.
+/// Returns the current context.
 // SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmctx_get() -> *mut NmCtx {
@@ -98,7 +98,7 @@ pub extern "C" fn nmctx_set_threadsafe() {}
 /// `ctx` is a valid context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmctx_malloc(ctx: *mut NmCtx, size: size_t) -> *mut c_void {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { (*ctx).malloc.map_or(std::ptr::null_mut(), |malloc| malloc(ctx, size)) }
 }
 
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn nmctx_malloc(ctx: *mut NmCtx, size: size_t) -> *mut c_v
 /// `ctx` is a valid context, `p` came from it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmctx_free(ctx: *mut NmCtx, p: *mut c_void) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if let Some(free) = (*ctx).free {
             free(ctx, p);
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn nmctx_free(ctx: *mut NmCtx, p: *mut c_void) {
 /// `ctx` is a valid context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmctx_lock(ctx: *mut NmCtx) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if let Some(lock) = (*ctx).lock {
             lock(ctx, 1);
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn nmctx_lock(ctx: *mut NmCtx) {
 /// `ctx` is a valid context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmctx_unlock(ctx: *mut NmCtx) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if let Some(lock) = (*ctx).lock {
             lock(ctx, 0);
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn nmctx_unlock(ctx: *mut NmCtx) {
 pub unsafe fn report_error(ctx: *mut NmCtx, text: &str) {
     let errno = crate::errno::get();
     crate::told::note(text);
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let (verbose, error) = unsafe { ((*ctx).verbose, (*ctx).error) };
     if let (true, Some(error), Ok(text)) = (verbose != 0, error, CString::new(text)) {
         // SAFETY: a valid context and a C string.
@@ -165,7 +165,7 @@ pub unsafe fn report_error(ctx: *mut NmCtx, text: &str) {
 /// # Safety
 /// `ctx` is a valid context.
 pub unsafe fn fail(ctx: *mut NmCtx, errno: Errno, text: &str) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { report_error(ctx, text) };
     crate::errno::fail(errno)
 }
@@ -176,10 +176,10 @@ unsafe extern "C" {
     fn vsnprintf(into: *mut c_char, size: size_t, format: *const c_char, args: *mut c_void) -> c_int;
 }
 
-/// The part of `nmctx_ferror` behind its variable arguments.
+/// The part of `nmctx_ferror` that follows its variable arguments.
 ///
 /// # Safety
-/// As for vprintf; the context is valid.
+/// The conditions of vprintf; the context is valid.
 unsafe extern "C" fn ferror(ctx: *mut NmCtx, format: *const c_char, args: *mut c_void) {
     let mut text = [0u8; TEXT];
     // SAFETY: format and arguments are the program's, as for printf; the text has room for `TEXT` bytes.
@@ -189,11 +189,11 @@ unsafe extern "C" fn ferror(ctx: *mut NmCtx, format: *const c_char, args: *mut c
     unsafe { report_error(ctx, &String::from_utf8_lossy(text)) };
 }
 
-/// Reports an error to a context, formatted as by printf. Stable Rust cannot define a variadic function: this builds
-/// the `va_list` by hand, as the calling convention lays it out (System V ABI, AMD64, 3.5.7).
+/// Reports an error to a context, formatted as with printf. Stable Rust cannot define a variadic function, so this
+/// builds the `va_list` by hand, as the calling convention defines it (System V ABI, AMD64, 3.5.7).
 ///
 /// # Safety
-/// As for printf; the context is valid.
+/// The conditions of printf; the context is valid.
 #[cfg(target_arch = "x86_64")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn nmctx_ferror() {
         "movaps [rsp + 176], xmm6",
         "movaps [rsp + 192], xmm7",
         "2:",
-        // gp_offset: named arguments take two registers; fp_offset: behind the six general ones.
+        // gp_offset: named arguments take two registers; fp_offset: after the six general registers.
         "mov dword ptr [rsp + 8], 16",
         "mov dword ptr [rsp + 12], 48",
         "lea rax, [rsp + 224]",
@@ -231,10 +231,10 @@ pub unsafe extern "C" fn nmctx_ferror() {
     )
 }
 
-/// As on x86-64 (AAPCS64, appendix B).
+/// Reports an error like the x86-64 variant (AAPCS64, appendix B).
 ///
 /// # Safety
-/// As for printf; the context is valid.
+/// The conditions of printf; the context is valid.
 #[cfg(target_arch = "aarch64")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]

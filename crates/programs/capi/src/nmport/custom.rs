@@ -46,10 +46,10 @@ pub struct ParseCtx {
     keys: [*const c_char; MAX_KEYS],
 }
 
-/// Passes each option of `options` (`@name=value`, `@name:key=value,…`) to the parser of its name.
+/// Passes each option of `options` (`@name=value`, `@name:key=value,…`) to the parser with its name.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_options_decode(
     options: *const c_char,
@@ -57,17 +57,17 @@ pub unsafe extern "C" fn nmreq_options_decode(
     token: *mut c_void,
     ctx: *mut NmCtx,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let Some(all) = (unsafe { text(options) }) else {
-        // SAFETY: the caller's.
-        return unsafe { fail(ctx, Errno::INVAL, "options that are not text") };
+        // SAFETY: the caller's contract.
+        return unsafe { fail(ctx, Errno::INVAL, "options that are not UTF-8 text") };
     };
     for option in all.split('@').filter(|o| !o.is_empty()) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         match unsafe { one(option, parsers, token, ctx) } {
             Ok(0) => {}
             Ok(failed) => return failed,
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             Err((errno, why)) => return unsafe { fail(ctx, errno, &format!("option '{option}': {why}")) },
         }
     }
@@ -81,12 +81,12 @@ fn wrong(why: impl Into<String>) -> OptionError {
 }
 
 /// # Safety
-/// As [`nmreq_options_decode`].
+/// The conditions of [`nmreq_options_decode`].
 unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut NmCtx) -> Result<c_int, OptionError> {
     let end = option.find([':', '=']).unwrap_or(option.len());
     let (name, rest) = option.split_at(end);
-    // SAFETY: the caller's.
-    let parser = unsafe { find(parsers, name) }.ok_or_else(|| (Errno::OPNOTSUPP, "not known".to_owned()))?;
+    // SAFETY: the caller's contract.
+    let parser = unsafe { find(parsers, name) }.ok_or_else(|| (Errno::OPNOTSUPP, "unknown option".to_owned()))?;
     if parser.flags & OPTION_DISABLED != 0 {
         return Err((Errno::OPNOTSUPP, "disabled".to_owned()));
     }
@@ -105,33 +105,33 @@ unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut 
     let keys = &parser.keys[..usize::try_from(parser.nr_keys).unwrap_or(0).min(MAX_KEYS)];
     if let Some(value) = rest.strip_prefix('=') {
         let default = usize::try_from(parser.default_key).ok().and_then(|i| keys.get(i));
-        assign(default.ok_or_else(|| wrong("has no default key"))?, Some(value))?;
+        assign(default.ok_or_else(|| wrong("the option has no default key"))?, Some(value))?;
     } else if let Some(list) = rest.strip_prefix(':') {
         for part in list.split(',') {
             let (key, value) = part.split_once('=').map_or((part, None), |(k, v)| (k, Some(v)));
-            // SAFETY: the caller's: the names are C strings.
+            // SAFETY: the caller's contract: the names are C strings.
             let found = keys.iter().find(|k| unsafe { text(k.key) } == Some(key));
             assign(found.ok_or_else(|| wrong(format!("no key '{key}'")))?, value)?;
         }
     } else if parser.flags & OPTION_ALLOW_EMPTY == 0 {
-        return Err(wrong("needs a value"));
+        return Err(wrong("the option needs a value"));
     }
     let missing = keys.iter().find(|k| {
         k.flags & KEY_MUST_SET != 0 && usize::try_from(k.id).is_ok_and(|id| id < MAX_KEYS && values[id].is_none())
     });
     if missing.is_some() {
-        return Err(wrong("a key that must be given is missing"));
+        return Err(wrong("a required key is missing"));
     }
     let keys = std::array::from_fn(|i| values[i].as_ref().map_or(std::ptr::null(), |v| v.as_ptr()));
     let mut parse_ctx = ParseCtx { ctx, token, keys };
-    // SAFETY: the program's callback, with a context that lives over the call.
+    // SAFETY: the program's callback, with a context that lives during the call.
     Ok(parser.parse.map_or(0, |parse| unsafe { parse(&raw mut parse_ctx) }))
 }
 
 /// # Safety
 /// The list's parsers are valid.
 unsafe fn find<'a>(mut parser: *mut Parser, name: &str) -> Option<&'a Parser> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         while !parser.is_null() {
             if text((*parser).prefix) == Some(name) {

@@ -15,20 +15,20 @@ use super::context::{fail, nmctx_free, nmctx_malloc};
 use super::requests::{nmreq_push_option, nmreq_remove_option, text};
 use super::structs::PortDesc;
 
-/// Uses `size` bytes at `base` for a port's region; [`nmport_extmem_getinfo`] gives access to the numbers.
+/// Uses `size` bytes at `base` for a port's region; [`nmport_extmem_getinfo`] gives access to the pools' numbers.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_extmem(d: *mut PortDesc, base: *mut c_void, size: size_t) -> c_int {
-    // SAFETY: the caller's; the option is written whole before it is linked in.
+    // SAFETY: the caller's contract; the option is written whole before it is linked in.
     unsafe {
         let ctx = (*d).ctx;
         if (*d).register_done != 0 {
-            return fail(ctx, Errno::INVAL, "extmem: the port is registered already");
+            return fail(ctx, Errno::INVAL, "extmem: the port is already registered");
         }
         if !(*d).extmem.is_null() {
-            return fail(ctx, Errno::INVAL, "extmem: given already");
+            return fail(ctx, Errno::INVAL, "extmem: the option is already set");
         }
         let option = nmctx_malloc(ctx, size_of::<NmreqOptExtmem>()).cast::<NmreqOptExtmem>();
         if option.is_null() {
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn nmport_extmem(d: *mut PortDesc, base: *mut c_void, size
     }
 }
 
-/// netmap's numbers for a private region, and buffers for the rest of the memory.
+/// Returns netmap's numbers for a private region, with buffers for the rest of the memory.
 fn defaults(size: u64) -> NmreqPoolsInfo {
     let ifs = 2u32;
     let if_size = 1024u32;
@@ -68,13 +68,13 @@ fn defaults(size: u64) -> NmreqPoolsInfo {
 /// Uses a file's memory for a port's region.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_extmem_from_file(d: *mut PortDesc, name: *const c_char) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let ctx = (*d).ctx;
-        let Some(path) = text(name) else { return fail(ctx, Errno::INVAL, "extmem: a file name that is not text") };
+        let Some(path) = text(name) else { return fail(ctx, Errno::INVAL, "extmem: a file name that is not UTF-8") };
         match map_file(Path::new(path)) {
             Ok((base, size)) => {
                 if nmport_extmem(d, base, size) < 0 {
@@ -101,13 +101,13 @@ fn map_file(path: &Path) -> std::io::Result<(*mut c_void, size_t)> {
     if base == MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok((base, size)) }
 }
 
-/// The numbers of a port's extmem; null without extmem.
+/// Returns the numbers of a port's extmem; null without extmem.
 ///
 /// # Safety
 /// `d` is a port.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_extmem_getinfo(d: *mut PortDesc) -> *mut NmreqPoolsInfo {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let extmem = (*d).extmem;
         if extmem.is_null() { std::ptr::null_mut() } else { &raw mut (*extmem).nro_info }
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn nmport_extmem_getinfo(d: *mut PortDesc) -> *mut NmreqPo
 /// `d` is a port that is not registered.
 pub unsafe fn from_spec(d: *mut PortDesc, extmem: &Extmem) -> c_int {
     let Ok(name) = std::ffi::CString::new(extmem.file.as_str()) else { return crate::errno::fail(Errno::INVAL) };
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if nmport_extmem_from_file(d, name.as_ptr()) < 0 {
             return -1;
@@ -142,12 +142,12 @@ pub unsafe fn from_spec(d: *mut PortDesc, extmem: &Extmem) -> c_int {
     0
 }
 
-/// Removes the option from a port.
+/// Removes the extmem option from a port.
 ///
 /// # Safety
 /// `d` is a port that is not registered.
 pub unsafe fn undo(d: *mut PortDesc) {
-    // SAFETY: the caller's; the option came from the port's context, the file's mapping from `map_file`.
+    // SAFETY: the caller's contract; the option came from the port's context, the file's mapping from `map_file`.
     unsafe {
         let extmem = (*d).extmem;
         if !extmem.is_null() {

@@ -1,18 +1,18 @@
-//! libnetmap: ports by name, regions shared by the ports in them, requests assembled and parsed.
+//! libnetmap: ports by name, regions that several ports share, requests assembled and parsed.
 //!
-//! `libnetmap.h` documents each function. They call open, ioctl and mmap as any program would; those calls reach
+//! `libnetmap.h` documents each function. The functions call open, ioctl and mmap like any program; these calls reach
 //! [`crate::interpose`].
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`context`] | `nmctx_*`: errors, memory, locking |
-//! | [`requests`] | `nmreq_*`: names into requests, lists of options |
+//! | [`requests`] | `nmreq_*`: converts names into requests, handles lists of options |
 //! | [`custom`] | `nmreq_options_decode`: a program's own options |
-//! | [`ports`] | `nmport_*`: a port from its name to its end |
-//! | [`parsing`] | its name into a request |
-//! | [`rings`] | its region and rings |
+//! | [`ports`] | `nmport_*`: opens, registers and closes a port |
+//! | [`parsing`] | converts a port's name into a request |
+//! | [`rings`] | maps a port's region and rings |
 //! | [`regions`] | `struct nmem_d`: regions mapped once |
-//! | [`structs`] | the structures |
+//! | [`structs`] | libnetmap's structures |
 //! | [`memory`] | extmem: regions in the program's own memory |
 
 pub mod context;

@@ -1,4 +1,4 @@
-//! `nmport_parse`: a name into a request.
+//! `nmport_parse`: converts a name into a request.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,13 +13,13 @@ use super::memory;
 use super::requests::{is_prefixed, nmreq_get_mem_id, nmreq_push_option, nmreq_remove_option, text};
 use super::structs::PortDesc;
 
-/// Disabled options, a bit each in the order of [`OPTION_NAMES`]; offsets need a program that knows them.
+/// Disabled options, one bit each, in the order of [`OPTION_NAMES`]; offsets need a program that supports them.
 static DISABLED: AtomicU32 = AtomicU32::new(1 << OFFSET);
 const OPTION_NAMES: [&str; 4] = ["share", "extmem", "conf", "offset"];
 const OFFSET: u32 = 3;
 
 fn option_bit(name: *const c_char) -> Option<u32> {
-    // SAFETY: a C string, by the contract of the two functions that call this.
+    // SAFETY: a C string, by the contract of the two callers.
     let name = unsafe { text(name) }?;
     OPTION_NAMES.iter().position(|n| *n == name).map(|i| 1 << i)
 }
@@ -53,15 +53,15 @@ pub unsafe extern "C" fn nmport_enable_option(name: *const c_char) -> c_int {
 /// Fills a port's request from a specification.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_parse(d: *mut PortDesc, spec: *const c_char) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let ctx = (*d).ctx;
-        let Some(all) = text(spec) else { return fail(ctx, Errno::INVAL, "a port name that is not text") };
+        let Some(all) = text(spec) else { return fail(ctx, Errno::INVAL, "a port name that is not UTF-8 text") };
         if !is_prefixed(all) {
-            return fail(ctx, Errno::INVAL, &format!("{all}: a port is named netmap:NAME or SWITCH:NAME"));
+            return fail(ctx, Errno::INVAL, &format!("{all}: expected netmap:NAME or SWITCH:NAME"));
         }
         let parsed = match PortSpec::parse(all) {
             Ok(parsed) => parsed,
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn nmport_parse(d: *mut PortDesc, spec: *const c_char) -> 
     }
 }
 
-/// The first option of the specification that is disabled.
+/// Returns the first disabled option of the specification.
 fn disabled(spec: &PortSpec) -> Option<&'static str> {
     let used = [
         matches!(spec.memory, Memory::SharedWith(_)),
@@ -90,10 +90,10 @@ fn disabled(spec: &PortSpec) -> Option<&'static str> {
 /// `d` is a port that is not registered.
 unsafe fn fill(d: *mut PortDesc, spec: &PortSpec) -> c_int {
     let mut reg = spec.to_register();
-    // SAFETY: the caller's; C strings live over the calls they are given to.
+    // SAFETY: the caller's contract; C strings live during the calls to which they are passed.
     unsafe {
         if let Memory::SharedWith(name) = &spec.memory {
-            // As a specification, quoted where it looks like a ring of another port.
+            // The name as a specification, in quotes if it looks like a ring of another port.
             let spec = PortSpec::from(name.clone()).to_string();
             let Ok(name) = std::ffi::CString::new(spec) else { return crate::errno::fail(Errno::INVAL) };
             let mut at = name.as_ptr();
@@ -127,7 +127,7 @@ unsafe fn fill(d: *mut PortDesc, spec: &PortSpec) -> c_int {
 /// `d` is a port that is not registered.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_undo_parse(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         memory::undo(d);
         let offsets = (*d).private.offsets;
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn nmport_undo_parse(d: *mut PortDesc) {
 /// `d` is a port that is not registered.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_offset(d: *mut PortDesc, initial: u64, most: u64, bits: u64, gap: u64) -> c_int {
-    // SAFETY: the caller's; the option is written whole before it is linked in.
+    // SAFETY: the caller's contract; the option is written whole before it is linked in.
     unsafe {
         let ctx = (*d).ctx;
         let option = nmctx_malloc(ctx, size_of::<NmreqOptOffsets>()).cast::<NmreqOptOffsets>();

@@ -1,4 +1,4 @@
-//! `nmport_*`: from a name to rings.
+//! `nmport_*`: opens a port by name.
 #![allow(unsafe_code)]
 
 use libc::{c_char, c_int};
@@ -12,7 +12,7 @@ use super::requests::{nmreq_header_init, nmreq_option_name, text};
 use super::rings::{nmport_mmap, nmport_undo_mmap};
 use super::structs::{NmCtx, PortDesc};
 
-/// An empty port.
+/// Creates an empty port.
 // SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmport_new() -> *mut PortDesc {
@@ -23,7 +23,7 @@ pub extern "C" fn nmport_new() -> *mut PortDesc {
 /// # Safety
 /// `ctx` is a valid context.
 unsafe fn new_with(ctx: *mut NmCtx) -> *mut PortDesc {
-    // SAFETY: the caller's; zeros are a valid value of all fields; the request points at the port's own body.
+    // SAFETY: the caller's contract; zeros are a valid value of all fields; the request points to the port's own body.
     unsafe {
         let d = nmctx_malloc(ctx, size_of::<PortDesc>()).cast::<PortDesc>();
         if d.is_null() {
@@ -41,10 +41,10 @@ unsafe fn new_with(ctx: *mut NmCtx) -> *mut PortDesc {
 /// Frees a port.
 ///
 /// # Safety
-/// `d` is null or a port, which is not used after.
+/// `d` is null or a port, which is not used afterwards.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_delete(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if !d.is_null() {
             nmctx_free((*d).ctx, d.cast());
@@ -55,10 +55,10 @@ pub unsafe extern "C" fn nmport_delete(d: *mut PortDesc) {
 /// Opens `/dev/netmap` and registers the port.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let ctx = (*d).ctx;
         let name = String::from_utf8_lossy(netvale_abi::name::get(&(*d).hdr.nr_name)).into_owned();
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
         }
         (*d).fd = libc::open(c"/dev/netmap".as_ptr(), libc::O_RDWR);
         if (*d).fd < 0 {
-            report_error(ctx, "/dev/netmap cannot be opened: is a netvale daemon running?");
+            report_error(ctx, "cannot open /dev/netmap: is a netvale daemon running?");
             return -1;
         }
         let before = (*d).reg;
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
 /// # Safety
 /// `d` is a port; the options of its request are valid.
 unsafe fn report_options(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut option = (*d).hdr.nr_options as *const NmreqOption;
         while !option.is_null() {
@@ -111,7 +111,7 @@ unsafe fn report_options(d: *mut PortDesc) {
 /// `d` is a port.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_undo_register(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if (*d).fd >= 0 {
             libc::close((*d).fd);
@@ -120,13 +120,13 @@ pub unsafe extern "C" fn nmport_undo_register(d: *mut PortDesc) {
     }
 }
 
-/// [`nmport_new`], then [`nmport_parse`].
+/// Calls [`nmport_new`], then [`nmport_parse`].
 ///
 /// # Safety
 /// `spec` is a C string.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_prepare(spec: *const c_char) -> *mut PortDesc {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let d = nmport_new();
         if !d.is_null() && nmport_parse(d, spec) < 0 {
@@ -140,23 +140,23 @@ pub unsafe extern "C" fn nmport_prepare(spec: *const c_char) -> *mut PortDesc {
 /// Undoes [`nmport_prepare`].
 ///
 /// # Safety
-/// `d` is a port, which is not used after.
+/// `d` is a port, which is not used afterwards.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_undo_prepare(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         nmport_undo_parse(d);
         nmport_delete(d);
     }
 }
 
-/// [`nmport_register`], then [`nmport_mmap`].
+/// Calls [`nmport_register`], then [`nmport_mmap`].
 ///
 /// # Safety
-/// As theirs.
+/// The conditions of both.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_open_desc(d: *mut PortDesc) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if nmport_register(d) < 0 {
             return -1;
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn nmport_open_desc(d: *mut PortDesc) -> c_int {
 /// `d` is a port.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_undo_open_desc(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         nmport_undo_mmap(d);
         nmport_undo_register(d);
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn nmport_undo_open_desc(d: *mut PortDesc) {
 /// `spec` is a C string.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_open(spec: *const c_char) -> *mut PortDesc {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let d = nmport_prepare(spec);
         if !d.is_null() && nmport_open_desc(d) < 0 {
@@ -206,10 +206,10 @@ pub unsafe extern "C" fn nmport_open(spec: *const c_char) -> *mut PortDesc {
 /// Closes a port.
 ///
 /// # Safety
-/// `d` is null or a port, which is not used after.
+/// `d` is null or a port, which is not used afterwards.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_close(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if !d.is_null() {
             nmport_undo_open_desc(d);
@@ -225,10 +225,10 @@ pub unsafe extern "C" fn nmport_close(d: *mut PortDesc) {
 /// `d` is a port.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_clone(d: *mut PortDesc) -> *mut PortDesc {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if !(*d).extmem.is_null() && (*d).register_done == 0 {
-            fail((*d).ctx, Errno::INVAL, "a port with extmem can be cloned only once it is registered");
+            fail((*d).ctx, Errno::INVAL, "a port with extmem must be registered before it is cloned");
             return std::ptr::null_mut();
         }
         let copy = new_with((*d).ctx);

@@ -1,4 +1,4 @@
-//! `struct nmem_d`: a region of this program's ports, mapped once for all of them.
+//! `struct nmem_d`: a region that is mapped once for all of this program's ports in it.
 #![allow(unsafe_code)]
 
 use libc::{MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, c_int, c_void};
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::context::{nmctx_free, nmctx_lock, nmctx_malloc, nmctx_unlock};
 use super::structs::{MemDesc, PortDesc};
 
-/// The region of a registered port, mapped now or earlier; adds the port to its users.
+/// Returns the region of a registered port, mapped now or earlier, and adds the port to the region's users.
 ///
 /// # Errors
 /// The error of mmap(2).
@@ -15,7 +15,7 @@ use super::structs::{MemDesc, PortDesc};
 /// # Safety
 /// `d` is a registered port.
 pub unsafe fn acquire(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
-    // SAFETY: the caller's; the list is read and changed under its lock.
+    // SAFETY: the caller's contract; the list is read and changed under its lock.
     unsafe {
         let ctx = (*d).ctx;
         nmctx_lock(ctx);
@@ -33,9 +33,9 @@ pub unsafe fn acquire(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
 }
 
 /// # Safety
-/// As [`acquire`], under the lock.
+/// The conditions of [`acquire`], under the lock.
 unsafe fn map(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
-    // SAFETY: the caller's; the new entry is written whole before it is linked in.
+    // SAFETY: the caller's contract; the new entry is written whole before it is linked in.
     unsafe {
         let ctx = (*d).ctx;
         let m = nmctx_malloc(ctx, size_of::<MemDesc>()).cast::<MemDesc>();
@@ -65,12 +65,12 @@ unsafe fn map(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
     }
 }
 
-/// Removes a port from its region's users. The last one unmaps it.
+/// Removes a port from its region's users. The last one unmaps the region.
 ///
 /// # Safety
-/// `d` holds a region from [`acquire`].
+/// `d` has a region from [`acquire`].
 pub unsafe fn release(d: *mut PortDesc) {
-    // SAFETY: the caller's; the list is changed under its lock.
+    // SAFETY: the caller's contract; the list is changed under its lock.
     unsafe {
         let ctx = (*d).ctx;
         let m = (*d).mem;

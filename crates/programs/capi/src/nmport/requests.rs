@@ -1,4 +1,4 @@
-//! `nmreq_*`: names into requests, lists of options.
+//! `nmreq_*`: converts names into requests, and handles lists of options.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -17,16 +17,16 @@ use rustix::io::Errno;
 use super::context::{fail, nmctx_free, nmctx_get, report_error};
 use super::structs::NmCtx;
 
-/// A C string as text.
+/// Returns a C string as text; `None` if it is not UTF-8.
 ///
 /// # Safety
 /// `p` is a C string.
 pub unsafe fn text<'a>(p: *const c_char) -> Option<&'a str> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     if p.is_null() { None } else { unsafe { CStr::from_ptr(p) }.to_str().ok() }
 }
 
-/// Length in bytes of `mode`'s part for rings, region and flags, up to an option's `@`.
+/// Returns the length in bytes of the part of `mode` for rings, region and flags, up to an option's `@`.
 pub fn mode_len(mode: &str) -> usize {
     let option = |(at, _): &(usize, char)| !mode[at + 1..].starts_with(|c: char| c.is_ascii_digit());
     mode.char_indices().filter(|(_, c)| *c == '@').find(option).map_or(mode.len(), |(at, _)| at)
@@ -35,7 +35,7 @@ pub fn mode_len(mode: &str) -> usize {
 /// Sets version, type and body, and zeroes the rest.
 ///
 /// # Safety
-/// `header` is a header's place.
+/// `header` points to memory for a header.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_header_init(header: *mut NmreqHeader, reqtype: u16, body: *mut c_void) {
     let new = NmreqHeader {
@@ -44,25 +44,25 @@ pub unsafe extern "C" fn nmreq_header_init(header: *mut NmreqHeader, reqtype: u1
         nr_body: body as u64,
         ..NmreqHeader::default()
     };
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { header.write(new) };
 }
 
-/// Parses a port's name off the front of a specification.
+/// Parses a port's name at the start of a specification.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_header_decode(
     spec: *mut *const c_char,
     header: *mut NmreqHeader,
     ctx: *mut NmCtx,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
-        let Some(all) = text(*spec) else { return fail(ctx, Errno::INVAL, "a port name that is not text") };
+        let Some(all) = text(*spec) else { return fail(ctx, Errno::INVAL, "a port name that is not UTF-8 text") };
         if !is_prefixed(all) {
-            return fail(ctx, Errno::INVAL, &format!("{all}: a port is named netmap:NAME or SWITCH:NAME"));
+            return fail(ctx, Errno::INVAL, &format!("{all}: expected netmap:NAME or SWITCH:NAME"));
         }
         match PortName::split_off(all) {
             Ok((parsed, rest)) => {
@@ -75,26 +75,26 @@ pub unsafe extern "C" fn nmreq_header_decode(
     }
 }
 
-/// Whether a specification has the prefix that libnetmap demands.
+/// Returns whether a specification has a prefix, which libnetmap requires.
 pub fn is_prefixed(spec: &str) -> bool {
     spec.split(['@', '/']).next().is_some_and(|name| name.contains(':'))
 }
 
-/// Parses rings, region and flags off the front of the text behind a name.
+/// Parses rings, region and flags at the start of the text after a name.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_register_decode(
     mode: *mut *const c_char,
     reg: *mut NmreqRegister,
     ctx: *mut NmCtx,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
-        let Some(all) = text(*mode) else { return fail(ctx, Errno::INVAL, "a mode that is not text") };
+        let Some(all) = text(*mode) else { return fail(ctx, Errno::INVAL, "a mode that is not UTF-8 text") };
         let part = &all[..mode_len(all)];
-        // Any name will do: only the rest counts.
+        // The name does not matter: only the rest counts.
         match PortSpec::parse(&format!("netmap:'p'{part}")) {
             Ok(parsed) => {
                 let from = parsed.to_register();
@@ -113,15 +113,15 @@ pub unsafe extern "C" fn nmreq_register_decode(
     }
 }
 
-/// The number of a port's region; the name is parsed off the front of the text.
+/// Returns the number of a port's region; parses the name at the start of the text.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut NmCtx) -> i32 {
     let mut info = NmreqPortInfoGet::default();
     let mut header = NmreqHeader::default();
-    // SAFETY: the caller's for name and context; header and body are ours and live over the ioctl.
+    // SAFETY: the caller's contract for name and context; header and body are local and live during the ioctl.
     unsafe {
         nmreq_header_init(&raw mut header, NETMAP_REQ_PORT_INFO_GET, (&raw mut info).cast());
         let mut rest = *name;
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Nm
         }
         let fd = libc::open(c"/dev/netmap".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         if fd < 0 {
-            report_error(ctx, "/dev/netmap cannot be opened: is a netvale daemon running?");
+            report_error(ctx, "cannot open /dev/netmap: is a netvale daemon running?");
             return -1;
         }
         let done = libc::ioctl(fd, NIOCCTRL.into(), &raw mut header);
@@ -138,10 +138,10 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Nm
         libc::close(fd);
         let shown = text(*name).unwrap_or("the port");
         if done < 0 {
-            return fail(ctx, crate::errno::from_raw(errno), &format!("{shown}: cannot tell its memory region"));
+            return fail(ctx, crate::errno::from_raw(errno), &format!("{shown}: cannot determine its memory region"));
         }
         if info.nr_mem_id == 0 {
-            return fail(ctx, Errno::NXIO, &format!("{shown}: not there, so it has no memory region to share"));
+            return fail(ctx, Errno::NXIO, &format!("{shown}: no such port, so there is no memory region to share"));
         }
         *name = rest;
         info.nr_mem_id.into()
@@ -151,10 +151,10 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Nm
 /// Puts an option at the front of a request's list.
 ///
 /// # Safety
-/// Both are valid; the option stays so as long as the request has it.
+/// Both are valid, the option for as long as the request has it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_push_option(header: *mut NmreqHeader, option: *mut NmreqOption) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         (*option).nro_next = (*header).nr_options;
         (*header).nr_options = option as u64;
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn nmreq_push_option(header: *mut NmreqHeader, option: *mu
 /// The list's options are valid.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_remove_option(header: *mut NmreqHeader, option: *mut NmreqOption) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut link = &raw mut (*header).nr_options;
         while *link != 0 {
@@ -181,13 +181,13 @@ pub unsafe extern "C" fn nmreq_remove_option(header: *mut NmreqHeader, option: *
     }
 }
 
-/// The option of a type in a request's list; null without one.
+/// Returns the option of a type in a request's list; null without one.
 ///
 /// # Safety
 /// The list's options are valid.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_find_option(header: *mut NmreqHeader, kind: u32) -> *mut NmreqOption {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut option = (*header).nr_options as *mut NmreqOption;
         while !option.is_null() && (*option).nro_reqtype != kind {
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn nmreq_find_option(header: *mut NmreqHeader, kind: u32) 
 /// The list's options came from the current context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_free_options(header: *mut NmreqHeader) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let mut option = (*header).nr_options as *mut NmreqOption;
         (*header).nr_options = 0;
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn nmreq_free_options(header: *mut NmreqHeader) {
     }
 }
 
-/// An option's name.
+/// Returns the name of an option.
 // SAFETY: libnetmap's own name and type.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmreq_option_name(kind: u32) -> *const c_char {

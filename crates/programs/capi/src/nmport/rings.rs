@@ -13,14 +13,14 @@ use super::structs::PortDesc;
 /// Maps the port's region and finds its rings.
 ///
 /// # Safety
-/// As libnetmap.h says.
+/// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_mmap(d: *mut PortDesc) -> c_int {
-    // SAFETY: the caller's; the region holds the netmap_if at the offset the registration gave.
+    // SAFETY: the caller's contract; the netmap_if is in the region, at the offset from the registration.
     unsafe {
         let ctx = (*d).ctx;
         if (*d).mmap_done != 0 || (*d).register_done == 0 {
-            return fail(ctx, Errno::INVAL, "a port is mapped once, after it has been registered");
+            return fail(ctx, Errno::INVAL, "expected a registered port that is not mapped yet");
         }
         match regions::acquire(d) {
             Ok(mem) => (*d).mem = mem,
@@ -38,21 +38,21 @@ pub unsafe extern "C" fn nmport_mmap(d: *mut PortDesc) -> c_int {
     }
 }
 
-/// The `i`-th ring offset of a `netmap_if`.
+/// Returns the `i`-th ring offset of a `netmap_if`.
 ///
 /// # Safety
-/// The `netmap_if` has that many.
+/// The `netmap_if` has this number of rings.
 unsafe fn ring_ofs(nifp: *const NetmapIf, i: u32) -> isize {
-    // SAFETY: the caller's: the offsets follow the structure.
+    // SAFETY: the caller's contract: the offsets follow the structure.
     unsafe { nifp.add(1).cast::<isize>().add(i as usize).read_volatile() }
 }
 
-/// First and last of the `count` rings from `from` on that are bound; (1, 0) without any.
+/// Returns the first and last bound ring of the `count` rings from `from` on; (1, 0) if none is bound.
 ///
 /// # Safety
-/// The `netmap_if` has them.
+/// The `netmap_if` has these rings.
 unsafe fn bound(nifp: *const NetmapIf, from: u32, count: u32) -> (u16, u16) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let is_bound = |i: &u32| unsafe { ring_ofs(nifp, from + i) } != 0;
     match (0..count).find(is_bound) {
         Some(first) => (first as u16, (first..count).take_while(is_bound).last().unwrap_or(first) as u16),
@@ -66,7 +66,7 @@ unsafe fn bound(nifp: *const NetmapIf, from: u32, count: u32) -> (u16, u16) {
 /// `d` is a port.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_undo_mmap(d: *mut PortDesc) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         if (*d).mmap_done != 0 {
             regions::release(d);
@@ -76,13 +76,15 @@ pub unsafe extern "C" fn nmport_undo_mmap(d: *mut PortDesc) {
     }
 }
 
-/// Copies a frame into a tx ring, rings in turn. Returns 0, or -1 without room or for a frame longer than a ring.
+/// Copies a frame into a tx ring, using the rings in turn. Returns 0, or -1 without room or for a frame longer than a
+/// ring.
 ///
 /// # Safety
 /// `d` is an open port, `buf` has `size` bytes.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_inject(d: *mut PortDesc, buf: *const c_void, size: size_t) -> c_int {
-    // SAFETY: the caller's; rings and buffers are where netmap's rules say, in a region of the program's own.
+    // SAFETY: the caller's contract; rings and buffers are where netmap's rules place them, in a region of the
+    // program's own.
     unsafe {
         let first = (*d).first_tx_ring;
         let last = (*d).last_tx_ring;
@@ -100,9 +102,9 @@ pub unsafe extern "C" fn nmport_inject(d: *mut PortDesc, buf: *const c_void, siz
 }
 
 /// # Safety
-/// As [`nmport_inject`].
+/// The conditions of [`nmport_inject`].
 unsafe fn put(ring: *mut NetmapRing, buf: *const u8, size: usize) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe {
         let slots = (*ring).num_slots;
         let buf_size = (*ring).nr_buf_size as usize;

@@ -1,4 +1,4 @@
-//! libnetmap's structures, which point to one another (libnetmap.h).
+//! libnetmap's structures, which refer to one another (libnetmap.h).
 
 use libc::{c_char, c_int, c_void, size_t};
 use netvale_abi::NetmapIf;
@@ -7,7 +7,7 @@ use netvale_abi::nmreq::{NmreqHeader, NmreqOptExtmem, NmreqOptOffsets, NmreqRegi
 /// `struct nmctx`.
 #[repr(C)]
 pub struct NmCtx {
-    /// Whether errors are reported at all.
+    /// Whether errors are reported.
     pub verbose: c_int,
     /// Receives errors.
     pub error: Option<unsafe extern "C" fn(*mut NmCtx, *const c_char)>,
@@ -26,13 +26,13 @@ pub struct NmCtx {
 pub struct MemDesc {
     /// The region's number.
     pub mem_id: u16,
-    /// Ports that use it.
+    /// Number of ports that use the region.
     pub refcount: c_int,
-    /// Address at which it is mapped.
+    /// Address at which the region is mapped.
     pub mem: *mut c_void,
     /// Length in bytes.
     pub size: size_t,
-    /// Whether the program brought the memory.
+    /// Whether the program provided the memory.
     pub is_extmem: c_int,
     /// Next region of the list.
     pub next: *mut MemDesc,
@@ -56,15 +56,15 @@ pub struct PortPrivate {
 pub struct PortDesc {
     /// The request.
     pub hdr: NmreqHeader,
-    /// Its body.
+    /// Body of the request.
     pub reg: NmreqRegister,
     /// The region; ports in the same region share it.
     pub mem: *mut MemDesc,
-    /// The context it was made with.
+    /// The context in which the port was created.
     pub ctx: *mut NmCtx,
-    /// Registered.
+    /// Whether the port is registered.
     pub register_done: c_int,
-    /// Mapped.
+    /// Whether the region is mapped.
     pub mmap_done: c_int,
     /// The extmem option, if any.
     pub extmem: *mut NmreqOptExtmem,
@@ -72,18 +72,18 @@ pub struct PortDesc {
     pub fd: c_int,
     /// The port's `netmap_if`.
     pub nifp: *mut NetmapIf,
-    /// Bound rings; empty if first > last.
+    /// First bound tx ring; there is none if first > last.
     pub first_tx_ring: u16,
-    /// Last of them.
+    /// Last bound tx ring.
     pub last_tx_ring: u16,
-    /// Bound rings; empty if first > last.
+    /// First bound rx ring; there is none if first > last.
     pub first_rx_ring: u16,
-    /// Last of them.
+    /// Last bound rx ring.
     pub last_rx_ring: u16,
     /// The ring at which `nmport_inject` continues.
     pub cur_tx_ring: u16,
     /// For the program's own use.
     pub cur_rx_ring: u16,
-    /// In the place of libnetmap's private pointer.
+    /// Takes the place of libnetmap's private pointer.
     pub private: PortPrivate,
 }

@@ -1,4 +1,4 @@
-//! The kernel's side of a packet socket: delivered frames, and rings in memory.
+//! Kernel settings of a packet socket: which frames it receives, and rings in memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,29 +8,29 @@ use rustix::io::Errno;
 
 use crate::errno;
 
-/// Installs a filter that lets no frame pass to a socket.
+/// Installs a filter that passes no frame to a socket.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn deafen(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // BPF_RET | BPF_K, 0: no byte of any packet.
     let mut nothing = sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
     let program = sock_fprog { len: 1, filter: &raw mut nothing };
     let len = size_of::<sock_fprog>() as socklen_t;
-    // SAFETY: the program and its one instruction live over the call.
+    // SAFETY: the program and its one instruction live during the call.
     let done = unsafe {
         libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), len)
     };
     if done == 0 { Ok(()) } else { Err(errno::last()) }
 }
 
-/// Whether a packet socket has rings in memory (`PACKET_RX_RING`, `PACKET_TX_RING`): their layout version then cannot
-/// be set any more, not even to its current value.
+/// Returns whether a packet socket has rings in memory (`PACKET_RX_RING`, `PACKET_TX_RING`). The version of their
+/// layout can then no longer be set, not even to its current value.
 pub fn is_mapped(fd: BorrowedFd<'_>) -> bool {
     let mut version: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;
     let at = (&raw mut version).cast();
-    // SAFETY: the number and its length live over both calls.
+    // SAFETY: the number and its length live during both calls.
     unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, at, &raw mut len) == 0
             && libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, at, len) != 0

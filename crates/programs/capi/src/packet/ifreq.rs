@@ -1,4 +1,4 @@
-//! Answers to netdevice(7)'s ioctls about a port.
+//! Answers to netdevice(7)'s ioctls for ports.
 
 use libc::{ARPHRD_ETHER, IFF_BROADCAST, IFF_MULTICAST, IFF_RUNNING, IFF_UP};
 use netvale::interface;
@@ -24,12 +24,12 @@ mod sioc {
     pub const ETHTOOL: u32 = 0x8946;
 }
 
-/// Bytes of a name.
+/// Size of a name in bytes.
 const NAME: usize = libc::IFNAMSIZ;
-/// Largest frame a port takes without splitting (a buffer of 2048 bytes), less the Ethernet header.
+/// MTU of a port, in bytes: it fits with the Ethernet header into a buffer of 2048 bytes.
 const MTU: i32 = 1500;
 
-/// Whether an ioctl asks about an interface.
+/// Returns whether an ioctl queries an interface.
 pub fn is_question(number: u32) -> bool {
     use sioc::*;
     matches!(
@@ -52,7 +52,7 @@ pub fn is_question(number: u32) -> bool {
 
 /// Answers such an ioctl, with its `struct ifreq` at `addr`, if it concerns a port.
 pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
-    // For a bad address, the kernel's own answer serves as well.
+    // For a bad address, the kernel's own answer is as good.
     let mut name = [0u8; NAME];
     user::read_bytes(addr, &mut name).ok()?;
     let value_at = addr.checked_add(NAME as u64)?;
@@ -71,10 +71,10 @@ pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
     }))
 }
 
-/// The new value of the `union` of `struct ifreq`; `None` leaves it unchanged.
+/// Returns the new value of the `union` in `struct ifreq`; `None` leaves it unchanged.
 fn value(number: u32, index: i32) -> Result<Option<[u8; NAME]>, Errno> {
     let spec = port_at(index).ok_or(Errno::NODEV)?.1;
-    // A program that wants to send issues one of these first, mostly before giving up rights.
+    // A program that wants to send makes one of these ioctls first, mostly before it drops its rights.
     if matches!(number, sioc::GIFINDEX | sioc::GIFHWADDR) {
         socket::named(index);
     }
@@ -90,7 +90,7 @@ fn value(number: u32, index: i32) -> Result<Option<[u8; NAME]>, Errno> {
             let flags = (IFF_UP | IFF_RUNNING | IFF_BROADCAST | IFF_MULTICAST) as i16;
             Ok(Some(first_bytes(&flags.to_ne_bytes())))
         }
-        // A port is always up; every frame arrives as in promiscuous mode.
+        // A port is always up, and receives every frame as in promiscuous mode.
         sioc::SIFFLAGS => Ok(None),
         sioc::GIFMTU => int(MTU),
         sioc::GIFMETRIC => int(0),
@@ -101,7 +101,7 @@ fn value(number: u32, index: i32) -> Result<Option<[u8; NAME]>, Errno> {
     }
 }
 
-/// A name as stored in `struct ifreq`: always terminated.
+/// Returns a name as stored in `struct ifreq`, always NUL-terminated.
 pub fn padded(name: &str) -> [u8; NAME] {
     let mut bytes = first_bytes(name.as_bytes());
     bytes[NAME - 1] = 0;

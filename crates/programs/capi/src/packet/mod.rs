@@ -1,10 +1,10 @@
-//! Packet sockets (packet(7)) on ports: for programs that send frames past libpcap.
+//! Packet sockets (packet(7)) on ports, for programs that send frames without libpcap.
 //!
-//! Here a port's name has an interface index and answers to the usual interface ioctls. A raw packet socket that is
-//! bound to such an index, or sends to it, sends on the port. It receives nothing: programs that send this way receive
-//! through libpcap.
+//! A port's name gets an interface index and answers to the usual interface ioctls. A raw packet socket that is bound
+//! to this index, or sends to it, sends on the port. It receives nothing: programs that send this way receive through
+//! libpcap.
 //!
-//! The socket stays the kernel's, so everything else about it works; a filter that lets nothing pass keeps the host's
+//! The socket remains the kernel's, so everything else about it works; a filter that passes nothing keeps the host's
 //! traffic out of it.
 
 mod filter;
@@ -16,16 +16,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use netvale_portspec::PortSpec;
 
-/// First interface index of ports: far above the kernel's own.
+/// First interface index of ports, far above the kernel's own.
 const FIRST: i32 = 0x4000_0000;
 
-/// The ports looked up so far, by index, with the names used for them.
+/// The ports looked up so far, by index, with their names as interfaces.
 static PORTS: Mutex<Vec<(String, PortSpec)>> = Mutex::new(Vec::new());
 
 /// Whether any port was ever looked up; until then, all checks are skipped.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Whether any index is a port's.
+/// Returns whether any index is a port's.
 #[inline]
 pub fn any() -> bool {
     ANY.load(Ordering::Acquire)
@@ -35,9 +35,9 @@ fn ports() -> MutexGuard<'static, Vec<(String, PortSpec)>> {
     PORTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The index of a port's name; `None` if the name is not a port's.
+/// Returns the index of a port's name; `None` if the name is not a port's.
 pub fn index_of(name: &str) -> Option<i32> {
-    // Interface names are looked up all the time: no lock for them.
+    // Interface names are looked up often, so this takes no lock for them.
     let spec = netvale::interface(name)?;
     let mut ports = ports();
     let at = ports.iter().position(|(n, _)| n == name).unwrap_or_else(|| {
@@ -48,7 +48,7 @@ pub fn index_of(name: &str) -> Option<i32> {
     i32::try_from(at).ok()?.checked_add(FIRST)
 }
 
-/// The name and the port of one of netvale's interface indices.
+/// Returns the name and the port of one of netvale's interface indices.
 pub fn port_at(index: i32) -> Option<(String, PortSpec)> {
     if !any() {
         return None;

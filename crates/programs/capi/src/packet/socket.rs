@@ -16,11 +16,11 @@ use rustix::net::sockopt::{self, Timeout};
 use super::{filter, port_at};
 use crate::marks::FdMarks;
 
-/// The longest wait for room in a full ring before the socket's queue counts as full. A port of a switch always has
-/// room soon; a pipe whose other end is not read may never have any.
+/// Maximum wait for room in a full ring before the socket's queue counts as full. A switch's port always has room soon;
+/// a pipe whose other end is not read may never have any.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sockets bound to a port, and the ports that are open.
+/// The sockets bound to a port, and the ports that are open.
 #[derive(Default)]
 struct PacketSockets {
     bound: BTreeMap<c_int, (i32, Arc<OutgoingRing>)>,
@@ -28,7 +28,7 @@ struct PacketSockets {
 }
 
 static SOCKETS: Mutex<Option<PacketSockets>> = Mutex::new(None);
-/// A bit per bound descriptor: `write` and similar calls check it, perhaps in a signal handler that interrupts the
+/// One bit per bound descriptor. `write` and similar calls check it, perhaps in a signal handler that interrupts the
 /// holder of the lock.
 static BOUND: FdMarks = FdMarks::new();
 /// Number of bound sockets; at zero, lookups are skipped.
@@ -63,17 +63,18 @@ impl PacketSockets {
     }
 }
 
-/// The port's name, for sending only: its received frames may belong to another user, such as this program's libpcap.
+/// Returns the port's name for sending only: its received frames may belong to another user, such as this program's
+/// libpcap.
 fn sending(spec: &PortSpec) -> String {
     interface::one_way(spec, Directions::Tx).as_ref().unwrap_or(spec).to_string()
 }
 
-/// Prepares to send on the port with the program's current rights, which it may give up before it sends.
+/// Prepares to send on the port with the program's current rights, which it may drop before it sends.
 pub fn named(index: i32) {
     with_sockets(|s| drop(s.sender(index)));
 }
 
-/// bind(2) of a packet socket to `index`; `None` if the index is not a port's.
+/// Implements bind(2) of a packet socket to `index`; `None` if the index is not a port's.
 pub fn bind(fd: BorrowedFd<'_>, number: c_int, index: i32) -> Option<Result<(), Errno>> {
     port_at(index)?;
     if !BOUND.fits(number) {
@@ -86,14 +87,14 @@ pub fn bind(fd: BorrowedFd<'_>, number: c_int, index: i32) -> Option<Result<(), 
             s.bound.insert(number, (index, sender));
             Some(())
         };
-        // No daemon: no such device.
+        // Without a daemon, there is no such device.
         with_sockets(sender).ok_or(Errno::NODEV)?;
         mark(number, true);
         Ok(())
     }))
 }
 
-/// Stops the kernel's deliveries to the socket.
+/// Stops the kernel from delivering frames to the socket.
 fn take_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if rustix::net::sockopt::socket_type(fd)? != SocketType::RAW {
         return Err(Errno::OPNOTSUPP);
@@ -104,28 +105,28 @@ fn take_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     filter::deafen(fd)
 }
 
-/// The answer to a program that requests rings in memory for a port: their frames would go nowhere.
+/// Returns the error for a program that requests rings in memory for a port, whose frames would go nowhere.
 pub fn no_rings() -> Errno {
     netvale_control::note!(
         "netvale: a packet socket with rings in memory (PACKET_TX_RING, PACKET_RX_RING) cannot be bound to a port; \
-         send(2) and its kin work there: see the program's options"
+         use send(2) or a similar call: see the program's options"
     );
     Errno::OPNOTSUPP
 }
 
-/// Whether a socket is bound to a port.
+/// Returns whether a socket is bound to a port.
 #[inline]
 pub fn is_bound(number: c_int) -> bool {
     COUNT.load(Ordering::Acquire) != 0 && BOUND.has(number)
 }
 
-/// Whether any socket is bound to a port.
+/// Returns whether any socket is bound to a port.
 #[inline]
 pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// The queue that a socket bound to a port sends on.
+/// Returns the queue on which a socket bound to a port sends.
 pub fn sender(number: c_int) -> Option<Arc<OutgoingRing>> {
     if !is_bound(number) {
         return None;
@@ -133,11 +134,11 @@ pub fn sender(number: c_int) -> Option<Arc<OutgoingRing>> {
     with_sockets(|s| s.bound.get(&number).map(|(_, sender)| Arc::clone(sender)))
 }
 
-/// Sends a frame from a socket bound to a port, or to the port with that index. `flags` are send(2)'s.
+/// Sends a frame from a socket bound to a port, or to the port with this index. `flags` are those of send(2).
 ///
 /// # Errors
-/// `ENXIO` for neither; the daemon's refusal; `EMSGSIZE`; `EAGAIN` without room within the socket's time limit or on a
-/// non-blocking socket; `ENOBUFS` if the ring stays full; `ENETDOWN` if the port or the daemon is gone.
+/// `ENXIO` if neither is a port; the daemon's refusal; `EMSGSIZE`; `EAGAIN` without room within the socket's time limit
+/// or on a non-blocking socket; `ENOBUFS` if the ring stays full; `ENETDOWN` if the port or the daemon is gone.
 pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Result<usize, Errno> {
     let sender = match index {
         Some(index) => with_sockets(|s| s.sender(index)),
@@ -163,7 +164,7 @@ pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Re
     }
 }
 
-/// The socket's time limit for room, and the error after it.
+/// Returns the socket's time limit for room, and the error after it.
 fn send_timeout(number: c_int) -> (Duration, Errno) {
     let Some(fd) = crate::borrow(number) else { return (Duration::ZERO, Errno::AGAIN) };
     if rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)) {
@@ -188,8 +189,8 @@ pub fn listened(number: c_int) {
     }
 }
 
-/// The queue of a closed socket and, if it was the port's last socket, the port's own entry. Drop both while no lock is
-/// held: the last owner closes the port.
+/// The queue of a closed socket and, if it was the port's last socket, the port's own entry. Both must be dropped while
+/// no lock is held, as the last owner closes the port.
 pub type ClosedQueue = (Arc<OutgoingRing>, Option<Option<Arc<OutgoingRing>>>);
 
 /// Removes `number`, which is about to be closed or overwritten. Returns its queue if it was bound to a port.

@@ -11,7 +11,7 @@ IS(NETMAP_MIN_API, 14);
 IS(NETMAP_MAX_API, 15);
 IS(NM_CACHE_ALIGN, 128);
 
-/* What programs have from these headers without including it. */
+/* Declarations that programs get through these headers. */
 IS(IFNAMSIZ, 16);
 IS(AF_INET, 2);
 int (*const of_ctype)(int) = isdigit;

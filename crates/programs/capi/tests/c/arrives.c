@@ -1,12 +1,12 @@
 /*
- * What a sync has handed over arrives, whether the sender then sleeps without another call, or ends: a whole ring's worth of it.
+ * Frames of a sync, up to a full ring, arrive whether the sender then sleeps without another call, or ends.
  * Usage: arrives FROM TO
  */
 #include "common.h"
 #include <signal.h>
 #include <sys/wait.h>
 
-/* Sends all that a ring takes, with one sync. Then it does nothing any more. */
+/* Sends as many frames as a ring takes, with one sync, and then does nothing. */
 static void
 sender(const char *name, int tell, int ends)
 {

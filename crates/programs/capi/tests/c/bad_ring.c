@@ -1,4 +1,4 @@
-/* Indices that cannot be: the ring is put back, the program is told by poll only. Usage: bad_ring FROM TO */
+/* Invalid indices: the ring is reset, and only poll reports it. Usage: bad_ring FROM TO */
 #include "common.h"
 
 int
@@ -19,7 +19,7 @@ main(int argc, char **argv)
 	CHECK(rx->head == 0 && rx->cur == 0 && rx->tail == 0, "a fresh rx ring");
 	exchange(&from, &to, 100);
 
-	/* The switch gives the last slots back a moment after their frames came. */
+	/* The switch returns the last slots a moment after their frames have arrived. */
 	while (tx->tail != 99)
 		CHECK(ioctl(from.fd, NIOCTXSYNC, NULL) == 0, "txsync");
 	tail = tx->tail;
@@ -38,7 +38,7 @@ main(int argc, char **argv)
 	tx->tail = 3;
 	CHECK(ioctl(from.fd, NIOCTXSYNC, NULL) == 0, "txsync");
 	CHECK(tx->tail == tail, "a tail of the program's own is overwritten: %u, not %u", tx->tail, tail);
-	/* And frames still pass. */
+	/* Frames still pass. */
 	tx->slot[tx->head].buf_idx = 0xffffffff;
 	tx->slot[tx->head].len = FRAME;
 	tx->head = tx->cur = nm_ring_next(tx, tx->head);

@@ -1,4 +1,4 @@
-/* No poll at all: NIOCTXSYNC and NIOCRXSYNC in a loop. Usage: busy_sync FROM TO */
+/* NIOCTXSYNC and NIOCRXSYNC in a loop, without poll. Usage: busy_sync FROM TO */
 #include "common.h"
 
 #define COUNT 20000u

@@ -1,4 +1,4 @@
-/* What the test programs share: failing with a reason, raw requests, frames that can be told apart. */
+/* Functions of the test programs: failure with a reason, raw requests, numbered frames. */
 #ifndef COMMON_H
 #define COMMON_H
 
@@ -142,7 +142,7 @@ window_of(const struct netmap_ring *rx)
 	return (rx->num_slots - 1) / 2;
 }
 
-/* Puts frames numbered from *seq up to (not including) `end` into a tx ring, as many as it has room for. */
+/* Puts frames numbered from *seq up to (not including) `end` into a tx ring, as far as it has room. */
 static inline void
 put_frames(struct netmap_ring *r, uint32_t *seq, uint32_t end)
 {
@@ -159,7 +159,7 @@ put_frames(struct netmap_ring *r, uint32_t *seq, uint32_t end)
 	r->head = r->cur = head;
 }
 
-/* Takes all frames of an rx ring and checks that their numbers go on from *seq. */
+/* Takes all frames of an rx ring and checks that their numbers continue from *seq. */
 static inline void
 take_frames(struct netmap_ring *r, uint32_t *seq)
 {
@@ -177,7 +177,7 @@ take_frames(struct netmap_ring *r, uint32_t *seq)
 	r->head = r->cur = head;
 }
 
-/* All that came to `rx` goes out on `tx`; buffers change places. */
+/* Sends all frames received on `rx` on `tx`, by swapping buffers. */
 static inline void
 swap_all(struct netmap_ring *rx, struct netmap_ring *tx)
 {
@@ -195,7 +195,7 @@ swap_all(struct netmap_ring *rx, struct netmap_ring *tx)
 	}
 }
 
-/* One poll(2). Returns what is ready. */
+/* Calls poll(2) once. Returns the ready events. */
 static inline short
 poll_for(int fd, short events, int ms)
 {
@@ -212,7 +212,7 @@ poll_for(int fd, short events, int ms)
 	return p.revents;
 }
 
-/* Moves `count` frames from one port to another in windows that no ring overflows at. */
+/* Moves `count` frames from one port to another, in windows that overflow no ring. */
 static inline void
 exchange(struct port *from, struct port *to, uint32_t count)
 {

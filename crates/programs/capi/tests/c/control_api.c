@@ -1,4 +1,4 @@
-/* netmap's control API, case by case: what is asked, what netmap answers. Usage: control_api SWITCH
+/* netmap's control API, case by case: each request, and netmap's answer. Usage: control_api SWITCH
  * Prints "ok NAME" or, on standard error, what was not true. */
 #include "common.h"
 #include <pthread.h>
@@ -273,7 +273,7 @@ persistent_ports(void)
 	memset(&p, 0, sizeof(p));
 	p.nr_mode = NETMAP_POLLING_MODE_SINGLE_CPU;
 	p.nr_num_polling_cpus = 1;
-	/* Whatever is asked of it: nothing stands behind a VALE port that could be polled. */
+	/* A VALE port has nothing to poll, whatever the request. */
 	REFUSED(EOPNOTSUPP, request(fd, full, NETMAP_REQ_VALE_POLLING_DISABLE, &p));
 	REFUSED(EOPNOTSUPP, request(fd, full, NETMAP_REQ_VALE_POLLING_ENABLE, &p));
 	p.nr_num_polling_cpus = 5000;

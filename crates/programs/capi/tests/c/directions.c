@@ -1,5 +1,5 @@
-/* Each ring of an interface may be another descriptor's: a queue's two directions, in either order, of one process or of
- * two, and host rings likewise. A ring that somebody has is refused.
+/* Each ring of an interface may be bound to another descriptor: a queue's two directions, in either order, in one process or
+ * two, and also host rings. A ring that is already bound is refused.
  * Usage: directions NEAR FAR, the ends of a cable. */
 #include "common.h"
 
@@ -38,7 +38,7 @@ refused(uint32_t mode, uint64_t flags)
 	return 0;
 }
 
-/* What the far end sends comes in on `in`, goes out on `out` in the same buffers, and is back at the far end. */
+/* Frames of the far end arrive on `in`, leave on `out` in the same buffers, and return to the far end. */
 static void
 there_and_back(struct port *far, struct port *in, struct port *out, uint32_t count)
 {
@@ -66,7 +66,7 @@ refusals(void)
 	CHECK(refused(NR_REG_NIC_SW, 0) == EBUSY, "with host rings");
 }
 
-/* One after the other, in either order; the one that goes first is opened again, many times: nothing is used up. */
+/* One after the other, in either order; the first to close is opened again, many times, which uses up nothing. */
 static void
 in_one_process(struct port *far)
 {
@@ -79,7 +79,7 @@ in_one_process(struct port *far)
 	for (i = 0; i < TIMES; i++) {
 		uint32_t none = 0;
 
-		/* What came last is left unread. */
+		/* The last frames are left unread. */
 		put_frames(NETMAP_TXRING(far->nifp, 0), &none, 5);
 		CHECK(ioctl(far->fd, NIOCTXSYNC, NULL) == 0, "txsync");
 		CHECK(poll_for(r.fd, POLLIN, 5000) & POLLIN, "five frames came in");
@@ -144,7 +144,7 @@ in_two_processes(struct port *far, uint64_t child_way, uint64_t own_way)
 			usleep(10000);
 		}
 	}
-	/* Frames that were under way. */
+	/* Frames that were in flight. */
 	while (poll_for(far->fd, POLLIN, 50) & POLLIN) {
 		NETMAP_RXRING(far->nifp, 0)->head = NETMAP_RXRING(far->nifp, 0)->cur = NETMAP_RXRING(far->nifp, 0)->tail;
 		CHECK(ioctl(far->fd, NIOCRXSYNC, NULL) == 0, "rxsync");
@@ -152,7 +152,7 @@ in_two_processes(struct port *far, uint64_t child_way, uint64_t own_way)
 	close_port(&own);
 }
 
-/* All rings of one direction, host rings among them, are one descriptor's, and the other direction's another one's. */
+/* One descriptor has all rings of one direction, host rings included, and another one those of the other direction. */
 static void
 with_host_rings(struct port *far, uint32_t mode)
 {

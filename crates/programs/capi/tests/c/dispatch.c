@@ -71,7 +71,7 @@ main(int argc, char **argv)
 			k++;
 		}
 	}
-	/* The last frame is given back by the next call. */
+	/* The next call returns the last frame. */
 	CHECK(nm_nextpkt(to, &h) == NULL, "no more");
 	/* A frame of several slots. */
 	memset(big, 0x5a, sizeof(big));

@@ -71,7 +71,7 @@ main(int argc, char **argv)
 		CHECK(eventfd_read(other, &v) == 0, "eventfd");
 	}
 
-	/* Edge-triggered: what was reported and not read is not reported again, news is. */
+	/* Edge-triggered: unread frames are not reported again, new ones are. */
 	control(ep, EPOLL_CTL_MOD, to.fd, EPOLLIN | EPOLLET);
 	send_some(&from, &sent, 5);
 	CHECK(next(ep, 5000) == to.fd, "the edge");

@@ -1,8 +1,8 @@
-/* Every control request to every kind of port: what is not refused elsewhere by name is found here. What each request then does is the
- * subject of other programs. Usage: every_request SWITCH CLOSED OPENED ATTACHED (interfaces; the last one is put on the switch) */
+/* Every control request to every kind of port. Other programs test the effect of each request.
+ * Usage: every_request SWITCH CLOSED OPENED ATTACHED (interfaces; the last one is put on the switch) */
 #include "common.h"
 
-/* What is asked. */
+/* The requests. */
 enum question {
 	INFO, POOLS, HDR_GET, HDR_SET, REGISTER, ONE_RING, NO_SUCH_RING, HOST, EXCLUSIVE, WATCH, LIST, DETACH, ATTACH, NEWIF, DELIF, POLL,
 	CSB, KLOOP, QUESTIONS
@@ -16,7 +16,7 @@ static const char *const questions[QUESTIONS] = {
 
 static const char *sw, *closed_if, *opened_if, *attached_if;
 
-/* A port in some state, and the errno of each question to it; 0: carried out. LEFT: not asked, as it would change the state for good. */
+/* A port in some state, and the errno of each request to it; 0: executed. LEFT: not tried, as it would change the state for good. */
 #define LEFT (-1)
 struct kind {
 	const char *what;
@@ -90,7 +90,7 @@ register_with(int fd, const char *name, uint32_t mode, uint16_t ring, uint64_t f
 	return request(fd, name, NETMAP_REQ_REGISTER, &r);
 }
 
-/* Takes back what a question did. */
+/* Undoes the effect of a request. */
 static void
 undo(int fd, enum question q, const char *name)
 {
@@ -102,7 +102,7 @@ undo(int fd, enum question q, const char *name)
 		CHECK(request(fd, name, NETMAP_REQ_VALE_DELIF, NULL) == 0, "%s goes again", name);
 }
 
-/* Asks on a fresh descriptor. Returns the errno. */
+/* Makes a request on a new descriptor. Returns the errno. */
 static int
 ask(enum question q, const char *name)
 {

@@ -1,4 +1,4 @@
-/* The program executes itself with the descriptor open, and goes on with it. Usage: exec_open FROM TO */
+/* The program executes itself with the descriptor open, and continues to use it. Usage: exec_open FROM TO */
 #include "common.h"
 
 int

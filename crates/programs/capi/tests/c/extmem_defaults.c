@@ -1,4 +1,4 @@
-/* extmem with numbers left open: netmap's own stand there afterwards, what does not fit is left out, and the same memory twice is one region.
+/* extmem with numbers left zero: they become netmap's defaults, objects that do not fit are omitted, and the same memory is the same region.
  * Usage: extmem_defaults SWITCH */
 #include "common.h"
 
@@ -100,7 +100,7 @@ bad(void)
 	/* Too few buffers for the rings. */
 	e = option(mem, 512 << 10);
 	REFUSED(ENOMEM, reg(ports[0], &r, &e));
-	/* Memory that does not begin at a page counts from its page on. */
+	/* Memory that begins within a page counts from the start of that page. */
 	e = option(mem + 100, SIZE - 4096);
 	fd = reg(ports[0], &r, &e);
 	CHECK(fd >= 0 && NETMAP_IF(mem, r.nr_offset)->ni_version == NETMAP_API, "unaligned");
@@ -108,7 +108,7 @@ bad(void)
 	munmap(mem, SIZE);
 }
 
-/* As in netmap, the same memory is the same region: a second port comes to lie beside the first. */
+/* As in netmap, the same memory is the same region: the second port is placed beside the first. */
 static void
 twice(void)
 {
@@ -122,13 +122,13 @@ twice(void)
 	works(mem, one, &a, two, &b);
 	close(one);
 	close(two);
-	/* The region is gone with them; the memory is good for another. */
+	/* The region ends with its last port; the memory can then be used for another region. */
 	e = option(mem, SIZE);
 	one = reg(ports[2], &b, &e);
 	CHECK(one >= 0 && NETMAP_IF(mem, b.nr_offset)->ni_version == NETMAP_API, "and again");
 	close(one);
 	munmap(mem, SIZE);
-	/* Other memory in the same place is another region. */
+	/* Other memory at the same address is another region. */
 	CHECK(mmap(mem, SIZE, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_SHARED | MAP_FIXED, -1, 0) == mem, "there");
 	e = option(mem, SIZE);
 	one = reg(ports[0], &a, &e);

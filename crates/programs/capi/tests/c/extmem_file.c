@@ -1,5 +1,5 @@
-/* extmem in a file that several processes have mapped: each sees the region through its own mapping and can have ports there; it lives as long
- * as one of them; who cuts the file short harms nobody else. Usage: extmem_file SWITCH */
+/* extmem in a file that several processes have mapped: each accesses the region through its own mapping and can have ports there; the region
+ * exists as long as one of the ports; a process that truncates the file harms no other. Usage: extmem_file SWITCH */
 #define _GNU_SOURCE
 #include "common.h"
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 static char ports[4][64];
 
-/* What a process tells the other of its port. */
+/* The data about a port that one process sends to the other. */
 struct note {
 	uint64_t offset;
 	uint32_t mem_id;
@@ -133,7 +133,7 @@ note_of(const struct port *p)
 	return n;
 }
 
-/* The other process: gets the file, finds the first port's rings in it, has a port beside it. */
+/* The other process: receives the file, finds the first port's rings in it, and opens a port beside it. */
 static void
 other(int sock, int leaves_first)
 {
@@ -160,13 +160,13 @@ other(int sock, int leaves_first)
 		CHECK(poll_for(b.fd, POLLIN, 5000) & POLLIN, "%u frames came", got);
 		take_frames(NETMAP_RXRING(b.nifp, 0), &got);
 		CHECK(ioctl(b.fd, NIOCRXSYNC, NULL) == 0, "rxsync");
-		/* The one who sends waits for us. */
+		/* The sender waits for this process. */
 		pass(sock, -1, (struct note){got, 0});
 	}
 	if (leaves_first)
 		exit(0);
 	hear(sock, NULL);
-	/* The first port is gone; ours stays. What came last was not for us. */
+	/* The first port is gone; ours remains. The last frames were not for us. */
 	CHECK(poll_for(b.fd, POLLIN, 5000) & POLLIN, "the frame in our buffer came here, too");
 	NETMAP_RXRING(b.nifp, 0)->head = NETMAP_RXRING(b.nifp, 0)->cur = NETMAP_RXRING(b.nifp, 0)->tail;
 	CHECK(ioctl(b.fd, NIOCRXSYNC, NULL) == 0, "rxsync");
@@ -176,7 +176,7 @@ other(int sock, int leaves_first)
 	exit(0);
 }
 
-/* One buffer goes from a ring of the other port to ours, and out with a frame. */
+/* A buffer moves from a ring of the other port to ours, and leaves with a frame. */
 static void
 swap(struct port *a, struct netmap_if *theirs, struct port *plain)
 {
@@ -211,7 +211,7 @@ two_processes(int leaves_first)
 	char *mem;
 
 	CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sock) == 0, "socketpair");
-	/* It knows nothing of the file until it is told. */
+	/* The process has no access to the file until it receives the descriptor. */
 	if ((pid = fork()) == 0) {
 		close(sock[0]);
 		other(sock[1], leaves_first);
@@ -246,7 +246,7 @@ two_processes(int leaves_first)
 		plain = plain_port(ports[3]);
 	}
 	close_port(&plain);
-	/* All ports are gone: what is opened there now is another region. */
+	/* All ports are gone: the next port there gets a new region. */
 	a = open_there(ports[0], mem, SIZE);
 	CHECK(a.reg.nr_mem_id != n.mem_id, "region %u", a.reg.nr_mem_id);
 	close(a.fd);
@@ -255,7 +255,7 @@ two_processes(int leaves_first)
 	close(sock[0]);
 }
 
-/* The mapping was there before the fork: the child sees what the parent's port gets, without a call. */
+/* The mapping preceded the fork: the child sees frames of the parent's port without a call. */
 static void
 inherited(void)
 {
@@ -290,7 +290,7 @@ inherited(void)
 	close(sock[1]);
 }
 
-/* A program cuts its file short: its port is lost, and nothing else. */
+/* A program that truncates its file loses its port, and nothing else is lost. */
 static void
 cut(void)
 {
@@ -309,7 +309,7 @@ cut(void)
 		_exit(0);
 	}
 	hear(sock[0], NULL);
-	/* Everybody gets these, the port in the lost memory too. */
+	/* All ports receive these frames, even the port in the lost memory. */
 	put_frames(NETMAP_TXRING(b.nifp, 0), &sent, 100);
 	CHECK(ioctl(b.fd, NIOCTXSYNC, NULL) == 0, "txsync");
 	sent = 0;

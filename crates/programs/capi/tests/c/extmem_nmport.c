@@ -1,5 +1,5 @@
-/* libnetmap's @extmem:file= with a file in memory: who maps the file sees the port's rings and frames, and a second port with the same file lies in
- * the same region. A file on disk does, too, for the program itself. Usage: extmem_nmport SWITCH */
+/* libnetmap's @extmem:file= with a file in memory: a program that maps the file sees the port's rings and frames, and a second port with the same
+ * file is in the same region. A file on disk works, too, for the program itself. Usage: extmem_nmport SWITCH */
 #include "common.h"
 #include <libnetmap.h>
 #include <sys/wait.h>

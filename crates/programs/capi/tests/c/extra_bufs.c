@@ -1,4 +1,4 @@
-/* Extra buffers: walk their list, swap them into slots, send them, give them back. Usage: extra_bufs FROM TO */
+/* Extra buffers: walk their list, swap them into slots, send them, return them. Usage: extra_bufs FROM TO */
 #include "common.h"
 
 #define EXTRA 32u
@@ -42,7 +42,7 @@ main(int argc, char **argv)
 		CHECK(poll_for(to.fd, POLLIN, 5000) & POLLIN, "frames");
 		take_frames(NETMAP_RXRING(to.nifp, 0), &got);
 	}
-	/* What was in the slots is the list now. */
+	/* The slots' former buffers are now the list. */
 	for (i = 0; i < EXTRA; i++) {
 		*(uint32_t *)(void *)NETMAP_BUF(tx, list[i]) = from.nifp->ni_bufs_head;
 		from.nifp->ni_bufs_head = list[i];

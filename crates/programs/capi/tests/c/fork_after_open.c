@@ -1,4 +1,4 @@
-/* The child of a fork receives on its parent's descriptor; the parent then goes on with it. Usage: fork_after_open FROM TO */
+/* The child of a fork receives on its parent's descriptor; the parent then continues to use it. Usage: fork_after_open FROM TO */
 #include "common.h"
 #include <sys/wait.h>
 
@@ -49,7 +49,7 @@ main(int argc, char **argv)
 	}
 	send_all(&from);
 	CHECK(waitpid(child, &status, 0) == child && status == 0, "the child's end: %d", status);
-	/* The port did not go with the child. */
+	/* The port has not ended with the child. */
 	child = fork();
 	CHECK(child >= 0, "fork");
 	if (child == 0) {

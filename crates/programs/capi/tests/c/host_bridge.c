@@ -1,11 +1,11 @@
-/* An interface and the stack behind it, joined the way netmap's own bridge does: buffers change places.
+/* Bridges an interface and its host stack like netmap's own bridge, by swapping buffers.
  * Usage: host_bridge INTERFACE            until it is ended
  *        host_bridge attach|detach SWITCH:INTERFACE   as vale-ctl -h, -d */
 #include "common.h"
 #include <libnetmap.h>
 #include <poll.h>
 
-/* Moves what is there from one port's rings to the other's. */
+/* Moves the available frames from one port's rings to the other's. */
 static void
 move(struct nmport_d *from, struct nmport_d *to)
 {

@@ -1,4 +1,4 @@
-/* Several host rings: the stack's flows are spread over them, each flow on one; what is sent on any of them reaches the stack; each can be opened
+/* Several host rings: the stack's flows are spread over them, each flow on one; frames sent on any of them reach the stack; each can be opened
  * alone. Usage: host_rings INTERFACE OWN-ADDRESS OTHER-ADDRESS FAR-MAC, where the stack knows the other address's MAC, and sends there. */
 #include "common.h"
 #include <arpa/inet.h>
@@ -52,7 +52,7 @@ stack_sends(void)
 	}
 }
 
-/* The flow that a frame belongs to, -1 if to none of the test's. */
+/* Returns the flow of a frame; -1 if it is none of the test's. */
 static int
 flow_of(const unsigned char *f, unsigned len)
 {
@@ -64,7 +64,7 @@ flow_of(const unsigned char *f, unsigned len)
 	return flow >= 0 && flow < FLOWS ? flow : -1;
 }
 
-/* Notes on which ring each flow's frames come. Returns how many came. */
+/* Records the ring on which each flow's frames arrive. Returns the number of frames. */
 static int
 take(struct nmport_d *d, int *ring_of)
 {
@@ -124,7 +124,7 @@ flows_are_spread(int *ring_of)
 	nmport_close(d);
 }
 
-/* One ring alone gets its flows; the others go on to the wire. */
+/* One ring alone receives its flows; the others reach the wire. */
 static void
 one_alone(const int *ring_of)
 {
@@ -153,7 +153,7 @@ struct one {
 	const int *ring_of;
 };
 
-/* A thread with a ring of its own. */
+/* A thread with its own ring. */
 static void *
 thread(void *arg)
 {
@@ -269,7 +269,7 @@ all_reach_the_stack(void)
 	nmport_close(d);
 }
 
-/* Numbers, and what is refused. */
+/* Numbers of rings, and refused ones. */
 static void
 numbers(void)
 {

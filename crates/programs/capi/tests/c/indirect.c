@@ -1,6 +1,6 @@
 /*
- * NS_INDIRECT: frames that lie anywhere in the program's memory leave a port of a switch as if they lay in the slots' buffers; what
- * cannot be read is not sent, the program and its other frames are none the worse, and nothing in the slots changes.
+ * NS_INDIRECT: frames anywhere in the program's memory leave a switch's port as if they were in the slots' buffers; unreadable frames are
+ * not sent, which affects neither the program nor its other frames, and nothing in the slots changes.
  * Usage: indirect FROM TO
  */
 #define NETMAP_WITH_LIBS
@@ -35,7 +35,7 @@ file_with_frames(uint32_t first, uint32_t count)
 	return map;
 }
 
-/* Slots come back once their frames have been forwarded, which may be after they have arrived. */
+/* Slots are returned once their frames have been forwarded, which may be after they have arrived. */
 static void
 wait_for_room(int fd, struct netmap_ring *r)
 {
@@ -43,7 +43,7 @@ wait_for_room(int fd, struct netmap_ring *r)
 		CHECK(poll_for(fd, POLLOUT, 5000) & POLLOUT, "room");
 }
 
-/* Puts a frame that lies at `frame` into the next slot. */
+/* Puts the frame at `frame` into the next slot. */
 static struct netmap_slot *
 put_at(int fd, struct netmap_ring *r, const char *frame, uint16_t len, uint16_t flags)
 {
@@ -72,7 +72,7 @@ sync_tx(struct port *p)
 	CHECK(ioctl(p->fd, NIOCTXSYNC, NULL) == 0, "txsync");
 }
 
-/* Waits for frames *seq up to (not including) `end`. None of the sender's flags is to come with them. */
+/* Waits for frames *seq up to (not including) `end`. None of the sender's flags may arrive with them. */
 static void
 expect(struct port *p, uint32_t *seq, uint32_t end)
 {
@@ -90,7 +90,7 @@ expect(struct port *p, uint32_t *seq, uint32_t end)
 	CHECK(*seq == end && nm_ring_empty(r), "no more than was sent");
 }
 
-/* The next frame, of however many slots. Returns its length. */
+/* Takes the next frame, of any number of slots. Returns its length. */
 static uint32_t
 gather(char *into)
 {
@@ -133,7 +133,7 @@ from_everywhere(void)
 			poll_for(from.fd, POLLOUT, 0);
 		else
 			sync_tx(&from);
-		/* What was synced is copied: its place may be reused immediately. */
+		/* Synced frames are copied: their memory may be reused immediately. */
 		memset(heap, 0, round == 2 ? count * FRAME : 0);
 		seq = 0;
 		expect(&to, &seq, count);
@@ -161,14 +161,14 @@ several_slots(void)
 	sync_tx(&from);
 	len = gather(got);
 	CHECK(len == 3 * PIECE && memcmp(got, whole, len) == 0, "%u bytes", len);
-	/* One that lacks a piece goes without it. */
+	/* A frame that lacks a piece is sent without it. */
 	put_at(from.fd, tx, whole, PIECE, NS_MOREFRAG);
 	put_at(from.fd, tx, NULL, PIECE, NS_MOREFRAG);
 	put_at(from.fd, tx, whole + 2 * PIECE, PIECE, 0);
 	put_at(from.fd, tx, whole, PIECE, NS_MOREFRAG);
 	put_at(from.fd, tx, WILD, PIECE, NS_MOREFRAG);
 	put_at(from.fd, tx, whole + 2 * PIECE, PIECE, 0);
-	/* One that lacks its beginning does not go. */
+	/* A frame that lacks its first piece is not sent. */
 	put_at(from.fd, tx, NULL, PIECE, NS_MOREFRAG);
 	put_at(from.fd, tx, whole + PIECE, PIECE, 0);
 	put_at(from.fd, tx, WILD, PIECE, NS_MOREFRAG);
@@ -182,7 +182,7 @@ several_slots(void)
 	free(whole);
 }
 
-/* A program may say once that all its slots are indirect and how long frames are; then only pointers change. */
+/* A program may set flags and lengths of all its slots once; then only pointers change. */
 static void
 flag_left_standing(void)
 {
@@ -212,7 +212,7 @@ flag_left_standing(void)
 	free(frames);
 }
 
-/* Pointers to nothing: their frames do not arrive, all others do; with right pointers the same slots are as good as new. */
+/* Pointers to nothing: their frames do not arrive, all others do; with valid pointers the same slots work again. */
 static void
 wild_pointers(void)
 {
@@ -244,7 +244,7 @@ wild_pointers(void)
 				"the slot is as it was");
 		sync_tx(&from);
 	}
-	/* Once more round the ring, with nothing but the pointers changed. */
+	/* The same ring again: only the pointers have changed. */
 	for (i = 0; i < tx->num_slots; i++) {
 		struct netmap_slot *s = &tx->slot[tx->head];
 
@@ -295,7 +295,7 @@ lengths(void)
 	free(large);
 }
 
-/* A child sends what lies in its own memory, not what its parent has at the same address. */
+/* A child sends from its own memory, not from its parent's at the same address. */
 static void
 child_sends(void)
 {
@@ -327,8 +327,8 @@ child_sends(void)
 }
 
 /*
- * What stands between two ports with memories of their own: received frames go on by their addresses, and their slots are given
- * back once they have left. One of the ports is opened through the old API.
+ * A bridge between two ports in different regions: received frames are sent by address, and their slots are returned once the
+ * frames have left. One of the ports is opened through the old API.
  */
 static void
 bridge(void)
@@ -363,7 +363,7 @@ bridge(void)
 	close_port(&end);
 }
 
-/* On a pipe the flag means nothing, as in netmap: what is in the slot's buffer arrives, and nobody reads where ptr points. */
+/* On a pipe the flag has no effect, as in netmap: the contents of the slot's buffer arrive, and ptr is not used. */
 static void
 pipes_ignore_it(void)
 {

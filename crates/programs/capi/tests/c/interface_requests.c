@@ -1,4 +1,4 @@
-/* Every control request about a network interface, in each of its states: not open, open, open with host rings, on a switch, not there.
+/* Every control request about a network interface, in each of its states: not open, open, open with host rings, on a switch, absent.
  * Usage: interface_requests INTERFACE SWITCH */
 #include "common.h"
 #include <libnetmap.h>
@@ -9,7 +9,7 @@ static const char *nic;
 static char on_switch[64], none_on_switch[64];
 static int fd;
 
-/* The errno of a request, 0 if it is carried out. */
+/* Returns the errno of a request; 0 if it is executed. */
 static int
 ask(const char *name, uint16_t type, void *body)
 {
@@ -77,7 +77,7 @@ facts(uint16_t host_tx, uint16_t host_rx)
 	CHECK(legacy.nr_memsize == (uint32_t)p.nr_memsize, "its memory");
 }
 
-/* What has to do with switches, for an interface that is on none. */
+/* Requests about switches, for an interface that is not on a switch. */
 static void
 not_on_a_switch(void)
 {
@@ -155,7 +155,7 @@ not_there(void)
 	CHECK(ioctl(fd, NIOCREGIF, &legacy) < 0 && errno == ENXIO, "NIOCREGIF");
 }
 
-/* A program has it. */
+/* A program has the interface open. */
 static void
 while_open(void)
 {
@@ -170,7 +170,7 @@ while_open(void)
 	facts(1, 1);
 	not_on_a_switch();
 	GIVES(EBUSY, on_switch, NETMAP_REQ_VALE_ATTACH, &a);
-	/* Its descriptor answers as any other does, and has one registration. */
+	/* The program's descriptor answers like any other, and has one registration. */
 	CHECK(request(p.fd, nic, NETMAP_REQ_REGISTER, &p.reg) < 0 && errno == EBUSY, "twice");
 	type = NETMAP_REQ_PORT_INFO_GET;
 	{
@@ -179,7 +179,7 @@ while_open(void)
 		memset(&i, 0, sizeof(i));
 		CHECK(request(p.fd, nic, type, &i) == 0 && i.nr_mem_id == 1, "asked by its owner");
 	}
-	/* Its holder decides the number of host rings. */
+	/* The holder of the interface decides the number of host rings. */
 	CHECK(info_of(nic, 7, 7).nr_host_tx_rings == 1, "no others now");
 	memset(&r, 0, sizeof(r));
 	r.nr_mode = NR_REG_SW;
@@ -273,7 +273,7 @@ while_on_a_switch(void)
 	GIVES(ENXIO, on_switch, NETMAP_REQ_VALE_DETACH, &d);
 }
 
-/* The legacy API: the mode in nr_flags, or in nr_ringid as before there was one. */
+/* The legacy API: the mode in nr_flags, or in nr_ringid as before nr_flags existed. */
 static void
 legacy(void)
 {
@@ -317,7 +317,7 @@ legacy(void)
 	}
 }
 
-/* CSB mode, asked for once the interface is open; frames by a loop: see kloop.c. */
+/* CSB mode, requested once the interface is open; kloop.c tests frames through a loop. */
 static void
 csb(void)
 {
@@ -347,7 +347,7 @@ csb(void)
 	close_port(&p);
 }
 
-/* Extra buffers, and memory that the program brings. */
+/* Extra buffers, and memory that the program provides. */
 static void
 memory(void)
 {

@@ -1,4 +1,4 @@
-/* Frames through a port whose rings only a sync kloop and the CSB touch. Usage: kloop FROM TO */
+/* Frames through a port whose rings are synced only by a kloop and the CSB. Usage: kloop FROM TO */
 #include "common.h"
 #include <sched.h>
 #include <pthread.h>
@@ -41,7 +41,7 @@ send_through_csb(struct port *to, struct nm_csb_atok *atok, struct nm_csb_ktoa *
 			char *frame = NETMAP_BUF(r, s->buf_idx);
 
 			s->flags = 0;
-			/* On a switch, the loop finds some of the frames elsewhere in our memory. */
+			/* On a switch, the loop finds some of the frames elsewhere in the program's memory. */
 			if (switched && (head & 1)) {
 				frame = away[head % AWAY];
 				s->flags = NS_INDIRECT;
@@ -56,7 +56,7 @@ send_through_csb(struct port *to, struct nm_csb_atok *atok, struct nm_csb_ktoa *
 		if (ev && __atomic_load_n(&ktoa->kern_need_kick, __ATOMIC_RELAXED))
 			CHECK(eventfd_write(ev->eventfds[0].ioeventfd, 1) == 0, "kick");
 		if (sent == got) {
-			/* All have come; the loop has yet to say that their slots are free. */
+			/* All frames have arrived; the loop has yet to report their slots as free. */
 			sched_yield();
 			continue;
 		}

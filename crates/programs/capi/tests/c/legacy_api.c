@@ -1,4 +1,4 @@
-/* NIOCREGIF and NIOCGINFO, the requests of before NIOCCTRL. Usage: legacy_api SWITCH */
+/* NIOCREGIF and NIOCGINFO, the requests that preceded NIOCCTRL. Usage: legacy_api SWITCH */
 #include "common.h"
 
 static const char *sw;

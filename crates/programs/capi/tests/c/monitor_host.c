@@ -1,6 +1,6 @@
 /*
- * Monitors of an interface's host rings: what a program sends to the stack, and what the stack sends, beside monitors of the interface's own
- * rings, which see neither. Usage: monitor_host INTERFACE
+ * Monitors of an interface's host rings see frames that a program sends to the stack, and frames that the stack sends; monitors of the
+ * interface's own rings see neither. Usage: monitor_host INTERFACE
  */
 #include "common.h"
 #include <arpa/inet.h>

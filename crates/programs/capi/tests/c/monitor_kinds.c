@@ -1,6 +1,6 @@
 /*
- * Monitors of every kind of port: which frames they see, in which order and with which flags, on how many rings, and what becomes of them
- * when the watched port or the watching program goes. The watched traffic is complete and in order all the time.
+ * Monitors of every kind of port: their frames, the order, flags and number of rings, and the effect of the end of the watched port or the
+ * watching program. The watched traffic is always complete and in order.
  *
  * Usage: monitor_kinds FROM TO [NAME ...]: two ports that are connected, and other names of FROM
  */
@@ -61,7 +61,7 @@ refused(const char *name, struct nmreq_register reg)
 	return why;
 }
 
-/* The monitor has these frames, in order and marked as sent or not, and no others. */
+/* Checks that the monitor has exactly these frames, in order and marked as sent or not. */
 static void
 expect(struct port *m, uint32_t count, int sent)
 {
@@ -79,7 +79,7 @@ expect(struct port *m, uint32_t count, int sent)
 	CHECK(poll_for(m->fd, POLLIN, 5) == 0, "no more than %u", count);
 }
 
-/* What nm_open says of the rings can be walked; what is sent goes nowhere. */
+/* The rings that nm_open reports can be walked; sent frames go nowhere. */
 static void
 walk(const char *name, const char *letters)
 {
@@ -110,7 +110,7 @@ walk(const char *name, const char *letters)
 	nm_close(n);
 }
 
-/* Each way of watching an end, from before the traffic and from the midst of it. */
+/* Each way of watching an end, from before the traffic and from the middle of it. */
 static void
 seen(const char *name, int end)
 {
@@ -131,7 +131,7 @@ seen(const char *name, int end)
 		exchange(&ports[0], &ports[1], COUNT);
 		expect(&m, expected, end == 0);
 		expect(&late, expected, end == 0);
-		/* The first goes, the second sees all as before. */
+		/* The first monitor closes; the second sees everything as before. */
 		close_port(&m);
 		exchange(&ports[0], &ports[1], COUNT);
 		expect(&late, expected, end == 0);
@@ -140,7 +140,7 @@ seen(const char *name, int end)
 	}
 }
 
-/* One that is not read loses frames, and nobody else notices. */
+/* A monitor that is not read loses frames, which affects nothing else. */
 static void
 not_read(const char *name, int end)
 {
@@ -210,7 +210,7 @@ killed(const char *name, int end)
 	close(lines[1]);
 }
 
-/* Which errno for what cannot be watched. */
+/* The errno for ports that cannot be watched. */
 static void
 refusals(const char *name, int end)
 {
@@ -240,7 +240,7 @@ refusals(const char *name, int end)
 	open_end(end);
 }
 
-/* Sizes are the port's, or what is asked for between two and 4096; a monitor never is in anybody's way. */
+/* Sizes are the port's, or the requested ones between 2 and 4096; a monitor never blocks another program. */
 static void
 sizes(const char *name, int end)
 {

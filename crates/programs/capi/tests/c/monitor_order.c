@@ -1,6 +1,6 @@
 /*
- * When the two kinds of monitors see a frame: those that copy when it is sent and when it arrives, those without copying when its slot is
- * given back, and as the program has left it. Usage: monitor_order FROM TO: two ports that are connected
+ * When the two kinds of monitors see a frame: a copy monitor when it is sent and when it arrives, a zero-copy monitor when its slot is
+ * returned, with the changes that the program has made. Usage: monitor_order FROM TO: two ports that are connected
  */
 #include "common.h"
 
@@ -28,7 +28,7 @@ expect(struct port *m, uint32_t *seq, uint32_t end)
 	CHECK(*seq == end && poll_for(m->fd, POLLIN, 20) == 0, "%u frames and no more", end);
 }
 
-/* Gives back the next `count` frames of a ring. */
+/* Returns the next `count` frames of a ring. */
 static void
 give_back(struct port *p, uint32_t count)
 {
@@ -62,7 +62,7 @@ round_trip(const char *sender, const char *receiver)
 	give_back(&to, FIRST);
 	expect(&late, &got, FIRST);
 	expect(&second, &again, FIRST);
-	/* What the program does to a frame is seen. */
+	/* The program's changes to a frame are visible. */
 	r->slot[r->head].len = FRAME - 1;
 	give_back(&to, 1);
 	CHECK(poll_for(late.fd, POLLIN, 5000) & POLLIN, "one more");

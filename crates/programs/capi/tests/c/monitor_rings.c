@@ -1,6 +1,6 @@
 /*
- * Monitors of a port with several rings, a persistent one, by its own name and by its name on the switch: ring i of the monitor has what
- * passes rings i of the port. Usage: monitor_rings SWITCH
+ * Monitors of a port with several rings, a persistent one, by its own name and by its name on the switch: ring i of the monitor has the
+ * frames of rings i of the port. Usage: monitor_rings SWITCH
  */
 #include "common.h"
 
@@ -141,7 +141,7 @@ rings_of(const char *name, struct port *port, struct port *other)
 		CHECK(NETMAP_RXRING(all.nifp, i)->ringid == i, "ring %u", i);
 		CHECK((one.nifp->ring_ofs[2 + i] != 0) == (i == 1), "of one ring, ring %u", i);
 	}
-	/* Nobody has said where it is: to all. */
+	/* The address is unknown: the frame goes to all ports. */
 	send_on(port, 0, 10, 4);
 	wait_for(&all, 0, 10, 1);
 	drain(other, 0, 10);
@@ -167,7 +167,7 @@ rings_of(const char *name, struct port *port, struct port *other)
 	close_port(&all);
 }
 
-/* A port that stays when its program closes it leaves its monitors without anything to watch all the same. */
+/* A port that outlives its program also leaves its monitors without anything to watch. */
 static void
 ended(const char *name, struct port *port)
 {

@@ -1,4 +1,4 @@
-/* Copies of a port's traffic: what it receives (/r), sends (/t), both (/z). Usage: monitors FROM TO (ports of a switch) */
+/* Copies of a port's received frames (/r), sent frames (/t), both (/z). Usage: monitors FROM TO (ports of a switch) */
 #include "common.h"
 #include <libnetmap.h>
 
@@ -47,7 +47,7 @@ main(int argc, char **argv)
 		CHECK(poll_for(to.fd, POLLIN, 5000) & POLLIN, "frames");
 		take_frames(NETMAP_RXRING(to.nifp, 0), &got);
 	}
-	/* Without copying, frames are seen when they are given back. */
+	/* A zero-copy monitor sees frames when their slots are returned. */
 	CHECK(ioctl(to.fd, NIOCRXSYNC, NULL) == 0, "rxsync");
 	drain(watch_rx, 100);
 	drain(watch_tx, 100);

@@ -177,7 +177,7 @@ extmem(const char *sw)
 	CHECK(nmport_enable_option("extmem") == 0 && nmport_enable_option("nonsense") < 0, "enable");
 }
 
-/* Frames at an offset: nmport_inject puts them there. The option takes a program that knows of it. */
+/* Frames at an offset: nmport_inject puts them there. The option needs a program that enables it. */
 static void
 offsets(const char *sw)
 {
@@ -263,14 +263,14 @@ custom_options(void)
 	multi.next = &flag;
 	CHECK(nmreq_options_decode("@multi=5@flag@multi:two=x,one=y@multi:one=1,two", &multi, seen, nmctx_get()) == 0, "%s", last);
 	CHECK(strcmp(seen, "[5|-][-|-][y|x][1|]") == 0, "'%s'", seen);
-	CHECK(nmreq_options_decode("@other=1", &multi, seen, nmctx_get()) < 0, "not known");
+	CHECK(nmreq_options_decode("@other=1", &multi, seen, nmctx_get()) < 0, "unknown option");
 	CHECK(nmreq_options_decode("@multi:one", &multi, seen, nmctx_get()) < 0, "needs a value");
 	CHECK(nmreq_options_decode("@multi:one=1,one=2", &multi, seen, nmctx_get()) < 0, "twice");
 	flag.flags |= NMREQ_OPTF_DISABLED;
 	CHECK(nmreq_options_decode("@flag", &multi, seen, nmctx_get()) < 0 && errno == EOPNOTSUPP, "disabled");
 }
 
-/* Names as people have them, and the name that a switch has for programs which take only `vale...`. */
+/* Ordinary names, and the name of a switch for programs that only accept `vale...`. */
 static void
 people(void)
 {

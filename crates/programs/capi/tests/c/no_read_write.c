@@ -1,5 +1,5 @@
-/* A netmap descriptor is a device without read, write and place, and no socket: all of these fail as on one, none costs the port or reaches the
- * other end. Usage: no_read_write PORT */
+/* A netmap descriptor is a device without read, write and seek, and not a socket: these calls fail as in the kernel; none of them closes the
+ * port or reaches the other end. Usage: no_read_write PORT */
 #define _GNU_SOURCE
 #include "common.h"
 #include <fcntl.h>
@@ -78,7 +78,7 @@ requests(int fd)
 	CHECK(ioctl(fd, FIOCLEX) == 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC && ioctl(fd, FIONCLEX) == 0, "FIOCLEX");
 }
 
-/* Other descriptors are left alone. */
+/* Other descriptors are not affected. */
 static void
 others(void)
 {
@@ -94,7 +94,7 @@ others(void)
 	close(s[1]);
 }
 
-/* Programs may look whether the device is there before they open it, and whether they may. */
+/* Programs may check for the device, and for their access to it, before they open it. */
 static void
 is_there(void)
 {

@@ -1,6 +1,6 @@
 /*
- * Offsets: frames begin where a slot's ptr says, on VALE ports, pipes, monitors, persistent and null ports; what cannot be is refused with
- * netmap's errno, in the option's status too.
+ * Offsets: frames begin at the offset in a slot's ptr, on VALE ports, pipes, monitors, persistent and null ports; invalid values are refused
+ * with netmap's errno, also in the option's status.
  * Usage: offsets A B
  */
 #include "common.h"
@@ -31,7 +31,7 @@ mode(uint32_t m, uint64_t flags)
 	return r;
 }
 
-/* Registers with the option. 0, or the errno. */
+/* Registers with the option. Returns 0, or the errno. */
 static int
 try(struct port *p, const char *name, struct nmreq_register reg, struct nmreq_opt_offsets *o)
 {
@@ -108,7 +108,7 @@ wait_for_slot(struct port *p)
 	return &r->slot[r->head];
 }
 
-/* Takes the next frame, which must be number `seq` at this offset. The slot goes back with the offset `next`. */
+/* Takes the next frame, which must be number `seq` at this offset. The slot is returned with the offset `next`. */
 static void
 take(struct port *p, uint64_t offset, uint16_t len, uint32_t seq, uint64_t next)
 {
@@ -147,9 +147,9 @@ refusals(const char *name)
 	refused(name, all, asked(65, 64, 0), EINVAL, EINVAL);
 	refused(name, all, asked((1ull << 32) + 1, 64, 0), EINVAL, EINVAL);
 	refused("offsets{1", mode(NR_REG_ALL_NIC, 0), asked(0, 256, 8), EINVAL, EINVAL);
-	/* What failed before the option was looked at says nothing of it. */
+	/* A failure before the option was read leaves its status unset. */
 	refused("nosuchif0", all, asked(0, 64, 0), ENXIO, EOPNOTSUPP);
-	/* Nothing is left of all that. */
+	/* No trace of these requests is left. */
 	p = open_port(name);
 	all_slots_hold(NETMAP_TXRING(p.nifp, 0), 0, 0);
 	refused(name, mode(NR_REG_ALL_NIC, NR_ZCOPY_MON), asked(0, 64, 0), EOPNOTSUPP, EOPNOTSUPP);
@@ -175,7 +175,7 @@ switched(const char *from_name, const char *to_name)
 		put(tx, 64, FRAME, 0, seq);
 		put(tx, 0, FRAME, 0, seq + 1);
 		s = put(tx, 128, 1000, 0, seq + 2);
-		/* Bits that are not the offset's are the program's. */
+		/* Bits outside the offset belong to the program. */
 		s->ptr |= 0xabc0000;
 		sync_tx(&from);
 		take(&to, i * 3 < n ? 32 : 100, FRAME, seq, 100);
@@ -199,9 +199,9 @@ switched(const char *from_name, const char *to_name)
 		CHECK(ioctl(to.fd, NIOCRXSYNC, NULL) == 0, "rxsync");
 	}
 	put(tx, 64, FRAME, 0, seq);
-	/* Behind that offset there is no room for this one: its slot comes empty. */
+	/* There is no room for this frame after that offset: its slot arrives empty. */
 	put(tx, 64, (uint16_t)(size - 64), 0, seq + 1);
-	/* This one does not fit behind its own. */
+	/* This frame does not fit after its own offset. */
 	put(tx, 128, (uint16_t)(size - 127), 0, seq + 2);
 	put(tx, 128, (uint16_t)(size - 700), 0, seq + 3);
 	sync_tx(&from);
@@ -213,7 +213,7 @@ switched(const char *from_name, const char *to_name)
 	}
 	take(&to, 512, (uint16_t)(size - 700), seq + 3, 0);
 	close_port(&to);
-	/* And the other way round: at a port that knows nothing of offsets, and from one. */
+	/* The reverse: to and from a port without offsets. */
 	to = open_port(to_name);
 	all_slots_hold(NETMAP_RXRING(to.nifp, 0), 0, 0);
 	put(tx, 77, FRAME, 0, 1);
@@ -258,7 +258,7 @@ several_slots(const char *from_name, const char *to_name)
 	close_port(&to);
 }
 
-/* Who shares a ring gets what it has, if that is enough. */
+/* A program that shares a ring gets the ring's offsets, if they suffice. */
 static void
 shared(const char *name)
 {
@@ -283,7 +283,7 @@ shared(const char *name)
 	close_port(&second);
 }
 
-/* Both ways between two ends; one of them may know nothing of offsets before it looks at its rings. */
+/* Both ways between two ends, one of which may only find the offsets in its rings. */
 static void
 piped(int other_asks)
 {
@@ -332,7 +332,7 @@ persistent(const char *from_name)
 	close_port(&p);
 	CHECK(request(fd, name, NETMAP_REQ_VALE_ATTACH, &attach) == 0, "attach");
 	for (round = 0; round < 3; round++) {
-		/* Frames that came while nobody was there are where they are. */
+		/* Frames that arrived while no program had the port open keep their offsets. */
 		put(tx, 0, FRAME, 0, 7);
 		sync_tx(&from);
 		while (tx->tail != (tx->head ? tx->head - 1 : tx->num_slots - 1))
@@ -351,14 +351,14 @@ persistent(const char *from_name)
 			sync_tx(&p);
 			take(&from, 0, FRAME, i, 0);
 		}
-		/* One that it does not take along. */
+		/* A frame that it does not take with it. */
 		put(tx, 0, FRAME, 0, 99);
 		sync_tx(&from);
 		wait_for_slot(&p);
 		close_port(&p);
 		p = open_port(name);
 		while (NETMAP_RXRING(p.nifp, 0)->offset_mask) {
-			/* The daemon learns of the end a moment later: until then this one shares the rings. */
+			/* The daemon detects the end a moment later: until then this program shares the rings. */
 			close_port(&p);
 			p = open_port(name);
 		}

@@ -1,4 +1,4 @@
-/* The list of options behind a request: how long it may be, what is at fault in it, what each option says afterwards. Usage: options_list SWITCH
+/* The list of options of a request: its maximum length, its faults, and the final status of each option. Usage: options_list SWITCH
  * netmap copies request and options into one buffer of 4208 bytes: two pointers, the body, a table of six pointers, and a pointer before each
  * option; recognized options and the body together may have 4096 bytes. */
 #include "common.h"
@@ -8,7 +8,7 @@
 
 static char port[64];
 
-/* The longest list of unknown options behind a registration: (4208 - 16 - 56 - 48) / 32. */
+/* The longest list of unknown options of a registration: (4208 - 16 - 56 - 48) / 32. */
 #define LONGEST 127
 
 static struct nmreq_option list[MANY];
@@ -105,7 +105,7 @@ faults(void)
 {
 	struct nmreq_opt_csb first = csb(0), second = csb(0);
 
-	/* Unknown, csb, csb again, unknown: what is before the fault says 0, what is behind it nothing. */
+	/* Unknown, csb, csb again, unknown: options before the fault have status 0, those after it none. */
 	unknown(2);
 	list[0].nro_next = (uintptr_t)&first;
 	first.nro_opt.nro_next = (uintptr_t)&second;
@@ -113,7 +113,7 @@ faults(void)
 	REFUSED(EINVAL, reg(port, list));
 	CHECK(list[0].nro_status == 0 && list[1].nro_status == UNTOUCHED, "%u, %u", list[0].nro_status, list[1].nro_status);
 	CHECK(first.nro_opt.nro_status == EINVAL && second.nro_opt.nro_status == EINVAL, "both are at fault");
-	/* Two unknown ones of a type are not: nobody looks at them. */
+	/* Two unknown options of one type are not a fault, as they are not read. */
 	unknown(2);
 	list[1].nro_reqtype = list[0].nro_reqtype;
 	REFUSED(EOPNOTSUPP, reg(port, list));
@@ -125,7 +125,7 @@ faults(void)
 	list[1].nro_next = 16;
 	REFUSED(EFAULT, reg(port, list));
 	CHECK(list[0].nro_status == 0 && list[1].nro_status == 0, "%u, %u", list[0].nro_status, list[1].nro_status);
-	/* The size of a known option counts, whether it means anything or not; that of an unknown one does not. */
+	/* The size of a known option counts, even if it has no meaning; that of an unknown one does not. */
 	first = csb(4097);
 	REFUSED(EMSGSIZE, reg(port, &first));
 	CHECK(first.nro_opt.nro_status == 0, "status %u", first.nro_opt.nro_status);
@@ -142,7 +142,7 @@ variable_size(void)
 		char rest[4200];
 	} ev;
 
-	/* Body and option: 56 + 4040 is 4096. The request is carried out, and nobody there knows this option. */
+	/* Body and option: 56 + 4040 is 4096. The request is executed without a handler for this option. */
 	ev.o.nro_reqtype = NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS;
 	ev.o.nro_size = 4040;
 	REFUSED(EOPNOTSUPP, reg(port, &ev));
@@ -166,21 +166,21 @@ order(void)
 	struct nmreq_header h;
 	int fd;
 
-	/* What is wrong with the port comes before what nobody understands. */
+	/* A fault of the port precedes an unknown option. */
 	unknown(1);
 	REFUSED(ENXIO, reg("nosuchif0", list));
 	CHECK(list[0].nro_status == EOPNOTSUPP, "status %u", list[0].nro_status);
-	/* CSB mode wants NR_EXCLUSIVE, and says so itself. */
+	/* CSB mode needs NR_EXCLUSIVE, and reports its absence in its own status. */
 	unknown(1);
 	list[0].nro_next = (uintptr_t)&c;
 	REFUSED(EINVAL, reg(port, list));
 	CHECK(list[0].nro_status == EOPNOTSUPP && c.nro_opt.nro_status == EINVAL, "%u, %u", list[0].nro_status,
 	      c.nro_opt.nro_status);
-	/* The body is looked at before the options. */
+	/* The body is read before the options. */
 	unknown(1);
 	REFUSED(EFAULT, with_options(port, NETMAP_REQ_REGISTER, (void *)16, list));
 	CHECK(list[0].nro_status == UNTOUCHED, "status %u", list[0].nro_status);
-	/* A second registration: the option was not even looked at. */
+	/* A second registration: the option was not read. */
 	fd = device();
 	memset(&r, 0, sizeof(r));
 	r.nr_mode = NR_REG_ALL_NIC;
@@ -193,7 +193,7 @@ order(void)
 	close(fd);
 }
 
-/* Requests that know no options are carried out all the same. */
+/* Requests without options of their own are executed nevertheless. */
 static void
 ignored(void)
 {

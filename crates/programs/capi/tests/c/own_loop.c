@@ -1,6 +1,6 @@
 /*
- * An event loop of the program's own, which the library does not see: armed rings and the descriptors by which the daemon wakes. And what an
- * error was, in words. Usage: own_loop FROM TO
+ * An event loop of the program, which the library does not interpose: armed rings, and the descriptors of the daemon's wake-ups. Also the
+ * text of an error. Usage: own_loop FROM TO
  */
 #include "common.h"
 #include <netvale.h>
@@ -61,7 +61,7 @@ main(int argc, char **argv)
 	CHECK(netvale_disarm(to.fd, POLLOUT) == 0, "disarm");
 	netvale_wake_fds(to.fd, POLLIN, fds, 8);
 
-	/* Each frame that comes after the ring was found empty wakes; a wake-up from before is forgotten. */
+	/* Each frame that arrives after the ring was found empty wakes the program; earlier wake-ups are discarded. */
 	for (k = 0; k < 200; k++) {
 		CHECK(netvale_arm(to.fd, POLLIN) == 0, "nothing is there");
 		CHECK(!woken(fds, count, 0), "an old wake-up");
@@ -74,7 +74,7 @@ main(int argc, char **argv)
 		}
 	}
 
-	/* What is there when the ring is armed is told at once. */
+	/* Frames that are there when the ring is armed are reported immediately. */
 	send_some(&from, &sent, 3);
 	CHECK(netvale_disarm(to.fd, POLLIN) == 0, "disarm");
 	while (got < sent) {

@@ -1,4 +1,4 @@
-/* A packet socket on a port: what is said when it is read, and when the daemon is killed. Usage: packet_alone PORT PID */
+/* A packet socket on a port: the messages when it is read, and when the daemon is killed. Usage: packet_alone PORT PID */
 #define _GNU_SOURCE
 #include "common.h"
 #include <net/if.h>
@@ -27,12 +27,12 @@ main(int argc, char **argv)
 	CHECK(bind(fd, (void *)&address, sizeof(address)) == 0, "bind");
 	fill(frame, FRAME, 0);
 	CHECK(send(fd, frame, FRAME, 0) == FRAME, "send");
-	/* Nothing comes, and standard error says why: once. */
+	/* Nothing arrives, and standard error has the reason, once. */
 	CHECK(recv(fd, frame, FRAME, MSG_DONTWAIT) == -1 && errno == EAGAIN, "recv");
 	CHECK(recvfrom(fd, frame, FRAME, MSG_DONTWAIT, NULL, NULL) == -1 && errno == EAGAIN, "recvfrom");
 	CHECK(poll_for(fd, POLLIN, 0) == 0, "poll");
 	CHECK(kill(atoi(argv[2]), SIGKILL) == 0, "kill");
-	/* At most a ring's worth goes nowhere before it is told; it does not wait for room that never comes. */
+	/* At most a ring of frames is lost before an error; the sender does not wait for room that never comes. */
 	for (i = 0; i < 100000; i++) {
 		n = send(fd, frame, FRAME, 0);
 		if (n < 0)

@@ -1,5 +1,5 @@
 /*
- * A packet socket on a port that is full: what it says, blocking and not, and how poll, select and epoll wait for room on it.
+ * A packet socket on a full port: its errors, blocking and not, and poll, select and epoll that wait for room on it.
  * Usage: packet_room NAME, a pipe without its end.
  */
 #define _GNU_SOURCE
@@ -54,7 +54,7 @@ drain_late(void *arg)
 	struct timespec nap = { 0, 20000000 };
 
 	(void)arg;
-	/* The sender gets to sleep, mostly; if it does not, the test is as true. */
+	/* The sender mostly falls asleep; the test is valid if it does not. */
 	nanosleep(&nap, NULL);
 	drain();
 	return NULL;
@@ -138,7 +138,7 @@ bind_to(const char *name)
 	CHECK(bind(from, (void *)&address, sizeof(address)) == 0, "bind");
 }
 
-/* All the ways to say that a send is not to wait, or not for ever. */
+/* All ways to limit the wait of a send. */
 static void
 refusals(void)
 {

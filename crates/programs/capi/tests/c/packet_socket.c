@@ -1,4 +1,4 @@
-/* Packet sockets on a port: what netdevice(7) says of it, and every way to send. Usage: packet_socket FROM TO */
+/* Packet sockets on a port: netdevice(7)'s ioctls, and every way to send. Usage: packet_socket FROM TO */
 #define _GNU_SOURCE
 #include "common.h"
 #include <net/if.h>
@@ -136,7 +136,7 @@ sent_bound(int fd, struct sockaddr_ll *address)
 	close(twin);
 }
 
-/* What would be put into rings in memory would go nowhere: such a socket is refused, made before or after the binding. */
+/* Frames in a socket's rings in memory would go nowhere: such a socket is refused, set up before or after the binding. */
 static void
 mapped(struct sockaddr_ll *address)
 {

@@ -1,4 +1,4 @@
-/* A process that was there before the port gets its descriptor over a socket, maps it and receives. Usage: pass_fd FROM TO */
+/* A process that is older than the port receives its descriptor over a socket, maps it and receives frames. Usage: pass_fd FROM TO */
 #include "common.h"
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -93,7 +93,7 @@ main(int argc, char **argv)
 	n.memsize = to.reg.nr_memsize;
 	n.offset = to.reg.nr_offset;
 	send_fd(sock[0], to.fd, &n);
-	/* From here on the receiver's copy alone keeps the port. */
+	/* From here on only the receiver's copy keeps the port open. */
 	close_port(&to);
 	CHECK(read(sock[0], &c, 1) == 1, "the receiver is ready");
 	while (sent < COUNT) {

@@ -90,7 +90,7 @@ names(void)
 	REFUSED(EEXIST, newif(name, &n));
 }
 
-/* What is told of it, wherever it is. */
+/* Answers about the port, whether it is on a switch or not. */
 static uint16_t
 told(void)
 {
@@ -118,7 +118,7 @@ told(void)
 	return i.nr_mem_id;
 }
 
-/* Openers share one set of rings, and what they ask for counts. */
+/* Programs share one set of rings, and their requests count. */
 static void
 shared(const char *by)
 {
@@ -132,7 +132,7 @@ shared(const char *by)
 	CHECK((char *)mine - a.mem == (char *)theirs - b.mem, "one ring");
 	CHECK((char *)mine - a.mem == (char *)NETMAP_TXRING(c.nifp, 1) - c.mem, "and of one ring that one");
 	CHECK(c.nifp->ring_ofs[0] == 0 && c.nifp->ring_ofs[1] != 0, "no other");
-	/* What one of them sends, the other finds sent. */
+	/* Frames that one program sends, the other one finds sent. */
 	put_frames(mine, &seq, 10);
 	for (i = 0; i < 5000 && mine->tail != (mine->head + mine->num_slots - 1) % mine->num_slots; i++) {
 		CHECK(ioctl(a.fd, NIOCTXSYNC, NULL) == 0, "txsync");
@@ -213,7 +213,7 @@ attached(void)
 	from = open_port(name);
 	to = open_port(other);
 	exchange(&from, &to, 200);
-	/* It is taken away from under its program, which keeps it. */
+	/* The port is deleted while a program uses it; the program keeps its rings. */
 	CHECK(detach(full, &gone) == 0 && gone == index, "detach");
 	REFUSED(ENXIO, detach(full, NULL));
 	found = (int)NETMAP_TXRING(from.nifp, 0)->head;
@@ -222,7 +222,7 @@ attached(void)
 	CHECK(poll_for(to.fd, POLLIN, 100) == 0, "what it sends now goes nowhere");
 	CHECK(NETMAP_TXRING(from.nifp, 0)->head == (uint32_t)found + 5, "and is gone");
 	REFUSED(EBUSY, attach(full, 0, NULL));
-	/* A port that its program made is not for others to take away: asking changes nothing. */
+	/* Others cannot delete a port that its program created: the request changes nothing. */
 	CHECK(detach(other, NULL) == 0, "detach of an ephemeral port");
 	found = reg(other, NR_REG_ALL_NIC, 0, 0, NULL);
 	CHECK(found >= 0, "it is there still");
@@ -236,7 +236,7 @@ attached(void)
 	CHECK(detach(full, NULL) == 0, "detach");
 }
 
-/* It can lie in another port's memory. */
+/* The port can be in another port's region. */
 static void
 regions(void)
 {

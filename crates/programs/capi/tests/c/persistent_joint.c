@@ -78,7 +78,7 @@ send_one(struct port *p, int from, int to, uint32_t seq)
 	CHECK(ioctl(p->fd, NIOCTXSYNC, NULL) == 0, "txsync");
 }
 
-/* The next frame has this number. */
+/* Checks the number of the next frame. */
 static void
 expect(struct port *p, uint32_t seq)
 {
@@ -91,7 +91,7 @@ expect(struct port *p, uint32_t seq)
 	CHECK(ioctl(p->fd, NIOCRXSYNC, NULL) == 0, "rxsync");
 }
 
-/* Lets frames go until this one comes. */
+/* Drops frames until this one arrives. */
 static void
 await(struct port *p, uint32_t seq)
 {
@@ -106,7 +106,7 @@ await(struct port *p, uint32_t seq)
 	CHECK(ioctl(p->fd, NIOCRXSYNC, NULL) == 0, "rxsync");
 }
 
-/* The switches are apart: whatever is on its way to a station comes before what its neighbour sends now. */
+/* The switches are separate: frames in flight to a station arrive before new ones of its neighbour. */
 static void
 settle(struct port *p)
 {
@@ -130,7 +130,7 @@ learning(struct port *p)
 	expect(&p[0], 2);
 	send_one(&p[0], 0, 2, 3);
 	expect(&p[2], 3);
-	/* Those frames went to nobody else: the next that the others get is this one. */
+	/* These frames went to no other port: this one is the next that the others receive. */
 	send_one(&p[2], 2, -1, 4);
 	expect(&p[0], 4);
 	expect(&p[1], 4);
@@ -205,7 +205,7 @@ refusals(void)
 	REFUSED(EBUSY, request(ctl, name, NETMAP_REQ_VALE_DELIF, NULL));
 }
 
-/* What crosses can be watched on either side, though nobody has the port open. */
+/* Crossing frames can be watched on either side, though no program has the port open. */
 static void
 watched(struct port *p)
 {
@@ -225,12 +225,12 @@ watched(struct port *p)
 		await(&m, 30 + k);
 		close_port(&m);
 	}
-	/* Frames have crossed when these have. */
+	/* Earlier frames have crossed once these have. */
 	await(&p[2], 32);
 	await(&p[0], 22);
 }
 
-/* It leaves the first switch before the second one. */
+/* The port leaves the first switch before the second one. */
 static void
 first_goes(struct port *p)
 {
@@ -253,7 +253,7 @@ first_goes(struct port *p)
 	close(fd);
 }
 
-/* It leaves the second switch, and is an ordinary port of the first. */
+/* The port leaves the second switch, and is an ordinary port of the first. */
 static void
 second_goes(struct port *p)
 {
@@ -273,7 +273,7 @@ second_goes(struct port *p)
 	CHECK(detach(first) == 0, "the first");
 }
 
-/* Who had the port open before has its memory mapped still, and writes all over it. */
+/* A program that had the port open still has its memory mapped, and overwrites it. */
 static void
 hostile(struct port *p)
 {
@@ -298,7 +298,7 @@ hostile(struct port *p)
 	exchange(&p[2], &p[3], 300);
 }
 
-/* Two ports that join the same two switches are a loop, in which a broadcast goes round for ever. Others are served, and it can be ended. */
+/* Two ports that join the same two switches are a loop, in which a broadcast circulates forever. Other ports are served, and the loop can be ended. */
 static void
 storm(struct port *p, struct nmreq_vale_newif n)
 {
@@ -369,7 +369,7 @@ main(int argc, char **argv)
 	learning(p);
 	watched(p);
 	told();
-	/* Whatever header the port has, others see none. */
+	/* Whatever header the port has, other ports receive none. */
 	big(&p[2], &p[0]);
 	big(&p[0], &p[2]);
 	memset(&h, 0, sizeof(h));

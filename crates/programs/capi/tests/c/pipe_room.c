@@ -1,11 +1,11 @@
 /*
- * A pipe's sender has as much room as the receiver has released, slot by slot; all that it may fill arrives with its own sync, and a frame of
- * several slots when it is whole. Both ways. Usage: pipe_room NAME
+ * A pipe's sender has as much room as the receiver has released, slot by slot; its own sync delivers everything that it may fill, and a frame
+ * of several slots once it is complete. Both ways. Usage: pipe_room NAME
  */
 #include "common.h"
 #include <pthread.h>
 
-/* Gives back `n` slots that were received. */
+/* Returns `n` received slots. */
 static void
 release(struct netmap_ring *r, uint32_t n)
 {
@@ -72,7 +72,7 @@ partial_reads(struct port *from, struct port *to)
 		put_frames(tx, &sent, sent + k);
 		sync_tx(from, 0);
 	}
-	/* What came in the meantime stands behind what was there, and a sync of the sender's moved it all. */
+	/* New frames follow the earlier ones, and a sync of the sender has moved them all. */
 	sync_rx(to, n - 1);
 	take_frames(rx, &got);
 	CHECK(got == sent, "%u of %u", got, sent);
@@ -116,14 +116,14 @@ release_late(void *arg)
 	struct netmap_ring *rx = NETMAP_RXRING(l->to->nifp, 0);
 	struct timespec nap = { 0, 20000000 };
 
-	/* The other thread gets to sleep, mostly; if it does not, the test is as true. */
+	/* The other thread mostly falls asleep; the test is valid if it does not. */
 	nanosleep(&nap, NULL);
 	release(rx, l->k);
 	CHECK(ioctl(l->to->fd, NIOCRXSYNC, NULL) == 0, "rxsync");
 	return NULL;
 }
 
-/* A sender that sleeps for room wakes when the receiver gives slots back, not only when it has read all. */
+/* A sender that sleeps for room wakes when the receiver returns slots, not only when it has read all. */
 static void
 woken(struct port *from, struct port *to)
 {

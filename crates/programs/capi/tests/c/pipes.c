@@ -51,7 +51,7 @@ main(int argc, char **argv)
 		CHECK(poll_for(d->fd, POLLOUT, 5000) & POLLOUT, "room after %u", sent);
 		put_frames(NETMAP_TXRING(d->nifp, 0), &sent, COUNT);
 	}
-	/* A poll for input pushes what was filled, all of it. That it is unread, or not given back, is no reason to wait. */
+	/* A poll for input sends all filled slots. Unread or unreturned slots do not make it wait. */
 	while (back < 100) {
 		CHECK(poll_for(d->fd, POLLIN, 5000) & POLLIN, "%u frames came back", back);
 		take_frames(NETMAP_RXRING(d->nifp, 0), &back);

@@ -1,4 +1,4 @@
-/* Threads at a real-time priority on all CPUs but the time that the kernel keeps from them: how many frames go from one port to another meanwhile.
+/* Threads at a real-time priority use all CPUs, except the time that the kernel reserves: counts frames that pass between two ports meanwhile.
  * Usage: realtime PORT PORT
  * Runs for two seconds at most, prints the number of frames, and ends with 77 and the reason where it may not. */
 #define _GNU_SOURCE
@@ -66,7 +66,7 @@ main(int argc, char **argv)
 		fprintf(stderr, "skipped: SCHED_FIFO is not permitted here (%s)\n", strerror(errno));
 		return 77;
 	}
-	/* This thread has a CPU to itself, too: threads of one priority do not take turns. */
+	/* This thread also has a CPU to itself: threads of one priority do not preempt each other. */
 	for (i = 0; i < CPU_SETSIZE && count < 256; i++) {
 		if (!CPU_ISSET(i, &cpus))
 			continue;

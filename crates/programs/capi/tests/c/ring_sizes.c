@@ -1,5 +1,5 @@
-/* How many rings of how many slots a port of a switch gets: netmap's defaults where the program leaves it open, the nearest that there is where it
- * asks for what cannot be. Usage: ring_sizes SWITCH */
+/* Numbers of rings and slots of a switch's port: netmap's defaults if the program leaves them zero, the nearest valid ones if it requests
+ * invalid ones. Usage: ring_sizes SWITCH */
 #include "common.h"
 
 static const struct {

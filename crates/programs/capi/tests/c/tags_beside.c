@@ -1,5 +1,5 @@
-/* Frames of a VLAN whose tag lies beside them, as VLAN devices and hooks of the stack leave it, are received with it.
- * Usage: tags_beside PORT NEAR FAR TYPE, where NEAR and FAR are a cable's ends, and PORT receives what comes to NEAR: itself, a
+/* Frames whose VLAN tag is in the packet's metadata, as VLAN devices and hooks of the stack leave it, arrive with the tag.
+ * Usage: tags_beside PORT NEAR FAR TYPE, where NEAR and FAR are a cable's ends, and PORT receives the frames of NEAR: itself, a
  * port of its switch, or `stack`. TYPE is the tag's, 8100 or 88a8. */
 #include "common.h"
 
@@ -64,7 +64,7 @@ raw_socket(const char *ifname)
 	return fd;
 }
 
-/* The frame is `seq`, with this tag in it. */
+/* Checks that the frame is number `seq`, with this tag in it. */
 static void
 check_tagged(const char *frame, uint32_t len, uint16_t kind, uint32_t seq)
 {

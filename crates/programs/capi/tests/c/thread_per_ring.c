@@ -1,4 +1,4 @@
-/* Four rings, a thread each, every thread with a descriptor of its own over one mapping. Usage: thread_per_ring FROM TO */
+/* Four rings, a thread each, every thread with its own descriptor over one mapping. Usage: thread_per_ring FROM TO */
 #include "common.h"
 #include <libnetmap.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ send_on_ring(void *arg)
 	while (sent < COUNT) {
 		struct netmap_ring *r = NETMAP_TXRING(d->nifp, ring);
 
-		/* All threads together stay within what the receiver's ring holds. */
+		/* All threads together never exceed the receiver's ring. */
 		if (sent * RINGS < received + 400)
 			put_frames(r, &sent, sent + 16 < COUNT ? sent + 16 : COUNT);
 		CHECK(poll_for(d->fd, POLLOUT, 5000) & POLLOUT, "no room on ring %u", ring);

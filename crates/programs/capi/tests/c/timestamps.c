@@ -1,4 +1,4 @@
-/* Each sync of an rx ring says when it was, with NR_TIMESTAMP and without; poll does. Usage: timestamps FROM TO */
+/* Each sync of an rx ring stores its time, with NR_TIMESTAMP and without; so does poll. Usage: timestamps FROM TO */
 #include "common.h"
 
 int

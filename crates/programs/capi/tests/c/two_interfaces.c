@@ -14,7 +14,7 @@ send_some(struct port *from, uint32_t *sent, uint32_t end)
 	CHECK(ioctl(from->fd, NIOCTXSYNC, NULL) == 0, "txsync");
 }
 
-/* Frames cross both cables. The two in the middle may be anything that has a descriptor and rings. */
+/* Frames cross both cables. The two ports in the middle may be anything with a descriptor and rings. */
 static void
 cross(struct port *from, int in, struct netmap_ring *rx, int out, struct netmap_ring *tx, struct port *to)
 {
@@ -75,7 +75,7 @@ by_nm_open(struct port *from, struct port *to, const char *in, const char *out)
 	nm_close(a);
 }
 
-/* A port of a switch, and a pipe, may lie in the same region. */
+/* A port of a switch, and a pipe, may be in the same region. */
 static void
 others_in_region_1(const char *in)
 {
@@ -113,7 +113,7 @@ main(int argc, char **argv)
 	by_libnetmap(&from, &to, argv[2], argv[3]);
 	by_nm_open(&from, &to, argv[2], argv[3]);
 	others_in_region_1(argv[2]);
-	/* Again, after all has been closed. */
+	/* Again, after everything was closed. */
 	registered_by_hand(&from, &to, argv[2], argv[3]);
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* Ordinary descriptors behave as ever with the library in the program, also while a port is open. Usage: unrelated PORT */
+/* Ordinary descriptors behave normally with the library in the program, also while a port is open. Usage: unrelated PORT */
 #include "common.h"
 #include <spawn.h>
 #include <sys/epoll.h>
@@ -71,7 +71,7 @@ main(int argc, char **argv)
 	p = open_port(argv[1]);
 	ordinary();
 	CHECK(fstat(p.fd, &st) == 0 && S_ISCHR(st.st_mode), "a netmap descriptor is a character device");
-	/* What a vfork child closes stays open here. */
+	/* A descriptor that a vfork child closes stays open here. */
 	child = vfork();
 	if (child == 0) {
 		close(p.fd);
@@ -79,7 +79,7 @@ main(int argc, char **argv)
 	}
 	CHECK(waitpid(child, &status, 0) == child && status == 0, "vfork");
 	CHECK(ioctl(p.fd, NIOCRXSYNC, NULL) == 0, "still a port");
-	/* A number that is used again for something else is no port any more. */
+	/* A descriptor number that is reused for something else is no longer a port. */
 	second = dup(p.fd);
 	CHECK(second >= 0 && ioctl(second, NIOCRXSYNC, NULL) == 0, "a duplicate is the port too");
 	CHECK(dup2(0, second) == second && ioctl(second, NIOCRXSYNC, NULL) < 0, "overwritten");

@@ -1,4 +1,4 @@
-/* Sets of epoll(7) that hold netmap descriptors, waited for by every call; EPOLLEXCLUSIVE; io_uring is refused, so that
+/* Sets of epoll(7) that contain netmap descriptors, with every wait call; EPOLLEXCLUSIVE; io_uring is refused, so that
  * programs fall back. Usage: ways_to_wait FROM TO */
 #define _GNU_SOURCE
 #include "common.h"
@@ -80,7 +80,7 @@ by_select(int fd, int ms)
 	return n;
 }
 
-/* What is in a set is waited for by whatever waits for the set, or for a set that holds it. */
+/* A wait for a set, or for a set that contains it, waits for the set's members. */
 static void
 nested(int inner_first)
 {
@@ -111,7 +111,7 @@ nested(int inner_first)
 	CHECK(by_epoll(sets[2], 5000) == sets[1] && by_epoll(sets[0], 5000) == other, "the ordinary descriptor");
 	CHECK(by_poll(sets[2], 5000) == 1 && eventfd_read(other, &v) == 0, "and again");
 
-	/* News are told once at an edge. */
+	/* News is reported once per edge. */
 	CHECK(control(sets[2], EPOLL_CTL_MOD, sets[1], EPOLLIN | EPOLLET) == 0, "mod");
 	send_some();
 	CHECK(by_epoll(sets[2], 5000) == sets[1] && by_epoll(sets[2], 20) == 0, "the edge");
@@ -125,7 +125,7 @@ nested(int inner_first)
 	close(other);
 }
 
-/* What has had a set's number is not taken for the set. */
+/* A descriptor that reuses a set's number is not taken for the set. */
 static void
 other_ends(int way)
 {

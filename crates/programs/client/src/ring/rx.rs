@@ -1,4 +1,4 @@
-//! A ring to receive on.
+//! Rings on which a program receives.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use netvale_mem::spin::Spin;
 
 use super::{WaitableRing, drops, wait_on};
 
-/// An rx ring.
+/// An rx ring of an open port.
 ///
 /// Read the slots `at(0) .. at(space() - 1)`, then [`advance`](RxRing::advance) over the finished ones and
 /// [`sync`](RxRing::sync).
@@ -20,36 +20,36 @@ use super::{WaitableRing, drops, wait_on};
 pub struct RxRing {
     pub(crate) ring: AppRing,
     pub(crate) wake: Doorbell,
-    /// For an interface: moves its frames at each sync.
+    /// For an interface, the socket whose frames each sync moves.
     pub(crate) nic: Option<Box<ThroughRx>>,
     /// State of the adaptive polling for frames.
     pub(crate) spin: Spin,
 }
 
 impl RxRing {
-    /// A ring that receives through memory alone.
+    /// Creates a ring that receives through memory alone.
     pub(crate) fn new(ring: AppRing, wake: Doorbell) -> Self {
         RxRing { ring, wake, nic: None, spin: Spin::default() }
     }
 
-    /// The ring's slots and buffers.
+    /// Returns the ring's slots and buffers.
     #[inline]
     pub fn mem(&self) -> &RingMem {
         self.ring.mem()
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     pub fn num_slots(&self) -> u32 {
         self.ring.num_slots()
     }
 
-    /// Number of slots that hold received frames.
+    /// Returns the number of slots with received frames.
     #[inline]
     pub fn space(&self) -> u32 {
         self.ring.space()
     }
 
-    /// Index of the `k`-th received slot.
+    /// Returns the index of the `k`-th received slot.
     #[inline]
     pub fn at(&self, k: u32) -> u32 {
         self.ring.at(k)
@@ -75,7 +75,7 @@ impl RxRing {
         self.ring.advance(n);
     }
 
-    /// Returns finished slots to the sender and updates the number of received ones.
+    /// Returns finished slots to the sender, and updates the number of received slots.
     #[inline]
     pub fn sync(&mut self) -> SyncResult {
         let found = self.ring.sync();
@@ -83,7 +83,7 @@ impl RxRing {
         found
     }
 
-    /// Passes released slots to the kernel, and takes the frames it has received.
+    /// Passes released slots to the kernel, and takes the frames that it has received.
     #[inline]
     fn pass(&mut self) {
         if let Some(through) = &mut self.nic {
@@ -99,12 +99,12 @@ impl RxRing {
         found
     }
 
-    /// Asks to be woken when frames arrive; check once more before sleeping.
+    /// Requests a kick when frames arrive; check once more before sleeping.
     pub fn ask_kick(&self) {
         netvale_mem::notify::arm(self.ring.side().csb.appl_need_kick());
     }
 
-    /// Takes over a ring as its earlier holder left it.
+    /// Takes over a ring in the state that its earlier holder left.
     pub(crate) fn resume(&mut self) {
         self.ring.resume();
         if let Some(through) = &mut self.nic {
@@ -112,7 +112,7 @@ impl RxRing {
         }
     }
 
-    /// Receives the next whole frame, at most `into.len()` bytes of it. `None` without a frame.
+    /// Receives the next whole frame, at most `into.len()` bytes of it. Returns `None` if there is no frame.
     pub fn recv(&mut self, into: &mut [u8]) -> Option<usize> {
         let mut used = 0;
         let mut slots = 0;
@@ -131,19 +131,19 @@ impl RxRing {
         Some(used)
     }
 
-    /// Asks to be woken when frames arrive. Returns whether frames are available already.
+    /// Requests a kick when frames arrive. Returns whether frames are available already.
     pub fn arm(&mut self) -> bool {
         self.pass();
         self.ring.arm()
     }
 
-    /// Whether frames are available, after an update.
+    /// Updates the ring. Returns whether frames are available.
     pub fn is_ready(&mut self) -> bool {
         self.pass();
         self.ring.is_ready()
     }
 
-    /// Stops asking for wake-ups.
+    /// Withdraws the request for a kick.
     pub fn disarm(&self) {
         let _ = self.awake();
     }
@@ -154,17 +154,17 @@ impl RxRing {
         wait_on(self, spin, limit)
     }
 
-    /// The descriptor that becomes readable when frames arrive on an armed ring.
+    /// Returns the descriptor that becomes readable when frames arrive on an armed ring.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Counts of an interface ring's frames that could not be received, by reason.
+    /// Returns the numbers of an interface ring's frames that could not be received, by reason.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         self.nic.as_ref().map_or_else(Vec::new, |through| drops(through.counters()))
     }
 
-    /// Counts of kicks sent to the other side, and of those saved.
+    /// Returns the counts of kicks sent to the other side, and of kicks saved.
     pub fn kicks(&self) -> &KickCounts {
         self.ring.kicks()
     }

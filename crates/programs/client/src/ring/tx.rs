@@ -1,4 +1,4 @@
-//! A ring to send on.
+//! Rings on which a program sends.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -14,20 +14,20 @@ use netvale_mem::spin::Spin;
 use super::{WaitableRing, drops, wait_on};
 use crate::nic_tx::NicTx;
 
-/// The ways to move the frames of a tx ring.
+/// The mechanisms that move the frames of a tx ring.
 #[derive(Debug)]
 pub(crate) enum TxKind {
-    /// A worker of the switch moves them.
+    /// A worker of the switch takes the frames.
     Switch(AppRing),
-    /// Frames stay: the ring is a monitor's.
+    /// Nothing takes the frames: the ring is a monitor's.
     Monitor(AppRing),
-    /// This process moves them at each sync, straight into the other end's rx ring.
+    /// This process moves the frames at each sync, directly into the rx ring of the pipe's other end.
     Pipe(PipeTx),
-    /// The kernel moves them: each sync passes the filled slots to it.
+    /// The kernel takes the frames: each sync passes the filled slots to it.
     Nic(Box<NicTx>),
 }
 
-/// A tx ring.
+/// A tx ring of an open port.
 ///
 /// Fill the slots `at(0) .. at(space() - 1)`, then [`advance`](TxRing::advance) over those to be sent and
 /// [`sync`](TxRing::sync) once for the whole batch.
@@ -35,19 +35,19 @@ pub(crate) enum TxKind {
 pub struct TxRing {
     pub(crate) kind: TxKind,
     pub(crate) wake: Doorbell,
-    /// Whether frames may lie elsewhere in the program's memory (`NS_INDIRECT`), as on a switch's port.
+    /// Whether frames may be elsewhere in the program's memory (`NS_INDIRECT`), as on a switch's port.
     pub(crate) indirect: bool,
     /// State of the adaptive polling for room.
     pub(crate) spin: Spin,
 }
 
 impl TxRing {
-    /// A ring whose frames lie in its own buffers.
+    /// Creates a ring whose frames are in its own buffers.
     pub(crate) fn new(kind: TxKind, wake: Doorbell) -> Self {
         TxRing { kind, wake, indirect: false, spin: Spin::default() }
     }
 
-    /// The ring's slots and buffers.
+    /// Returns the ring's slots and buffers.
     #[inline]
     pub fn mem(&self) -> &RingMem {
         match &self.kind {
@@ -57,12 +57,12 @@ impl TxRing {
         }
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     pub fn num_slots(&self) -> u32 {
         self.mem().num_slots()
     }
 
-    /// Number of slots that may be filled.
+    /// Returns the number of slots that may be filled.
     #[inline]
     pub fn space(&self) -> u32 {
         match &self.kind {
@@ -72,7 +72,7 @@ impl TxRing {
         }
     }
 
-    /// Index of the `k`-th slot that may be filled, `k` below [`TxRing::space`].
+    /// Returns the index of the `k`-th slot that may be filled; `k` is below [`TxRing::space`].
     #[inline]
     pub fn at(&self, k: u32) -> u32 {
         match &self.kind {
@@ -88,7 +88,7 @@ impl TxRing {
         self.mem().slot_word(i)
     }
 
-    /// Sets length and flags of slot `i`; its buffer stays.
+    /// Sets length and flags of slot `i`; its buffer stays the same.
     #[inline]
     pub fn set_len(&self, i: u32, len: u16, flags: u16) {
         self.mem().set_len_flags(i, len, flags);
@@ -122,9 +122,9 @@ impl TxRing {
     /// number of processes that share the ring may take turns. A program uses either this or
     /// [`advance`](TxRing::advance) and [`sync`](TxRing::sync).
     ///
-    /// On ports of a switch, frames may lie elsewhere in the program's memory (`NS_INDIRECT`). If any new frame does,
-    /// `fetch` receives the ring, the first new slot and the slot behind the last, to copy the bytes into the slots'
-    /// buffers.
+    /// On ports of a switch, frames may be elsewhere in the program's memory (`NS_INDIRECT`). If any new frame is,
+    /// `fetch` is called with the ring, the first new slot and the slot after the last, to copy the bytes into the
+    /// slots' buffers.
     #[inline]
     pub fn sync_header(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> SyncResult {
         match &mut self.kind {
@@ -143,7 +143,7 @@ impl TxRing {
         }
     }
 
-    /// Asks to be woken when there is room; check once more before sleeping.
+    /// Requests a kick when there is room; check once more before sleeping.
     pub fn ask_kick(&self) {
         netvale_mem::notify::arm(match &self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.side().csb.appl_need_kick(),
@@ -155,7 +155,7 @@ impl TxRing {
         });
     }
 
-    /// Takes over a ring as its earlier holder left it.
+    /// Takes over a ring in the state that its earlier holder left.
     pub(crate) fn resume(&mut self) {
         match &mut self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.resume(),
@@ -164,7 +164,7 @@ impl TxRing {
         }
     }
 
-    /// Length in bytes of the longest frame that the ring takes.
+    /// Returns the length in bytes of the longest frame that the ring accepts.
     pub fn longest(&self) -> usize {
         let slots = self.num_slots() - 1;
         let size = self.mem().room(0);
@@ -175,8 +175,8 @@ impl TxRing {
         bytes.min(u32::from(u16::MAX)) as usize
     }
 
-    /// Copies one frame into the next slot. Returns whether there was room; a frame longer than a buffer goes into
-    /// several slots. It is sent by the next [`sync`](TxRing::sync).
+    /// Copies one frame into the next slot, or into several if the frame is longer than a buffer. Returns whether there
+    /// was room. The next [`sync`](TxRing::sync) sends the frame.
     pub fn send(&mut self, frame: &[u8]) -> bool {
         let size = self.mem().room(0) as usize;
         let slots = frame.len().div_ceil(size).max(1) as u32;
@@ -220,7 +220,7 @@ impl TxRing {
         sent
     }
 
-    /// Asks to be woken when there is room. Returns whether there is room already.
+    /// Requests a kick when there is room. Returns whether there is room already.
     pub fn arm(&mut self) -> bool {
         match &mut self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.arm(),
@@ -233,13 +233,13 @@ impl TxRing {
         }
     }
 
-    /// Whether there is room, after an update.
+    /// Updates the ring. Returns whether there is room.
     pub fn is_ready(&mut self) -> bool {
         self.sync();
         self.space() > 0
     }
 
-    /// Stops asking for wake-ups.
+    /// Withdraws the request for a kick.
     pub fn disarm(&self) {
         let _ = self.awake();
     }
@@ -250,12 +250,12 @@ impl TxRing {
         wait_on(self, spin, limit)
     }
 
-    /// The descriptor that becomes readable when an armed ring has room.
+    /// Returns the descriptor that becomes readable when an armed ring has room.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Counts of an interface ring's frames that could not be sent, by reason.
+    /// Returns the numbers of an interface ring's frames that could not be sent, by reason.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         match &self.kind {
             TxKind::Nic(n) => drops(n.through.counters()),
@@ -263,7 +263,7 @@ impl TxRing {
         }
     }
 
-    /// Counts of kicks sent to the other side, and of those saved.
+    /// Returns the counts of kicks sent to the other side, and of kicks saved.
     pub fn kicks(&self) -> &KickCounts {
         match &self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.kicks(),

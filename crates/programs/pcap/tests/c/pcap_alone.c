@@ -1,4 +1,4 @@
-/* A sender whose daemon is killed is told that the network is down. Usage: pcap_alone PORT PID */
+/* A sender whose daemon is killed gets the error that the network is down. Usage: pcap_alone PORT PID */
 #include <errno.h>
 #include <pcap.h>
 #include <poll.h>
@@ -34,7 +34,7 @@ main(int argc, char **argv)
 	f.fd = pcap_get_selectable_fd(p);
 	CHECK(pcap_inject(p, frame, sizeof(frame)) == sizeof(frame), "%s", pcap_geterr(p));
 	CHECK(kill(atoi(argv[2]), SIGKILL) == 0, "kill");
-	/* At most a ring's worth goes nowhere before it is told; it does not wait for room that never comes. */
+	/* At most a ring of frames is lost before an error; the sender does not wait for room that never comes. */
 	for (i = 0; i < 100000; i++) {
 		errno = 0;
 		n = pcap_inject(p, frame, sizeof(frame));

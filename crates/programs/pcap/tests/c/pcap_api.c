@@ -34,8 +34,8 @@ opened(const char *name, int ms)
 	return p;
 }
 
-/* The next frame. A handle's time may be over before a daemon that lacks a processor has moved the frame: then it is
- * asked again, until the program's alarm. */
+/* The next frame. A handle's timeout may pass before a daemon without a processor has moved the frame: the call is
+ * then repeated, until the program's alarm. */
 static const u_char *
 next_frame(pcap_t *p, struct pcap_pkthdr **h)
 {
@@ -48,7 +48,7 @@ next_frame(pcap_t *p, struct pcap_pkthdr **h)
 	return data;
 }
 
-/* A frame of LEN bytes that carries a number. */
+/* A frame of LEN bytes with a number in it. */
 static void
 transmit(pcap_t *p, unsigned char number)
 {
@@ -229,7 +229,7 @@ broken_off_by_a_thread(const char *name)
 	CHECK(pthread_create(&thread, NULL, break_in_a_while, rx) == 0, "a thread");
 	CHECK(pcap_loop(rx, -1, count, (u_char *)&counted) == PCAP_ERROR_BREAK, "broken off");
 	pthread_join(thread, NULL);
-	/* The handle goes on; a break before the loop counts, too. */
+	/* The handle continues to work; a break before the loop counts, too. */
 	pcap_breakloop(rx);
 	CHECK(pcap_loop(rx, -1, count, (u_char *)&counted) == PCAP_ERROR_BREAK, "broken off before");
 	pcap_close(rx);
@@ -276,7 +276,7 @@ filtered(pcap_t *rx, pcap_t *tx)
 	pcap_freecode(&program);
 }
 
-/* Sets a filter. Returns what pcap_setfilter does. */
+/* Sets a filter. Returns the result of pcap_setfilter. */
 static int
 set(pcap_t *p, const char *filter)
 {
@@ -289,7 +289,7 @@ set(pcap_t *p, const char *filter)
 	return done;
 }
 
-/* What a port receives came in, what a monitor of its tx rings sees went out; a monitor of both cannot tell. */
+/* A port's frames are inbound, those of a monitor of its tx rings outbound; a monitor of both cannot distinguish them. */
 static void
 directed(pcap_t *rx, pcap_t *tx, const char *sender)
 {
@@ -389,7 +389,7 @@ number_of_next(pcap_t *p)
 	return next_frame(p, &h)[20];
 }
 
-/* A program that opens its interface again, and closes the first handle or another one: each sees what comes, and
+/* A program that opens its interface again, and closes the first handle or another one: each receives frames, and
  * sends. */
 static void
 again(const char *name, pcap_t *tx)

@@ -1,5 +1,5 @@
 /*
- * A full port: what libpcap says of it, blocking and not, and how poll, select and epoll wait for room on the descriptor to select on.
+ * A full port: libpcap's errors, blocking and not, and poll, select and epoll that wait for room on the descriptor to select on.
  * Usage: pcap_room FROM TO, the ends of a pipe.
  */
 #include <errno.h>
@@ -70,7 +70,7 @@ fill_up(void)
 	CHECK(pcap_sendpacket(from, (const u_char *)"0123456789abcdef", 16) == -1 && errno == EAGAIN, "sendpacket");
 }
 
-/* Reads a frame, which has the number after the last one's. Returns what pcap_next_ex said. */
+/* Reads a frame, which must have the next number. Returns the result of pcap_next_ex. */
 static int
 read_one(void)
 {
@@ -87,7 +87,7 @@ read_one(void)
 	return n;
 }
 
-/* Reads what is there. */
+/* Reads the available frames. */
 static void
 drain(void)
 {
@@ -95,7 +95,7 @@ drain(void)
 
 	while (got < sent)
 		CHECK(read_one() == 1, "frame %u of %u", got, sent);
-	/* The last ones are given back by the next look, which may find one that was sent just now by another thread. */
+	/* The next read returns the last slots, and may find a frame that another thread has just sent. */
 	CHECK(pcap_setnonblock(to, 1, errbuf) == 0, "not blocking");
 	while ((n = read_one()) == 1)
 		;
@@ -109,7 +109,7 @@ drain_late(void *arg)
 	struct timespec nap = { 0, 20000000 };
 
 	(void)arg;
-	/* The sender gets to sleep, mostly; if it does not, the test is as true. */
+	/* The sender mostly falls asleep; the test is valid if it does not. */
 	nanosleep(&nap, NULL);
 	drain();
 	return NULL;
@@ -170,7 +170,7 @@ epolled(int ms)
 	return n;
 }
 
-/* Room is shown exactly while there is some, and its coming wakes. */
+/* The descriptor is writable exactly while there is room, and new room wakes. */
 static void
 shows_room(int (*waited)(int))
 {
@@ -239,7 +239,7 @@ main(int argc, char **argv)
 	shows_room(polled);
 	shows_room(selected);
 	in_a_set();
-	/* The program's own way to say that it does not wait. */
+	/* The program's own way of not waiting. */
 	CHECK(pcap_setnonblock(from, 0, errbuf) == 0, "blocking");
 	fd = pcap_get_selectable_fd(from);
 	CHECK(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0, "fcntl");
@@ -250,7 +250,7 @@ main(int argc, char **argv)
 	CHECK(transmit() == LEN, "not waited: %s", pcap_geterr(from));
 	CHECK(pthread_join(t, NULL) == 0, "join");
 	drain();
-	/* All that was accepted arrives, even when the sender is gone. */
+	/* All accepted frames arrive, even when the sender is gone. */
 	CHECK(pcap_setnonblock(from, 1, errbuf) == 0, "non-blocking");
 	fill_up();
 	pcap_close(from);

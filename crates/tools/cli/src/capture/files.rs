@@ -1,4 +1,4 @@
-//! The files of a capture: a single one, or a sequence whose oldest files are removed.
+//! The output files of a capture: one file, or a sequence of which the oldest are removed.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use super::sink::Sink;
 
-/// The destination of a capture.
+/// The output of a capture.
 #[derive(Debug)]
 pub struct OutputFiles {
     path: PathBuf,
@@ -21,54 +21,54 @@ pub struct OutputFiles {
 /// A sequence of numbered files.
 #[derive(Debug, Default)]
 struct FileRing {
-    /// Maximum number of files to keep; `None`: all.
+    /// Maximum number of files to keep; `None`: all are kept.
     keep: Option<u64>,
     made: u64,
     there: VecDeque<PathBuf>,
 }
 
 impl OutputFiles {
-    /// A single file; `-` is standard output.
+    /// Writes to a single file; `-` is standard output.
     #[must_use]
     pub fn one(path: &Path) -> OutputFiles {
         OutputFiles { path: path.to_owned(), ring: None }
     }
 
-    /// A sequence of files named after `path`; the newest `keep` stay.
+    /// Writes to a sequence of files named after `path`, of which the newest `keep` are kept.
     #[must_use]
     pub fn ring(path: &Path, keep: Option<u64>) -> OutputFiles {
         OutputFiles { path: path.to_owned(), ring: Some(FileRing { keep, ..FileRing::default() }) }
     }
 
-    /// Whether another file may follow.
+    /// Returns whether the sequence continues with another file.
     #[must_use]
     pub fn goes_on(&self) -> bool {
         self.ring.is_some()
     }
 
-    /// Whether it is standard output.
+    /// Returns whether the output is standard output.
     #[must_use]
     pub fn is_stdout(&self) -> bool {
         self.path.as_os_str() == "-"
     }
 
-    /// The current file, for messages.
+    /// Returns the path of the current file, for messages.
     #[must_use]
     pub fn current(&self) -> &Path {
         self.ring.as_ref().and_then(|ring| ring.there.back()).unwrap_or(&self.path)
     }
 
-    /// Files made so far.
+    /// Returns the number of files made so far.
     #[must_use]
     pub fn made(&self) -> u64 {
         self.ring.as_ref().map_or(1, |ring| ring.made)
     }
 
-    /// Makes the next file, after removing the oldest one if the limit is reached. Waits for a FIFO's reader until
-    /// `stop` is readable.
+    /// Creates the next file, after removing the oldest one if the limit is reached. If the path is a FIFO, waits for
+    /// its reader until `stop` becomes readable.
     ///
     /// # Errors
-    /// It cannot be made, or the oldest cannot be removed; `BrokenPipe` if no reader came.
+    /// The file cannot be made, or the oldest cannot be removed; `BrokenPipe` if no reader opened the FIFO.
     pub fn make_next(&mut self, stop: &UnixStream) -> io::Result<Sink> {
         let to_stdout = self.is_stdout();
         match &mut self.ring {
@@ -95,7 +95,7 @@ impl FileRing {
     }
 }
 
-/// A file's name in dumpcap's form: `a.pcapng` becomes `a_00001_20260101120000.pcapng`.
+/// Returns a file's name in dumpcap's form: `a.pcapng` becomes `a_00001_20260101120000.pcapng`.
 fn name(path: &Path, number: u64, stamp: &str) -> PathBuf {
     let mut name = OsString::from(path.file_stem().unwrap_or_default());
     name.push(format!("_{number:05}_{stamp}"));
@@ -106,7 +106,7 @@ fn name(path: &Path, number: u64, stamp: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The UTC time in digits: 20260101120000.
+/// Returns the UTC time in digits: 20260101120000.
 fn stamp() -> String {
     let mut text = String::new();
     // Writing into a String does not fail.

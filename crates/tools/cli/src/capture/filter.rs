@@ -1,10 +1,10 @@
-//! Selection of frames: an expression of pcap-filter(7), and the length kept of a frame.
+//! Selects the frames of a capture by an expression of pcap-filter(7), and cuts them to the snapshot length.
 
 use netvale_policy::bpf::FilterProgram;
 
 use crate::{CliError, libpcap};
 
-/// Selects frames, and the part kept of each.
+/// Selects frames, and limits the bytes kept of each.
 #[derive(Debug, Default)]
 pub struct CaptureFilter {
     program: Option<FilterProgram>,
@@ -12,7 +12,7 @@ pub struct CaptureFilter {
 }
 
 impl CaptureFilter {
-    /// Compiles an expression; `snaplen`: bytes kept of each frame, 0: all.
+    /// Compiles an expression. `snaplen` is the maximum number of bytes kept of each frame; 0: no limit.
     ///
     /// # Errors
     /// The expression cannot be compiled.
@@ -21,9 +21,9 @@ impl CaptureFilter {
         Ok(CaptureFilter { program: expression.map(libpcap::compile).transpose()?, snaplen: snaplen as usize })
     }
 
-    /// The part kept of a frame; `None` if the frame is not selected.
+    /// Returns the bytes to keep of a frame; `None` if the frame is not selected.
     pub fn kept<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
-        // A program that sees the whole frame never returns more than its length.
+        // A filter program that gets the whole frame never returns more than the frame's length.
         let wanted =
             self.program.as_ref().is_none_or(|program| program.run(frame, frame.len() as u32).is_ok_and(|n| n > 0));
         let len = if self.snaplen == 0 { frame.len() } else { frame.len().min(self.snaplen) };

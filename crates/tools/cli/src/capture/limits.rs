@@ -14,7 +14,7 @@ pub enum CaptureCondition {
     FileSize(u64),
     /// After that many frames.
     Packets(u64),
-    /// After that many files; in a ring: the number of files kept.
+    /// After that many files; in a sequence of files, the number of files kept.
     Files(u64),
 }
 
@@ -25,19 +25,19 @@ impl FromStr for CaptureCondition {
         let (name, value) = text.split_once(':').unwrap_or((text, ""));
         let number = || match value.parse::<u64>() {
             Ok(number) if (1..=1 << 40).contains(&number) => Ok(number),
-            _ => Err(format!("{name} takes a number from 1, e.g. {name}:1000")),
+            _ => Err(format!("{name}: expected a number from 1, e.g. {name}:1000")),
         };
         match name {
             "duration" => values::seconds(value).map(CaptureCondition::Duration),
             "filesize" => number().map(CaptureCondition::FileSize),
             "packets" => number().map(CaptureCondition::Packets),
             "files" => number().map(CaptureCondition::Files),
-            _ => Err("duration:SECONDS, filesize:KB, packets:N or files:N".to_owned()),
+            _ => Err("expected duration:SECONDS, filesize:KB, packets:N or files:N".to_owned()),
         }
     }
 }
 
-/// The minimum of each condition.
+/// The limits of a capture or a file. Of several conditions of one kind, the smallest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CaptureLimits {
     /// Maximum time.
@@ -51,7 +51,7 @@ pub struct CaptureLimits {
 }
 
 impl CaptureLimits {
-    /// The minimum of each condition.
+    /// Collects the smallest value of each kind of condition.
     pub fn of<'a>(conditions: impl IntoIterator<Item = &'a CaptureCondition>) -> CaptureLimits {
         let mut limits = CaptureLimits::default();
         for condition in conditions {
@@ -65,13 +65,13 @@ impl CaptureLimits {
         limits
     }
 
-    /// The remaining time; `None` if the time is up.
+    /// Returns the remaining time; `None` if the time is up.
     pub fn left(&self, since: Instant) -> Option<Duration> {
         let left = self.duration.map_or(Duration::MAX, |limit| limit.saturating_sub(since.elapsed()));
         Some(left).filter(|left| !left.is_zero())
     }
 
-    /// Whether one more frame of `size` bytes fits, after `bytes` and `packets`.
+    /// Returns whether one more frame of `size` bytes fits, after `packets` frames with `bytes` bytes.
     pub fn takes(&self, size: u64, bytes: u64, packets: u64) -> bool {
         self.bytes.is_none_or(|most| bytes + size <= most) && self.packets.is_none_or(|most| packets < most)
     }

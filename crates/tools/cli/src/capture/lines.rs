@@ -1,4 +1,4 @@
-//! Frames as lines of text, printed as they pass.
+//! Prints frames as lines of text as they pass.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -58,7 +58,7 @@ fn print_all(
     Ok(())
 }
 
-/// A frame's line: time, port, direction, length, and headers.
+/// Formats a frame's line: time, port, direction, length, and headers.
 fn line(port: &str, seen: &CapturedFrame<'_>) -> String {
     let at = Timestamp::UNIX_EPOCH.checked_add(seen.time).unwrap_or_default();
     let time = at.to_zoned(TimeZone::system()).strftime("%H:%M:%S%.6f").to_string();

@@ -1,5 +1,4 @@
-//! Copies of ports' frames: sources, limits and destinations. For `netvale dump`, `extcap` and `mirror`, and for the
-//! page of `netvale web`.
+//! Captures of ports' frames, for `netvale dump`, `extcap` and `mirror`, and for the page of `netvale web`.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -8,8 +7,8 @@
 //! | [`limits`] | the end of a capture, and of each of its files |
 //! | [`sink`] | a file or pipe that receives whole blocks |
 //! | [`files`] | a sequence of files, the oldest removed |
-//! | [`recorder`] | frames as blocks, into these |
-//! | [`lines`] | frames as lines of text |
+//! | [`recorder`] | writes frames as blocks into these files |
+//! | [`lines`] | prints frames as lines of text |
 
 use std::time::{Duration, SystemTime};
 
@@ -21,10 +20,10 @@ pub mod recorder;
 pub mod sink;
 pub mod source;
 
-/// Name of the program in captures.
+/// The program's name as recorded in capture files.
 pub const APPLICATION: &str = concat!("netvale ", env!("CARGO_PKG_VERSION"));
 
-/// The time of captures: since 1970.
+/// Returns the time since 1970, for time stamps.
 fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Frames as blocks, into a single file or a sequence.
+//! Writes captured frames as blocks into one file or a sequence of files.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,29 +16,29 @@ use super::source::{CapturePorts, CapturedFrame, WaitEvent};
 use super::{APPLICATION, now};
 use crate::CliError;
 
-/// Bytes collected before a write, under constant traffic.
+/// Bytes collected before a write while frames arrive continuously.
 const ENOUGH: usize = 64 << 10;
-/// Bytes of an interface's statistics.
+/// Length of an interface statistics block, in bytes.
 const STATISTICS: u64 = 112;
 
 /// The parameters of a capture.
 #[derive(Debug)]
 pub struct CapturePlan {
-    /// The files' format.
+    /// The file format.
     pub format: PcapFormat,
-    /// The filter as given.
+    /// The filter expression as given.
     pub expression: Option<String>,
-    /// The filter compiled, and the length kept of each frame.
+    /// The compiled filter and the snapshot length.
     pub filter: CaptureFilter,
-    /// Bytes kept of each frame; 0: all.
+    /// Maximum number of bytes kept of each frame; 0: no limit.
     pub snaplen: u32,
-    /// The end of the capture.
+    /// When the capture ends.
     pub end: CaptureLimits,
-    /// The end of a file.
+    /// When a file ends and the next one begins.
     pub next: CaptureLimits,
 }
 
-/// Counts of a capture.
+/// The totals of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureTotals {
     /// Frames written.
@@ -51,17 +51,17 @@ pub struct CaptureTotals {
     pub dropped: Option<u64>,
     /// Files made.
     pub files: u64,
-    /// Duration.
+    /// The capture's duration.
     pub time: Duration,
 }
 
-/// Counts of a port.
+/// The counts of one port.
 #[derive(Clone, Copy, Debug, Default)]
 struct CapturedCounts {
     taken: u64,
     accepted: u64,
     written: u64,
-    /// Frames in the buffer.
+    /// Frames collected but not written yet.
     pending: u64,
     bytes: u64,
     pending_bytes: u64,
@@ -84,7 +84,7 @@ struct CaptureRun<'a> {
     encoder: Encoder,
     current: CurrentFile,
     counts: Vec<CapturedCounts>,
-    /// Frames that the watching of each port has lost, if known.
+    /// Frames lost by each port's monitor, if known.
     lost: Vec<Option<u64>>,
     /// Bytes of earlier files.
     earlier: u64,
@@ -95,10 +95,12 @@ struct CaptureRun<'a> {
     done: bool,
 }
 
-/// Captures until a limit, until `stop` is readable, or until an error. Returns the counts even then.
+/// Captures until a limit is reached, `stop` becomes readable, or an error occurs. Returns the totals even after an
+/// error.
 ///
 /// # Errors
-/// The first file cannot be made. Later errors accompany the totals: a full disk, a port that has ended.
+/// The first file cannot be made. Later errors, such as a full disk or a port that has ended, are returned with the
+/// totals.
 pub fn record(
     sources: &mut CapturePorts,
     files: &mut OutputFiles,
@@ -138,7 +140,7 @@ impl<'a> CaptureRun<'a> {
     }
 
     fn run(&mut self, sources: &mut CapturePorts) -> Result<(), CliError> {
-        // Shows a reader that the capture has begun.
+        // The file's header is written now, so that a reader sees that the capture has begun.
         self.flush()?;
         while !self.done {
             self.note_lost(sources);
@@ -167,7 +169,7 @@ impl<'a> CaptureRun<'a> {
         self.lost.iter_mut().enumerate().for_each(|(port, lost)| *lost = sources.lost(port));
     }
 
-    /// Begins the next file if this one's time is up. Returns the remaining time of the current file.
+    /// Begins the next file if the time of the current one is up. Returns the time that remains for the current file.
     fn turn(&mut self) -> Result<Duration, CliError> {
         if !self.files.goes_on() || self.current.packets == 0 {
             return Ok(Duration::MAX);
@@ -196,7 +198,7 @@ impl<'a> CaptureRun<'a> {
         if self.encoder.bytes().len() >= ENOUGH {
             self.flush()?;
         }
-        // Does not wait after the last requested frame.
+        // The capture ends with the last requested frame and does not wait for another one.
         self.done = self.plan.end.packets.is_some_and(|most| self.packets >= most);
         Ok(!self.done)
     }
@@ -244,7 +246,7 @@ impl<'a> CaptureRun<'a> {
         }
     }
 
-    /// Writes the collected blocks. Blocks that cannot be written are dropped, and the statistics count them so.
+    /// Writes the collected blocks. If that fails, the blocks are discarded and their frames are counted as dropped.
     fn flush(&mut self) -> Result<(), CliError> {
         let written = self.current.sink.write(self.encoder.bytes(), self.stop);
         self.encoder.clear();
@@ -259,8 +261,8 @@ impl<'a> CaptureRun<'a> {
         written.map_err(|e| cannot_write(self.files, &e))
     }
 
-    /// Ends the last file, even after an error: a file has room for its statistics once an incomplete block has been
-    /// cut off.
+    /// Ends the last file. After a failed write, the incomplete block is cut off first, which makes room for the
+    /// statistics.
     fn finish(&mut self, sources: &mut CapturePorts, failed: bool) -> Result<(), CliError> {
         sources.ask();
         self.note_lost(sources);
@@ -285,17 +287,17 @@ impl<'a> CaptureRun<'a> {
 }
 
 impl CurrentFile {
-    /// A file that begins with the encoder's content.
+    /// Creates a file that begins with the encoder's header.
     fn of(sink: Sink, encoder: &Encoder) -> CurrentFile {
         CurrentFile { sink, since: Instant::now(), bytes: encoder.bytes().len() as u64, packets: 0 }
     }
 }
 
-/// A reader that has closed is not a failure.
+/// Turns a write error into an error of the command. A reader that has closed the output is not a failure.
 fn cannot_write(files: &OutputFiles, error: &io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return CliError::output(error);
     }
     let what = format!("cannot write {}: {error}; later frames are not captured", files.current().display());
-    CliError::failed(what, "make room, or name another file with -w")
+    CliError::failed(what, "make room on the disk, or name another file with -w")
 }

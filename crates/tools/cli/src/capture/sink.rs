@@ -1,4 +1,4 @@
-//! The destination of a capture's blocks: a file, or a pipe whose reader may stall or close.
+//! The output of a capture: a file, or a pipe whose reader may stall or close.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,17 +12,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::source::WaitEvent;
 
-/// The size that a writable pipe accepts without blocking its writer (Linux's `PIPE_BUF`).
+/// Bytes that a pipe which polls as writable accepts without blocking (Linux's `PIPE_BUF`).
 const PIECE: usize = 4096;
-/// Interval of checks of a FIFO without a reader.
+/// Interval at which a FIFO is checked for a reader.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a stalled reader may delay the end.
+/// How long a stalled reader may delay the end of the capture.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A destination for blocks.
+/// An output that takes whole blocks.
 #[derive(Debug)]
 pub enum Sink {
-    /// A file, and the length to keep of it: whole blocks, and its earlier content.
+    /// A file, and the length of its valid content: earlier content, and whole blocks.
     File(File, u64),
     /// A pipe, a socket or a terminal.
     Pipe(File),
@@ -32,7 +32,7 @@ impl Sink {
     /// Standard output.
     ///
     /// # Errors
-    /// It is closed.
+    /// Standard output is closed.
     pub fn stdout() -> io::Result<Sink> {
         let fd = io::stdout().as_fd().try_clone_to_owned()?;
         Sink::of(File::from(fd))
@@ -41,12 +41,12 @@ impl Sink {
     /// Opens a file for writing and empties it; for a FIFO, waits for its reader until `stop` becomes readable.
     ///
     /// # Errors
-    /// It cannot be opened; `BrokenPipe` if no reader came.
+    /// The file cannot be opened; `BrokenPipe` if no reader opened the FIFO.
     pub fn open(path: &Path, stop: &UnixStream) -> io::Result<Sink> {
         if !std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
             return Sink::of(File::create(path)?);
         }
-        // A blocking open would wait for the reader alone, not for `stop`.
+        // A blocking open would wait for a reader only and ignore `stop`.
         let without_waiting = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         loop {
             match OpenOptions::new().write(true).custom_flags(without_waiting).open(path) {
@@ -59,21 +59,21 @@ impl Sink {
         }
     }
 
-    /// Makes a new file.
+    /// Creates a new file.
     ///
     /// # Errors
-    /// The file exists, or cannot be made.
+    /// The file exists already, or cannot be made.
     pub fn make(path: &Path) -> io::Result<Sink> {
         Sink::of(OpenOptions::new().write(true).create_new(true).open(path)?)
     }
 
     fn of(file: File) -> io::Result<Sink> {
         let meta = file.metadata()?;
-        // Standard output may have content from before the capture.
+        // If standard output is a file, it may have earlier content.
         Ok(if meta.is_file() { Sink::File(file, meta.len()) } else { Sink::Pipe(file) })
     }
 
-    /// The descriptor that reports an error once the reader has closed; `None` for a file.
+    /// Returns the descriptor on which poll reports an error once the reader has closed; `None` for a file.
     pub fn watched(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Sink::File(..) => None,
@@ -81,11 +81,11 @@ impl Sink {
         }
     }
 
-    /// Writes whole blocks. A file that cannot take them keeps the earlier ones; once `stop` is readable, a stalled
-    /// reader is not waited for much longer.
+    /// Writes whole blocks. After a failed write, a file still has all earlier blocks. Once `stop` is readable, a
+    /// stalled reader gets at most one more second.
     ///
     /// # Errors
-    /// The disk is full, the reader has closed, or does not read.
+    /// The disk is full, or the reader has closed or stalled.
     pub fn write(&mut self, blocks: &[u8], stop: &UnixStream) -> io::Result<()> {
         match self {
             Sink::File(file, whole) => {
@@ -101,13 +101,13 @@ impl Sink {
     }
 }
 
-/// A pipe whose writer blocks from now on.
+/// Creates an output from a pipe, and sets the pipe to blocking mode.
 fn blocking(pipe: File) -> io::Result<Sink> {
     rustix::fs::fcntl_setfl(&pipe, rustix::fs::OFlags::empty())?;
     Sink::of(pipe)
 }
 
-/// Cuts an incomplete block off a file. If that fails too, readers see a truncated file.
+/// Cuts an incomplete block off the end of a file. If that fails too, readers see a truncated file.
 fn cut(file: &mut File, whole: u64) {
     use std::io::Seek;
     let end = file.stream_position().ok().zip(file.metadata().ok());
@@ -125,7 +125,7 @@ fn pipe_in(pipe: &mut File, mut blocks: &[u8], stop: &UnixStream) -> io::Result<
     while !blocks.is_empty() {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "its reader does not read"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the reader has stalled"));
         }
         if !takes(pipe, stop, left, &mut end)? {
             continue;
@@ -139,7 +139,7 @@ fn pipe_in(pipe: &mut File, mut blocks: &[u8], stop: &UnixStream) -> io::Result<
     Ok(())
 }
 
-/// Waits until a pipe accepts bytes, or has no reader. Sets the end of the wait once `stop` is readable.
+/// Waits until the pipe accepts bytes or has lost its reader. Sets the deadline in `end` once `stop` is readable.
 fn takes(pipe: &File, stop: &UnixStream, left: Option<Duration>, end: &mut Option<Instant>) -> io::Result<bool> {
     let mut fds = vec![PollFd::new(pipe, PollFlags::OUT)];
     if end.is_none() {
@@ -160,8 +160,8 @@ fn takes(pipe: &File, stop: &UnixStream, left: Option<Duration>, end: &mut Optio
 mod tests {
     use super::*;
 
-    /// Objective: a stalled reader is waited for until the request to stop, and a second more; a closed one is an
-    /// error.
+    /// Objective: a write waits for a stalled reader until the request to stop and one second more; a closed reader is
+    /// an error.
     #[test]
     fn a_stalled_reader_is_waited_for_until_the_stop() {
         let (stop, ends) = UnixStream::pair().unwrap();
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(sink.write(&[3], &stop).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
-    /// Objective: a FIFO is waited for until it has a reader, or until the request to stop.
+    /// Objective: opening a FIFO waits for a reader or for the request to stop.
     #[test]
     fn a_fifo_waits_for_its_reader() {
         let dir = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(Sink::open(&path, &stop).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
-    /// Objective: after blocks that a file cannot take, it holds the earlier ones, and accepts further ones.
+    /// Objective: after a write that a file cannot take, the file has the earlier blocks and accepts further ones.
     #[test]
     fn a_full_file_holds_the_earlier_blocks() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! The watched ports of a capture.
+//! The ports that a capture watches.
 //!
-//! A monitor's copies are in its own ring. If it is read too slowly, further copies find no room: they are lost, and
-//! counted at the monitor; the port itself is unaffected.
+//! Each port is watched by a monitor, which gets copies of the port's frames in its own ring. If the capture reads too
+//! slowly, the ring is full and copies are dropped and counted at the monitor; the port is unaffected.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,36 +15,37 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{CliContext, CliError};
 
-/// Maximum bytes of a frame.
+/// Maximum length of a frame in bytes.
 const LONGEST: usize = 65_550;
-/// Interval of requests for the lost frames: when a port ends, its count ends too.
+/// Interval at which the counts of lost frames are requested, because a monitor's count is gone once its port has
+/// ended.
 const ASK: Duration = Duration::from_millis(500);
 
 /// A frame that passed a port.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedFrame<'a> {
-    /// Number of the port.
+    /// Index of the port.
     pub port: usize,
-    /// Time of the observation, since 1970.
+    /// Time stamp, since 1970.
     pub time: Duration,
     /// The frame, without a virtio-net header.
     pub frame: &'a [u8],
-    /// Its direction at the port.
+    /// The direction in which the frame passed the port.
     pub direction: PcapDirection,
 }
 
-/// A further event that ends a wait: a descriptor and its poll events. Errors and hang-ups always count.
+/// A further event that ends a wait: a descriptor and its poll events. `ERR` and `HUP` always count.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitEvent<'a>(pub BorrowedFd<'a>, pub PollFlags);
 
 impl WaitEvent<'_> {
-    /// Whether it has happened.
+    /// Returns whether the event has happened.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.is_there_within(Duration::ZERO)
     }
 
-    /// Whether it happens within that time.
+    /// Returns whether the event happens within `limit`.
     #[must_use]
     pub fn is_there_within(&self, limit: Duration) -> bool {
         let mut fds = [PollFd::from_borrowed_fd(self.0, self.1)];
@@ -64,10 +65,10 @@ pub struct CapturePorts {
 struct CapturePort {
     port: Port,
     rings: Vec<RxRing>,
-    /// Its possible names, without suffixes; the more likely comes first.
+    /// The monitor's possible names, without suffixes, the more likely one first.
     names: [String; 2],
     is_monitor: bool,
-    /// Its name in the daemon.
+    /// The monitor's name in the daemon, once found.
     known_as: Option<String>,
     lost: Option<u64>,
 }
@@ -76,7 +77,7 @@ impl CapturePorts {
     /// Opens ports by name.
     ///
     /// # Errors
-    /// One cannot be opened.
+    /// A port cannot be opened.
     pub fn open(names: &[String], ctx: &CliContext) -> Result<CapturePorts, CliError> {
         let ports = names.iter().map(|name| CapturePort::open(name, ctx)).collect::<Result<Vec<_>, _>>()?;
         let client = Client::connect(&ctx.dir()).ok();
@@ -86,7 +87,7 @@ impl CapturePorts {
         Ok(sources)
     }
 
-    /// The ports as interfaces of a capture, with the filter and the snapshot length common to all.
+    /// Describes the ports as interfaces of a capture file. Filter and snapshot length are the same for all.
     pub fn interfaces(&self, filter: Option<&str>, snaplen: u32) -> Vec<CaptureInterface> {
         let interface = |watched: &CapturePort| CaptureInterface {
             name: watched.names[0].clone(),
@@ -97,7 +98,7 @@ impl CapturePorts {
         self.ports.iter().map(interface).collect()
     }
 
-    /// Frames of a port lost because they were not read in time, if known.
+    /// Returns the number of a port's frames that were lost because the capture did not read them in time, if known.
     #[must_use]
     pub fn lost(&self, port: usize) -> Option<u64> {
         self.ports[port].lost()
@@ -106,7 +107,7 @@ impl CapturePorts {
     /// Waits until frames arrive, one of `also` happens, or the time is up.
     ///
     /// # Errors
-    /// A port has ended, and all its frames have been read.
+    /// A port has ended and all its frames have been read.
     pub fn wait(&mut self, limit: Duration, also: &[WaitEvent<'_>]) -> Result<(), CliError> {
         if self.asked.elapsed() >= ASK {
             self.ask();
@@ -124,16 +125,16 @@ impl CapturePorts {
         self.ports.iter_mut().flat_map(|watched| &mut watched.rings)
     }
 
-    /// Passes all available frames to `each`, which returns whether to continue.
+    /// Passes all available frames to `each` until it returns false.
     ///
     /// # Errors
-    /// The first of `each`.
+    /// The first error of `each`.
     pub fn drain<E>(&mut self, mut each: impl FnMut(CapturedFrame<'_>) -> Result<bool, E>) -> Result<(), E> {
         let time = super::now();
         for (number, watched) in self.ports.iter_mut().enumerate() {
             let header = watched.port.info().hdr_len as usize;
             for ring in &mut watched.rings {
-                // Includes frames that arrived since the last check: this may be the final one.
+                // Frames that have arrived since the last check count too: no further check may follow.
                 let _ = ring.is_ready();
                 while ring.space() > 0 {
                     let sent = watched.is_monitor && ring.slot(ring.at(0)).flags & slot::NS_TXMON != 0;
@@ -142,7 +143,8 @@ impl CapturePorts {
                     let direction = if sent { PcapDirection::Out } else { PcapDirection::In };
                     let goes_on = each(CapturedFrame { port: number, time, frame, direction });
                     if !matches!(goes_on, Ok(true)) {
-                        // Frames already read must not reach the next program that opens the port.
+                        // The sync releases the frames read so far. Otherwise the next program that opens the port
+                        // would get them again.
                         let _ = ring.sync();
                         return goes_on.map(drop);
                     }
@@ -153,7 +155,7 @@ impl CapturePorts {
         Ok(())
     }
 
-    /// Sleeps. Returns whether a port may have ended.
+    /// Waits for frames. Returns whether a port may have ended.
     fn sleep(&self, limit: Duration, also: &[WaitEvent<'_>]) -> Result<bool, CliError> {
         let connections = self.ports.iter().filter_map(|watched| watched.port.connection());
         let mut fds: Vec<_> = connections.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -178,7 +180,7 @@ impl CapturePorts {
         Ok(())
     }
 
-    /// Finds the daemon's names of this process's monitors.
+    /// Finds the names under which the daemon lists this process's monitors.
     fn find(&mut self) {
         let known = self.client.as_mut().and_then(|client| client.ports(None).ok()).unwrap_or_default();
         let own = |info: &&PortInfo| info.owner.is_some_and(|owner| owner.pid.unsigned_abs() == std::process::id());
@@ -196,7 +198,7 @@ impl CapturePorts {
         }
     }
 
-    /// Requests the counts of lost frames. Without an answer, the last ones stay.
+    /// Requests the counts of lost frames. If the daemon does not answer, the last counts remain.
     pub fn ask(&mut self) {
         self.asked = Instant::now();
         let Some(client) = &mut self.client else { return };
@@ -207,14 +209,14 @@ impl CapturePorts {
     }
 }
 
-/// Frames dropped for lack of room in a port's rings.
+/// Returns the number of frames dropped for lack of room in a port's rings.
 fn no_room(info: &PortInfo) -> u64 {
     let out = info.rings.iter().filter(|ring| ring.dir == types::Direction::Out);
     out.filter_map(|ring| ring.drops.get("no-room")).sum()
 }
 
-/// Watches a port that another program has, or that no program can open, such as a TAP: copies of its frames in both
-/// directions. If that is refused as well, the first refusal is reported.
+/// Opens a monitor of both directions instead of a port that another program has open or that no program can open, such
+/// as a TAP. If that is refused as well, returns the first refusal.
 fn watched_instead(name: &str, options: &Options, refused: netvale::Error) -> (String, Result<Port, netvale::Error>) {
     let refused = (name.to_owned(), Err(refused));
     let is_port_alone = PortSpec::parse(name).is_ok_and(|spec| spec == PortSpec::from(spec.name.clone()));
@@ -225,7 +227,7 @@ fn watched_instead(name: &str, options: &Options, refused: netvale::Error) -> (S
     match Port::open_with(&copy, options) {
         Ok(port) => {
             netvale_control::note!(
-                "{name} is not this program's: {copy} is captured, a copy of what it sends and receives"
+                "{name} cannot be opened here: capturing {copy}, a copy of what it sends and receives"
             );
             (copy, Ok(port))
         }

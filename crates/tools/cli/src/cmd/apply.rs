@@ -12,31 +12,31 @@ use netvale_daemon::config::{self, Overrides};
 use super::filter::programs;
 use crate::{CliContext, CliError, out};
 
-/// The configuration of the system's daemon, as named by its unit.
+/// The configuration file of the system's daemon, as in its systemd unit.
 const SYSTEM_FILE: &str = "/etc/netvale.toml";
-/// Time limit: attaching a thousand ports takes a while, and so does closing large captures.
+/// Time limit: attaching a thousand ports and closing large captures both take a while.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Make the running daemon match a configuration file.
 ///
-/// The file is compared with what is there. Ports that are the same are not touched: their programs and virtual
-/// machines go on. Others are attached, detached, or attached again with their new options. Either all of it is done
-/// or, if a step fails, what was done is taken back. Ports that were attached by hand and ports that programs opened
-/// are left alone. The daemon's own file, which a restart reads, stays as it is.
+/// Compares the file with the daemon's settings and ports. Unchanged ports are not touched: their programs and virtual
+/// machines continue. Other ports are attached, detached, or attached again with their new options. If a step fails,
+/// the earlier steps are undone. Ports that were attached by hand and ports that programs opened stay. The daemon's own
+/// file, which it reads at its next start, is not changed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = SIGNS)]
 pub struct ApplyArgs {
-    /// The file (TOML), as for `netvale up --config`; - is standard input. Without it, the system's daemon takes its
-    /// own, /etc/netvale.toml.
+    /// The TOML file, as for `netvale up --config`; - is standard input. Default for the system's daemon: its own file,
+    /// /etc/netvale.toml.
     #[arg(value_name = "FILE.toml")]
     pub file: Option<PathBuf>,
 
-    /// Only show the differences; nothing is changed.
+    /// Only show the differences; change nothing.
     #[arg(long)]
     pub diff: bool,
 
-    /// Ports that were attached by hand give way, too: those that the file does not have are detached, those that it
-    /// has otherwise are attached again. Ports that programs opened stay.
+    /// Include ports that were attached by hand: detach those that the file lacks, and attach again those with other
+    /// options. Ports that programs opened stay.
     #[arg(long)]
     pub prune: bool,
 
@@ -53,8 +53,8 @@ const SIGNS: &str = "\
 Signs:
   +  the port is attached
   -  the port is detached
-  *  the port is attached again, with other options: who has it open loses it
-  ~  the setting or the port's option changes, and frames go on
+  *  the port is attached again with other options; programs that have it open lose it
+  ~  the setting or the port's option changes while frames pass
   !  the setting takes effect after a restart
 
 Examples:
@@ -75,7 +75,7 @@ pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let (name, text) = read(file(args, ctx)?)?;
     // The daemon checks it too; this check needs no daemon.
     let config = config::parse(&text, &name, &Overrides::default()).map_err(|mistake| {
-        CliError::failed(mistake.to_string(), "nothing has changed; `netvale apply --schema` says what a file may have")
+        CliError::failed(mistake.to_string(), "nothing has changed; `netvale apply --schema` prints the file's schema")
     })?;
     let programs = programs(&config)?;
     let params = ApplyParams { text, dry_run: args.diff, prune: args.prune, programs, file: Some(name) };
@@ -91,15 +91,15 @@ pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The named file, or that of the system's daemon.
+/// Returns the given file, or that of the system's daemon.
 fn file<'a>(args: &'a ApplyArgs, ctx: &CliContext) -> Result<&'a Path, CliError> {
     let own = (ctx.dir() == Path::new(SYSTEM_RUN_DIR)).then_some(Path::new(SYSTEM_FILE));
     args.file.as_deref().or(own).ok_or_else(|| {
-        CliError::usage("no file is named, and this is not the system's daemon", "netvale apply FILE.toml")
+        CliError::usage("no file is given, and this is not the system's daemon", "netvale apply FILE.toml")
     })
 }
 
-/// Name and text of the file. It is read once: later changes do not count.
+/// Reads the file once. Returns its name for messages, and its text.
 fn read(file: &Path) -> Result<(String, String), CliError> {
     let failed = |error: std::io::Error| {
         CliError::failed(
@@ -121,7 +121,7 @@ fn print(applied: &ApplyResult) -> Result<(), CliError> {
     out::line(summary(applied))
 }
 
-/// The last line: a summary in numbers.
+/// Returns the last line of the output: the numbers of changes.
 fn summary(applied: &ApplyResult) -> String {
     let count = |which: &[ConfigAction]| applied.changes.iter().filter(|change| which.contains(&change.action)).count();
     let counts = [
@@ -135,7 +135,7 @@ fn summary(applied: &ApplyResult) -> String {
     if done.is_empty() {
         return "nothing to change".to_owned();
     }
-    let told = if applied.dry_run { "; nothing was done" } else { "" };
+    let told = if applied.dry_run { "; nothing was changed" } else { "" };
     format!("{}; {} not touched{told}", done.join(", "), ports(applied.unchanged))
 }
 
@@ -159,6 +159,6 @@ mod tests {
             [ConfigAction::Attach, ConfigAction::Attach, ConfigAction::Set, ConfigAction::Restart].map(change).to_vec();
         assert_eq!(summary(&applied), "2 attached, 1 changed, 1 after a restart; 1 port not touched");
         applied.dry_run = true;
-        assert!(summary(&applied).ends_with("; nothing was done"));
+        assert!(summary(&applied).ends_with("; nothing was changed"));
     }
 }

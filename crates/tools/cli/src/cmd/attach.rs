@@ -58,7 +58,7 @@ Examples:
   netvale attach vale0 web --rings 4 --slots 512 --lossless
 ";
 
-/// Each kind of port with its description, and examples.
+/// Lists each kind of port with its description, then the examples.
 fn ports_and_examples() -> String {
     let mut text = "Ports:\n".to_owned();
     for (port, what) in SpecKind::ALL.iter().flat_map(|kind| kind.help) {
@@ -67,7 +67,7 @@ fn ports_and_examples() -> String {
     format!("{text}\n{OF_ONE_KIND}\n{EXAMPLES}")
 }
 
-/// The line of a port in the help.
+/// Formats the line of a port in the help.
 fn port_line(port: &str, what: &str) -> String {
     let gap = if port.len() < COLUMN { " ".repeat(COLUMN - port.len()) } else { format!("\n  {:COLUMN$}", "") };
     format!("  {port}{gap}{what}\n")
@@ -98,20 +98,20 @@ pub fn run(args: &AttachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The possible intention behind a local port.
+/// Warns if a port for programs was probably meant to be an interface.
 fn warning(args: &AttachArgs) -> Option<String> {
     let text = args.second.as_deref()?;
     let Ok(AttachSpec::Local(LocalSpec { port, .. })) = AttachSpec::parse(text) else { return None };
     let switch = &args.first;
     has_interface(port.as_str()).then(|| {
         format!(
-            "{port} is a port for programs now; this host's interface {port} is attached by 'netvale attach {switch} \
+            "{port} is now a port for programs; to attach this host's interface {port}, use 'netvale attach {switch} \
              netmap:{port}' (AF_XDP), a new one is made by 'netvale attach {switch} tap:NAME'"
         )
     })
 }
 
-/// Whether this program's namespace has an interface of that name.
+/// Returns whether this program's network namespace has an interface of that name.
 fn has_interface(name: &str) -> bool {
     let list = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     list.lines().any(|line| line.split_once(':').is_some_and(|(known, _)| known.trim() == name))
@@ -141,8 +141,8 @@ fn params(args: &AttachArgs) -> Result<AttachParams, CliError> {
     Ok(params)
 }
 
-/// The number of a user or a group. The daemon knows those that existed at its start; this command knows all current
-/// ones. A name missing from this machine's files is left to the daemon.
+/// Returns the number of a user or a group. The daemon reads the users only at its start, but this command sees users
+/// added later. A name that is not in this machine's files is sent to the daemon unchanged.
 fn number_of(name: String, file: &str) -> String {
     let lines = std::fs::read_to_string(file).unwrap_or_default();
     let number = lines.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(':')?.split(':').nth(1));

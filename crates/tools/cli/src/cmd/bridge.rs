@@ -14,7 +14,7 @@ use crate::{CliContext, CliError};
 /// If both ports share a region, buffers are swapped and nothing is copied. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 pub struct BridgeArgs {
-    /// A port; given twice.
+    /// A port; give it twice.
     #[arg(short = 'i', value_name = "PORT", required = true)]
     pub interface: Vec<String>,
 
@@ -33,7 +33,7 @@ pub struct BridgeArgs {
     #[arg(short = 'c')]
     pub copy: bool,
 
-    /// Poll and never sleep.
+    /// Never sleep; always poll.
     #[arg(long)]
     pub poll_always: bool,
 
@@ -52,7 +52,7 @@ pub struct BridgeArgs {
 /// A port cannot be opened.
 pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let [a, b] = &args.interface[..] else {
-        return Err(CliError::usage("bridge joins two ports", "give -i twice; VALE ports have no host rings to join"));
+        return Err(CliError::usage("expected two ports", "give -i twice; VALE ports have no host rings to join"));
     };
     let mut ports = open(&[a, b], ctx)?;
     if args.verbose > 0 {
@@ -79,8 +79,8 @@ pub(super) fn open(names: &[&String], ctx: &CliContext) -> Result<Vec<Port>, Cli
     names.iter().map(one).collect()
 }
 
-/// One round in both directions; ring k of one port goes to ring k of the other, modulo their number. Returns whether
-/// anything moved.
+/// Moves frames once in both directions; ring k of one port goes to ring k of the other, modulo the number of its
+/// rings. Returns whether any frame moved.
 pub(super) fn between(
     a: &mut Port,
     b: &mut Port,
@@ -99,7 +99,7 @@ pub(super) fn between(
     forth.frames + back.frames > 0
 }
 
-/// Moves the receive rings' frames to the transmit rings.
+/// Moves frames from the receive rings to the transmit rings.
 pub(super) fn rings(
     from: &mut [RxRing],
     to: &mut [TxRing],

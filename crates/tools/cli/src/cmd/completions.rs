@@ -7,8 +7,8 @@ use crate::{CliContext, CliError, out};
 
 /// Print completions for a shell.
 ///
-/// For instance: netvale completions bash > /etc/bash_completion.d/netvale. They complete commands and options, and
-/// what there is: switches, ports, policies, and programs behind `netvale run --`.
+/// For example: netvale completions bash > /etc/bash_completion.d/netvale. The completions cover commands, options,
+/// existing switches and ports, policies, and programs after `netvale run --`.
 #[derive(Debug, clap::Args)]
 pub struct CompletionsArgs {
     /// The shell.
@@ -19,11 +19,11 @@ pub struct CompletionsArgs {
 /// Shells with completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Shell {
-    /// GNU's.
+    /// GNU Bash.
     Bash,
-    /// The Z shell.
+    /// Z shell.
     Zsh,
-    /// The friendly interactive shell.
+    /// fish.
     Fish,
 }
 

@@ -13,9 +13,9 @@ mod tour;
 
 /// Run a demonstration, in under a minute.
 ///
-/// TCP between two namespaces, pkt-gen across a switch and over a pipe, a capture read back, and a table of the rates.
-/// It starts a daemon of its own, needs no root where user namespaces are allowed, and takes everything down at its
-/// end.
+/// Shows TCP between two namespaces, pkt-gen across a switch and over a pipe, a capture that is read back, and a table
+/// of the rates. The demonstration has a daemon of its own, needs no root if user namespaces are allowed, and removes
+/// everything at its end.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
     /// Seconds for each measurement.
@@ -30,7 +30,7 @@ pub struct DemoArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Says that the command already runs inside the namespaces.
+    /// Set if the command already runs inside the namespaces.
     #[arg(long, hide = true)]
     pub inside: bool,
 }
@@ -43,8 +43,8 @@ pub fn run(args: &DemoArgs, _ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.inside { tour::run(args) } else { enter(args) }
 }
 
-/// Reruns itself in its own network, mount and process namespaces: nothing outside is touched, and however it ends, the
-/// kernel removes everything.
+/// Runs this program again in network, mount and process namespaces of its own. Nothing outside changes, and the kernel
+/// removes everything when the program ends.
 fn enter(args: &DemoArgs) -> Result<ExitCode, CliError> {
     let failed = |e: std::io::Error| CliError::failed(format!("cannot start unshare(1): {e}"), "install util-linux");
     let me = std::env::current_exe().map_err(failed)?;
@@ -66,10 +66,10 @@ fn enter(args: &DemoArgs) -> Result<ExitCode, CliError> {
     let status = unshare.status().map_err(failed)?;
     match status.code() {
         Some(0) => Ok(ExitCode::SUCCESS),
-        // The inner run has reported it already, unless unshare itself failed.
+        // The inner run has printed its error already, unless unshare itself failed.
         Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
         None => Err(CliError::failed(
-            format!("the demo was ended by signal {}", status.signal().unwrap_or(0)),
+            format!("the demo was killed by signal {}", status.signal().unwrap_or(0)),
             "start it again",
         )),
     }

@@ -6,11 +6,11 @@ use crate::{CliContext, CliError, out};
 
 /// Detach a port from its switch.
 ///
-/// What the port created ends with it: a TAP device is removed, a capture file is closed. A local program that has the
-/// port open sees it closed.
+/// What the port created is removed: a TAP device is deleted, a capture file is closed. For a local program that has
+/// the port open, the port closes.
 #[derive(Debug, clap::Args)]
 pub struct DetachArgs {
-    /// The switch, e.g. vale0; or a port's full name, as `netvale list` shows it: vale0:web, netmap:eth0.
+    /// The switch, e.g. vale0; or a port's full name as shown by `netvale list`: vale0:web, netmap:eth0.
     pub switch: String,
 
     /// The port's name on the switch.
@@ -27,7 +27,7 @@ pub fn run(args: &DetachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         Some(port) => (&*args.switch, port.strip_prefix(&format!("{}:", args.switch)).unwrap_or(port)),
         None => args.switch.split_once(':').ok_or_else(|| {
             let name = &args.switch;
-            CliError::usage(format!("{name} alone names no port"), format!("netvale detach SWITCH {name}"))
+            CliError::usage(format!("{name} alone is not a port"), format!("netvale detach SWITCH {name}"))
         })?,
     };
     ctx.daemon()?.ask(|client| client.detach(switch, port))?;

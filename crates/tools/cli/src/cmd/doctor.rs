@@ -35,16 +35,16 @@ use watched::{DaemonReading, WatchedDaemon, WorkerLoad};
 
 /// Find what slows netvale down on this machine.
 ///
-/// It watches the machine, and the daemon if one runs, for a moment; measures what a wake-up and reading the time cost;
-/// and looks at settings of the kernel. Each advice has what was found, why it matters, and what to do. It changes
-/// nothing, and needs neither a daemon nor root.
+/// Watches the machine, and the daemon if one runs, for a moment; measures the cost of a wake-up and of reading the
+/// time; and checks the kernel's settings. Each piece of advice has the finding, the reason why it matters, and the
+/// remedy. Changes nothing, and needs neither a daemon nor root.
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
     /// Seconds to watch.
     #[arg(short, long, value_name = "S", default_value = "1", value_parser = values::seconds)]
     pub seconds: f64,
 
-    /// Print also what could not be found out.
+    /// Also print the checks without a result.
     #[arg(short, long, conflicts_with = "json")]
     pub verbose: bool,
 
@@ -60,7 +60,7 @@ struct DoctorReport {
     seconds: f64,
     /// The examined daemon.
     daemon: Option<ExaminedDaemon>,
-    /// The reason without one.
+    /// The reason why no daemon was examined.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_daemon: Option<String>,
     /// Number of checks with advice.
@@ -69,7 +69,7 @@ struct DoctorReport {
     checks: Vec<CheckRow>,
 }
 
-/// A daemon.
+/// The daemon that was examined.
 #[derive(Debug, Serialize)]
 struct ExaminedDaemon {
     run_dir: String,
@@ -113,11 +113,11 @@ fn watch(args: &DoctorArgs, ctx: &CliContext) -> (CpuUse, Result<WatchedDaemon, 
     (spent, daemon.and_then(end))
 }
 
-/// All checks, in the order of printing.
+/// Returns all checks, in the order of printing.
 fn checks(spent: &CpuUse, watched: Option<&WatchedDaemon>) -> Vec<CheckRow> {
     let pid = watched.and_then(|watched| watched.pid);
     let loads = watched.map(WatchedDaemon::loads).unwrap_or_default();
-    // The daemon's CPUs count; this process may be in another control group.
+    // The daemon's CPUs count, because this process may be in another control group.
     let cpus = pid.and_then(Cpus::of_process).or_else(Cpus::of_this_process);
     let mut rows = vec![cpus::judge(cpus.as_ref(), &loads)];
     let cpus = cpus.unwrap_or_default();
@@ -143,7 +143,7 @@ fn checks(spent: &CpuUse, watched: Option<&WatchedDaemon>) -> Vec<CheckRow> {
     rows
 }
 
-/// The checks of settings for the CPUs.
+/// Returns the checks of settings for the CPUs.
 fn settings(cpus: &Cpus, loads: &[WorkerLoad]) -> impl Iterator<Item = CheckRow> {
     let rows = [power::governor(&cpus.allowed), power::idle_states(&cpus.allowed), clock::look()];
     rows.into_iter().chain(isolation::look(cpus.online, loads))

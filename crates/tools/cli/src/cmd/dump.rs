@@ -14,27 +14,27 @@ use crate::{CliContext, CliError, out};
 
 /// Print ports' frames, or write them to a capture file.
 ///
-/// What is captured depends on the port's name: vale0:a receives, vale0:a/t, /r and /rt copy what a port in use sends,
-/// receives, or both. vale0:a means vale0:a/rt if another program has it, or if it is no program's, such as a TAP.
-/// Ctrl-C ends it. The file is complete when the command ends. A capture that does not keep up loses its own copies,
-/// never the port's frames; the statistics at the end of a pcapng file say how many. -w, -f, -s, -c, -a and -b are
-/// dumpcap's.
+/// The port's name decides what is captured: vale0:a/t, /r and /rt copy what a port in use sends, receives, or both;
+/// vale0:a opens the port itself and captures what it receives. If another program has vale0:a open, or if no program
+/// can open it, such as a TAP, vale0:a means vale0:a/rt. Ctrl-C ends the capture; when the command has ended, the file
+/// is complete. A capture that is too slow loses its own copies, never the port's frames; the statistics at the end of
+/// a pcapng file count them. -w, -f, -s, -c, -a and -b are dumpcap's.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct DumpArgs {
-    /// The ports. Several need pcapng, in which each is an interface with its name.
+    /// The ports. Several ports need pcapng, in which each is an interface with its name.
     #[arg(value_name = "PORT", required = true)]
     pub ports: Vec<String>,
 
-    /// The file; - is standard output. Without it, a line is printed for each frame.
+    /// The file; - is standard output. Without a file, each frame is printed as a line.
     #[arg(short = 'w', long = "write", value_name = "FILE")]
     pub file: Option<PathBuf>,
 
-    /// The file's format. Without it, from the file's name: pcapng for *.pcapng, else pcap.
+    /// The file's format. By default, the file's name decides: pcapng for *.pcapng, else pcap.
     #[arg(long, value_enum, value_name = "FORMAT", requires = "file")]
     pub format: Option<FileFormat>,
 
-    /// Only frames that fit an expression of pcap-filter(7), tcpdump's language. libpcap compiles it.
+    /// Capture only frames that match an expression of pcap-filter(7), tcpdump's language, which libpcap compiles.
     #[arg(short = 'f', long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
 
@@ -54,8 +54,8 @@ pub struct DumpArgs {
     #[arg(short = 'a', long = "autostop", value_name = "CONDITION")]
     pub autostop: Vec<CaptureCondition>,
 
-    /// Go on in another file after duration:SECONDS, filesize:KB or packets:N; files:N keeps the newest N. Files are
-    /// numbered, with the time in UTC: FILE_00001_20260101120000.pcapng.
+    /// Continue in another file after duration:SECONDS, filesize:KB or packets:N; files:N keeps the newest N. File
+    /// names have a number and the time in UTC: FILE_00001_20260101120000.pcapng.
     #[arg(short = 'b', long = "ring-buffer", value_name = "CONDITION", requires = "file")]
     pub ring: Vec<CaptureCondition>,
 
@@ -67,9 +67,9 @@ pub struct DumpArgs {
 /// Capture file formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FileFormat {
-    /// The classic format, with nanoseconds.
+    /// The classic format, with time stamps in nanoseconds.
     Pcap,
-    /// The successor of the classic format.
+    /// pcapng, the successor of the classic format.
     Pcapng,
 }
 
@@ -108,10 +108,7 @@ fn plan(args: &DumpArgs) -> Result<CapturePlan, CliError> {
         args.autostop.iter().copied().chain(seconds).chain(args.count.map(CaptureCondition::Packets)).collect();
     let format = format(args);
     if args.file.is_some() && args.ports.len() > 1 && format == netvale_pcapport::PcapFormat::Pcap {
-        return Err(CliError::usage(
-            "pcap has no place for several ports",
-            "add --format pcapng, or name a file *.pcapng",
-        ));
+        return Err(CliError::usage("a pcap file takes only one port", "add --format pcapng, or name a file *.pcapng"));
     }
     Ok(CapturePlan {
         format,
@@ -123,7 +120,7 @@ fn plan(args: &DumpArgs) -> Result<CapturePlan, CliError> {
     })
 }
 
-/// As in dumpcap, a number of files alone does not define the end of a file.
+/// Returns the output files. As in dumpcap, a number of files alone does not limit a file.
 fn files(args: &DumpArgs, file: &Path) -> Result<OutputFiles, CliError> {
     let next = CaptureLimits::of(&args.ring);
     if args.ring.is_empty() {
@@ -131,14 +128,11 @@ fn files(args: &DumpArgs, file: &Path) -> Result<OutputFiles, CliError> {
     }
     let wrong = |what: &str, next: &str| Err(CliError::usage(what.to_owned(), next.to_owned()));
     if (next.duration, next.bytes, next.packets) == (None, None, None) {
-        return wrong(
-            "-b files: alone does not say when a file is full",
-            "add -b filesize:1000, duration:60 or packets:1000",
-        );
+        return wrong("-b files: alone sets no limit for a file", "add -b filesize:1000, duration:60 or packets:1000");
     }
     let files = OutputFiles::ring(file, next.files);
     match files.is_stdout() || file.file_name().is_none() {
-        true => wrong("-b makes several files", "name one with -w: their names are made from it"),
+        true => wrong("-b makes several files", "add -w FILE, from which their names are made"),
         false => Ok(files),
     }
 }
@@ -165,7 +159,7 @@ fn report(args: &DumpArgs, totals: &CaptureTotals) -> Result<(), CliError> {
         .to_string()
     } else {
         let lost = totals.dropped.filter(|lost| *lost > 0);
-        let lost = lost.map(|lost| format!("; {lost} more were lost: the capture did not keep up")).unwrap_or_default();
+        let lost = lost.map(|lost| format!("; {lost} more were lost: the capture was too slow")).unwrap_or_default();
         format!("{} frames, {} bytes captured in {seconds:.2} seconds{lost}", totals.frames, totals.bytes)
     };
     if args.file.as_ref().is_none_or(|file| file.as_os_str() == "-") {

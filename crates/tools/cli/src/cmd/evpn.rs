@@ -14,32 +14,32 @@ use crate::{CliContext, CliError, out, signals};
 
 /// Connect VXLAN ports to FRR, which distributes addresses (EVPN).
 ///
-/// For each VXLAN port with EVPN ('netvale attach vale0 vxlan:VNI,local=IP --evpn') it makes devices in its network
+/// For each VXLAN port with EVPN ('netvale attach vale0 vxlan:VNI,local=IP --evpn'), makes devices in its network
 /// namespace that zebra takes for a VTEP, announces the switch's addresses through them, and gives the port the flood
-/// list and the addresses that BGP has learned. Run it where FRR runs; FRR stays as it is. The devices carry no
-/// traffic. They stay when it ends, so that a restart goes unnoticed, and --clean removes them.
+/// list and the addresses that BGP has learned. Run it where FRR runs; FRR is not changed. The devices carry no
+/// traffic. They stay when the command ends, so that FRR does not notice a restart; --clean removes them.
 #[derive(Debug, clap::Args)]
 pub struct EvpnArgs {
-    /// Seconds for which a VTEP that is withdrawn, with its addresses, is kept all the same: FRR may be restarting.
-    /// Also for which what was announced stays so when a daemon has just started, or is gone.
+    /// Seconds for which a withdrawn VTEP and its addresses are kept, because FRR may be restarting. Also the seconds
+    /// for which announcements stay after a daemon has started or ended.
     #[arg(
         long, value_name = "SECONDS", default_value_t = HOLD.as_secs(),
         value_parser = clap::value_parser!(u64).range(0..=86_400)
     )]
     pub hold: u64,
 
-    /// UDP port of the devices; the ports' own, 4789, is the daemon's.
+    /// UDP port of the devices; it differs from the ports' own, 4789, which the daemon uses.
     #[arg(
         long, value_name = "PORT", default_value_t = MIRROR_UDP_PORT,
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub udp_port: u16,
 
-    /// Log messages from this level on, to standard error.
+    /// Log messages of this level and above, to standard error.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 
-    /// Show what FRR is told and what it has learned, and exit.
+    /// Show what FRR gets and what it has learned, and exit.
     #[arg(long, conflicts_with_all = ["clean", "hold", "udp_port", "log_level"])]
     pub show: bool,
 
@@ -47,7 +47,7 @@ pub struct EvpnArgs {
     #[arg(long, requires = "show")]
     pub json: bool,
 
-    /// Remove the devices, and exit: FRR withdraws all it has announced through them.
+    /// Remove the devices and exit. FRR withdraws all that it has announced through them.
     #[arg(long, conflicts_with_all = ["hold", "udp_port", "log_level"])]
     pub clean: bool,
 }
@@ -83,14 +83,14 @@ pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 fn failed(error: AgentError) -> CliError {
     CliError::failed(
         error.to_string(),
-        "it takes the right to configure networks (CAP_NET_ADMIN) in this network namespace",
+        "run it with the right to configure networks (CAP_NET_ADMIN) in this network namespace",
     )
 }
 
 fn clean() -> Result<(), CliError> {
     let vnis = agent::clean().map_err(failed)?;
     for vni in vnis {
-        out::line(format_args!("VNI {vni}: its devices are removed"))?;
+        out::line(format_args!("VNI {vni}: devices removed"))?;
     }
     Ok(())
 }
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: each VNI has a line, and so has each address, with its place.
+    /// Objective: each VNI and each address has a line, and the address's line has its place.
     #[test]
     fn each_vni_and_each_address_has_a_line() {
         let vtep: std::net::IpAddr = [10, 0, 0, 2].into();

@@ -8,8 +8,8 @@ use crate::{CliContext, CliError, out};
 
 /// Write settings and ports as a configuration file.
 ///
-/// Settings and attached ports, with what differs from the defaults. `netvale up --config` starts a daemon like this
-/// one from it. Ports that programs opened are not in it; a comment names them.
+/// Writes all settings and attached ports that differ from the defaults. `netvale up --config` starts a daemon like
+/// this one from the file. Ports that programs opened are not part of it; a comment names them.
 #[derive(Debug, clap::Args)]
 pub struct ExportArgs {
     /// Print it as one JSON object, with the keys of the file.

@@ -1,15 +1,15 @@
 //! `netvale extcap`: ports as interfaces of Wireshark.
 //!
-//! Wireshark, tshark and related programs start each program of their extcap folder with a few common options: list
-//! interfaces, describe their configuration, capture into a FIFO. The program there is a link `netvale-extcap` to this
-//! one.
+//! Wireshark, tshark and related programs start each program of their extcap folder with a few common options: to list
+//! interfaces, to describe their options, to capture into a FIFO. The program `netvale-extcap` in that folder is a link
+//! to this one.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | `names` | ports' names in Wireshark's form |
 //! | `sentences` | the output for Wireshark |
 //! | `local` | ports of this host's daemons |
-//! | `remote` | a port of another host, by ssh |
+//! | `remote` | a port of another host, through ssh |
 //! | `install` | the link in Wireshark's folder |
 
 use std::path::PathBuf;
@@ -37,13 +37,13 @@ pub const PROGRAM: &str = "netvale-extcap";
 
 /// Let Wireshark capture on ports: `netvale extcap --install` adds them to its interfaces.
 ///
-/// Wireshark starts this command itself, as its user: everybody sees the own ports, of the daemon that `netvale list`
-/// asks and of the system's daemon. One interface more captures on a port of another host, by ssh.
+/// Wireshark starts this command as its own user. Each user sees their own ports, of the daemon that `netvale list`
+/// uses and of the system's daemon. One more interface captures on a port of another host, through ssh.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct ExtcapArgs {
-    /// Put a link to this program into Wireshark's folder for such programs, or into the given one. As root for all
-    /// users, else for yourself.
+    /// Put a link to this program into the given folder. Default: Wireshark's extcap folder; for root, that of all
+    /// users.
     #[arg(long, value_name = "DIR")]
     install: Option<Option<PathBuf>>,
 
@@ -67,11 +67,11 @@ pub struct ExtcapArgs {
     #[arg(long, help_heading = WIRESHARK, value_name = "VERSION", num_args = 0..=1)]
     extcap_version: Option<String>,
 
-    /// The interface: one of those that are listed, or ssh://[USER@]HOST[:PORT]/PORT.
+    /// The interface: one of those listed, or ssh://[USER@]HOST[:PORT]/PORT.
     #[arg(long, help_heading = WIRESHARK, value_name = "NAME")]
     extcap_interface: Option<String>,
 
-    /// An expression of pcap-filter(7); without --capture, it is checked only.
+    /// An expression of pcap-filter(7). Without --capture, it is only checked.
     #[arg(long, help_heading = WIRESHARK, value_name = "EXPRESSION")]
     extcap_capture_filter: Option<String>,
 
@@ -91,7 +91,7 @@ pub struct ExtcapArgs {
     remote: remote::SshOptions,
 }
 
-const WIRESHARK: &str = "Options that Wireshark gives";
+const WIRESHARK: &str = "Options used by Wireshark";
 const INTERFACE: &str = "Options of interfaces";
 
 /// Runs the subcommand.
@@ -119,10 +119,10 @@ pub fn run(args: &ExtcapArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 }
 
 fn unclear() -> CliError {
-    CliError::usage("nothing to do with the interface", "Wireshark starts this command; --install lets it")
+    CliError::usage("no action given for the interface", "use --install: Wireshark then starts this command itself")
 }
 
-/// Checks a filter. Wireshark shows any output as the reason why it is wrong.
+/// Checks a filter. Wireshark shows any output as the reason why the filter is invalid.
 fn check(expression: &str) -> Result<(), CliError> {
     match libpcap::compile(expression) {
         Ok(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! `netvale filter`: rules for a port's frames in either direction.
+//! `netvale filter`: shows and changes the rules for a port's frames in either direction.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -14,27 +14,28 @@ use crate::{CliContext, CliError, libpcap, out};
 
 /// Show or change the filters of a port.
 ///
-/// Rules are in order; the first one that a frame fits decides whether it is dropped or passes, and a frame that fits
-/// none passes. The expression is in the language of pcap-filter(7); libpcap compiles it here, and the daemon verifies
-/// and runs the program. With a port alone, its rules are shown with the number of frames that each decided about.
+/// Rules are checked in order: the first one that matches a frame decides whether it is dropped or passes. A frame that
+/// matches no rule passes. The expression is in the language of pcap-filter(7). libpcap compiles it in this command;
+/// the daemon verifies and runs the program. With only a port, its rules are shown, each with the number of frames that
+/// it decided.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct FilterArgs {
     /// The port: SWITCH:NAME, e.g. vale0:vm1.
     port: String,
 
-    /// Frames that the port sends (in), or those that it gets (out).
+    /// Frames that the port sends (in), or frames that it receives (out).
     #[arg(value_name = "in|out", requires = "action")]
     dir: Option<FilterDirection>,
 
     /// Add a rule to the end, or delete rules.
     action: Option<FilterAction>,
 
-    /// What fits, one argument or several; for 'delete', the number of a rule, or 'all'.
+    /// The expression, as one argument or several; for 'delete', the number of a rule, or 'all'.
     #[arg(value_name = "EXPRESSION")]
     words: Vec<String>,
 
-    /// Add the rule before that one, counted from 1.
+    /// Add the rule before the one with this number, counted from 1.
     #[arg(long, value_name = "NUMBER")]
     before: Option<usize>,
 
@@ -51,11 +52,11 @@ enum FilterDirection {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FilterAction {
-    /// Frames that fit are dropped.
+    /// Matching frames are dropped.
     Drop,
-    /// Frames that fit pass, whatever later rules say.
+    /// Matching frames pass, whatever later rules decide.
     Pass,
-    /// Take a rule away, or all.
+    /// Delete one rule, or all.
     Delete,
 }
 
@@ -114,18 +115,18 @@ fn changed(args: &FilterArgs, action: FilterAction, mut rules: Vec<String>) -> R
     Ok(rules)
 }
 
-/// The index of a rule, from its number, which starts at 1.
+/// Parses the number of a rule, which starts at 1. Returns its index.
 fn number(text: &str, count: usize) -> Result<usize, CliError> {
     let found = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1)).filter(|at| *at < count);
     found.ok_or_else(|| {
         CliError::usage(
-            format!("{text:?} is no rule: there are {count}"),
+            format!("invalid rule {text:?}: expected a number from 1 to {count}"),
             "'netvale filter PORT' shows them with their numbers",
         )
     })
 }
 
-/// A rule in the daemon's form: an expression in place of a program is compiled.
+/// Returns a rule in the daemon's form, in which a compiled program replaces the expression.
 ///
 /// # Errors
 /// The expression cannot be compiled.
@@ -134,15 +135,15 @@ pub fn compiled(rule: &str) -> Result<String, CliError> {
     compile(action == "drop", expression).map(|rule| rule.to_string())
 }
 
-/// The rule of an expression.
+/// Compiles an expression to a rule.
 ///
 /// # Errors
-/// It cannot be compiled.
+/// The expression cannot be compiled.
 pub fn compile(drops: bool, expression: &str) -> Result<CompiledRule, CliError> {
     Ok(CompiledRule { drops, program: libpcap::compile(expression)?, expression: Some(expression.to_owned()) })
 }
 
-/// The compiled rules of a configuration, by their text.
+/// Compiles the rules of a configuration. Returns the programs by the rules' text.
 ///
 /// # Errors
 /// One of them cannot be compiled.
@@ -151,7 +152,7 @@ pub fn programs(config: &Config) -> Result<BTreeMap<String, String>, CliError> {
     sources.map(|rule| Ok((rule.to_owned(), compiled(rule)?))).collect()
 }
 
-/// The rules of a port, one per line.
+/// Formats the rules of a port, one per line.
 pub fn render(port: &PortInfo) -> String {
     if port.rules.is_empty() {
         return format!("{}: no rules\n", port.name);

@@ -15,7 +15,7 @@ use crate::{CliContext, CliError};
 /// it.
 #[derive(Debug, clap::Args)]
 pub struct FwdArgs {
-    /// A port; given once (frames go back where they came from) or twice.
+    /// A port; given once (frames return to it) or twice.
     #[arg(short = 'i', value_name = "PORT", required = true)]
     pub interface: Vec<String>,
 
@@ -23,7 +23,7 @@ pub struct FwdArgs {
     #[arg(long, value_enum, value_name = "MODE", default_value = "io")]
     pub mode: ForwardMode,
 
-    /// mac: the destination address that frames get [default: 02:00:00:00:00:01].
+    /// Destination address of the frames in mode mac [default: 02:00:00:00:00:01].
     #[arg(long, value_name = "MAC")]
     pub eth_peer: Option<String>,
 
@@ -34,7 +34,7 @@ pub struct FwdArgs {
     )]
     pub burst: u32,
 
-    /// Poll and never sleep, as testpmd does.
+    /// Never sleep; always poll, as testpmd does.
     #[arg(long)]
     pub poll_always: bool,
 
@@ -50,11 +50,11 @@ pub struct FwdArgs {
 /// testpmd's forwarding modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ForwardMode {
-    /// Frames as they are.
+    /// Frames stay unchanged.
     Io,
-    /// New source and destination addresses.
+    /// Source and destination addresses are replaced.
     Mac,
-    /// Source and destination addresses swapped.
+    /// Source and destination addresses are swapped.
     Macswap,
 }
 
@@ -65,8 +65,8 @@ pub enum ForwardMode {
 pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.interface.len() > 2 {
         return Err(CliError::usage(
-            "fwd forwards between two ports",
-            "give -i once (frames go back where they came from) or twice",
+            "expected one or two ports",
+            "give -i once (frames return to the same port) or twice",
         ));
     }
     let names: Vec<&String> = args.interface.iter().collect();
@@ -95,9 +95,9 @@ pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Applies a mode to the two addresses at the start of a frame.
+/// Returns the edit of a mode, which changes the two addresses at the start of a frame.
 fn edit(mode: ForwardMode, peer: [u8; 6]) -> impl FnMut(&RingMem, u32) {
-    // testpmd's own address for a port without one.
+    // testpmd's address for a port without one.
     let own = [2, 0, 0, 0, 0, 0];
     move |mem, buf| {
         let mut addresses = [0u8; 12];

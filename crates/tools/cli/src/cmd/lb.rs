@@ -13,22 +13,22 @@ use crate::{CliContext, CliError};
 
 /// Spread a port's frames over pipes by a hash of their flow: netmap's lb.
 ///
-/// Both directions of a connection go to the same pipe. Programs open the pipes' other ends, PORT}0, PORT}1 and so on.
-/// Frames travel without a copy. Ctrl-C ends it.
+/// Both directions of a connection go to the same pipe. Programs open the pipes' other ends: PORT}0, PORT}1 and so on.
+/// Frames are not copied. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 pub struct LbArgs {
     /// The port.
     #[arg(short = 'i', value_name = "PORT")]
     pub interface: String,
 
-    /// Pipes to spread over.
+    /// Number of pipes.
     #[arg(
         short = 'p', long, value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u32).range(1..=64)
     )]
     pub pipes: u32,
 
-    /// Frames to hold for slow readers, over all pipes; a held frame is a copy.
+    /// Number of frames to hold for slow readers, over all pipes. A held frame is a copy.
     #[arg(
         short = 'B', long, value_name = "N", default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(..=1_000_000)
@@ -79,19 +79,19 @@ pub fn run(args: &LbArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Maximum bytes of a frame, header included.
+/// Maximum length of a frame in bytes, with its virtio-net header.
 const LONGEST: usize = 65_562;
-/// Bytes of a frame that contain its flow's addresses and ports, with tags and options.
+/// Number of a frame's first bytes that contain the addresses and ports of its flow, even with tags and options.
 const HEAD: usize = 160;
 
-/// A pipe, and frames that wait for room in it.
+/// A pipe, and the frames that wait for room in it.
 struct PipeOutput {
     port: Port,
     waiting: VecDeque<Vec<u8>>,
     most: usize,
 }
 
-/// The result of moving a frame.
+/// What happened to a frame.
 enum PipeFate {
     Sent,
     Dropped,
@@ -102,7 +102,7 @@ impl PipeOutput {
         Self { port, waiting: VecDeque::new(), most }
     }
 
-    /// Sends waiting frames. Returns whether any still wait.
+    /// Sends waiting frames. Returns whether some still wait.
     fn catch_up(&mut self) -> bool {
         let Some(tx) = self.port.tx().first_mut() else { return false };
         while let Some(frame) = self.waiting.front() {
@@ -114,8 +114,8 @@ impl PipeOutput {
         !self.waiting.is_empty()
     }
 
-    /// Takes the frame of `slots` slots, `at` slots after the head of `rx`: buffers are swapped if both rings are in
-    /// one region.
+    /// Takes the frame that begins `at` slots after the head of `rx` and has `slots` slots. Buffers are swapped if both
+    /// rings are in one region.
     fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> PipeFate {
         let Some(tx) = self.port.tx().first_mut() else { return PipeFate::Dropped };
         if self.waiting.is_empty() && rx.mem().shares_buffers_with(tx.mem()) && tx.space() >= slots {
@@ -138,7 +138,7 @@ impl PipeOutput {
     }
 }
 
-/// Copies a frame of several slots. Returns its length, at most that of `room`.
+/// Copies a frame of several slots. Returns the length copied, at most that of `room`.
 fn read_frame(rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> usize {
     let mut len = 0;
     for k in 0..slots {
@@ -168,7 +168,7 @@ impl Spreader {
             let _ = rx.sync();
             let taken = self.spread(rx, moved);
             if taken > 0 {
-                // Pipes first: their slots name buffers that leave the ring once its head moves.
+                // Pipes are synced first: their slots name buffers that leave the receive ring once its head moves.
                 self.outputs.iter_mut().flat_map(|output| output.port.tx()).for_each(TxRing::sync);
                 rx.advance(taken);
                 let _ = rx.sync();
@@ -179,7 +179,7 @@ impl Spreader {
         any
     }
 
-    /// Distributes up to a burst. Returns the number of finished slots.
+    /// Distributes at most one burst. Returns the number of finished slots.
     fn spread(&mut self, rx: &RxRing, moved: &mut [MovedCounts]) -> u32 {
         let mut at = 0;
         let mut frames = 0;
@@ -202,7 +202,7 @@ impl Spreader {
         at
     }
 
-    /// The pipe of the flow of the frame at `at`.
+    /// Returns the pipe for the flow of the frame at `at`.
     fn pipe_of(&self, rx: &RxRing, at: u32) -> usize {
         let slot = rx.slot(rx.at(at));
         let mut head = [0u8; HEAD];

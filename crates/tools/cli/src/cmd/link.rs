@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 use crate::values::LINK_WORDS;
 use crate::{CliContext, CliError, out};
 
-/// Degrade a port's link: delay, loss, duplicates, reordering, damage, rate.
+/// Degrade a port's link: delay, loss, duplicates, reordering, corruption, rate.
 ///
-/// The words are those of 'tc qdisc add ... netem', see tc-netem(8). Without a direction, frames are meant that the
-/// port's peer sends, as with netem on the peer's own interface; 'out' are those that it gets, 'both' is each direction
-/// by itself. The change holds immediately, and frames under way stay as they are. Without words, what there is is
-/// shown; 'off' is a good link again.
+/// The words are those of 'tc qdisc add ... netem', see tc-netem(8). Without a direction, or with 'in', they apply to
+/// frames that the port's peer sends, as with netem on the peer's own interface; with 'out', to frames that the peer
+/// receives; with 'both', to each direction separately. The change takes effect immediately, but not for frames in
+/// flight. Without words, the current state is shown; 'off' removes all impairments.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = LINK_WORDS, override_usage = "netvale link [OPTIONS] <PORT> [in|out|both] [WORDS]...")]
 pub struct LinkArgs {
@@ -33,7 +33,7 @@ pub struct LinkArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A word is not netem's, no daemon answers, or the port does not exist.
+/// A word is not one of netem's, no daemon answers, or the port does not exist.
 pub fn run(args: &LinkArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let (keys, words) = directions(&args.words);
     let mut daemon = ctx.daemon()?;
@@ -87,7 +87,7 @@ fn render(port: &PortInfo) -> String {
     KEYS.into_iter().zip(["in", "out"]).map(line).collect()
 }
 
-/// A direction's frames, and the losses of its link.
+/// Formats a direction's frames, and the losses of its link.
 fn counts(port: &PortInfo, dir: &str) -> String {
     let rings = || port.rings.iter().filter(|ring| ring.dir.to_string() == dir);
     let lost = |reason: &str| rings().filter_map(|ring| ring.drops.get(reason)).sum::<u64>();

@@ -12,11 +12,11 @@ use crate::{CliContext, CliError, out, units};
 
 /// List switches and their ports.
 ///
-/// STATE is open where a program has the port open, idle where it waits for one. UID and PID identify the process that
+/// STATE is open if a program has the port open, idle if the port waits for one. UID and PID identify the process that
 /// created the port. IN counts the frames that a port sent into its switch, OUT those that the switch delivered to it.
-/// ABOUT has what the port is called (its policy 'info'), and its flags. GONE are the last ports that ended without
-/// being detached, with the reason: what was behind them ended, or their program broke a rule. AGO is how many seconds
-/// ago. On a terminal that is too narrow for it, columns of the ports are left out; '--json' has all.
+/// ABOUT has the port's policy 'info' and its flags. GONE lists the last ports that ended without being detached, with
+/// the reason: their device or peer ended, or their program broke a rule. AGO is the number of seconds since. If a
+/// terminal is too narrow, columns of the ports are omitted; '--json' has all.
 #[derive(Debug, clap::Args)]
 pub struct PortListArgs {
     /// Only this switch.
@@ -89,10 +89,7 @@ pub fn run(args: &PortListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> 
     if let Some(wanted) = &args.switch {
         switches.retain(|switch| switch.name == *wanted);
         if switches.is_empty() {
-            return Err(CliError::refused(
-                format!("there is no switch {wanted}"),
-                "'netvale list' shows those there are",
-            ));
+            return Err(CliError::refused(format!("there is no switch {wanted}"), "'netvale list' shows all switches"));
         }
     }
     let infos = daemon.ask(|client| client.ports(args.switch.as_deref()))?;
@@ -108,7 +105,7 @@ pub fn run(args: &PortListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Joins by name. A port added between the two requests has no counters yet.
+/// Joins ports and counters by name. A port added between the two requests has no counters yet.
 fn with_counters(infos: Vec<PortInfo>, mut stats: AllStats) -> Vec<ListedPort> {
     let mut counters = |name: &str| {
         let found = stats.ports.iter().position(|port| port.name == name);
@@ -211,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: columns are aligned, a missing value is a dash, and counters go with their port.
+    /// Objective: columns are aligned, a missing value is a dash, and each port has its own counters.
     #[test]
     fn columns_are_aligned() {
         let switch =

@@ -18,10 +18,10 @@ use crate::{CliContext, CliError, out, signals, values};
 
 /// Print the daemon's metrics, or serve them to Prometheus.
 ///
-/// Without --listen, prints them once. With it, serves them at /metrics over HTTP until it gets SIGTERM or SIGINT: in
-/// OpenMetrics text format 1.0.0, or in Prometheus' 0.0.4 for clients that ask for that. It shows the ports that the
-/// user who runs it may see: all of them to root and the daemon's own user. Everybody who can connect can read; there
-/// is no password.
+/// Without --listen, prints the metrics once. With it, serves them at /metrics over HTTP until SIGTERM or SIGINT: in
+/// OpenMetrics text format 1.0.0, or in Prometheus' 0.0.4 for clients that request that. The metrics cover the ports
+/// that the user who runs the command may see: all of them for root and for the daemon's own user. There is no
+/// password: everyone who can connect can read them.
 #[derive(Debug, clap::Args)]
 pub struct MetricsArgs {
     /// Where to listen: unix:/PATH, or tcp:ADDRESS:PORT, such as tcp:127.0.0.1:9847 (IPv6 addresses in brackets); may
@@ -33,8 +33,8 @@ pub struct MetricsArgs {
     #[arg(long, value_name = "MODE", value_parser = values::mode, default_value = "0600", requires = "listen")]
     pub socket_mode: u32,
 
-    /// Another name of this server that clients may use, such as the one in Prometheus' targets; may be given several
-    /// times. Its addresses and 'localhost' are known.
+    /// A further name of this server that clients may use, such as the one in Prometheus' targets; may be given several
+    /// times. The server's addresses and 'localhost' are always accepted.
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
 
@@ -42,7 +42,7 @@ pub struct MetricsArgs {
     #[arg(long, conflicts_with_all = ["listen", "host"])]
     pub openmetrics: bool,
 
-    /// Log messages from this level on, to standard error.
+    /// Log messages of this level and above, to standard error.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 }
@@ -50,7 +50,7 @@ pub struct MetricsArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// When printing figures: the daemon does not answer; otherwise: it cannot listen.
+/// To print metrics: the daemon does not answer. To serve them: the command cannot listen.
 pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut listeners = passed()?;
     for place in &args.listen {
@@ -66,7 +66,7 @@ pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 }
 
 fn cannot_listen(e: &dyn std::error::Error) -> CliError {
-    CliError::failed(e.to_string(), "another program may have the place: choose another one (--listen)")
+    CliError::failed(e.to_string(), "another program may have this address: choose another one (--listen)")
 }
 
 fn print(openmetrics: bool, ctx: &CliContext) -> Result<(), CliError> {
@@ -75,7 +75,7 @@ fn print(openmetrics: bool, ctx: &CliContext) -> Result<(), CliError> {
     out::text(format.encode(&Arc::new(stats)))
 }
 
-/// Sockets bound by the service manager.
+/// Returns the sockets that the service manager bound.
 fn passed() -> Result<Vec<HttpListener>, CliError> {
     let passed = netvale_daemon::passed_descriptors().into_iter().filter(|(name, _)| name == "metrics");
     passed.map(|(_, fd)| HttpListener::passed(fd).map_err(|e| cannot_listen(&e))).collect()
@@ -87,7 +87,7 @@ fn serve(listeners: &[HttpListener], hosts: &[String], ctx: &CliContext) -> Resu
         if let ListenPlace::Tcp(address) = place
             && !address.ip().is_loopback()
         {
-            tracing::warn!("{address} can be reached from other hosts, and everybody there can read");
+            tracing::warn!("{address} can be reached from other hosts, and everyone there can read the metrics");
         }
     }
     let stop = signals::stop_pipe()?;

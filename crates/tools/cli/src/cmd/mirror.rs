@@ -27,9 +27,9 @@ use tunnel::{MirrorTotals, MirrorTunnel};
 
 /// Send copies of ports' frames to another host, in UDP, VXLAN or ERSPAN, until Ctrl-C.
 ///
-/// A port's name alone means what it sends and receives: vale0:a/t, vale0:a/r and vale0:a/rt say which. The copies are
-/// those that `netvale dump` gets; ones that cannot be sent in time are lost, never the port's frames. The mirror's own
-/// datagrams are not mirrored, should they pass the port.
+/// For a port's name alone, copies what the port sends and receives; vale0:a/t, vale0:a/r and vale0:a/rt select the
+/// direction. The copies are made as for `netvale dump`; copies that cannot be sent in time are lost, never the port's
+/// frames. The mirror's own datagrams are not mirrored if they pass the port.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = TARGETS)]
 pub struct MirrorArgs {
@@ -37,11 +37,11 @@ pub struct MirrorArgs {
     #[arg(value_name = "PORT", required = true)]
     ports: Vec<String>,
 
-    /// Where the copies go: udp:HOST:PORT, vxlan:VNI,remote=IP[,port=N] or erspan:ID,remote=IP.
+    /// The destination: udp:HOST:PORT, vxlan:VNI,remote=IP[,port=N] or erspan:ID,remote=IP.
     #[arg(long, value_name = "TARGET")]
     to: MirrorTarget,
 
-    /// Only frames that fit an expression of pcap-filter(7), tcpdump's language.
+    /// Mirror only frames that match an expression of pcap-filter(7), tcpdump's language.
     #[arg(short = 'f', long, value_name = "EXPRESSION")]
     filter: Option<String>,
 
@@ -64,9 +64,9 @@ pub struct MirrorArgs {
 
 const TARGETS: &str = "\
 Targets:
-  udp:HOST:PORT                  one frame a datagram, behind TZSP's header; Wireshark decodes it on port 37008
-  vxlan:VNI,remote=IP[,port=N]   VXLAN (RFC 7348), on port 4789 if not said otherwise
-  erspan:ID,remote=IP            ERSPAN type II, in GRE; takes CAP_NET_RAW
+  udp:HOST:PORT                  one frame per datagram, after a TZSP header; Wireshark decodes it on port 37008
+  vxlan:VNI,remote=IP[,port=N]   VXLAN (RFC 7348); default port: 4789
+  erspan:ID,remote=IP            ERSPAN type II in GRE; needs CAP_NET_RAW
 
 Examples:
   netvale mirror vale0:vm1 --to udp:192.0.2.1:37008
@@ -77,7 +77,7 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A port or the socket cannot be opened, the filter cannot be compiled, a port has ended.
+/// A port or the socket cannot be opened, the filter cannot be compiled, or a port has ended.
 pub fn run(args: &MirrorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let filter = CaptureFilter::new(args.filter.as_deref(), args.snaplen)?;
     let names = args.ports.iter().map(|name| monitor(name)).collect::<Result<Vec<_>, _>>()?;
@@ -97,17 +97,17 @@ pub fn run(args: &MirrorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// The name of a port's monitor.
+/// Returns the name of the monitor for a port's name.
 fn monitor(name: &str) -> Result<String, CliError> {
-    let wrong = |what: String| CliError::usage(what, "vale0:a, vale0:a/t, vale0:a/r or vale0:a/rt");
+    let wrong = |what: String| CliError::usage(what, "give vale0:a, vale0:a/t, vale0:a/r or vale0:a/rt");
     let spec = PortSpec::parse(name).map_err(|e| wrong(e.to_string()))?;
     match spec.flags.monitor {
         Some(_) => Ok(name.to_owned()),
-        // A number at the end may belong to the name itself.
+        // A number at the end may be part of the port's name.
         None if spec.clone().settled(|_| true) == PortSpec::from(spec.written_name().clone()) => {
             Ok(format!("{name}/rt"))
         }
-        None => Err(wrong(format!("{name} is no copy of a port's frames"))),
+        None => Err(wrong(format!("{name} does not name a copy of a port's frames"))),
     }
 }
 
@@ -154,7 +154,7 @@ fn report(args: &MirrorArgs, totals: &MirrorTotals, dropped: Option<u64>, time: 
         text.push_str(&format!("; {} could not be sent: {why}", totals.unsent));
     }
     if let Some(lost) = dropped.filter(|lost| *lost > 0) {
-        text.push_str(&format!("; {lost} more were lost: the mirror did not keep up"));
+        text.push_str(&format!("; {lost} more were lost: the mirror was too slow"));
     }
     out::line(text)
 }
@@ -163,7 +163,7 @@ fn report(args: &MirrorArgs, totals: &MirrorTotals, dropped: Option<u64>, time: 
 mod tests {
     use super::*;
 
-    /// Objective: a port's name alone means its monitor; names that open the port itself are refused.
+    /// Objective: a port's name alone means a monitor of the port; names that open the port itself are refused.
     #[test]
     fn a_ports_name_alone_means_its_monitor() {
         let name = |name: &str| monitor(name).ok();

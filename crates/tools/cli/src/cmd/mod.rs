@@ -43,7 +43,7 @@ pub mod web;
 
 /// A subcommand with its arguments.
 #[derive(Debug, clap::Subcommand)]
-#[expect(missing_docs, reason = "a variant's text is the help, which stands on its Args")]
+#[expect(missing_docs, reason = "a variant's documentation is its help, which its Args have")]
 pub enum CliCommand {
     Up(up::UpArgs),
     Stop(stop::StopArgs),
@@ -132,7 +132,7 @@ impl CliCommand {
         }
     }
 
-    /// Whether it forwards frames, or starts a program that does.
+    /// Returns whether the subcommand forwards frames, or starts a program that does.
     fn moves_frames(&self) -> bool {
         use CliCommand::*;
         matches!(

@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use crate::{CliContext, CliError, out, values};
 
-/// Maximum length of a single wait, without the user's own limit.
+/// Maximum length of a single wait if the user sets no limit.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Print events as they happen, one per line.
 ///
-/// Ports that come and go, programs and guests that open and leave them, links, policies, what is refused. The events
-/// of all ports of the user, of all users for root; or only those of the switches and ports that are named. Ends with
-/// the daemon; goes on with a daemon that takes its place (`netvale upgrade`).
+/// Events are ports attached and detached, ports opened and closed by programs and guests, changes of links and
+/// policies, and refused requests. Shows the events of all the user's ports (for root, of all users' ports), or only
+/// those of the named switches and ports. Ends with the daemon, but continues after an upgrade (`netvale upgrade`).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = events())]
 pub struct MonitorArgs {
@@ -24,7 +24,7 @@ pub struct MonitorArgs {
     #[arg(value_name = "SWITCH[:PORT]")]
     only: Vec<String>,
 
-    /// Only these events, and groups of events: port.attached,guest.
+    /// Only these events and groups of events, such as port.attached,guest.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     events: Vec<String>,
 
@@ -32,7 +32,7 @@ pub struct MonitorArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// End after that many seconds: a failure, if there were fewer events than --count.
+    /// End after that many seconds; a failure if there were fewer events than --count.
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     timeout: Option<f64>,
 
@@ -50,13 +50,13 @@ fn events() -> String {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, or it ends; there are too many subscriptions; fewer events than requested arrived in time.
+/// No daemon answers, or it ends; there are too many subscriptions; or fewer events than requested arrived in time.
 pub fn run(args: &MonitorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let end = args.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let mut daemon = ctx.daemon()?;
     let params = SubscribeParams { only: args.only.clone(), names: args.events.clone(), snapshot: false };
     daemon.ask(|client| client.subscribe(params))?;
-    // Not an event. A script that waits for this line may continue: from now on, no event is missed.
+    // Not an event: from now on no event is missed, and a script that waits for this line may continue.
     netvale_control::note!("events from now on:");
     let mut seen = 0;
     let mut stalls = Stalls { asked: args.json || !args.events.is_empty(), ..Stalls::default() };
@@ -72,7 +72,7 @@ pub fn run(args: &MonitorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
             MonitorStep::Nothing if end.is_some() => return in_time(seen, args),
             MonitorStep::Nothing => continue,
             MonitorStep::End => {
-                return Err(CliError::unreachable("the daemon has ended", "start it again, and then this command"));
+                return Err(CliError::unreachable("the daemon has ended", "restart the daemon, then this command"));
             }
         }
         seen += 1;
@@ -83,17 +83,17 @@ pub fn run(args: &MonitorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 /// Minimum interval between stall events in the output.
 const STALLS_EVERY: Duration = Duration::from_secs(60);
 
-/// Thins out stall events: on a busy machine threads stall several times a second, and would hide other events.
+/// Thins out stall events. On a busy machine threads stall several times a second, which would hide other events.
 #[derive(Default)]
 struct Stalls {
-    /// A program reads the output, or the user requested these events: all are printed.
+    /// Whether all stalls are printed: a program reads the output, or the user requested these events.
     asked: bool,
     told: Option<Instant>,
     left_out: u64,
 }
 
 impl Stalls {
-    /// Whether the event is printed; the next printed one gets the number of those left out.
+    /// Returns whether to print the event. A printed stall carries the number of those omitted before it.
     fn takes(&mut self, event: &mut Event, now: Instant) -> bool {
         if self.asked || event.name != EventName::DaemonStalled.as_str() {
             return true;
@@ -113,9 +113,9 @@ impl Stalls {
 
 enum MonitorStep {
     Event(Box<Event>),
-    /// No event in time.
+    /// No event arrived in time.
     Nothing,
-    /// No further events.
+    /// The daemon has closed the connection.
     End,
 }
 
@@ -132,7 +132,7 @@ fn in_time(seen: u64, args: &MonitorArgs) -> Result<ExitCode, CliError> {
     match (args.count, args.timeout) {
         (Some(count), Some(limit)) => {
             let what = format!("{seen} of {count} events came in {limit} s");
-            Err(CliError::failed(what, "give it a longer --timeout, or other names"))
+            Err(CliError::failed(what, "use a longer --timeout, or other names"))
         }
         _ => Ok(ExitCode::SUCCESS),
     }
@@ -142,7 +142,7 @@ fn print(event: &Event, json: bool) -> Result<(), CliError> {
     if json { out::json(event) } else { out::line(line(event)) }
 }
 
-/// Time, name and place; then the fields.
+/// Formats an event: time, name and place; then the fields.
 fn line(event: &Event) -> String {
     let place = event.port.as_ref().or(event.switch.as_ref());
     let mut words = vec![event.time.clone(), event.name.clone()];
@@ -153,7 +153,7 @@ fn line(event: &Event) -> String {
     words.join(" ")
 }
 
-/// A value as a single word.
+/// Formats a value as a single word.
 fn word(value: &Value) -> String {
     match value {
         Value::String(text) if !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c == '"') => {
@@ -173,8 +173,8 @@ mod tests {
         line(&serde_json::from_value(event).unwrap())
     }
 
-    /// Objective: one stall a minute is printed, with the number of those left out; all other events are, and stalls on
-    /// request.
+    /// Objective: one stall a minute is printed, with the number of those omitted; all other events are printed, and on
+    /// request all stalls.
     #[test]
     fn repeated_stalls_are_merged_into_one() {
         let event = |name: &str| {

@@ -35,15 +35,15 @@ pub struct PktGenArgs {
     #[arg(short = 'n', value_name = "COUNT", default_value_t = 0)]
     pub count: u64,
 
-    /// Send this many frames: as -f tx -n COUNT.
+    /// Send this many frames: same as -f tx -n COUNT.
     #[arg(short = 't', value_name = "COUNT", conflicts_with_all = ["rx_count", "function"])]
     pub tx_count: Option<u64>,
 
-    /// Receive this many frames: as -f rx -n COUNT.
+    /// Receive this many frames: same as -f rx -n COUNT.
     #[arg(short = 'r', value_name = "COUNT", conflicts_with = "function")]
     pub rx_count: Option<u64>,
 
-    /// Bytes of a frame without CRC. Given twice, random sizes between the second and the first.
+    /// Bytes of a frame without CRC. Given twice: random sizes from the second to the first.
     #[arg(
         short = 'l', value_name = "BYTES", default_value = "60",
         value_parser = clap::value_parser!(u32).range(14..=65_550)
@@ -70,18 +70,18 @@ pub struct PktGenArgs {
     #[arg(short = 'a', value_name = "CPU")]
     pub affinity: Option<usize>,
 
-    /// Frames per sync (the batch), at most as many as half a ring holds.
+    /// Frames per sync (the batch), at most half a ring.
     #[arg(
         short = 'b', value_name = "FRAMES", default_value_t = 512,
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     pub burst: u32,
 
-    /// With -a, CPUs to use in turn; 0: one for each thread.
+    /// With -a, number of CPUs to use in turn; 0: one for each thread.
     #[arg(short = 'c', value_name = "N", default_value_t = 0)]
     pub cores: u32,
 
-    /// Threads, each with a ring of its own; 0: one for each ring.
+    /// Threads, each with its own ring; 0: one for each ring.
     #[arg(short = 'p', value_name = "N", default_value_t = 1)]
     pub threads: u32,
 
@@ -109,11 +109,11 @@ pub struct PktGenArgs {
     #[arg(short = 'P', value_name = "FILE")]
     pub pcap: Option<PathBuf>,
 
-    /// Random source address and port in each frame, from the range given by -s.
+    /// Random source address and port in each frame, from the range of -s.
     #[arg(short = 'z')]
     pub random_src: bool,
 
-    /// Random destination address and port in each frame, from the range given by -d.
+    /// Random destination address and port in each frame, from the range of -d.
     #[arg(short = 'Z')]
     pub random_dst: bool,
 
@@ -133,11 +133,11 @@ pub struct PktGenArgs {
     #[arg(short = 'M', value_name = "BYTES")]
     pub frag_size: Option<u32>,
 
-    /// Indirect buffers (NS_INDIRECT): refused, as frames leave from the ring's own buffers.
+    /// Indirect buffers (NS_INDIRECT): refused, because frames are sent from the ring's own buffers.
     #[arg(short = 'I')]
     pub indirect: bool,
 
-    /// Sum of: 1 prefetch (always done), 2 the receiver reads each frame, 4 or 8 the sender copies each frame anew.
+    /// Sum of: 1 prefetch (always on), 2 the receiver reads each frame, 4 or 8 the sender copies each frame anew.
     #[arg(short = 'o', value_name = "OPTIONS", default_value_t = 0)]
     pub options: u32,
 
@@ -161,15 +161,15 @@ pub struct PktGenArgs {
     #[arg(long, overrides_with = "no_touch")]
     pub touch: bool,
 
-    /// ping and pong sleep for each frame, without polling before.
+    /// ping and pong sleep for each frame without polling first.
     #[arg(long, conflicts_with = "poll")]
     pub sleep: bool,
 
-    /// ping and pong only poll: for CPUs that nobody else wants.
+    /// ping and pong only poll, for CPUs without other programs.
     #[arg(long)]
     pub poll: bool,
 
-    /// The receiver looks at the slots only (the default, as netmap's).
+    /// The receiver reads only the slots (default, as in netmap).
     #[arg(long, overrides_with = "touch")]
     pub no_touch: bool,
 }
@@ -181,13 +181,13 @@ pub enum PktGenFunction {
     Tx,
     /// Receive and count.
     Rx,
-    /// Send one frame, wait for its answer, and so on: latency.
+    /// Send one frame, wait for its answer, and repeat: measures latency.
     Ping,
-    /// Send back what comes.
+    /// Return received frames to their sender.
     Pong,
     /// Send frames with a sequence number.
     Txseq,
-    /// Receive them and report gaps.
+    /// Receive such frames and report gaps.
     Rxseq,
 }
 
@@ -233,15 +233,15 @@ pub fn run(args: &PktGenArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Bits of -o: the receiver reads frames.
+/// Bit of -o: the receiver reads frames.
 const OPT_ACCESS: u32 = 2;
-/// The sender copies each frame, in netmap by hand or with memcpy.
+/// Bits of -o: the sender copies each frame, in netmap by hand or with memcpy.
 const OPT_COPY: u32 = 4 | 8;
-/// All known bits, prefetch included.
+/// All valid bits of -o, including prefetch.
 const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;
 
-/// Polling time of a thread before it sleeps: longer than another CPU's wake-up takes, or both ends would sleep in
-/// turns.
+/// How long a thread polls before it sleeps: longer than another CPU takes to wake up. Otherwise both ends would sleep
+/// in turns.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// State shared by all functions.
@@ -266,14 +266,14 @@ fn function(args: &PktGenArgs) -> (PktGenFunction, u64) {
 /// Refuses options with inconsistent values, and those that no port supports.
 fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
     if args.indirect {
-        return Err(CliError::usage("frames leave from the ring's own buffers (no NS_INDIRECT)", "omit -I"));
+        return Err(CliError::usage("frames are sent from the ring's own buffers (no NS_INDIRECT)", "omit -I"));
     }
     if args.options & !OPTIONS != 0 {
-        let what = format!("-o {}: netvale knows 1, 2, 4 and 8, and their sums", args.options);
+        let what = format!("-o {}: expected a sum of 1, 2, 4 and 8", args.options);
         return Err(CliError::usage(what, "add up the values you want, e.g. -o 6"));
     }
     if args.pcap.is_some() && function(args).0 != PktGenFunction::Tx {
-        return Err(CliError::usage("-P sends a capture file", "give -f tx, or read one with `netvale replay`"));
+        return Err(CliError::usage("-P is only for sending", "give -f tx, or send the file with `netvale replay`"));
     }
     if args.pkt_size.len() > 2 {
         return Err(CliError::usage("-l is given more than twice", "give one size, or the largest and the smallest"));
@@ -281,17 +281,17 @@ fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The daemon ended, or the port was detached.
+/// Returns the error if the daemon has ended or the port was detached.
 fn gone() -> CliError {
     CliError::failed("the daemon closed the port", "see its log; `netvale list` shows whether it runs")
 }
 
-/// The largest batch: at most half of the ring, so that both ends have work at the same time.
+/// Returns the largest batch: at most half of the ring, so that both ends have work at the same time.
 fn burst(args: &PktGenArgs, slots: u32) -> u32 {
     args.burst.min(slots / 2).max(1)
 }
 
-/// Pins thread `k` as in -a.
+/// Pins thread `k` to its CPU as -a requests.
 fn pin(args: &PktGenArgs, k: usize) {
     if let Some(first) = args.affinity {
         let k = if args.cores == 0 { k } else { k % args.cores as usize };

@@ -12,7 +12,7 @@ use crate::{CliContext, CliError, out};
 
 /// Change the policies of a port while frames pass.
 ///
-/// Policies are VLANs, port security, rates. The same words are options of `netvale attach`.
+/// Policies are VLANs, port security and rates. The options of `netvale attach` have the same names.
 #[derive(Debug, clap::Args)]
 pub struct PortArgs {
     #[command(subcommand)]
@@ -24,11 +24,10 @@ enum PortCommand {
     Set(SetArgs),
 }
 
-/// Set policies of a port, and the MTU of a TAP or vhost device, all of them or none.
+/// Set policies of a port and the MTU of a TAP or vhost device, all of them or none.
 ///
-/// What is not named stays as it is; 'default' takes a policy away. A guest's driver reads its MTU when it starts.
-/// Nothing is lost meanwhile: frames pass under the old policies, then
-/// under the new ones.
+/// Policies that are not named stay unchanged; 'default' resets a policy. A guest's driver reads its MTU only when it
+/// starts. No frame is lost: frames pass under the old policies, then under the new ones.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = policies(),
@@ -64,7 +63,7 @@ pub fn run(args: &PortArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The policies of a port, in the form that sets them.
+/// Formats the policies of a port as arguments of `port set`.
 pub fn told(port: &PortInfo) -> String {
     let word = |value: &Value| match value {
         Value::Bool(on) => if *on { "on" } else { "off" }.to_owned(),
@@ -73,7 +72,7 @@ pub fn told(port: &PortInfo) -> String {
         other => other.to_string(),
     };
     let policies = OPTIONS.iter().filter_map(|option| Some((option.key, port.policies.get(option.key)?)));
-    // A bare 100 would mean a hundred bits a second, as in tc.
+    // Printed with its unit: as in tc, a bare 100 would mean 100 bits per second.
     let said = |key: &str, value: &Value| match value.as_str().filter(|_| key.starts_with("rate_")) {
         Some(rate) => rate.parse::<Rate>().map_or_else(|_| rate.to_owned(), |rate| rate.to_string()),
         None => word(value),
@@ -89,27 +88,27 @@ fn read(words: &[String]) -> Result<Map<String, Value>, CliError> {
         let key = key.replace('-', "_");
         let option = AttachOption::find(&key).filter(|option| option.can_be_set());
         let option = option.ok_or_else(|| {
-            let meant = nearest(&key).map(|known| format!("; {known} is one")).unwrap_or_default();
-            CliError::usage(format!("{key} is no policy of a port{meant}"), NEXT)
+            let meant = nearest(&key).map(|known| format!("; did you mean {known}?")).unwrap_or_default();
+            CliError::usage(format!("unknown policy {key}{meant}"), NEXT)
         })?;
         let [value] = rest else {
-            return Err(CliError::usage(format!("{key} has no value"), format!("it is {}, or default", option.shape)));
+            return Err(CliError::usage(format!("{key} has no value"), format!("use {}, or default", option.shape)));
         };
         let value = match value.as_str() {
             "default" => Value::Null,
             rule if matches!(option.shape, OptionShape::List(_)) => Value::from(vec![compiled(rule)?]),
             word => option.shape.parse(word).map_err(|_| {
-                CliError::usage(format!("{key} is {word:?}"), format!("it is {}, or default", option.shape))
+                CliError::usage(format!("invalid {key} {word:?}"), format!("expected {}, or default", option.shape))
             })?,
         };
         if set.insert(key.clone(), value).is_some() {
-            return Err(CliError::usage(format!("{key} stands twice"), "omit one of them"));
+            return Err(CliError::usage(format!("{key} is given twice"), "omit one of them"));
         }
     }
     Ok(set)
 }
 
-/// The most similar policy, if any is close.
+/// Returns the most similar policy, if one is close.
 fn nearest(key: &str) -> Option<&'static str> {
     const ALIKE: f64 = 0.85;
     let policies = OPTIONS.iter().filter(|option| option.can_be_set());
@@ -119,7 +118,7 @@ fn nearest(key: &str) -> Option<&'static str> {
 
 const NEXT: &str = "'netvale port set --help' lists the policies";
 
-/// All policies, for the help.
+/// Lists all policies, for the help.
 fn policies() -> String {
     let mut text = "Policies:\n".to_owned();
     for option in OPTIONS.iter().filter(|option| option.can_be_set()) {
@@ -149,7 +148,7 @@ mod tests {
         read(&words).map(Value::from).map_err(|error| error.to_string())
     }
 
-    /// Objective: pairs of words are policies with their values; dashes and underscores are equal; default is null.
+    /// Objective: words are pairs of a policy and its value; dashes and underscores are equal; default is null.
     #[test]
     fn pairs_of_words_are_policies() {
         assert_eq!(
@@ -176,7 +175,7 @@ mod tests {
             assert!(of(words).unwrap_err().contains(name), "{words}");
         }
         assert!(of("access 1 access 2").unwrap_err().contains("twice"));
-        assert!(of("acces 1").unwrap_err().ends_with("; access is one"));
-        assert!(of("xyz 1").unwrap_err().ends_with("of a port"));
+        assert!(of("acces 1").unwrap_err().ends_with("; did you mean access?"));
+        assert!(of("xyz 1").unwrap_err().ends_with("policy xyz"));
     }
 }

@@ -24,7 +24,7 @@ pub struct ReplayArgs {
     /// The port.
     pub port: String,
 
-    /// Speed as a multiple of the recorded one; 0: as fast as possible.
+    /// Speed relative to the recorded one; 0: as fast as possible.
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = crate::values::speed)]
     pub speed: f64,
 
@@ -62,12 +62,12 @@ pub struct ReplayArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The file cannot be read, or the port cannot be opened. A truncated or damaged file is sent up to the damage, and is
-/// then an error.
+/// The file cannot be read, or the port cannot be opened. Frames before the damage of a truncated or damaged file are
+/// sent, then the error is reported.
 pub fn run(args: &ReplayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let stdin = args.file.as_os_str() == "-";
     if stdin && args.repeat != 1 {
-        return Err(CliError::usage("standard input can be read once only", "omit --loop, or name a file"));
+        return Err(CliError::usage("standard input can be read only once", "omit --loop, or name a file"));
     }
     let mut reader = open(args)?;
     let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
@@ -113,7 +113,7 @@ fn open(args: &ReplayArgs) -> Result<CaptureReader, CliError> {
 fn unreadable(args: &ReplayArgs, error: &ReadError) -> CliError {
     CliError::failed(
         format!("{}: {error}", args.file.display()),
-        "what came before was sent; `tcpdump -r` may tell more",
+        "the frames before it were sent; `tcpdump -r` may show more",
     )
 }
 
@@ -126,9 +126,9 @@ fn pace(args: &ReplayArgs) -> ReplayPace {
 struct ReplaySum {
     frames: u64,
     bytes: u64,
-    /// Frames too long for the port.
+    /// Frames omitted because they are too long for the port.
     too_long: u64,
-    /// Frames that the receiver had not taken when the port was closed.
+    /// Frames that the receiver had not taken when the port closed.
     left: u64,
 }
 
@@ -142,7 +142,7 @@ fn report(args: &ReplayArgs, sum: ReplaySum, seconds: f64) -> Result<(), CliErro
     }
     let left_out = match sum.too_long {
         0 => String::new(),
-        count => format!("; {count} were left out: they are longer than {} takes", args.port),
+        count => format!("; {count} were omitted: they are too long for {}", args.port),
     };
     out::line(format_args!(
         "{} frames, {} bytes sent in {seconds:.2} seconds, {}{left_out}",
@@ -152,9 +152,9 @@ fn report(args: &ReplayArgs, sum: ReplaySum, seconds: f64) -> Result<(), CliErro
     ))
 }
 
-/// Maximum sleep: the delay until Ctrl-C is noticed.
+/// Maximum sleep, after which Ctrl-C is checked.
 const NAP: Duration = Duration::from_millis(50);
-/// Polling time for room before sleeping.
+/// How long the sender polls for room before it sleeps.
 const SPIN: Duration = Duration::from_micros(100);
 /// Frames between two progress messages.
 const WORD_EVERY: u64 = 1024;
@@ -187,7 +187,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Waits until `due` after the start. Sends the ring's frames first.
+    /// Waits until `due` after the start. Publishes the ring's frames first.
     fn wait_until(&mut self, due: Duration) {
         while let Some(left) = due.checked_sub(self.start.elapsed()).filter(|left| !left.is_zero()) {
             self.sync();
@@ -201,7 +201,7 @@ impl Replay<'_> {
     fn send(&mut self, frame: &[u8]) -> Result<(), CliError> {
         let name = &self.args.port;
         let no_ring =
-            || CliError::failed(format!("{name} cannot send"), "a monitor only receives: name the port itself");
+            || CliError::failed(format!("{name} cannot send"), "a monitor only receives: give the port itself");
         let mut ring = self.port.tx().first_mut().ok_or_else(no_ring)?;
         let most = u64::from(ring.num_slots() - 1).min(64) * u64::from(ring.mem().buf_size());
         if frame.len() as u64 > most {
@@ -236,7 +236,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Waits until all frames have been taken, before the port closes.
+    /// Waits until the receiver has taken all frames, before the port closes.
     fn flush(&mut self) {
         self.sync();
         for ring in self.port.tx() {

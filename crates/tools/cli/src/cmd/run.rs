@@ -16,22 +16,22 @@ use libraries::Libraries;
 
 /// Run an unmodified netmap or libpcap program on netvale's ports.
 ///
-/// /dev/netmap, ioctl, mmap, poll, select and epoll work as netmap's do; libpcap opens vale0:x, netmap:p{1, vale0:x/z
-/// as interfaces beside the system's; nv:vale0 is a new port on vale0, for programs that want a name from their list.
-/// The program's children inherit it. The guide (unmodified-programs.md, in /usr/share/doc/netvale/guide) has the table
-/// of what runs.
+/// /dev/netmap, ioctl, mmap, poll, select and epoll work as with netmap's kernel module. libpcap opens vale0:x,
+/// netmap:p{1 and vale0:x/z as interfaces besides the system's; nv:vale0 is a new port on vale0, for programs that
+/// accept only names from their own list. Child processes inherit all this. The guide (unmodified-programs.md, in
+/// /usr/share/doc/netvale/guide) has a table of tested programs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct RunArgs {
-    /// A shell instead of a program: everything started in it can use netvale's ports.
+    /// Run a shell instead of a program: all programs started in it can use netvale's ports.
     #[arg(long, conflicts_with = "command")]
     pub shell: bool,
 
-    /// Say on standard error why the daemon refused something.
+    /// Print on standard error why the daemon refused a request.
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// Folder of the libraries; without it, where this command was installed or built.
+    /// Folder of the libraries; default: where this command was installed or built.
     #[arg(long, value_name = "DIR")]
     pub lib_dir: Option<PathBuf>,
 
@@ -47,18 +47,18 @@ Examples:
   netvale run --shell
 ";
 
-/// Runs the subcommand; returns only if the program cannot be started.
+/// Runs the subcommand. Returns only if the program cannot be started.
 ///
 /// # Errors
-/// The libraries or the program are missing, or the libraries cannot be loaded into the program.
+/// The libraries or the program are missing, or the program cannot load the libraries.
 pub fn run(args: &RunArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let libraries = Libraries::find(args.lib_dir.as_deref())?;
     let shell = [std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())];
     let line = if args.shell { &shell[..] } else { &args.command };
     let [name, rest @ ..] = line else {
-        return Err(CliError::usage("no program is named", "netvale run -- PROGRAM ARGUMENTS"));
+        return Err(CliError::usage("no program given", "netvale run -- PROGRAM ARGUMENTS"));
     };
-    // As in shells.
+    // The exit code of shells for a missing program.
     const NOT_FOUND: u8 = 127;
     let path = match program::find(name) {
         Ok(path) => path,
@@ -68,11 +68,11 @@ pub fn run(args: &RunArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         }
     };
     program::check(&path)?;
-    // A container may have no other socket.
+    // A container may have no socket but that for attaching.
     let dir = ctx.run_dir.clone().unwrap_or_else(|| dirs::daemon_run_dir(ATTACH_SOCKET));
     let dir = std::path::absolute(&dir).unwrap_or(dir);
     if let Some(why) = Client::obstacle(&dir, ATTACH_SOCKET) {
-        netvale_control::note!("netvale: {}: no port can be opened yet\n  {}", why.what(), why.hint());
+        netvale_control::note!("netvale: {}: ports cannot be opened yet\n  {}", why.what(), why.hint());
     }
     let mut command = Command::new(&path);
     command.args(rest).env(RUN_DIR_VARIABLE, dir).env("LD_PRELOAD", joined(libraries.netmap.as_os_str(), "LD_PRELOAD"));
@@ -83,10 +83,10 @@ pub fn run(args: &RunArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         command.env("NETVALE_VERBOSE", "1");
     }
     let error = command.arg0(name).exec();
-    Err(CliError::failed(format!("cannot run {}: {error}", path.display()), "check its name and rights"))
+    Err(CliError::failed(format!("cannot run {}: {error}", path.display()), "check its name and permissions"))
 }
 
-/// A list of paths with `ours` in front of the variable's value.
+/// Returns a list of paths with `ours` in front of the variable's value.
 fn joined(ours: &OsStr, variable: &str) -> OsString {
     let mut all = ours.to_owned();
     if let Some(theirs) = std::env::var_os(variable).filter(|v| !v.is_empty()) {

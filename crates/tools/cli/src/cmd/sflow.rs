@@ -13,48 +13,47 @@ use netvale_observe::sflow::sessions::SamplingRates;
 use crate::cmd::up::LogLevel;
 use crate::{CliContext, CliError, signals};
 
-/// Send sampled frames and counters to sFlow collectors (version 5) until it gets SIGTERM or SIGINT.
+/// Send sampled frames and counters to sFlow collectors (version 5) until SIGTERM or SIGINT.
 ///
-/// Frames are sampled where they come into a switch, each ring's for itself. It shows the ports that the user who runs
-/// it may see: all of them to root and the daemon's own user. Nothing is asked of frames that are not sampled, and
-/// nothing of the daemon when this does not run.
+/// Frames are sampled where they enter a switch, on each ring separately. The samples cover the ports that the user who
+/// runs the command may see: all of them for root and for the daemon's own user. Frames that are not sampled cost
+/// nothing, nor does the daemon sample while the command does not run.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct SflowArgs {
-    /// Collector: an address, or ADDRESS:PORT, with 6343 as the port else; may be given several times.
+    /// Collector: ADDRESS or ADDRESS:PORT; the default port is 6343. May be given several times.
     #[arg(long, value_name = "COLLECTOR", value_parser = collector, required = true)]
     target: Vec<SocketAddr>,
 
-    /// One frame of that many is sampled.
+    /// Sampling rate: one frame of that many.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     sampling: u32,
 
-    /// The same for a port of its own, whatever other ports have; may be given several times.
+    /// Sampling rate of one port, whatever that of other ports; may be given several times.
     #[arg(long, value_name = "SWITCH:PORT=N", value_parser = port_rate)]
     port_sampling: Vec<(String, u32)>,
 
-    /// Seconds between counters; 0: none are sent.
+    /// Seconds between two counter samples; 0: none are sent.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=86400))]
     polling: u32,
 
-    /// Bytes of a sampled frame at most.
+    /// Maximum bytes of a sampled frame.
     #[arg(long, value_name = "BYTES", default_value_t = 128, value_parser = clap::value_parser!(u8).range(14..=128))]
     header: u8,
 
-    /// The address that collectors know this host by; if it is not given, the one from which the first collector is
-    /// reached.
+    /// The address by which collectors identify this host; default: the source address towards the first collector.
     #[arg(long, value_name = "ADDRESS")]
     agent: Option<IpAddr>,
 
-    /// Number that tells agents of one host apart.
+    /// Number that distinguishes agents of one host.
     #[arg(long, value_name = "N", default_value_t = 0)]
     sub_agent: u32,
 
-    /// Only these switches.
+    /// Only the ports of these switches.
     #[arg(value_name = "SWITCH")]
     switches: Vec<String>,
 
-    /// Log messages from this level on, to standard error.
+    /// Log messages of this level and above, to standard error.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
 }
@@ -85,12 +84,12 @@ fn own_rates(args: &SflowArgs) -> Result<BTreeMap<String, u32>, CliError> {
         let switch = port.split(':').next().unwrap_or_default();
         if !args.switches.is_empty() && args.switches.iter().all(|named| named != switch) {
             return Err(CliError::usage(
-                format!("{port} is on no switch that is named"),
-                format!("name {switch}, too"),
+                format!("{port} is not on any of the given switches"),
+                format!("add {switch}"),
             ));
         }
         if rates.insert(port.clone(), *rate).is_some() {
-            return Err(CliError::usage(format!("{port} has two rates"), "give one --port-sampling for each port"));
+            return Err(CliError::usage(format!("two rates for {port}"), "give one --port-sampling for each port"));
         }
     }
     Ok(rates)
@@ -104,8 +103,8 @@ pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     super::up::log_from(args.log_level);
     let rates = SamplingRates { one_of: args.sampling, ports: own_rates(args)? };
     let sender = DatagramSender::new(&args.target, args.agent, args.sub_agent)
-        .map_err(|e| CliError::failed(format!("no way to the collector: {e}"), "check its address and the routes"))?;
-    tracing::info!("samples are sent as agent {}", sender.agent());
+        .map_err(|e| CliError::failed(format!("no route to the collector: {e}"), "check its address and routes"))?;
+    tracing::info!("sending samples as agent {}", sender.agent());
     let stop = signals::stop_flag()?;
     let options = SflowOptions {
         run_dir: ctx.dir(),
@@ -122,7 +121,7 @@ pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 mod tests {
     use super::*;
 
-    /// Objective: a port's own rate takes the port's full name, and a valid number.
+    /// Objective: a sampling rate for one port needs the port's full name and a valid number.
     #[test]
     fn a_ports_own_rate_takes_its_full_name() {
         assert_eq!(port_rate("vale0:up=100"), Ok(("vale0:up".to_owned(), 100)));

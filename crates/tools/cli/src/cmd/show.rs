@@ -11,7 +11,7 @@ use crate::{CliContext, CliError, kinds, out, units};
 ///
 /// An "in" ring carries frames into the switch (netmap's tx ring), an "out" ring carries them to the port (netmap's rx
 /// ring). HEAD, CUR and TAIL are the application's, HWCUR and HWTAIL the daemon's. Kicks: SENT to the application,
-/// SAVED because it did not ask for them, GOT from the application.
+/// SAVED because the application had not armed them, GOT from the application.
 #[derive(Debug, clap::Args)]
 pub struct ShowArgs {
     /// The port: SWITCH:NAME, e.g. vale0:a.
@@ -70,7 +70,7 @@ fn render(port: &PortInfo, width: Option<usize>) -> String {
     }
     let idle: u64 = port.rings.iter().map(|ring| ring.idle).sum();
     if idle > 0 {
-        text.push_str(&format!("\nidle: {idle} frames came while nobody received here, which are no drops\n"));
+        text.push_str(&format!("\nidle: {idle} frames arrived while there was no receiver; these are not drops\n"));
     }
     text
 }
@@ -93,12 +93,12 @@ fn name(ring: &RingInfo) -> String {
     format!("{} {}", ring.dir, ring.index)
 }
 
-/// Only netmap's rings have slots and indices.
+/// Formats the slots and indices of rings; only netmap's rings have them.
 fn rings(rings: &[RingInfo], width: Option<usize>) -> String {
     if rings.iter().any(|ring| ring.slots > 0) { netmap_rings(rings, width) } else { other_rings(rings, width) }
 }
 
-/// Frames and kicks of a ring, and its worker.
+/// Formats the frames and kicks of a ring, and its worker.
 fn counts(ring: &RingInfo) -> [String; 7] {
     let [frames, bytes, drops] = [ring.frames, ring.bytes, ring.drops.values().sum()].map(|count| count.to_string());
     let kicks = [ring.kicks_sent, ring.kicks_suppressed, ring.kicks_received];
@@ -107,7 +107,7 @@ fn counts(ring: &RingInfo) -> [String; 7] {
     [frames, bytes, drops, sent, saved, got, worker]
 }
 
-/// Columns omitted on a narrow terminal, in this order.
+/// Columns omitted on a narrow terminal, in the order of omission.
 const SPARE: [&str; 9] = ["HWCUR", "HWTAIL", "CUR", "WORKER", "GOT", "SAVED", "SENT", "SLOTS", "BYTES"];
 const COUNTS: [&str; 7] = ["FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER"];
 
@@ -137,7 +137,7 @@ fn netmap_rings(rings: &[RingInfo], width: Option<usize>) -> String {
     grid::render_within(heads, rings.iter().map(row), &SPARE, width)
 }
 
-/// A line per reason and ring.
+/// Formats a line per drop reason and ring.
 fn drops(rings: &[RingInfo]) -> Vec<[String; 3]> {
     let of_ring = |ring: &RingInfo| {
         let name = name(ring);

@@ -30,13 +30,13 @@ pub fn run(args: &StopArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     progress.say("waiting for the daemon to end");
     daemon.wait_closed(Duration::from_secs_f64(args.timeout)).map_err(|_| {
         let what = format!("the daemon has not ended after {} s", args.timeout);
-        CliError::failed(what, "see its log; a longer --timeout waits longer; SIGKILL ends it immediately")
+        CliError::failed(what, "see its log; use a longer --timeout, or SIGKILL, which ends it immediately")
     })?;
     if Client::obstacle(&ctx.dir(), CONTROL_SOCKET).is_none() {
         netvale_control::note!(
-            "netvale: its sockets are a service manager's: the next client starts it again, a scrape of metrics too"
+            "netvale: a service manager has the sockets: the next client, even a metrics scrape, starts the daemon"
         );
-        netvale_control::note!("  systemctl stop netvale.socket netvale-attach.socket netvale ends both");
+        netvale_control::note!("  to end both: systemctl stop netvale.socket netvale-attach.socket netvale");
     }
     Ok(ExitCode::SUCCESS)
 }

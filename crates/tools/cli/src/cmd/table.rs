@@ -10,15 +10,15 @@ use crate::{CliContext, CliError, out};
 
 /// Show a switch's forwarding table.
 ///
-/// For each address: the port it was learned on, and how many seconds ago it was last seen; behind a tunnel, the other
-/// host's endpoint (VTEP). With --groups, for each multicast group: the ports that want it, and for how many seconds
-/// yet; then who queries, and where routers are.
+/// For each address: the port on which it was learned, and the seconds since it was last seen; for an address behind a
+/// tunnel, the remote endpoint (VTEP). With --groups, for each multicast group: the ports that receive it, and for how
+/// many more seconds; then the queriers and the ports with routers.
 #[derive(Debug, clap::Args)]
 pub struct TableArgs {
     /// The switch, e.g. vale0.
     pub switch: String,
 
-    /// Show who wants which multicast groups instead.
+    /// Show multicast groups and their receivers instead.
     #[arg(long)]
     pub groups: bool,
 
@@ -63,7 +63,7 @@ fn show_groups(args: &TableArgs, ctx: &CliContext) -> Result<ExitCode, CliError>
 
 fn render_groups(switch: &str, known: &GroupsInfo) -> String {
     if !known.snooping {
-        return format!("{switch} does not snoop: 'netvale port set {switch}:PORT mcast_snooping on' begins\n");
+        return format!("{switch} does not snoop: enable it with 'netvale port set {switch}:PORT mcast_snooping on'\n");
     }
     let vlan = |vlan: Option<u16>| vlan.map_or("-".into(), |vlan| vlan.to_string());
     let heads = [("VLAN", Align::Right), ("GROUP", Align::Left), ("PORT", Align::Left), ("FOR s", Align::Right)];
@@ -111,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: one line per group and port, then one per VLAN and family; a switch without snooping says how to
-    /// enable it.
+    /// Objective: one line per group and port, then one per VLAN and family; for a switch without snooping, the command
+    /// that enables it.
     #[test]
     fn each_group_and_port_has_a_line() {
         let group =

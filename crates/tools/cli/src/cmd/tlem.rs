@@ -14,13 +14,13 @@ use crate::{CliContext, CliError};
 
 /// Join two ports by an emulated link: netmap's tlem.
 ///
-/// An option that is given once holds for both directions; given twice, the second is for the way back. Frames under
-/// way lie in the program's own memory, 64 MiB for each direction. While some are, it polls. `netvale link` does the
-/// same for a port of a switch, without a program.
+/// An option given once applies to both directions; if given twice, the second is for the reverse direction. Frames in
+/// flight are kept in the program's own memory, 64 MiB for each direction; while there are any, the program polls.
+/// `netvale link` does the same for a port of a switch, without a program.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct TlemArgs {
-    /// A port; given twice.
+    /// A port; give it twice.
     #[arg(short = 'i', value_name = "PORT", required = true)]
     pub interface: Vec<String>,
 
@@ -36,7 +36,7 @@ pub struct TlemArgs {
     #[arg(short = 'L', value_name = "LOSS")]
     pub loss: Vec<String>,
 
-    /// Bytes that wait for the bandwidth.
+    /// Bytes that may wait for the bandwidth.
     #[arg(short = 'Q', value_name = "BYTES")]
     pub queue: Vec<String>,
 
@@ -47,7 +47,7 @@ pub struct TlemArgs {
     )]
     pub burst: u32,
 
-    /// Where chances start: the same losses each time.
+    /// Seed of the random numbers, for repeatable losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
@@ -69,10 +69,10 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// An option is not tlem's, or a port cannot be opened.
+/// An option is not one of tlem's, or a port cannot be opened.
 pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let [a, b] = &args.interface[..] else {
-        return Err(CliError::usage("tlem joins two ports", "give -i twice"));
+        return Err(CliError::usage("expected two ports", "give -i twice"));
     };
     let mut links = links(args)?;
     let mut ports = open(&[a, b], ctx)?;
@@ -97,7 +97,7 @@ pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         any
     })?;
     for (name, link) in names.iter().zip(&links) {
-        netvale_control::note!("{name}: {} frames lost as asked for, {} for lack of room", link.lost, link.full);
+        netvale_control::note!("{name}: {} frames lost as configured, {} for lack of room", link.lost, link.full);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -110,7 +110,7 @@ fn links(args: &TlemArgs) -> Result<[LinkDirection; 2], CliError> {
     Ok([LinkDirection::new(forth, args.seed), LinkDirection::new(back, args.seed.wrapping_add(1))])
 }
 
-/// Takes received frames, and sends those that are due. Returns the frames sent.
+/// Stores received frames, and sends those that are due. Returns the number sent.
 fn round(link: &mut LinkDirection, rx: &mut [RxRing], tx: &mut [TxRing], burst: u32, begun: Instant) -> MovedCounts {
     let now = begun.elapsed().as_nanos() as u64;
     for rx in rx {

@@ -1,4 +1,4 @@
-//! `netvale top`: rates, live.
+//! `netvale top`: shows rates live.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -26,10 +26,10 @@ use state::TopState;
 
 /// Show rates live.
 ///
-/// Packets and bits per second for each port, drops, kicks per packet, and how busy the workers are. Keys: q quits, s
-/// changes the sorting, p pauses, up and down scroll. 1 to 5, or tab, choose what is shown: ports; drops by reason;
-/// what workers do with their time; the rings of a port (left and right: other ports); how long frames take, if the
-/// daemon times some (latency_sampling). With --batch it prints plain text, for scripts, files and pagers.
+/// Shows packets and bits per second for each port, drops, kicks per packet, and the workers' load. Keys: q quits, s
+/// changes the sorting, p pauses, up and down scroll. 1 to 5 or tab select the view: ports; drops by reason; the
+/// workers' time; the rings of a port (left and right: other ports); the latency of frames, if the daemon measures it
+/// (latency_sampling). With --batch, prints plain text for scripts, files and pagers.
 #[derive(Debug, clap::Args)]
 pub struct TopArgs {
     /// Seconds between two updates.
@@ -48,7 +48,7 @@ pub struct TopArgs {
     #[arg(short, long, value_enum, value_name = "KEY", default_value = "rate")]
     pub sort: SortColumn,
 
-    /// What the screen shows first.
+    /// The first view.
     #[arg(long, value_enum, value_name = "VIEW", default_value = "ports", conflicts_with_all = ["batch", "json"])]
     pub view: TopView,
 
@@ -72,23 +72,23 @@ pub enum SortColumn {
     Name,
 }
 
-/// What the screen shows.
+/// The views of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum TopView {
     /// Rates of ports.
     Ports,
     /// Drops by reason.
     Drops,
-    /// What workers do with their time.
+    /// How the workers spend their time.
     Workers,
     /// The rings of a port.
     Rings,
-    /// How long frames take.
+    /// Latency of frames.
     Latency,
 }
 
 impl TopView {
-    /// Its name.
+    /// Returns the view's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -147,7 +147,7 @@ fn live(args: &TopArgs, daemon: &mut DaemonClient) -> Result<(), CliError> {
     if !io::stdout().is_terminal() {
         return Err(CliError::usage("standard output is not a terminal", "add --batch for plain text, or --json"));
     }
-    // Read once before the terminal is switched, so that an error is shown normally.
+    // The first reading is made before the screen is switched, so that its error is printed normally.
     let stop = crate::signals::stop_flag()?;
     let mut state = TopState::new(args.sort);
     state.chosen.clone_from(&args.port);
@@ -159,7 +159,7 @@ fn live(args: &TopArgs, daemon: &mut DaemonClient) -> Result<(), CliError> {
     result
 }
 
-/// Maximum delay until a signal is noticed.
+/// Maximum wait for a key, after which signals are checked.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Runs until a key, a signal, or the number of readings ends it.
@@ -199,7 +199,7 @@ fn details(state: &mut TopState, daemon: &mut DaemonClient) -> Result<(), CliErr
     if let (TopView::Rings, Some(name)) = (state.view, &state.chosen) {
         match daemon.ask(|client| client.show(name)) {
             Ok(port) => state.port = Some(port),
-            // The port is gone.
+            // The port has ended.
             Err(error) if error.kind() == FailureKind::Refused => state.port = None,
             Err(error) => return Err(error),
         }
@@ -215,12 +215,12 @@ fn terminal_error(error: &io::Error) -> CliError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyEffect {
     Draw,
-    /// Another view is shown, whose data must be requested.
+    /// Another view is shown, whose data must be requested first.
     Ask,
     Quit,
 }
 
-/// Waits for an event until `end`.
+/// Waits for an event until `end`. Returns its effect.
 fn wait(state: &mut TopState, end: Instant) -> io::Result<KeyEffect> {
     if !event::poll(end.saturating_duration_since(Instant::now()))? {
         return Ok(KeyEffect::Draw);
@@ -232,7 +232,7 @@ fn wait(state: &mut TopState, end: Instant) -> io::Result<KeyEffect> {
 }
 
 fn press(state: &mut TopState, key: KeyEvent) -> KeyEffect {
-    /// Number of lines for page up and page down.
+    /// Lines that page up and page down scroll.
     const PAGE: isize = 10;
     match key.code {
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return KeyEffect::Quit,

@@ -1,4 +1,4 @@
-//! `netvale trace`: the path of single frames.
+//! `netvale trace`: shows the path of single frames.
 
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -13,32 +13,32 @@ use crate::{CliContext, CliError, libpcap, out, signals};
 
 mod line;
 
-/// Interval of requests to the daemon.
+/// Interval at which the command reads traced frames from the daemon.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Trace single frames: where each goes, what changes it, and why it is dropped.
+/// Trace single frames: where each is sent, what changes it, and why it is dropped.
 ///
-/// Frames are those that come into the switch from the port, or from all ports of a switch, also from those that come
-/// later. One line is one frame: when, from which port and ring, its length and headers, and behind a colon what
-/// happened to it, in order. Traced frames are moved one by one, which takes time: of a busy port, trace one of many
-/// (`--one-of`). Other frames, and other ports, are not slowed down. What is more than can be told is left out and
+/// Traces the frames that enter the switch from one port, or from all ports of a switch, including ports attached
+/// later. Each frame is one line: time, source port and ring, length and headers, and after a colon what happened to
+/// it, in order. Traced frames are moved one by one, which takes time: on a busy port, trace one of many (`--one-of`).
+/// Other frames and other ports are not slowed down. If there are more frames than the trace can record, the rest is
 /// counted.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct TraceArgs {
-    /// The port, SWITCH:NAME, or the switch, for all ports of yours on it. It need not be there yet.
+    /// The port, SWITCH:NAME, or the switch, for all your ports on it. It need not exist yet.
     #[arg(value_name = "PORT|SWITCH")]
     of: String,
 
-    /// Only frames that fit, in the language of pcap-filter(7); the first 512 bytes of a frame are looked at.
+    /// Only frames that match an expression of pcap-filter(7), which is applied to the first 512 bytes.
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
 
-    /// Only frames of which something is dropped.
+    /// Only frames of which at least one copy is dropped.
     #[arg(long)]
     drops: bool,
 
-    /// Look at one frame of that many only, of each ring.
+    /// Trace only one frame of that many, on each ring.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     one_of: u32,
 
@@ -63,7 +63,7 @@ Examples:
   netvale trace vale0:vm1 --one-of 1000 --json   one of a thousand, for a program
 ";
 
-/// A frame as printed for programs.
+/// A frame in JSON.
 #[derive(Serialize)]
 struct TimedFrame<'a> {
     /// Time in nanoseconds since 1970.
@@ -72,7 +72,7 @@ struct TimedFrame<'a> {
     frame: &'a TracedFrame,
 }
 
-/// A count of lost frames, as printed for programs.
+/// A count of lost frames in JSON.
 #[derive(Serialize)]
 struct LostCount {
     lost: u64,
@@ -93,16 +93,16 @@ pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let begun = daemon.ask(|client| client.trace_begin(params.clone()))?;
     let mut ports = begun.ports.len();
     match ports {
-        0 => netvale_control::note!("tracing {}, of which there is nothing yet:", args.of),
+        0 => netvale_control::note!("tracing {}, which does not exist yet:", args.of),
         _ => netvale_control::note!("tracing {}:", begun.ports.join(", ")),
     }
     let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
-        // Frames recorded before the time was up are still printed.
+        // Frames recorded before the end of the time are still printed.
         let is_last = stop.load(Ordering::Relaxed) || until.is_some_and(|until| Instant::now() >= until);
         let Some(read) = daemon.ask(read)? else {
-            netvale_control::note!("the daemon was upgraded; what happened meanwhile is not told");
+            netvale_control::note!("the daemon was upgraded; frames meanwhile were not traced");
             daemon.ask(|client| client.trace_begin(params.clone()))?;
             continue;
         };
@@ -112,7 +112,7 @@ pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         }
         if read.frames.is_empty() {
             if read.ports == 0 && ports > 0 {
-                netvale_control::note!("{} is gone, and traced again when it comes back", args.of);
+                netvale_control::note!("{} has ended; tracing continues when it is attached again", args.of);
             }
             ports = read.ports;
             std::thread::sleep(LOOK);
@@ -121,7 +121,7 @@ pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// New frames; `None` if another process has replaced the daemon, which does not continue traces.
+/// Returns new frames; `None` if another process has replaced the daemon, which ends traces.
 fn read(client: &mut Client) -> Result<Option<TraceRead>, ClientError> {
     match client.trace_read() {
         Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(None),
@@ -129,7 +129,7 @@ fn read(client: &mut Client) -> Result<Option<TraceRead>, ClientError> {
     }
 }
 
-/// Prints at most `left` frames. Returns the remaining number.
+/// Prints at most `left` frames. Returns how many are left to print.
 fn tell(args: &TraceArgs, read: &TraceRead, left: u64) -> Result<u64, CliError> {
     let now = jiff::Timestamp::now();
     let count = left.min(read.frames.len() as u64);
@@ -146,7 +146,7 @@ fn tell(args: &TraceArgs, read: &TraceRead, left: u64) -> Result<u64, CliError> 
         0 => {}
         lost if args.json => out::json(&LostCount { lost })?,
         lost => {
-            out::line(format_args!("({lost} frames are not told of: --one-of, --drops or a filter leave some out)"))?
+            out::line(format_args!("({lost} more frames, not shown: limit them by --one-of, --drops or a filter)"))?
         }
     }
     Ok(left - count)

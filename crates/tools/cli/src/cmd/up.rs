@@ -1,4 +1,4 @@
-//! `netvale up`: the daemon.
+//! `netvale up`: runs the daemon.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -18,9 +18,9 @@ use flags::SettingFlags;
 
 /// Run the daemon in the foreground.
 ///
-/// It holds the switches and moves their frames until it gets SIGTERM, SIGINT or `netvale stop`. Everything else
-/// attaches to it through the sockets in the run directory. That directory is created if it does not exist. The daemon
-/// tells systemd when it is ready (Type=notify). Command-line options override the configuration file.
+/// The daemon has the switches and moves their frames until SIGTERM, SIGINT or `netvale stop`. All others connect
+/// through the sockets in the run directory, which is created if it does not exist. The daemon notifies systemd when it
+/// is ready (Type=notify). Command-line options override the configuration file.
 #[derive(Debug, clap::Args)]
 pub struct UpArgs {
     /// Configuration: switches, ports, and the defaults of the options below (TOML).
@@ -31,7 +31,7 @@ pub struct UpArgs {
     #[arg(long, exclusive = true)]
     pub schema: bool,
 
-    /// Settings.
+    /// The settings given by flags.
     #[command(flatten)]
     pub settings: SettingFlags,
 
@@ -39,7 +39,7 @@ pub struct UpArgs {
     #[arg(long)]
     pub take_over: bool,
 
-    /// Log messages from this level on, to standard error.
+    /// Log messages of this level and above, to standard error.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 }
@@ -51,9 +51,9 @@ pub enum LogLevel {
     Error,
     /// Warnings.
     Warn,
-    /// Ports attached and detached.
+    /// Also ports attached and detached.
     Info,
-    /// Every request.
+    /// Also every request.
     Debug,
     /// Everything.
     Trace,
@@ -69,7 +69,7 @@ pub fn run(args: &UpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(none) = missing(&args.settings.cpus(), Path::new("/sys/devices/system/cpu")) {
-        let what = format!("--cpu {none}: this machine has no such processor");
+        let what = format!("--cpu {none}: this machine has no CPU of that number");
         return Err(CliError::usage(what, "'lscpu' lists them"));
     }
     log_from(args.log_level);
@@ -77,7 +77,7 @@ pub fn run(args: &UpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A processor missing from the kernel's list, which includes those currently offline.
+/// Returns the first of the CPUs that does not exist: it is not in the kernel's list, which includes offline CPUs.
 fn missing(cpus: &[u64], list: &Path) -> Option<u64> {
     cpus.iter().copied().find(|cpu| list.is_dir() && !list.join(format!("cpu{cpu}")).exists())
 }
@@ -86,7 +86,7 @@ fn failed(e: &dyn std::error::Error) -> CliError {
     CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`")
 }
 
-/// Begins the log, in systemd's journal if standard error is connected to it.
+/// Begins the log: in systemd's journal if standard error is connected to it.
 pub(super) fn log_from(level: LogLevel) {
     let level = match level {
         LogLevel::Error => tracing::Level::ERROR,
@@ -104,13 +104,13 @@ pub(super) fn log_from(level: LogLevel) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        // Its internal errors use `eprintln!`, which panics if the disk is full or the reader has closed.
+        // The logger's own errors use `eprintln!`, which panics if the disk is full or the reader has closed.
         .log_internal_errors(false)
         .finish();
     subscriber.with(netvale_daemon::LogLimit).init();
 }
 
-/// The file's settings, overridden by those of the command line.
+/// Returns the file's settings, overridden by those of the command line.
 fn configure(args: &UpArgs, ctx: &CliContext) -> Result<Config, CliError> {
     let mut overrides = overrides(args, ctx);
     let over = |overrides: &Overrides| match &args.config {
@@ -137,7 +137,7 @@ fn overrides(args: &UpArgs, ctx: &CliContext) -> Overrides {
 mod tests {
     use super::*;
 
-    /// Objective: a processor that the machine lacks is found; without a list, none is.
+    /// Objective: a CPU that the machine lacks is found; without the kernel's list, none is.
     #[test]
     fn a_processor_that_the_machine_lacks_is_found() {
         let list = tempfile::tempdir().unwrap();

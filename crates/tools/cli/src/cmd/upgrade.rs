@@ -1,4 +1,4 @@
-//! `netvale upgrade`: another process, of this version, takes over from the daemon.
+//! `netvale upgrade`: another process, of this program's version, takes over from the daemon.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -20,26 +20,26 @@ use unit::SystemdUnit;
 
 /// Replace the running daemon with this version, without losing a frame.
 ///
-/// Starts this program with the running daemon's options; the new daemon takes its ports and connections over, and the
-/// old one ends. Attached programs and virtual machines go on. If the new daemon cannot go on, the old one does. It
-/// takes the rights of root, or of the daemon's own user. A daemon that systemd runs is restarted by systemd, with all
-/// its ports.
+/// Starts this program with the running daemon's options. The new daemon takes over its ports and connections, and the
+/// old one ends. Attached programs and virtual machines continue. If the new daemon cannot take over, the old one
+/// continues. Needs to run as root or as the daemon's own user. If systemd runs the daemon, systemd restarts it, with
+/// all its ports.
 #[derive(Debug, clap::Args)]
 pub struct UpgradeArgs {
     /// Program to start instead of this one.
     #[arg(long, value_name = "FILE")]
     pub exec: Option<PathBuf>,
 
-    /// Seconds to wait until the new daemon goes on.
+    /// Seconds to wait until the new daemon takes over.
     #[arg(long, value_name = "S", default_value = "30", value_parser = crate::values::seconds)]
     pub timeout: f64,
 }
 
-/// Variables that a successor needs from its predecessor's environment.
+/// Variables that the successor needs from its predecessor's environment.
 const VARIABLES: [&str; 2] = ["NOTIFY_SOCKET", "WATCHDOG_USEC"];
-/// Maximum bytes of the new daemon's output in a message.
+/// Maximum bytes of the new daemon's output that an error message quotes.
 const MOST_SAID: usize = 8 << 10;
-/// Interval of checks for the new daemon.
+/// Interval at which the new daemon is checked.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Runs the subcommand.
@@ -47,7 +47,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// # Errors
 /// No daemon answers, its options cannot be read, or the successor does not take over.
 pub fn run(args: &UpgradeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
-    let hidden = || CliError::failed("the daemon's process is not visible from here", "run this where the daemon runs");
+    let hidden = || CliError::failed("the daemon's process is not visible from here", "run this on the daemon's host");
     let pid = ctx.daemon()?.pid().ok_or_else(hidden)?;
     match SystemdUnit::of(pid) {
         Some(unit) => by_systemd(args, ctx, &unit, pid),
@@ -55,18 +55,18 @@ pub fn run(args: &UpgradeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     }
 }
 
-/// Has systemd start the successor.
+/// Makes systemd start the successor.
 fn by_systemd(args: &UpgradeArgs, ctx: &CliContext, unit: &SystemdUnit, pid: u32) -> Result<ExitCode, CliError> {
     let program =
-        program(args).map_err(|e| CliError::failed(format!("cannot find out this program's path: {e}"), ""))?;
+        program(args).map_err(|e| CliError::failed(format!("cannot determine this program's path: {e}"), ""))?;
     unit.restart(pid, &program)?;
     let unseen = || CliError::failed("the new daemon's process is not visible from here", "");
     let new = ctx.daemon()?.pid().ok_or_else(unseen)?;
-    out::text(format!("process {new} goes on in place of process {pid}: systemd has restarted {}\n", unit.name()))?;
+    out::text(format!("process {new} continues in place of process {pid}: systemd has restarted {}\n", unit.name()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the successor itself.
+/// Starts the successor directly.
 fn by_itself(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> Result<ExitCode, CliError> {
     let mut command = successor(args, ctx, pid).map_err(|e| {
         let what = format!("cannot read the options of the daemon, process {pid}: {e}");
@@ -75,20 +75,20 @@ fn by_itself(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> Result<ExitCode,
     let started = command.spawn();
     let child = started.map_err(|e| CliError::failed(format!("cannot start {:?}: {e}", command.get_program()), ""))?;
     let progress = ProgressLine::spinner();
-    progress.say("waiting for the new daemon to go on");
+    progress.say("waiting for the new daemon to take over");
     let new = wait_for(child, ctx, Duration::from_secs_f64(args.timeout))?;
     drop(progress);
-    out::text(format!("process {new} goes on in place of process {pid}\n"))?;
+    out::text(format!("process {new} continues in place of process {pid}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command of a successor of the daemon in that process.
+/// Returns the command that starts a successor of the daemon in process `pid`.
 fn successor(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> io::Result<Command> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     let mut command = Command::new(program(args)?);
     command.args(options::of(&proc, &ctx.dir())?);
     command.current_dir(proc.join("cwd")).stdin(Stdio::null()).process_group(0);
-    // Its output before it takes over is only for error messages; afterwards it writes to its predecessor's log.
+    // Its output before it takes over is quoted only in error messages; afterwards it writes to its predecessor's log.
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     // Only root may read the environment of a daemon that has changed its user.
     for variable in std::fs::read(proc.join("environ")).map(words).into_iter().flatten() {
@@ -100,17 +100,17 @@ fn successor(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> io::Result<Comma
             command.env(name, value);
         }
     }
-    // Not the folder in the process's environment, which may be another user's.
+    // The folder in the process's environment is not used: it may be another user's.
     command.env("NETVALE_RUN_DIR", std::path::absolute(ctx.dir())?);
     Ok(command)
 }
 
-/// The successor's program.
+/// Returns the successor's program.
 fn program(args: &UpgradeArgs) -> io::Result<PathBuf> {
     args.exec.clone().map_or_else(std::env::current_exe, Ok)
 }
 
-/// The words of a zero-separated list.
+/// Splits a NUL-separated list into words.
 fn words(bytes: Vec<u8>) -> impl Iterator<Item = OsString> {
     let words: Vec<_> = bytes.split(|&b| b == 0).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect();
     words.into_iter().map(OsString::from_vec)
@@ -126,21 +126,21 @@ fn wait_for(mut child: Child, ctx: &CliContext, limit: Duration) -> Result<u32, 
         if let Ok(Some(ended)) = child.try_wait() {
             let said = said.and_then(|reader| reader.join().ok()).unwrap_or_default();
             let what =
-                format!("the new daemon ended ({ended}); the running one goes on. It said:\n{}", said.trim_end());
-            return Err(CliError::failed(what, "the log of the running daemon may say more"));
+                format!("the new daemon ended ({ended}); the running one continues. Its output:\n{}", said.trim_end());
+            return Err(CliError::failed(what, "see the log of the running daemon"));
         }
         if Instant::now() >= until {
             let _ = child.kill();
-            let what = format!("the new daemon has not gone on after {} s", limit.as_secs_f64());
-            return Err(CliError::failed(what, "look at the daemon's log; a longer --timeout waits longer"));
+            let what = format!("the new daemon has not taken over after {} s", limit.as_secs_f64());
+            return Err(CliError::failed(what, "see the daemon's log, or use a longer --timeout"));
         }
         std::thread::sleep(PAUSE);
     }
     Ok(pid)
 }
 
-/// Reads all output of a process, which would otherwise block on a full pipe, with all its ports. Returns the end of
-/// it.
+/// Reads all output of the new daemon, which would otherwise block on a full pipe, with all its ports. Returns the end
+/// of the output.
 fn last_words(mut from: impl Read) -> String {
     let mut said = Vec::new();
     let mut some = [0; 4096];
@@ -155,7 +155,7 @@ fn last_words(mut from: impl Read) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: of a successor's output, the end is kept, whatever its length.
+    /// Objective: the end of a successor's output is kept, whatever its length.
     #[test]
     fn last_words_of_many() {
         let many: String = (0..10_000).map(|line| format!("port {line} is attached\n")).collect();

@@ -9,13 +9,13 @@ use crate::{CliContext, CliError, out};
 
 /// Print the arguments that attach a virtual machine to a vhost, ptnet or e1000 port.
 ///
-/// For vhost ports the machine's memory must be shared: with memory that is not, QEMU falls back to a device of its
-/// own, and the port never sees a frame. What is printed is what the QEMU that is installed here can run, with KVM or
-/// without; what it cannot is said on standard error.
+/// For vhost ports the machine's memory must be shared. Without shared memory, QEMU falls back to a device of its own,
+/// and the port receives no frames. The output suits the QEMU installed here, with KVM or without; restrictions are
+/// printed on standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct VmArgs {
-    /// The port, as `netvale list` shows it, e.g. vale0:vm1.
+    /// The port as shown by `netvale list`, e.g. vale0:vm1.
     pub port: String,
 
     /// The program that runs the virtual machine.
@@ -37,7 +37,7 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, the port does not exist, or it is not one for a virtual machine.
+/// No daemon answers, the port does not exist, or the port is not for a virtual machine.
 pub fn run(args: &VmArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
     let printed = printed(args, &port, VmSupport::ask())?;
@@ -52,7 +52,7 @@ fn printed(args: &VmArgs, port: &PortInfo, installed: VmSupport) -> Result<Guest
     let machine = GuestMachine { vmm: args.vmm, memory: &args.memory, installed };
     port.detail.as_ref().and_then(|detail| kinds::arguments(detail, machine)).unwrap_or_else(|| {
         Err(CliError::usage(
-            format!("{} is a {} port, and a virtual machine takes a vhost, ptnet or e1000 port", port.name, port.kind),
+            format!("{} is a {} port: expected a vhost, ptnet or e1000 port", port.name, port.kind),
             kinds::FOR_ANY_MACHINE,
         ))
     })

@@ -1,5 +1,5 @@
 //! Completion in a shell: the candidates at the cursor. The shell's script (`script`) starts the program with the words
-//! of the command line; beyond the commands and options of the definition, it completes existing objects: switches,
+//! of the command line. Besides commands and options, the program completes the names of existing objects: switches,
 //! ports, policies, programs (`words`).
 
 use clap::{Arg, Command};
@@ -10,10 +10,10 @@ mod words;
 
 pub use script::SHELLS;
 
-/// The environment variable of a shell's request: it contains the shell's name.
+/// The environment variable by which a shell requests completion; its value is the shell's name.
 pub const VARIABLE: &str = "NETVALE_COMPLETE";
 
-/// The definition of the command line, with the values of each argument of these kinds.
+/// Returns the definition of the command line, with candidates for the values of arguments that name such objects.
 #[must_use]
 pub fn with_values(command: Command) -> Command {
     let name = command.get_name().to_owned();
@@ -24,15 +24,15 @@ pub fn with_values(command: Command) -> Command {
     command.mut_subcommands(with_values)
 }
 
-/// All candidates for a place; those that begin with the word at the cursor are offered.
+/// Returns all candidates for a place on the command line. Those that begin with the word at the cursor are offered.
 type Values = fn(&str) -> Vec<String>;
 
-/// Chosen by the command and the argument's value name in its help.
+/// Returns the candidates for an argument, selected by the command and the argument's value name in the help.
 fn values_of(command: &str, arg: &Arg) -> Option<Values> {
     let value = arg.get_value_names()?.first()?.as_str();
     match (command, value) {
         ("attach", "PORT" | "NETMAP PORT") => Some(words::kinds),
-        // A UDP port.
+        // A UDP port, not a port of a switch.
         ("evpn", "PORT") => None,
         ("detach", "PORT") => Some(words::ports_alone),
         ("run", "CMD") => Some(words::programs),
@@ -69,7 +69,7 @@ mod tests {
         command.get_subcommands().for_each(|sub| places(sub, found));
     }
 
-    /// Objective: each place for a port, a switch or a policy is completed.
+    /// Objective: each argument that is a port, a switch or a policy is completed.
     #[test]
     fn each_place_for_a_name_is_completed() {
         let mut found = BTreeSet::new();

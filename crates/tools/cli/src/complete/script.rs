@@ -1,5 +1,5 @@
 //! The shells' scripts. Those of bash and zsh are netvale's own: bash splits words at colons, which all ports' names
-//! contain; zsh loads a script at the first completion, and then expects its answer immediately.
+//! contain; zsh loads a script at the first completion, and expects the script to complete immediately.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use clap_complete::env::{EnvCompleter, Fish, Shells};
 /// The supported shells.
 pub const SHELLS: Shells<'static> = Shells(&[&BASH, &ZSH, &Fish]);
 
-/// Splits words at blanks; answers begin where bash assumes the word to begin.
+/// Splits words at blanks only, and cuts the candidates to the part that bash takes for the word.
 const BASH: Script = Script {
     shell: "bash",
     has_help: false,
@@ -51,7 +51,7 @@ if [[ $funcstack[1] == _NAME ]]; then _NAME "$@"; else compdef _NAME BIN; fi
 "#,
 };
 
-/// A shell's script, and whether it shows the meaning of a word.
+/// A shell's script, and whether the shell shows descriptions of candidates.
 #[derive(Clone, Copy, Debug)]
 struct Script {
     shell: &'static str,

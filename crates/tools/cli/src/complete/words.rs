@@ -1,4 +1,4 @@
-//! Candidates for completion: from the daemon, from the machine, and netvale's own words.
+//! Candidates for completion: names from the daemon and from the machine, and netvale's own words.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -13,16 +13,16 @@ use netvale_portspec::AttachSpec;
 
 use crate::values::LINK_WORDS;
 
-/// Maximum wait for a completion.
+/// Maximum wait for the daemon: a completion must be quick.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The words of the command line so far: a shell passes them after `--`.
+/// Returns the words of the command line so far, which a shell passes after `--`.
 fn line() -> Vec<String> {
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     words.skip_while(|word| word != "--").skip(1).collect()
 }
 
-/// The daemon of `--run-dir`, or the default one.
+/// Connects to the daemon of `--run-dir`, or the default one.
 fn daemon() -> Option<Client> {
     let line = line();
     let named = line.windows(2).find(|pair| pair[0] == "--run-dir").map(|pair| pair[1].clone());
@@ -31,19 +31,20 @@ fn daemon() -> Option<Client> {
     Client::connect_within(&dir, PATIENCE).ok()
 }
 
-/// Full names of the ports visible to this user.
+/// Returns the full names of the ports visible to this user.
 fn full_names() -> Vec<String> {
     let ports = daemon().and_then(|mut client| client.ports(None).ok()).unwrap_or_default();
     ports.into_iter().filter(|port| port.kind != PortKind::Monitor).map(|port| port.name).collect()
 }
 
-/// Names of switches.
+/// Returns the names of switches.
 pub fn switches(_: &str) -> Vec<String> {
     let switches = daemon().and_then(|mut client| client.switches().ok()).unwrap_or_default();
     switches.into_iter().map(|switch| switch.name).collect()
 }
 
-/// Full names of ports; first their switches, so that the shell continues after the colon.
+/// Returns the full names of ports. If there are ports on several switches, returns the switches first, so that the
+/// shell continues after the colon.
 pub fn ports(current: &str) -> Vec<String> {
     let names = full_names();
     if current.contains(':') {
@@ -51,13 +52,13 @@ pub fn ports(current: &str) -> Vec<String> {
     }
     let switches: BTreeSet<_> = names.iter().filter_map(|name| name.split_once(':')).map(|(first, _)| first).collect();
     match switches.len() {
-        // A single choice: offer the ports immediately.
+        // With a single switch, its ports are offered immediately.
         0 | 1 => names,
         _ => switches.into_iter().map(|switch| format!("{switch}:")).collect(),
     }
 }
 
-/// Ports of the preceding switch.
+/// Returns the names of the ports on the preceding switch.
 pub fn ports_alone(_: &str) -> Vec<String> {
     let line = line();
     let names = full_names();
@@ -65,7 +66,7 @@ pub fn ports_alone(_: &str) -> Vec<String> {
     split.filter(|(switch, _)| line.iter().any(|word| word == switch)).map(|(_, port)| port.to_owned()).collect()
 }
 
-/// Kinds of ports to attach, and network interfaces.
+/// Returns the kinds of ports to attach, and network interfaces.
 pub fn kinds(current: &str) -> Vec<String> {
     if current.starts_with("netmap:") {
         let interfaces = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
@@ -77,12 +78,12 @@ pub fn kinds(current: &str) -> Vec<String> {
     AttachSpec::PREFIXES.iter().filter(|prefix| !prefix.is_empty()).map(|prefix| format!("{prefix}:")).collect()
 }
 
-/// Policies of ports.
+/// Returns the policies of ports.
 pub fn policies(_: &str) -> Vec<String> {
     OPTIONS.iter().filter(|option| option.can_be_set()).map(|option| option.key.to_owned()).collect()
 }
 
-/// Words of link impairments.
+/// Returns the words of link impairments.
 pub fn link(_: &str) -> Vec<String> {
     let words =
         LINK_WORDS.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with("netvale"));
@@ -91,7 +92,7 @@ pub fn link(_: &str) -> Vec<String> {
     all.into_iter().map(str::to_owned).collect()
 }
 
-/// Programs, as the first word after `--`; then files.
+/// Returns programs for the first word after `--`, and files for later words.
 pub fn programs(current: &str) -> Vec<String> {
     let line = line();
     let is_first = line.iter().rev().nth(1).is_some_and(|word| word == "--");
@@ -107,7 +108,7 @@ pub fn programs(current: &str) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// Files and folders whose paths begin with `current`.
+/// Returns the files and folders whose paths begin with `current`.
 fn files(current: &str) -> Vec<String> {
     let (folder, _) = current.rsplit_once('/').map_or(("", current), |(folder, _)| current.split_at(folder.len() + 1));
     let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder }).into_iter().flatten().flatten();
@@ -122,7 +123,7 @@ fn files(current: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Objective: words of links are those of its help, with its directions, without examples.
+    /// Objective: the words for links are those of the help, including directions but no examples.
     #[test]
     fn words_of_links_are_those_of_the_help() {
         let words = link("");
@@ -140,7 +141,7 @@ mod tests {
         assert!(kinds("").contains(&"vhost:".to_owned()) && kinds("").iter().all(|kind| kind.ends_with(':')));
     }
 
-    /// Objective: paths continue from their given part, folders with a slash.
+    /// Objective: candidates for a path begin with the given part; folders end in a slash.
     #[test]
     fn paths_continue_from_their_given_part() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Moving frames: by swapping buffers if both rings are in one region, by copying otherwise.
+//! Moves frames between rings: by swapping buffers if both rings are in one region, else by copying.
 
 use netvale::{RxRing, TxRing, swap_buffers};
 use netvale_abi::slot::NS_MOREFRAG;
 use netvale_mem::RingMem;
 
-/// The counts of moved frames.
+/// Counts of moved frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovedCounts {
     /// Frames.
@@ -13,11 +13,12 @@ pub struct MovedCounts {
     pub bytes: u64,
 }
 
-/// A change to a frame in transit: it receives the memory and the buffer in which the frame begins.
+/// Edits a frame in transit. Gets the ring's memory and the index of the frame's first buffer.
 pub trait FrameEdit: FnMut(&RingMem, u32) {}
 impl<T: FnMut(&RingMem, u32)> FrameEdit for T {}
 
-/// Slots and bytes of the frame `at` slots after the head; `None` if its last slot is still missing.
+/// Returns the slots and bytes of the frame `at` slots after the head; `None` if the frame's last slot has not arrived
+/// yet.
 pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
     let mut slots = 0;
     let mut bytes = 0;
@@ -32,13 +33,13 @@ pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
     None
 }
 
-/// Whether frames can move from one ring to the other slot by slot.
+/// Returns whether frames can move from one ring to the other slot by slot.
 fn slot_by_slot(rx: &RxRing, tx: &TxRing) -> bool {
     rx.mem().buf_size() <= tx.mem().buf_size()
 }
 
-/// Moves up to `most` whole frames, as many as `tx` has room for, and syncs `tx`. The rest stays in `rx`, which the
-/// caller syncs. `swap` allows zero copy.
+/// Moves up to `most` whole frames, as many as `tx` has room for, and syncs `tx`. The other frames stay in `rx`, which
+/// the caller syncs. `swap` permits swapping buffers.
 pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut edit: impl FrameEdit) -> MovedCounts {
     if !slot_by_slot(rx, tx) {
         return recut_frames(rx, tx, most, edit);
@@ -61,7 +62,7 @@ pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut 
     moved
 }
 
-/// Moves one slot: buffers are swapped if `zero_copy` and both are in one region; bytes are copied otherwise.
+/// Moves one slot: swaps the buffers if `zero_copy` is set and both are in one region; otherwise copies the bytes.
 pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) {
     if zero_copy && swap_buffers(rx, from, tx, to) {
         return;
@@ -77,11 +78,11 @@ pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) 
         }
         at += n;
     }
-    // A slot without a valid buffer becomes empty: its frame was already lost.
+    // The frame of a slot without a valid buffer is lost: the slot becomes empty.
     tx.set_len(to, at as u16, slot.flags & NS_MOREFRAG);
 }
 
-/// Moves frames to a transmit ring with smaller buffers: each frame is divided again.
+/// Moves frames to a ring with smaller buffers, which needs more slots for each frame.
 fn recut_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, mut edit: impl FrameEdit) -> MovedCounts {
     let mut frame = vec![0u8; 65_550];
     let mut moved = MovedCounts::default();
@@ -121,8 +122,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// Objective: frames of any length arrive whole and in order on the other side, for all buffer sizes and
-        /// bursts.
+        /// Objective: frames of any length arrive whole and in order, for all buffer sizes and bursts.
         #[test]
         fn frames_arrive_whole(
             lens in proptest::collection::vec(1usize..700, 1..40),
@@ -153,7 +153,7 @@ mod tests {
         /// Objective: between rings of one region frames move without a copy, and no buffer is lost or duplicated.
         #[test]
         fn swapping_keeps_every_buffer(counts in proptest::collection::vec((1u32..20, 1u32..30), 1..30)) {
-            // One end's own rx and tx rings are in one region.
+            // One end's rx and tx rings are in one region.
             let (mut a, mut b) = Port::pipe_pair(16, 128).unwrap();
             let mut sent = 0u32;
             let mut back = 0u32;

@@ -1,5 +1,4 @@
-//! The common parts of `bridge`, `fwd` and `lb`: moving whole frames from a receive ring to a transmit ring, and the
-//! loop around it.
+//! Common parts of `bridge`, `fwd` and `lb`: whole frames move from a receive ring to a transmit ring, in a loop.
 
 pub mod engine;
 pub mod run;

@@ -1,4 +1,4 @@
-//! The loop of a forwarding program: moves frames while there are any, sleeps otherwise, reports at intervals.
+//! The loop of a forwarding program: moves frames while there are any, sleeps otherwise, and reports at intervals.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,22 +13,22 @@ use serde::Serialize;
 use super::engine::MovedCounts;
 use crate::{CliError, out, units};
 
-/// Maximum polling time before sleeping: longer than another CPU's wake-up takes.
+/// Maximum time of polling before a sleep: longer than another CPU takes to wake up.
 const SPIN: Duration = Duration::from_micros(100);
-/// Maximum sleep: the delay until Ctrl-C and the end of the time are noticed.
+/// Maximum sleep, after which Ctrl-C and the time limit are checked.
 const NAP: Duration = Duration::from_millis(50);
 
 /// The settings of the loop.
 pub struct ForwardPace<'a> {
-    /// Never sleeps.
+    /// Never sleep.
     pub poll_always: bool,
-    /// Stops after this time.
+    /// Stop after this time.
     pub limit: Option<Duration>,
-    /// Stops after this many frames; 0: no limit.
+    /// Stop after this many frames; 0: no limit.
     pub count: u64,
     /// Time between two reports.
     pub report: Duration,
-    /// Reports as JSON.
+    /// Report as JSON.
     pub json: bool,
     /// Set by Ctrl-C.
     pub stop: &'a AtomicBool,
@@ -55,7 +55,7 @@ pub struct ForwardOptions {
 }
 
 impl ForwardOptions {
-    /// The settings from these options, with sleeping and without a count. Pins the thread.
+    /// Returns the settings from these options, which permit sleep and have no limit of frames. Pins the thread.
     pub fn pace<'a>(&self, stop: &'a AtomicBool) -> ForwardPace<'a> {
         self.affinity.into_iter().for_each(pin);
         let limit = self.seconds.map(Duration::from_secs_f64);
@@ -101,11 +101,11 @@ fn lines<'a>(what: &'a str, names: &'a [String], moved: &[MovedCounts], time: Du
     ForwardReport { what, lanes: names.iter().zip(moved).map(lane).collect(), seconds }
 }
 
-/// Runs `round` until the end. `round` moves the frames it can, adds them to its lanes (named by `names`), and returns
-/// whether it moved any. Sleeps wait on `ports`.
+/// Runs `round` until the end. `round` moves the frames that it can, adds them to its counts (one for each of `names`),
+/// and returns whether it moved any. Sleeps until frames arrive at `ports`.
 ///
 /// # Errors
-/// A port was closed by the daemon; standard output is gone.
+/// The daemon closed a port, or standard output cannot be written.
 pub fn forward(
     pace: &ForwardPace<'_>,
     names: &[String],
@@ -161,7 +161,7 @@ pub fn forward(
 /// Sleeps until a port receives a frame, at most for [`NAP`].
 fn sleep(ports: &mut [Port]) {
     if let [port] = ports {
-        // An error shows at the next check of the connection.
+        // An error is reported by the next check of the connection.
         let _ = port.wait(Interest::Rx, Some(NAP));
         return;
     }
@@ -173,21 +173,21 @@ fn sleep(ports: &mut [Port]) {
         let mut polled: Vec<PollFd<'_>> =
             fds.iter().map(|f| PollFd::from_borrowed_fd(f.as_fd(), PollFlags::IN)).collect();
         let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(NAP.subsec_nanos()) };
-        // An interruption serves as well as a timeout.
+        // A wait that is interrupted ends like one that times out.
         let _ = rustix::event::poll(&mut polled, Some(&limit));
     }
     ports.iter_mut().flat_map(|p| p.rx().iter()).for_each(netvale::RxRing::disarm);
 }
 
-/// Whether the daemon closed a connection.
+/// Returns whether the daemon has closed a connection.
 pub fn is_closed(connection: BorrowedFd<'_>) -> bool {
     let mut byte = [0u8; 1];
     let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
     matches!(rustix::net::recv(connection, &mut byte, flags), Ok((_, 0)))
 }
 
-/// Implements `-w`: gives the other end time before the first frame. The port itself is up once open. Ctrl-C ends the
-/// wait.
+/// Implements `-w`, which gives the other end time before the first frame; the port itself is up once it is open.
+/// Ctrl-C ends the wait.
 pub fn wait_link(seconds: u32, stop: &AtomicBool) {
     let end = Instant::now() + Duration::from_secs(seconds.into());
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|_| !stop.load(Ordering::Relaxed)) {
@@ -195,11 +195,11 @@ pub fn wait_link(seconds: u32, stop: &AtomicBool) {
     }
 }
 
-/// Maximum time without progress of the receiver, and in total, before the remaining frames are given up.
+/// Time without progress of the receiver, and total time, after which remaining frames are abandoned.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 
-/// Waits until all frames have been taken, before the port closes, as long as the receiver makes progress. Reports and
-/// returns the number left.
+/// Waits until the receiver has taken all frames, as long as it makes progress, before the port closes. Reports and
+/// returns the number of frames left.
 pub fn drain(ring: &mut netvale::TxRing) -> u32 {
     let under_way = |ring: &netvale::TxRing| ring.num_slots() - 1 - ring.space().min(ring.num_slots() - 1);
     let start = Instant::now();
@@ -218,7 +218,7 @@ pub fn drain(ring: &mut netvale::TxRing) -> u32 {
     let frames = (first..ring.num_slots()).filter(ends).count() as u32;
     if frames > 0 {
         netvale_control::note!(
-            "{frames} of these frames had not been taken yet when the port was closed: the receiver is slow"
+            "the receiver had not taken {frames} of these frames when the port was closed: it is slow"
         );
     }
     frames
@@ -238,7 +238,7 @@ pub fn describe(port: &mut Port) {
     );
 }
 
-/// Pins this thread to a CPU. If not permitted, figures are the same, only less steady.
+/// Pins this thread to a CPU. If that is not permitted, the figures only vary more.
 pub fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu % rustix::thread::CpuSet::MAX_CPU);

@@ -1,20 +1,20 @@
-//! Frames in flight on an emulated link, in a program's own memory.
+//! Frames in flight on an emulated link, kept in the program's own memory.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use netvale_policy::impair::{Fate, Model, Spec};
 
-/// A frame in memory.
+/// A frame in flight.
 #[derive(Clone, Copy)]
 struct StoredFrame {
     start: usize,
     len: usize,
-    /// Number of copies still to send.
+    /// Number of copies still to be sent.
     uses: u8,
 }
 
-/// The arrival of a frame: time, order among equal times, frame number, and the inverted bit.
+/// The arrival of a frame: time, order among equal times, frame number, and the bit to invert.
 type Arrival = Reverse<(u64, u64, u64, Option<u32>)>;
 
 /// One direction of a link.
@@ -22,21 +22,21 @@ pub struct LinkDirection {
     model: Model,
     limit: usize,
     memory: Vec<u8>,
-    /// Place for the next frame.
+    /// Offset of the next frame in memory.
     tail: usize,
     /// Frames in memory, oldest first, and the number of the oldest.
     kept: VecDeque<StoredFrame>,
     first: u64,
     arrivals: BinaryHeap<Arrival>,
     count: u64,
-    /// Frames lost by the model or for lack of room.
+    /// Frames lost, by the model or for lack of room.
     pub lost: u64,
     /// Frames lost for lack of room.
     pub full: u64,
 }
 
 impl LinkDirection {
-    /// Creates a link with the given parameters.
+    /// Creates a link with these impairments.
     #[must_use]
     pub fn new(spec: &Spec, seed: u64) -> LinkDirection {
         LinkDirection {
@@ -53,13 +53,13 @@ impl LinkDirection {
         }
     }
 
-    /// Whether no frame is in flight.
+    /// Returns whether no frame is in flight.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.arrivals.is_empty()
     }
 
-    /// The place of `len` contiguous free bytes.
+    /// Returns the offset of `len` contiguous free bytes.
     fn room(&self, len: usize) -> Option<usize> {
         let Some(oldest) = self.kept.front() else { return (len <= self.memory.len()).then_some(0) };
         match (self.tail >= oldest.start, oldest.start) {
@@ -69,7 +69,7 @@ impl LinkDirection {
         }
     }
 
-    /// Takes a frame of `len` bytes at `now` (nanoseconds); `fill` receives the memory for it.
+    /// Stores a frame of `len` bytes that arrived at `now` (nanoseconds); `fill` writes it into the given memory.
     pub fn put(&mut self, now: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
         let Some(start) = self.room(len).filter(|_| self.arrivals.len() < self.limit) else {
             self.full += 1;
@@ -95,7 +95,8 @@ impl LinkDirection {
         self.arrivals.push(Reverse((due, self.count, number, flip)));
     }
 
-    /// Sends the next frame if it is due. Returns whether one was sent: `send` returns whether it found room.
+    /// Sends the next frame if it is due and `send` returns that it found room. Returns the frame's length if it was
+    /// sent.
     pub fn send_next(&mut self, now: u64, send: impl FnOnce(&[u8]) -> bool) -> Option<usize> {
         let &Reverse((due, _, number, flip)) = self.arrivals.peek()?;
         let at = (number - self.first) as usize;
@@ -103,7 +104,7 @@ impl LinkDirection {
         let frame = &mut self.memory[start..start + len];
         invert(frame, flip);
         let is_sent = send(frame);
-        // A duplicate must be undamaged, or damaged elsewhere.
+        // Inverting the bit a second time restores the frame: a duplicate must be undamaged, or damaged elsewhere.
         invert(frame, flip);
         if !is_sent {
             return None;
@@ -144,7 +145,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: frames of any length leave when due, whole and in order, while memory is reused repeatedly.
+        /// Objective: frames of any length leave when due, whole and in order, although their memory is reused.
         #[test]
         fn frames_leave_when_due_and_in_order(lens in proptest::collection::vec(1usize..400, 1..200)) {
             let mut link = LinkDirection::new(&"delay 5us bytes 1kb".parse().unwrap(), 1);
@@ -166,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Objective: duplicates arrive too, each damaged separately; a frame without room at the far end stays.
+    /// Objective: duplicates arrive, each damaged separately; a frame without room at the far end is kept.
     #[test]
     fn duplicates_arrive_and_are_damaged_separately() {
         let mut link = LinkDirection::new(&"duplicate 100% corrupt 100% seed 2".parse().unwrap(), 1);

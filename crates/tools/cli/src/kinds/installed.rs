@@ -1,4 +1,4 @@
-//! The QEMU found on this host, and its abilities.
+//! The QEMU installed on this host, and its features.
 
 use std::fs::File;
 use std::process::Command;
@@ -8,16 +8,16 @@ pub type QemuVersion = (u32, u32);
 
 /// The first QEMU whose reconnect interval is in milliseconds.
 const RECONNECT_MS: QemuVersion = (9, 2);
-/// The first one whose vhost-user devices may have MSI-X vectors without KVM.
+/// The first QEMU whose vhost-user devices may have MSI-X vectors without KVM.
 const VECTORS: QemuVersion = (8, 0);
-/// The first one that attaches vfio-user devices.
+/// The first QEMU with vfio-user devices.
 const VFIO_USER: QemuVersion = (10, 1);
-/// QEMU for this machine's architecture, by most distributions' name.
+/// Name of QEMU for this machine's architecture in most distributions.
 const PROGRAM: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
 /// QEMU's path in Red Hat's distributions.
 const RED_HAT: &str = "/usr/libexec/qemu-kvm";
 
-/// This host's means to run virtual machines.
+/// What this host has to run virtual machines.
 #[derive(Clone, Copy, Debug)]
 pub struct VmSupport {
     version: Option<QemuVersion>,
@@ -25,31 +25,31 @@ pub struct VmSupport {
 }
 
 impl VmSupport {
-    /// Asks the installed QEMU for its version, and checks whether this user may use KVM.
+    /// Runs the installed QEMU to get its version, and checks whether this user may use KVM.
     pub fn ask() -> VmSupport {
         let kvm = File::options().read(true).write(true).open("/dev/kvm").is_ok();
         VmSupport { version: [PROGRAM, RED_HAT].into_iter().find_map(ask_version), kvm }
     }
 
-    /// A missing QEMU counts as the newest.
+    /// Returns whether the installed QEMU is older than `version`. A missing QEMU counts as the newest.
     fn is_before(self, version: QemuVersion) -> bool {
         self.version.is_some_and(|installed| installed < version)
     }
 
-    /// The option that makes QEMU reconnect: a daemon's restart then costs only a pause.
+    /// Returns the option that makes QEMU reconnect, so that the guest survives a restart of the daemon.
     pub fn reconnect(self) -> &'static str {
         if self.is_before(RECONNECT_MS) { ",reconnect=1" } else { ",reconnect-ms=1000" }
     }
 
-    /// Whether it crashes, without KVM, when the guest's driver uses the vectors of a vhost-user device.
+    /// Returns whether, without KVM, this QEMU crashes when the guest's driver uses the vectors of a vhost-user device.
     pub fn crashes_with_vectors(self) -> bool {
         !self.kvm && self.is_before(VECTORS)
     }
 
-    /// The reason why it lacks vfio-user devices.
+    /// Returns the reason why this QEMU has no vfio-user devices, or `None` if it has.
     pub fn lacks_vfio_user(self) -> Option<String> {
         let (major, minor) = self.version.filter(|_| self.is_before(VFIO_USER))?;
-        Some(format!("QEMU {major}.{minor} is installed, and does not know vfio-user-pci: it takes QEMU 10.1 or newer"))
+        Some(format!("QEMU {major}.{minor} is installed and has no vfio-user-pci: install QEMU 10.1 or newer"))
     }
 }
 
@@ -81,7 +81,8 @@ mod tests {
         assert_eq!(parse("none"), None);
     }
 
-    /// Objective: each version gets options it supports, with and without KVM; a missing one counts as new.
+    /// Objective: each version gets options that it supports, with and without KVM; a missing QEMU counts as the
+    /// newest.
     #[test]
     fn each_version_gets_options_it_supports() {
         let abilities = |version, kvm| {

@@ -1,8 +1,8 @@
-//! Virtual machines: programs that run them, and the output for them.
+//! Programs that run virtual machines, and the arguments for them.
 
 use super::VmSupport;
 
-/// The machine for a port.
+/// The virtual machine that a port is for.
 #[derive(Clone, Copy)]
 pub struct GuestMachine<'a> {
     /// Its virtual machine monitor.
@@ -27,7 +27,7 @@ pub enum Vmm {
     Uml,
 }
 
-/// The arguments that attach a guest, and notes for its owner.
+/// Arguments that attach a guest, and notes for its owner.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct GuestArguments {
     /// The arguments.

@@ -1,4 +1,4 @@
-//! Output of commands for one kind of port only: each kind has a file here.
+//! Output of commands that depends on a port's kind: one file per kind.
 
 mod installed;
 mod machine;
@@ -14,10 +14,10 @@ pub use self::installed::VmSupport;
 pub use self::machine::{GuestArguments, GuestMachine, Vmm};
 use crate::CliError;
 
-/// A port suitable for any machine.
+/// A command that attaches a port suitable for any machine.
 pub const FOR_ANY_MACHINE: &str = "netvale attach vale0 vhost:/run/netvale/vm1.sock";
 
-/// A port's description, in one line.
+/// Returns a port's description in one line.
 pub fn facts(detail: &PortDetail) -> Option<String> {
     match detail {
         PortDetail::Vxlan(tunnel) => Some(vxlan::facts(tunnel)),
@@ -25,7 +25,7 @@ pub fn facts(detail: &PortDetail) -> Option<String> {
     }
 }
 
-/// A table of a port's entries, if it has any.
+/// Returns a table of a port's entries, if it has any.
 pub fn table(detail: &PortDetail) -> Option<String> {
     match detail {
         PortDetail::Vxlan(tunnel) if !tunnel.remotes.is_empty() => Some(vxlan::table(tunnel)),
@@ -33,7 +33,7 @@ pub fn table(detail: &PortDetail) -> Option<String> {
     }
 }
 
-/// The arguments that attach a machine; `None` if the port is not for machines.
+/// Returns the arguments that attach a machine; `None` if the port is not for virtual machines.
 pub fn arguments(detail: &PortDetail, machine: GuestMachine<'_>) -> Option<Result<GuestArguments, CliError>> {
     match detail {
         PortDetail::Vhost(device) => Some(Ok(vhost::arguments(device, machine))),

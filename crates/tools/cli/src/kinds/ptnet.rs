@@ -1,11 +1,11 @@
-//! ptnet devices.
+//! Arguments for ptnet devices.
 
 use netvale_control::types::PtnetInfo;
 
 use super::{FOR_ANY_MACHINE, GuestArguments, GuestMachine, Vmm, vfio_user};
 use crate::CliError;
 
-/// Arguments for a machine.
+/// Returns the arguments for a machine.
 pub(super) fn arguments(p: &PtnetInfo, machine: GuestMachine<'_>) -> Result<GuestArguments, CliError> {
     let path = &p.path;
     let vectors = p.vectors;
@@ -28,7 +28,7 @@ pub(super) fn arguments(p: &PtnetInfo, machine: GuestMachine<'_>) -> Result<Gues
         )
         .into()),
         Vmm::CloudHypervisor | Vmm::Uml => Err(CliError::usage(
-            "a ptnet port takes QEMU's ivshmem-doorbell, which this program does not have".to_owned(),
+            "a ptnet port needs QEMU's ivshmem-doorbell, which this program lacks".to_owned(),
             format!("attach it to a vhost port: {FOR_ANY_MACHINE}"),
         )),
     }
@@ -39,7 +39,7 @@ mod tests {
     use super::super::installed::sample;
     use super::*;
 
-    /// Objective: a ptnet device has all its vectors; a QEMU without vfio-user gets a note.
+    /// Objective: a ptnet device gets the vectors that it needs; for a QEMU without vfio-user there is a note.
     #[test]
     fn a_ptnet_device_has_all_its_vectors() {
         let info = PtnetInfo { path: "/run/s".into(), vectors: 5, ..PtnetInfo::default() };

@@ -1,9 +1,9 @@
-//! Common parts of kinds that QEMU attaches as vfio-user devices.
+//! Arguments common to all kinds of ports that QEMU attaches as vfio-user devices.
 
 use super::{GuestArguments, GuestMachine, Vmm};
 use crate::CliError;
 
-/// vfio-user devices: the machine's memory must be shared, as for vhost ports.
+/// Returns the arguments for a machine, whose memory must be shared, as for vhost ports.
 pub(super) fn arguments(
     sockets: &[&str],
     machine: GuestMachine<'_>,
@@ -25,7 +25,7 @@ pub(super) fn arguments(
             Ok(format!("--memory size={memory},shared=on {}", all(&device)).into())
         }
         Vmm::Libvirt | Vmm::Uml => {
-            Err(CliError::usage("a vfio-user port takes QEMU from 10.1 on, or cloud-hypervisor".to_owned(), otherwise))
+            Err(CliError::usage("a vfio-user port needs QEMU 10.1 or newer, or cloud-hypervisor".to_owned(), otherwise))
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Vhost-user devices.
+//! Arguments for vhost-user devices.
 
 use netvale_control::types::VhostInfo;
 
 use super::{GuestArguments, GuestMachine, VmSupport, Vmm};
 
-/// Why the guest's device has no vectors, or must not be used with them.
+/// The reason why a guest's device gets no vectors, or must not use them.
 const CRASHES: &str = "without KVM, QEMU before 8.0 crashes when a guest uses a vhost-user device's MSI-X vectors";
 
-/// Arguments for a machine.
+/// Returns the arguments for a machine.
 pub(super) fn arguments(v: &VhostInfo, machine: GuestMachine<'_>) -> GuestArguments {
     let GuestMachine { vmm, memory, installed } = machine;
     let crashes = installed.crashes_with_vectors();
     let note = |then: &str| if crashes { vec![format!("{CRASHES}: {then}")] } else { Vec::new() };
     match vmm {
         Vmm::Qemu => {
-            GuestArguments { text: qemu(v, memory, installed), notes: note("vectors=0 says that it has none") }
+            GuestArguments { text: qemu(v, memory, installed), notes: note("vectors=0 makes QEMU use none of them") }
         }
         Vmm::CloudHypervisor => {
             let mode = if v.client { ",vhost_mode=server" } else { "" };
@@ -54,14 +54,14 @@ fn qemu(v: &VhostInfo, memory: &str, installed: VmSupport) -> String {
     )
 }
 
-/// A guest interface's MTU by default.
+/// Default MTU of a guest's interface.
 const ORDINARY_MTU: u32 = 1500;
 
 fn libvirt(v: &VhostInfo, memory: &str) -> String {
     let path = &v.path;
     let mac = v.mac;
     let pairs = v.pairs;
-    // libvirt sets the MTU of the host's interface, which this kind lacks, and fails; the guest sets its own.
+    // libvirt would set the MTU of the host's interface, which this kind lacks, and fail. The guest sets its own MTU.
     let mtu = if v.mtu == ORDINARY_MTU {
         String::new()
     } else {
@@ -101,7 +101,7 @@ mod tests {
         VhostInfo { path: "/run/s".into(), client, pairs, mac, mtu: 1500 }
     }
 
-    /// Objective: the arguments contain everything necessary: shared memory, the socket, the listening side, queues.
+    /// Objective: the arguments contain all that is necessary: shared memory, the socket, the listening side, queues.
     #[test]
     fn the_arguments_contain_everything_needed() {
         let arguments =
@@ -126,7 +126,7 @@ mod tests {
     }
 
     /// Objective: an old QEMU without KVM gets a device without vectors, for any number of queues, and its owner gets a
-    /// note; so does the owner of a guest under libvirt. Others get none.
+    /// note; so does the owner of a libvirt guest. Others get no note.
     #[test]
     fn an_old_qemu_without_kvm_gets_no_vectors() {
         for pairs in [1, 4] {

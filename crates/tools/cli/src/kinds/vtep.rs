@@ -1,4 +1,4 @@
-//! `netvale vtep`: a tunnel's remote endpoints.
+//! `netvale vtep`: manages a tunnel's remote endpoints.
 
 mod check;
 
@@ -10,11 +10,11 @@ use netvale_control::types::{Mac, PortInfo, VxlanAddress, VxlanChanges, VxlanInf
 use super::vxlan;
 use crate::{CliContext, CliError, out};
 
-/// Add, remove, list and check other hosts' endpoints (VTEPs) of a tunnel, while frames pass.
+/// Add, remove, list and check the remote endpoints (VTEPs) of a tunnel while frames pass.
 ///
-/// An endpoint that is added gets what goes to all: broadcasts, groups, and frames for addresses that are not known.
-/// With an Ethernet address, only that address is said to be behind it, as 'bridge fdb' does for the kernel's VXLAN
-/// device.
+/// An added endpoint receives frames for all: broadcasts, multicast groups, and frames for unknown addresses. If an
+/// Ethernet address is given, only frames for that address are sent to the endpoint, as with 'bridge fdb' for the
+/// kernel's VXLAN device.
 #[derive(Debug, clap::Args)]
 pub struct VtepArgs {
     #[command(subcommand)]
@@ -29,7 +29,7 @@ enum VtepCommand {
     Check(check::VtepCheckArgs),
 }
 
-/// Add an endpoint, or say that an address is behind one.
+/// Add an endpoint, or an address behind one.
 #[derive(Debug, clap::Args)]
 struct EndpointArgs {
     /// The tunnel's port: SWITCH:NAME, e.g. vale0:vxlan100.
@@ -38,11 +38,11 @@ struct EndpointArgs {
     /// The endpoint's IP address.
     vtep: IpAddr,
 
-    /// An Ethernet address behind it.
+    /// An Ethernet address behind the endpoint.
     mac: Option<Mac>,
 }
 
-/// List the endpoints that a tunnel knows, with their counters.
+/// List a tunnel's endpoints, with their counters.
 #[derive(Debug, clap::Args)]
 struct VtepListArgs {
     /// The tunnel's port: SWITCH:NAME, e.g. vale0:vxlan100.
@@ -56,7 +56,7 @@ struct VtepListArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, the tunnel does not exist, or the address is impossible for an endpoint.
+/// No daemon answers, the tunnel does not exist, or the address cannot be an endpoint's.
 pub fn run(args: &VtepArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let (which, adds) = match &args.command {
         VtepCommand::List(args) => return list(args, ctx),
@@ -74,14 +74,14 @@ pub fn run(args: &VtepArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that an endpoint to remove is on the flood list.
+/// Checks that the endpoint to remove is on the flood list.
 fn check_there(remotes: &[VxlanRemote], which: &EndpointArgs) -> Result<(), CliError> {
     if remotes.iter().any(|one| one.flood && one.vtep == which.vtep) {
         return Ok(());
     }
     let port = &which.port;
     let next = format!("'netvale vtep list {port}' shows them");
-    Err(CliError::refused(format!("{} is no endpoint of {port}", which.vtep), next))
+    Err(CliError::refused(format!("{} is not an endpoint of {port}", which.vtep), next))
 }
 
 fn change(which: &EndpointArgs, adds: bool) -> VxlanSetParams {
@@ -107,7 +107,7 @@ fn list(args: &VtepListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The daemon's description of a tunnel.
+/// Returns the daemon's description of a tunnel.
 fn tunnel(port: PortInfo, name: &str) -> Result<VxlanInfo, CliError> {
     port.detail::<VxlanInfo>()
         .cloned()
@@ -127,12 +127,12 @@ mod tests {
         assert!(check_there(&[remote(true)], &which).is_ok());
         for remotes in [&[][..], &[remote(false)]] {
             let error = check_there(remotes, &which).unwrap_err();
-            assert_eq!(error.to_string(), "10.0.0.2 is no endpoint of vale0:v");
+            assert_eq!(error.to_string(), "10.0.0.2 is not an endpoint of vale0:v");
         }
     }
 
-    /// Objective: an endpoint alone is added to, and removed from, the flood list; with an address, only the address
-    /// is.
+    /// Objective: without an Ethernet address, an endpoint is added to or removed from the flood list; with one, only
+    /// the address is.
     #[test]
     fn an_endpoint_alone_changes_the_flood_list() {
         let which = |mac| EndpointArgs { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac };

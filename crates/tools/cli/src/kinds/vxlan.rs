@@ -1,10 +1,10 @@
-//! Tunnels to other hosts.
+//! Descriptions of tunnels to other hosts.
 
 use netvale_control::types::{VxlanInfo, VxlanRemote};
 
 use crate::grid::{self, Align};
 
-/// A tunnel's description, in one line.
+/// Returns a tunnel's description in one line.
 pub(super) fn facts(tunnel: &VxlanInfo) -> String {
     let how = if tunnel.evpn { ", EVPN" } else { "" };
     let local = tunnel.local;
@@ -13,7 +13,7 @@ pub(super) fn facts(tunnel: &VxlanInfo) -> String {
     format!("VNI {}, local {local} port {udp}, MTU {mtu}{how}", tunnel.vni)
 }
 
-/// The endpoints of a tunnel.
+/// Returns the table of a tunnel's endpoints.
 pub fn table(tunnel: &VxlanInfo) -> String {
     let heads = [
         ("VTEP", Align::Left),

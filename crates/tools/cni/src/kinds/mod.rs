@@ -1,4 +1,4 @@
-//! A container's attachment: a port of one kind, each in a file here.
+//! What a container gets: a port of one kind, with a file for each kind.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -17,11 +17,11 @@ use crate::result::{ContainerAddresses, ContainerInterface};
 /// Time limit for the kernel to remove an interface.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Makes the TAP, moves it to the container and attaches it as the port of that name. A failed step undoes the earlier
-/// ones.
+/// Creates the TAP, moves it to the container and attaches it as the port `port`. If a step fails, the earlier ones are
+/// undone.
 ///
 /// # Errors
-/// [`CniError`]: the namespace is invalid, the container already has such an interface, the daemon refuses.
+/// [`CniError`]: the namespace is invalid, the container already has such an interface, or the daemon refuses.
 pub fn attach(config: &CniConfig, container: &Container, port: &str, namespace: &Namespace) -> Result<(), CniError> {
     let daemon = BringConnection::connect(&config.daemon_dir())?;
     let mac = config.mac(container.mac).map(|mac| mac.0);
@@ -41,7 +41,7 @@ pub fn attach(config: &CniConfig, container: &Container, port: &str, namespace: 
     Ok(())
 }
 
-/// The interface's Ethernet address.
+/// Returns the interface's Ethernet address.
 ///
 /// # Errors
 /// [`Code::Kernel`] if the interface cannot be found.
@@ -72,7 +72,7 @@ pub fn configure(
         netlink.bring_up(link.index).map_err(kernel(&format!("bring {ifname} up")))?;
         for route in &addresses.routes {
             match netlink.add_route(link.index, route) {
-                // The kernel added the route with the address, or another interface has it.
+                // The kernel added this route together with the address, or another interface has it.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(e) => {
                     let step = format!("add the route to {}/{}", route.to.address, route.to.length);
@@ -85,10 +85,10 @@ pub fn configure(
     })?
 }
 
-/// Waits until the interface is gone, up to the limit for a busy kernel.
+/// Waits until the interface is gone, up to a limit in case the kernel is busy.
 pub fn wait_gone(namespace: &Namespace, ifname: &str) {
     let until = Instant::now() + LIMIT;
-    // A namespace that cannot be entered any more has no interfaces.
+    // If the namespace can no longer be entered, it has no interfaces.
     let _ = namespace.within(|| {
         let Ok(mut netlink) = NamespaceSocket::open() else { return };
         while netlink.link(ifname) != Err(Errno::NODEV) && Instant::now() < until {

@@ -1,9 +1,8 @@
 //! A vhost-user socket in place of an interface, for a container that is a virtual machine.
 //!
-//! Each port has a folder of its own, named after it, that holds the socket and a description. The folder of a
-//! container that no longer exists is found by that name. The description has the members of userspace CNI's
-//! configuration data. It is for other programs: the folder belongs to the daemon's user, and this plugin trusts
-//! nothing in it.
+//! Each port has its own folder, named after the port, with the socket and a description. By that name, GC finds the
+//! folders of containers that no longer exist. The description has the members of userspace CNI's configuration data,
+//! for other programs. The folder belongs to the daemon's user, so this plugin trusts nothing in it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,17 +20,17 @@ use crate::folder::OpenFolder;
 use crate::kata;
 use crate::result::{ContainerAddresses, ContainerInterface};
 
-/// Name of the description.
+/// File name of the description.
 const DESCRIPTION: &str = "interface.json";
 
 fn folders(config: &CniConfig) -> PathBuf {
     config.socket_dir.clone().unwrap_or_else(|| config.daemon_dir().join("cni"))
 }
 
-/// Attaches the port, with a socket in its own folder, and writes the description, for Kata too if configured.
+/// Attaches the port with a socket in its own folder, and writes the description, and Kata's file if configured.
 ///
 /// # Errors
-/// [`CniError`]: the folder cannot be made, the daemon refuses.
+/// [`CniError`]: the folder cannot be made, or the daemon refuses.
 pub fn attach(
     config: &CniConfig,
     container: &Container,
@@ -69,7 +68,7 @@ pub fn attach(
     Ok(interface)
 }
 
-/// The description for a program in the container, or for a virtual machine manager.
+/// Returns the description, for a program in the container or a virtual machine monitor.
 fn describe(
     config: &CniConfig,
     container: &Container,
@@ -92,8 +91,7 @@ fn describe(
     })
 }
 
-/// Makes a port's folder. It belongs to the daemon's user, as the run directory does, so that the daemon can make a
-/// socket there.
+/// Creates a port's folder. It belongs to the daemon's user, so that the daemon can make a socket in it.
 fn make(config: &CniConfig, port: &str) -> std::io::Result<OpenFolder> {
     let daemon = fs::metadata(config.daemon_dir())?;
     let uid = Uid::from_raw(daemon.uid());
@@ -101,19 +99,19 @@ fn make(config: &CniConfig, port: &str) -> std::io::Result<OpenFolder> {
     OpenFolder::open_or_make(&folders(config), uid, gid)?.inner(port, uid, gid)
 }
 
-/// Removes a port's folder, if any, and the port's entries elsewhere.
+/// Removes a port's folder, if there is one, and the port's devices in Kata's files.
 pub fn remove(config: &CniConfig, port: &str) {
     let above = folders(config);
     if let Some(dir) = &config.kata_dir {
         kata::forget(dir, &above.join(port));
     }
-    // GC finds again what cannot be removed now.
+    // A folder that cannot be removed now is found again by GC.
     if let Ok(folder) = OpenFolder::open(&above) {
         folder.remove(port);
     }
 }
 
-/// Removes the folders of a network's ports except those of `keep`.
+/// Removes the folders of all ports of a network except those in `keep`.
 pub fn keep_only(config: &CniConfig, network: &str, keep: &[String]) {
     let Ok(folder) = OpenFolder::open(&folders(config)) else { return };
     for name in folder.names().iter().filter(|name| name.starts_with(network) && !keep.contains(name)) {

@@ -20,7 +20,7 @@ pub enum DeviceKind {
     },
     /// A dummy device.
     Dummy,
-    /// An end of a pair.
+    /// An end of a veth pair.
     Veth,
     /// Any other kind.
     #[default]

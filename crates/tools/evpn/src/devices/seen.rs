@@ -1,4 +1,4 @@
-//! The kernel's description of a device, reduced to the needs of mirrors.
+//! The kernel's description of a device, reduced to what mirrors need.
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
@@ -19,7 +19,7 @@ pub struct KernelDevice {
     pub name: String,
     /// Its kind.
     pub kind: DeviceKind,
-    /// The bridge whose port it is.
+    /// Interface index of the bridge of which it is a port.
     pub controller: Option<u32>,
     /// Whether it is up.
     pub is_up: bool,
@@ -30,7 +30,7 @@ pub struct KernelDevice {
 }
 
 impl KernelDevice {
-    /// Reads a device from a message.
+    /// Parses a device from a message.
     #[must_use]
     pub fn read(message: &RouteNetlinkMessage) -> Option<KernelDevice> {
         let RouteNetlinkMessage::NewLink(message) = message else { return None };

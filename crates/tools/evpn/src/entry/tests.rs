@@ -7,7 +7,7 @@ use super::*;
 /// Kind and value.
 type Attribute<'a> = (u16, &'a [u8]);
 
-/// A neighbour message as sent by the kernel: header, `ndmsg`, attributes.
+/// Builds a neighbour message as the kernel sends it: header, `ndmsg`, attributes.
 fn message(kind: u16, family: u8, device: u32, state: u16, flags: u8, attributes: &[Attribute<'_>]) -> Vec<u8> {
     let mut body = vec![family, 0, 0, 0];
     body.extend(device.to_ne_bytes());
@@ -45,7 +45,7 @@ const LLADDR: u16 = 2;
 const MASTER: u16 = 9;
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
-/// Objective: entries that zebra puts on a VXLAN device (8.4.4 on Linux 6.18: these flags and states) are read
+/// Objective: entries that zebra adds to a VXLAN device (8.4.4 on Linux 6.18: these flags and states) are parsed
 /// correctly.
 #[test]
 fn entries_of_zebra_are_read_correctly() {
@@ -77,7 +77,7 @@ fn entries_of_zebra_are_read_correctly() {
     assert_eq!(all(&bytes), expected.map(Some));
 }
 
-/// Objective: the devices' own addresses, groups, and impossible VTEPs are no entries; a local neighbour is.
+/// Objective: the devices' own addresses, groups, and impossible VTEPs yield no entry; a local neighbour does.
 #[test]
 fn own_and_impossible_addresses_are_no_entries() {
     let master: Attribute<'_> = (MASTER, &[7, 0, 0, 0]);
@@ -108,7 +108,7 @@ fn own_and_impossible_addresses_are_no_entries() {
 }
 
 proptest! {
-    /// Objective: parsing any bytes ends without a panic; any entry read is a possible station's or host's.
+    /// Objective: no sequence of bytes makes the parser panic; any entry that it returns is possible.
     #[test]
     fn no_bytes_make_the_parser_panic(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..300),
@@ -126,7 +126,7 @@ proptest! {
         }
     }
 
-    /// Objective: the same for well-formed messages with attributes of any kind and length.
+    /// Objective: no well-formed message makes the parser panic, whatever the kind and length of its attributes.
     #[test]
     fn no_attributes_make_the_parser_panic(family in prop_oneof![Just(2u8), Just(7), Just(10)], state: u16, flags: u8,
         attributes in proptest::collection::vec((0u16..17, proptest::collection::vec(any::<u8>(), 0..20)), 0..6)) {

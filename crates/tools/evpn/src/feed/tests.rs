@@ -20,7 +20,7 @@ struct World {
 }
 
 impl World {
-    /// A VTEP with an address that has an IP address, all sent to the daemon.
+    /// Returns a VTEP with an address that has an IP address, all sent to the daemon.
     fn told() -> World {
         let mut world = World { tables: Tables::default(), feed: Feed::default(), now: Instant::now() };
         world.come(2);
@@ -62,7 +62,7 @@ impl World {
     }
 }
 
-/// Objective: an address withdrawn by itself is removed after the pause, and once.
+/// Objective: an address that is withdrawn alone is removed after the pause, and only once.
 #[test]
 fn a_withdrawn_address_is_removed_after_the_pause() {
     let mut world = World::told();
@@ -91,8 +91,8 @@ fn entries_withdrawn_with_their_vtep_are_held() {
     assert_eq!(world.feed.told(), FeedCounts { vteps: 1, addresses: 1, neighbors: 1, held: 0 });
 }
 
-/// Objective: entries that do not return are removed when the time is up; a daemon that connects meanwhile is sent the
-/// held ones.
+/// Objective: entries that do not return are removed at the end of the hold time; a daemon that connects before gets
+/// the held ones.
 #[test]
 fn entries_that_do_not_return_are_removed() {
     let mut world = World::told();
@@ -107,7 +107,7 @@ fn entries_that_do_not_return_are_removed() {
     assert!(world.feed.everything().is_empty());
 }
 
-/// Objective: held entries can be dropped, once, and are then not sent any more.
+/// Objective: held entries can be dropped, once, and are then not sent again.
 #[test]
 fn held_entries_can_be_given_up_once() {
     let mut world = World::told();
@@ -123,7 +123,7 @@ fn held_entries_can_be_given_up_once() {
     assert_eq!(world.after(HOLD.as_millis() as u64), vec![]);
 }
 
-/// Objective: an address that moves to another VTEP, even from a held one, is sent immediately.
+/// Objective: an address that moves to another VTEP is sent immediately, even if its former VTEP is held.
 #[test]
 fn an_address_that_moves_is_sent_immediately() {
     let mut world = World::told();
@@ -174,7 +174,7 @@ fn withdrawals_without_a_pause_are_judged_by_age() {
     assert!((98..103).contains(&told[0].1), "{told:?}");
 }
 
-/// Objective: entries held with their VTEP are removed immediately when the VTEP returns without them.
+/// Objective: if a VTEP returns without some of the entries that were held with it, these are removed immediately.
 #[test]
 fn a_vtep_back_without_its_entries_loses_them() {
     let mut world = World::told();
@@ -189,7 +189,7 @@ fn a_vtep_back_without_its_entries_loses_them() {
     assert!(world.feed.is_idle());
 }
 
-/// Objective: each withdrawal among a hundred thousand successive ones costs no more work than a single one.
+/// Objective: each of a hundred thousand successive withdrawals costs no more work than a single one.
 #[test]
 fn many_withdrawals_cost_no_more_work_each() {
     const MANY: u32 = 100_000;
@@ -207,11 +207,11 @@ fn many_withdrawals_cost_no_more_work_each() {
         assert_eq!(world.after(0), vec![]);
     }
     assert_eq!(world.after(500).len(), MANY as usize);
-    // Checking all of them each time would take minutes.
+    // With a check of all held entries each time, this would take minutes.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
-/// Objective: without a hold time, withdrawals are passed on as they arrive.
+/// Objective: without a hold time, withdrawals are sent as they arrive.
 #[test]
 fn withdrawals_without_a_hold_time_pass_immediately() {
     let mut world = World::told();

@@ -18,7 +18,7 @@ fn listed(macs: &[Mac]) -> ListedState {
     listed
 }
 
-/// Tables that hold the address as a local one.
+/// Returns tables in which the address is local.
 fn local() -> Tables {
     let mut tables = Tables::default();
     tables.put(Fact::Place(MAC, AddressPlace::Local { sticky: false }));
@@ -67,7 +67,8 @@ fn a_router_is_announced_only_while_it_claims() {
     assert_eq!(listed.plan(&tables, false), vec![TableChange::AddNeighbor(ip(), MAC, false)]);
 }
 
-/// Objective: addresses that a fresh daemon has not listed are kept; those that it has listed and dropped are not.
+/// Objective: addresses that a fresh daemon has not listed are kept; those that it listed earlier and no longer lists
+/// are removed.
 #[test]
 fn only_listed_and_dropped_addresses_are_removed() {
     let mut listed = listed(&[MAC]);
@@ -80,8 +81,7 @@ fn only_listed_and_dropped_addresses_are_removed() {
     assert_eq!(listed.plan(&tables, false), vec![TableChange::RemoveAddress(OTHER)]);
 }
 
-/// Objective: an address that zebra has made remote is not taken back by the previous list, but by a new one that
-/// contains it.
+/// Objective: an address that zebra has made remote becomes local again only by a new list, not by the previous one.
 #[test]
 fn moves_away_and_back() {
     let mut tables = local();
@@ -101,7 +101,7 @@ fn moves_away_and_back() {
 }
 
 /// Objective: an IP address that zebra has given to a remote address is not claimed for its former local address,
-/// however often it is listed.
+/// however often that is listed.
 #[test]
 fn ip_moves_away() {
     let mut tables = local();
@@ -112,15 +112,15 @@ fn ip_moves_away() {
         assert_eq!(listed.plan(&tables, false), vec![]);
         listed.take(list(&[MAC]));
     }
-    // Another local address has it.
+    // Now another local address has the IP address.
     let third = Mac([2, 0, 0, 0, 0, 3]);
     listed.take(vec![LocalAddress { mac: third, ips: vec![ip()], sticky: true, ..LocalAddress::default() }]);
     assert!(listed.plan(&tables, false).contains(&TableChange::AddNeighbor(ip(), third, false)));
     assert!(listed.plan(&tables, false).contains(&TableChange::AddAddress { mac: third, sticky: true, moves: false }));
 }
 
-/// Objective: an IP address lost to a remote address, and later found at a local address no longer listed with it, is
-/// removed there and given back to the address listed with it; then nothing is left to do.
+/// Objective: an IP address that was lost to a remote address and is later found at a local address that is no longer
+/// listed with it is removed there, and given back to the address that is listed with it; then no change is left.
 #[test]
 fn an_ip_address_left_with_another_is_given_back() {
     let mut tables = local();
@@ -137,8 +137,7 @@ fn an_ip_address_left_with_another_is_given_back() {
     assert_eq!(listed.plan(&local(), false), vec![]);
 }
 
-/// Objective: impossible station addresses are not accepted from the daemon either; an IP address belongs to one
-/// address.
+/// Objective: impossible station addresses are refused even from the daemon; an IP address belongs to one MAC address.
 #[test]
 fn impossible_station_addresses_are_not_accepted() {
     let bad_ips = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "ff02::1", "::"].map(|ip| ip.parse().unwrap());

@@ -6,7 +6,7 @@ use netvale_control::types::Mac;
 
 use super::*;
 
-/// A daemon that sends the prepared answers, one per request; returns the requests.
+/// Starts a daemon that sends the prepared answers, one per request, and then returns the requests.
 fn daemon(answers: Vec<&'static str>) -> (tempfile::TempDir, JoinHandle<Vec<Value>>) {
     let dir = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(dir.path().join(CONTROL_SOCKET)).unwrap();

@@ -1,11 +1,11 @@
-//! An *answer* to a request: *status*, content type and body. The body is a text that several connections may share, or
-//! *parts* made while they are sent.
+//! An *answer* to a request: *status*, content type and body. The body is a text, which several connections may share,
+//! or *parts* that are made while they are sent.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Type of a plain-text body for people.
+/// Content type of plain text for people.
 pub const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Status codes (RFC 9110 section 15).
@@ -40,7 +40,7 @@ pub enum HttpStatus {
 }
 
 impl HttpStatus {
-    /// Code and reason phrase.
+    /// Returns code and reason phrase.
     #[must_use]
     pub const fn line(self) -> &'static str {
         match self {
@@ -61,12 +61,12 @@ impl HttpStatus {
     }
 }
 
-/// Parts of a body whose length is unknown before its end.
+/// The parts of a body whose length is not known in advance.
 pub trait BodyParts {
-    /// The next part; empty, within a second, without one yet; `None` after the last.
+    /// Returns the next part; an empty one, within a second, if none is ready; `None` after the last.
     ///
     /// # Errors
-    /// The body ends early, which its receiver can detect.
+    /// The body ends early, which the client can detect.
     fn next(&mut self) -> io::Result<Option<Vec<u8>>>;
 }
 
@@ -74,7 +74,7 @@ pub trait BodyParts {
 pub enum HttpBody {
     /// The whole text.
     Whole(Arc<str>),
-    /// Parts made while they are sent.
+    /// Parts that are made while they are sent.
     InParts(Box<dyn BodyParts>),
 }
 
@@ -101,18 +101,18 @@ pub struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// An answer with a page.
+    /// Creates an answer with a page.
     pub fn page(content_type: &'static str, body: impl Into<Arc<str>>) -> HttpAnswer {
         HttpAnswer { status: HttpStatus::Ok, content_type, fields: "", body: HttpBody::Whole(body.into()) }
     }
 
-    /// An answer in parts.
+    /// Creates an answer in parts.
     #[must_use]
     pub fn in_parts(content_type: &'static str, parts: Box<dyn BodyParts>) -> HttpAnswer {
         HttpAnswer { status: HttpStatus::Ok, content_type, fields: "", body: HttpBody::InParts(parts) }
     }
 
-    /// An answer with a status only, and `why` if that is not empty.
+    /// Creates an answer with only a status, and the reason `why` unless it is empty.
     #[must_use]
     pub fn only(status: HttpStatus, why: &str) -> HttpAnswer {
         let body = if why.is_empty() { format!("{}\n", status.line()) } else { format!("{}: {why}\n", status.line()) };
@@ -125,7 +125,7 @@ impl HttpAnswer {
         HttpAnswer { fields, ..self }
     }
 
-    /// The head of the answer. The connection ends after it.
+    /// Returns the head of the answer. The connection is closed after the answer.
     #[must_use]
     pub fn head(&self) -> String {
         let more = match self.status {
@@ -151,7 +151,7 @@ impl HttpAnswer {
 mod tests {
     use super::*;
 
-    /// Objective: the head gives the body's length in bytes and, for a wrong method, the allowed ones.
+    /// Objective: the head has the body's length in bytes and, for a wrong method, the allowed ones.
     #[test]
     fn the_head_gives_the_length_of_the_body() {
         let head = HttpAnswer::page(PLAIN, "größer\n").head();

@@ -1,4 +1,4 @@
-//! One *connection*: reads a request and sends its answer, each within a time limit, however slow the client.
+//! One *connection*: reads a request and sends its answer, each within a time limit, however slow the client is.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -12,21 +12,22 @@ use crate::http::handler::HttpHandler;
 use crate::http::head::{MAX_HEAD, Method, RequestHead};
 use crate::http::visitors::{OwedAct, Visitor};
 
-/// Time limit for a request to arrive.
+/// Time limit for receiving a request.
 pub const REQUEST_TIME: Duration = Duration::from_secs(2);
-/// Time limit for the client to take an answer.
+/// Time limit for sending an answer.
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Time limit for the client to close after the last byte.
+/// Time limit for the client to close after the last byte of the answer.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
-/// Maximum bytes still read from a refused client, so that it reads the reason before its connection is reset.
+/// Maximum bytes that are read from a client after its request was refused, so that it reads the reason before the
+/// connection is reset.
 const MAX_REST: usize = 256 * 1024;
 
 /// Time limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeLimits {
-    /// For the request to arrive.
+    /// Time for the request to arrive.
     pub request: Duration,
-    /// For the client to take the answer.
+    /// Time for the client to take the answer.
     pub answer: Duration,
 }
 
@@ -54,23 +55,23 @@ pub fn serve(client: &Visitor, handler: &dyn HttpHandler, limits: TimeLimits) {
         HttpBody::Whole(text) => send_all(client, text.as_bytes(), deadline),
         HttpBody::InParts(parts) => send_parts(client, parts, limits.answer),
     });
-    // A client that was slow once gets no further wait.
+    // A client whose request timed out gets no further time.
     if sent.is_ok() && answer.status != HttpStatus::RequestTimeout {
         client.now(OwedAct::ToSpeak);
         part(client, Instant::now() + CLOSING_TIME);
     }
 }
 
-/// The handler's answer, or a refusal if the request is for another host.
+/// Returns the handler's answer, or a refusal if the request is for another host.
 fn judged(head: &RequestHead, handler: &dyn HttpHandler) -> HttpAnswer {
     match handler.hosts().judge(head) {
         Ok(()) => handler.answer(head),
-        Err(status) => HttpAnswer::only(status, "this server has another name (--host)"),
+        Err(status) => HttpAnswer::only(status, "this server has another name; add names with --host"),
     }
 }
 
-/// Sends parts as chunks (RFC 9112 section 7.1), each within the time limit. Between them it detects a client that has
-/// closed. A body that fails has no last chunk.
+/// Sends parts as chunks (RFC 9112 section 7.1), each within the time limit, and checks between them whether the client
+/// has closed. After an error in a part, the last chunk is missing.
 fn send_parts(client: &Visitor, mut parts: Box<dyn BodyParts>, limit: Duration) -> Result<(), Errno> {
     loop {
         client.now(OwedAct::Not);
@@ -91,7 +92,7 @@ fn send_parts(client: &Visitor, mut parts: Box<dyn BodyParts>, limit: Duration) 
     }
 }
 
-/// Whether the client has closed the connection.
+/// Returns whether the client has closed the connection.
 fn has_gone(socket: impl AsFd) -> bool {
     match recv(&socket, &mut [0; 256][..], RecvFlags::DONTWAIT) {
         Ok((_, len)) => len == 0,
@@ -99,12 +100,12 @@ fn has_gone(socket: impl AsFd) -> bool {
     }
 }
 
-/// Receives a request; `None`: the client closed.
+/// Receives a request; `None` if the client has closed.
 fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<RequestHead>, HttpStatus> {
     let mut bytes = [0; MAX_HEAD];
     let mut len = 0;
     loop {
-        // The slice is empty only if the head is too long, which parsing reports.
+        // The slice is empty only if the head is too long, which the parser reports.
         match take(&socket, bytes.get_mut(len..).unwrap_or_default(), deadline) {
             Ok(0) => return Ok(None),
             Ok(more) => len += more,
@@ -117,7 +118,7 @@ fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<RequestHead>, 
     }
 }
 
-/// Receives bytes, as soon as any arrive.
+/// Receives the next bytes to arrive.
 fn take(socket: impl AsFd, into: &mut [u8], deadline: Instant) -> Result<usize, Errno> {
     loop {
         ready(&socket, PollFlags::IN, deadline)?;
@@ -141,8 +142,8 @@ fn send_all(socket: impl AsFd, mut bytes: &[u8], deadline: Instant) -> Result<()
     Ok(())
 }
 
-/// Ends a connection without loss of data on its way to the client: closing a socket with unread bytes resets the
-/// connection, and the client loses what it has not read.
+/// Ends a connection such that the client gets all data: closing a socket with unread bytes would reset the connection,
+/// and data on its way to the client would be lost.
 fn part(socket: impl AsFd, deadline: Instant) {
     if shutdown(&socket, Shutdown::Write).is_err() {
         return;

@@ -1,4 +1,4 @@
-//! A *handler*: turns requests into answers.
+//! A *handler* turns requests into answers.
 
 use crate::http::answer::HttpAnswer;
 use crate::http::head::RequestHead;
@@ -6,7 +6,7 @@ use crate::http::hosts::ServerNames;
 
 /// Answers requests, several at a time.
 pub trait HttpHandler: Send + Sync {
-    /// Its host names: requests to other hosts do not reach it.
+    /// Returns the server's host names: requests to other hosts do not reach the handler.
     fn hosts(&self) -> &ServerNames;
 
     /// Answers a request.

@@ -1,8 +1,8 @@
-//! Heads of HTTP/1.1 requests (RFC 9112). Pure: bytes in, a *head* out. Its *method* is GET or HEAD.
+//! Parses *heads* of HTTP/1.1 requests (RFC 9112). The *method* is GET or HEAD.
 
 use crate::http::answer::HttpStatus;
 
-/// Maximum bytes of a request's head.
+/// Maximum length of a request's head in bytes.
 pub const MAX_HEAD: usize = 8192;
 /// Maximum number of fields of a request.
 pub const MAX_FIELDS: usize = 64;
@@ -25,15 +25,15 @@ pub struct RequestHead {
     pub path: String,
     /// The query, undecoded.
     pub query: String,
-    /// Names, in lower case, and values of all fields, in order of arrival.
+    /// Names (in lower case) and values of all fields, in order of arrival.
     pub fields: Vec<(String, String)>,
 }
 
 impl RequestHead {
-    /// Parses the bytes of a request received so far; `None`: incomplete.
+    /// Parses the bytes of a request that have arrived so far; `None` if the head is incomplete.
     ///
     /// # Errors
-    /// The status to answer with if the request is malformed or not for this server.
+    /// The status to answer with if the request is malformed or not supported.
     pub fn parse(bytes: &[u8]) -> Result<Option<RequestHead>, HttpStatus> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut request = httparse::Request::new(&mut fields);
@@ -62,25 +62,25 @@ impl RequestHead {
         };
         let fields: Vec<_> = request.headers.iter().map(field).collect::<Result<_, HttpStatus>>()?;
         let head = RequestHead { method, path: path.to_owned(), query: query.to_owned(), fields };
-        // A client that sends a body gets no answer before it is read, and no client has a reason to send one.
+        // The answer would have to wait for the body, and no request that the server supports has one.
         let has_body =
             head.all("transfer-encoding").next().is_some() || head.all("content-length").any(|len| len != "0");
         if has_body { Err(HttpStatus::ContentTooLarge) } else { Ok(head) }
     }
 
-    /// The values of all fields of a name in lower case.
+    /// Returns the values of all fields of a name, given in lower case.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + 'a {
         self.fields.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The value of the field of that name, if exactly one exists.
+    /// Returns the value of the field of that name if there is exactly one.
     #[must_use]
     pub fn only<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         let mut all = self.all(name);
         all.next().filter(|_| all.next().is_none())
     }
 
-    /// A parameter of the query, decoded; `None` if missing, repeated, or not text.
+    /// Returns a parameter of the query, decoded; `None` if it is missing, repeated, or not UTF-8.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<String> {
         let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
@@ -115,7 +115,7 @@ mod tests {
         RequestHead::parse(text.as_bytes())
     }
 
-    /// Objective: method, path and fields are parsed in any spelling.
+    /// Objective: method, path and fields are parsed whatever the case of field names and the blanks around values.
     #[test]
     fn a_request_is_parsed_in_any_spelling() {
         let head = parse("GET /metrics?name=x HTTP/1.1\r\nHost: a\r\nACCEPT:  text/plain \r\naccept: */*\r\n\r\n");
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(parse(""), Ok(None));
     }
 
-    /// Objective: parameters are found by name and decoded; repeated ones, and ones that are not text, count as
+    /// Objective: parameters are found by name and decoded; repeated ones, and ones that are not UTF-8, count as
     /// missing.
     #[test]
     fn parameters_are_found_by_name() {
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!((head.only("host"), head.only("origin")), (Some("a"), None));
     }
 
-    /// Objective: a malformed request, or one for another server, is refused with a status that gives the reason.
+    /// Objective: a request that is malformed or not supported is refused with a status that gives the reason.
     #[test]
     fn a_malformed_request_is_refused_with_a_status() {
         let of = |text: &str| parse(text).expect_err("refused");
@@ -161,8 +161,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: any bytes are a head, part of one, or refused; a whole request parses the same whatever parts of
-        /// it were parsed before.
+        /// Objective: any bytes are a head, part of one, or refused; a whole request gives the same result however many
+        /// parts of it were parsed before.
         #[test]
         fn any_bytes_are_a_head_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = RequestHead::parse(&bytes);

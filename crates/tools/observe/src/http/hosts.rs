@@ -1,9 +1,9 @@
-//! The *server names*: names and addresses under which a server answers. Each request names its host (`Host`, RFC 9110
-//! section 7.2).
+//! The *server names*: names and addresses under which the server answers. Each request names its host (`Host`, RFC
+//! 9110 section 7.2).
 //!
-//! A browser lets every page that its user opens send requests to every address, so a connection from the loopback is
-//! no proof of trust. A page that has its own name resolve to this server's address (DNS rebinding) could even read the
-//! answers; but its requests carry its own name.
+//! A browser lets every page that its user opens send requests to every address, so a connection from the loopback
+//! interface proves no trust. A page can even make its own name resolve to this server's address (DNS rebinding) and
+//! could then read the answers; but its requests carry its own name.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ pub struct ServerNames {
 }
 
 impl ServerNames {
-    /// The hosts of a server with these listeners and additional names.
+    /// Returns the names of a server with these listeners and additional names.
     #[must_use]
     pub fn of(listeners: &[HttpListener], names: &[String]) -> ServerNames {
         ServerNames::at(listeners.iter().filter_map(HttpListener::place), names)
@@ -45,19 +45,19 @@ impl ServerNames {
         if is_own { Ok(()) } else { Err(HttpStatus::Misdirected) }
     }
 
-    /// Whether a `Host` is this server. Ignores the port: it may be forwarded from another one.
+    /// Returns whether a `Host` is this server. The port is ignored, because another port may be forwarded to this one.
     fn has(&self, host: &str) -> bool {
         let name = name_of(host).to_ascii_lowercase();
         if name == "localhost" || self.names.contains(&name) {
             return true;
         }
-        // Address literals are never resolved.
+        // Addresses in a `Host` need no resolution, so they cannot be rebound.
         let address = name.parse::<IpAddr>();
         address.is_ok_and(|ip| ip.is_loopback() || self.addresses.iter().any(|own| *own == ip || own.is_unspecified()))
     }
 }
 
-/// A host without its port, an IPv6 address without its brackets.
+/// Returns a host without its port, an IPv6 address also without its brackets.
 fn name_of(host: &str) -> &str {
     if let Some((address, rest)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']'))
         && (rest.is_empty() || rest.starts_with(':'))

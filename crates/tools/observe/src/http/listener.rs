@@ -1,4 +1,4 @@
-//! A *listener* and its *place*: a UNIX socket, or an address and a port of TCP.
+//! A *listener* and its *place*, the address where it listens: a UNIX socket, or a TCP address and port.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -20,9 +20,9 @@ pub enum ListenPlace {
     Tcp(SocketAddr),
 }
 
-/// A text that does not parse as a place.
+/// A text that is not a listen address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is neither unix:/PATH nor tcp:ADDRESS:PORT, such as tcp:127.0.0.1:9847 or tcp:[::1]:9847")]
+#[error("invalid address {0}: expected unix:/PATH or tcp:ADDRESS:PORT, e.g. tcp:127.0.0.1:9847 or tcp:[::1]:9847")]
 pub struct BadPlace(String);
 
 impl FromStr for ListenPlace {
@@ -47,7 +47,7 @@ impl fmt::Display for ListenPlace {
     }
 }
 
-/// A place whose socket cannot be bound.
+/// A socket cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen at {place}: {source}")]
 pub struct ListenError {
@@ -55,7 +55,7 @@ pub struct ListenError {
     source: std::io::Error,
 }
 
-/// A non-blocking listening socket. Dropping it removes the socket file that it made.
+/// A non-blocking listening socket. On drop, it removes the socket file that it made.
 #[derive(Debug)]
 pub struct HttpListener {
     fd: OwnedFd,
@@ -63,10 +63,10 @@ pub struct HttpListener {
 }
 
 impl HttpListener {
-    /// Listens at a place; a UNIX socket gets the given mode.
+    /// Listens at an address; a UNIX socket gets the given mode.
     ///
     /// # Errors
-    /// [`ListenError`] if the place is in use or permission is missing.
+    /// [`ListenError`] if the address is in use or permission is missing.
     pub fn bind(place: &ListenPlace, mode: u32) -> Result<HttpListener, ListenError> {
         let failed = |source| ListenError { place: place.clone(), source };
         match place {
@@ -81,16 +81,16 @@ impl HttpListener {
     /// Takes over a socket that a service manager has bound.
     ///
     /// # Errors
-    /// It is not a listening stream socket.
+    /// The descriptor is not a listening stream socket.
     pub fn passed(fd: OwnedFd) -> std::io::Result<HttpListener> {
         if !sockopt::socket_acceptconn(&fd)? || sockopt::socket_type(&fd)? != rustix::net::SocketType::STREAM {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a listening stream socket"));
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "expected a listening stream socket"));
         }
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(HttpListener { fd, own: None })
     }
 
-    /// Its place, with the port that the kernel chose if none was given.
+    /// Returns the address, with the port that the kernel chose if none was given.
     #[must_use]
     pub fn place(&self) -> Option<ListenPlace> {
         let address = rustix::net::getsockname(&self.fd).ok()?;
@@ -110,18 +110,19 @@ impl AsFd for HttpListener {
 
 impl Drop for HttpListener {
     fn drop(&mut self) {
-        // The file may already be removed.
+        // Another process may have removed the file.
         let _ = self.own.as_ref().map(std::fs::remove_file);
     }
 }
 
 fn bind_unix(path: &Path, mode: u32) -> std::io::Result<HttpListener> {
-    // A killed process leaves its socket behind. A socket with a listener stays, and so does any other file.
+    // A killed process leaves its socket file behind, which is removed. A socket with a listener stays, and so does any
+    // other file.
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path)?;
     }
-    // No client connects before the socket has its mode.
+    // The umask keeps clients from connecting before the socket has its mode.
     let before = rustix::process::umask(Mode::from_bits_retain(0o177));
     let bound = UnixListener::bind(path);
     rustix::process::umask(before);
@@ -149,8 +150,8 @@ mod tests {
         }
     }
 
-    /// Objective: a UNIX socket has its mode, is removed at the end, and replaces a dead socket but neither a live one
-    /// nor a file.
+    /// Objective: a UNIX socket has the given mode, is removed at the end, and replaces a socket file without listener,
+    /// but neither one with a listener nor another file.
     #[test]
     fn a_unix_socket_replaces_only_a_dead_one() {
         let dir = tempfile::tempdir().expect("a folder");

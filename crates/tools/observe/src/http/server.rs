@@ -1,4 +1,4 @@
-//! The loop that accepts connections and gives each a thread.
+//! The loop that accepts connections and starts a thread for each.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::http::handler::HttpHandler;
 use crate::http::listener::HttpListener;
 use crate::http::visitors::Visitors;
 
-/// Pause before accepting again when the kernel has no resources for a connection.
+/// Pause after the kernel lacked resources for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop` is readable.
 ///
 /// # Errors
-/// Whatever poll(2) or eventfd(2) returns.
+/// The error of poll(2) or eventfd(2).
 pub fn run(
     listeners: &[HttpListener],
     handler: &Arc<dyn HttpHandler>,
@@ -28,7 +28,7 @@ pub fn run(
 ) -> std::io::Result<()> {
     let visitors = Visitors::new()?;
     let mut paused: Option<Instant> = None;
-    // Whether a client was seen waiting while all places were taken.
+    // Whether a client waited while all places were taken.
     let mut is_waiting = false;
     loop {
         let is_full = visitors.are_taken();
@@ -53,7 +53,7 @@ pub fn run(
     }
 }
 
-/// Waits for any of the descriptors. Returns which are readable, in their order.
+/// Waits for any of the descriptors. Returns which of them are readable, in their order.
 fn wait(
     stop: BorrowedFd<'_>,
     ended: &OwnedFd,
@@ -68,12 +68,12 @@ fn wait(
         Ok(_) | Err(Errno::INTR) => {}
         Err(errno) => return Err(errno.into()),
     }
-    // The count itself is not needed.
+    // Only the reset of the eventfd matters, not the count.
     let _ = rustix::io::read(ended, &mut [0; 8]);
     Ok(polled.iter().map(|one| !one.revents().is_empty()).collect())
 }
 
-/// Accepts a connection. Fails without resources for one.
+/// Accepts a connection, unless resources are missing.
 fn accept(
     listener: &HttpListener,
     handler: &Arc<dyn HttpHandler>,
@@ -84,7 +84,7 @@ fn accept(
         Ok(socket) => socket,
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(()),
         Err(errno) => {
-            tracing::warn!("a connection cannot be accepted: {errno}");
+            tracing::warn!("cannot accept a connection: {errno}");
             return Err(());
         }
     };
@@ -95,7 +95,7 @@ fn accept(
         connection::serve(&visit.client, &*handler, limits);
     };
     let started = std::thread::Builder::new().name("http".into()).spawn(work);
-    started.map(|_| ()).map_err(|e| tracing::warn!("no thread for a connection: {e}"))
+    started.map(|_| ()).map_err(|e| tracing::warn!("cannot start a thread for a connection: {e}"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! *Visitors*: clients that hold one of a limited number of places, and the *visit* to end early when all places are
-//! taken and another client waits. The action that a visitor *owes* decides how long it may then take.
+//! *Visitors* are clients that hold one of a limited number of places; a *visit* is the time of holding it. When all
+//! places are taken and another client waits, a visit may be ended early. What a visitor *owes* decides how long it may
+//! then take.
 //!
-//! While there is room, a visitor may be as slow as [`connection::TimeLimits`](crate::http::connection::TimeLimits)
-//! allow. Without room, a visitor that makes no progress keeps out others, whose only fault is arriving later.
+//! While there are free places, a visitor may be as slow as
+//! [`connection::TimeLimits`](crate::http::connection::TimeLimits) allow. Without free places, a visitor that makes no
+//! progress must not keep out clients that arrived later.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,23 +14,23 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{Shutdown, shutdown};
 
-/// Maximum number of connections at a time; further ones wait in the kernel until one ends, which each does within its
+/// Maximum number of simultaneous connections. Others wait in the kernel until one ends, which each does within its
 /// time limits.
 pub const MAX_CONNECTIONS: usize = 32;
-/// Time to send a request, and to close after the whole answer was sent, while others wait. A client in earnest sends
-/// its request with the first packet.
+/// Time for sending a request, and for closing after the whole answer, while others wait. An ordinary client sends its
+/// request in its first packet.
 pub const CROWDED_REQUEST: Duration = Duration::from_millis(200);
-/// Time to take an answer, or a part of one, while others wait.
+/// Time for taking an answer, or a part of one, while others wait.
 pub const CROWDED_ANSWER: Duration = Duration::from_secs(1);
 
-/// The action that a visitor owes.
+/// What a visitor must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwedAct {
-    /// Its request, or its close.
+    /// Send its request, or close.
     ToSpeak,
-    /// Reading the answer it requested.
+    /// Read the answer to its request.
     ToTake,
-    /// Nothing: it waits for this server.
+    /// Nothing: the visitor waits for this server.
     Not,
 }
 
@@ -37,13 +39,13 @@ pub enum OwedAct {
 pub struct Visitor {
     socket: OwnedFd,
     begun: Instant,
-    /// Time from which its place may be taken, in nanoseconds after it got the place.
+    /// When the place may be taken from it, in nanoseconds after the visitor got it.
     until: AtomicU64,
     is_cut: AtomicBool,
 }
 
 impl Visitor {
-    /// A client that may now send its request. The socket does not block.
+    /// Creates a visitor that must now send its request. The socket does not block.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Visitor {
         let client =
@@ -52,7 +54,7 @@ impl Visitor {
         client
     }
 
-    /// Sets the action that the client owes from now on.
+    /// Sets what the visitor must do from now on.
     pub fn now(&self, waiting: OwedAct) {
         let at = |limit: Duration| (self.begun.elapsed() + limit).as_nanos() as u64;
         let until = match waiting {
@@ -63,7 +65,7 @@ impl Visitor {
         self.until.store(until, Ordering::Relaxed);
     }
 
-    /// Time from which its place may be taken; `None` while it waits for this server.
+    /// Returns when its place may be taken; `None` while it waits for this server.
     fn until(&self) -> Option<Instant> {
         let until = self.until.load(Ordering::Relaxed);
         (until != u64::MAX).then(|| self.begun + Duration::from_nanos(until))
@@ -73,10 +75,10 @@ impl Visitor {
         self.is_cut.load(Ordering::Relaxed)
     }
 
-    /// Takes its place: wakes its thread, which ends.
+    /// Takes its place: shuts down the socket, so that its thread ends.
     fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
-        // Fails if the client has closed, which ends its thread anyway.
+        // This fails only if the client has closed, which ends the thread as well.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 }
@@ -87,17 +89,17 @@ impl AsFd for Visitor {
     }
 }
 
-/// All clients that hold places, and an eventfd for freed places.
+/// All visitors, and an eventfd that is signalled when one of them has left.
 #[derive(Debug)]
 pub struct Visitors {
     taken: Mutex<Vec<Arc<Visitor>>>,
     ended: OwnedFd,
 }
 
-/// A client's place, held until its connection ends in any way.
+/// A visitor's place, held until its connection ends in any way.
 #[derive(Debug)]
 pub struct Visit {
-    /// The client that holds it.
+    /// The visitor.
     pub client: Arc<Visitor>,
     all: Arc<Visitors>,
 }
@@ -105,28 +107,28 @@ pub struct Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         self.all.clients().retain(|other| !Arc::ptr_eq(other, &self.client));
-        // Fails only after 2^64 - 2 unread events.
+        // Writing fails only after 2^64 - 2 unread events.
         let _ = rustix::io::write(&self.all.ended, &1u64.to_ne_bytes());
     }
 }
 
 impl Visitors {
-    /// An empty set.
+    /// Creates an empty set.
     ///
     /// # Errors
-    /// Whatever eventfd(2) returns.
+    /// The error of eventfd(2).
     pub fn new() -> std::io::Result<Arc<Visitors>> {
         let ended = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Arc::new(Visitors { taken: Mutex::default(), ended }))
     }
 
-    /// Readable after a place was freed; reading resets it.
+    /// Returns the eventfd, which is readable after a place was freed; reading resets it.
     #[must_use]
     pub fn ended(&self) -> &OwnedFd {
         &self.ended
     }
 
-    /// Whether all places are taken.
+    /// Returns whether all places are taken.
     #[must_use]
     pub fn are_taken(&self) -> bool {
         self.clients().len() >= MAX_CONNECTIONS
@@ -139,11 +141,11 @@ impl Visitors {
         Visit { client, all: Arc::clone(self) }
     }
 
-    /// Makes room for a waiting client by ending the visit that is overdue the longest. Returns when to check again,
-    /// unless a place is freed earlier.
+    /// Makes room for a waiting client: ends the visit that is overdue the longest. Returns when to check again unless
+    /// a place is freed earlier.
     pub fn make_room(&self, now: Instant) -> Instant {
         let clients = self.clients();
-        // The actions that clients owe change meanwhile.
+        // Meanwhile, other visitors may become overdue.
         let again = now + CROWDED_REQUEST;
         if clients.iter().any(|client| client.is_cut()) {
             return again;
@@ -158,7 +160,7 @@ impl Visitors {
     }
 
     fn clients(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Visitor>>> {
-        // The list of clients is consistent even after a panic of its last user.
+        // The list is consistent even after a panic of a thread that held its lock.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -169,8 +171,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: the client overdue the longest loses its place, one at a time; a client that waits for this server
-    /// does not, and none does before its time.
+    /// Objective: the visitor overdue the longest loses its place, one at a time; a visitor that waits for this server
+    /// keeps its place, and no visitor loses it before its time.
     #[test]
     fn the_client_overdue_the_longest_makes_room() {
         let visitors = Visitors::new().expect("room for all");

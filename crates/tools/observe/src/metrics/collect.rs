@@ -1,4 +1,4 @@
-//! A daemon's answer as samples: a *snapshot* that the encoder walks family by family.
+//! Turns a daemon's answer, a *snapshot*, into samples, family by family.
 
 use std::fmt::Result as Encoded;
 

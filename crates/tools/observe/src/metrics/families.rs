@@ -1,8 +1,8 @@
 //! The families of metrics, each defined once. A *family* has a name, a type, a unit and labels; its samples differ in
 //! the labels' values.
 //!
-//! Names are permanent: other people's dashboards and alerts depend on them. A family outside the tables, here or of a
-//! kind of ports, is not encoded.
+//! Names are permanent, because dashboards and alerts of other people depend on them. Only families in the tables, here
+//! or in a port kind's file, are encoded.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -13,18 +13,18 @@ pub const PREFIX: &str = "netvale";
 /// The type of a family's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FamilyType {
-    /// A number that only rises until its subject restarts. Its samples are named `…_total`.
+    /// A number that only rises, until its subject restarts. The samples are named `…_total`.
     Counter,
     /// A number that rises and falls.
     Gauge,
-    /// Cumulative counts by duration. Its samples are named `…_bucket`, with a label `le`, `…_sum` and `…_count`.
+    /// Cumulative counts by duration. The samples are named `…_bucket` (with a label `le`), `…_sum` and `…_count`.
     Histogram,
-    /// 1, with labels that describe a subject. Its samples are named `…_info`.
+    /// The value 1, with labels that describe a subject. The samples are named `…_info`.
     Info,
 }
 
 impl FamilyType {
-    /// Its word in both formats and in the documentation.
+    /// Returns the unit's name in both formats and in the documentation.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -56,12 +56,12 @@ pub struct MetricFamily {
     pub unit: Option<Unit>,
     /// Label names.
     pub labels: &'static [&'static str],
-    /// Its meaning, in a sentence.
+    /// Its meaning, in one sentence.
     pub help: &'static str,
 }
 
 impl MetricFamily {
-    /// The name of its samples; for a histogram, the prefix of their names.
+    /// Returns the name of the family's samples; for a histogram, the prefix of their names.
     #[must_use]
     pub fn sample(&self) -> String {
         let unit = self.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
@@ -73,7 +73,7 @@ impl MetricFamily {
         format!("{PREFIX}_{}{unit}{suffix}", self.name)
     }
 
-    /// The names of all its samples.
+    /// Returns the names of all samples of the family.
     #[must_use]
     pub fn samples(&self) -> Vec<String> {
         let suffixes: &[&str] = if self.of == FamilyType::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
@@ -81,7 +81,7 @@ impl MetricFamily {
     }
 }
 
-/// Makes families from rows, and a list of them in the order of encoding.
+/// Creates families from rows, and a list of them in the order of encoding.
 macro_rules! families {
     (
         $(#[doc = $doc:literal])+ $all:ident:
@@ -108,43 +108,43 @@ macro_rules! families {
 pub(crate) use families;
 
 families! {
-    /// Families before those of single kinds of ports.
+    /// The families that precede those of single kinds of ports.
     FIRST:
     BUILD = Info "build" ["version"] "The daemon's release.";
     STALLS = Counter "stalls" [] "How often the daemon's main thread was held up for more than 100 ms.";
     REFUSALS = Counter "refusals" [] "Requests and connections that the daemon refused.";
-    EVICTIONS = Counter "evictions" [] "Programs that lost their port, as they misbehaved or their memory was gone.";
+    EVICTIONS = Counter "evictions" [] "Programs that lost their port: they broke a rule, or their memory was gone.";
 
     SWITCH_PORTS = Gauge "switch_ports" ["switch"] "Ports on the switch, without monitors.";
     SWITCH_ADDRESSES = Gauge "switch_addresses" ["switch"] "Addresses in the forwarding table.";
-    SWITCH_TABLE_SIZE = Gauge "switch_table_size" ["switch"] "Addresses that the forwarding table has room for.";
+    SWITCH_TABLE_SIZE = Gauge "switch_table_size" ["switch"] "Maximum number of addresses in the forwarding table.";
     SWITCH_REFUSED = Counter "switch_refused_addresses" ["switch"]
-        "Frames whose source was not learned: it is another user's, or one more than its user may have.";
+        "Frames whose source was not learned: it belongs to another user, or its user has too many.";
     MULTICAST_MEMBERSHIPS = Gauge "switch_multicast_memberships" ["switch"]
-        "Ports that want a group, counted for each group.";
+        "Memberships in multicast groups: pairs of a group and a port that receives it.";
     MULTICAST_REPORTS = Counter "switch_multicast_reports" ["switch"] "Messages of hosts that join or leave groups.";
-    MULTICAST_QUERIES = Counter "switch_multicast_queries" ["switch"] "Queries of others.";
+    MULTICAST_QUERIES = Counter "switch_multicast_queries" ["switch"] "Queries from other queriers.";
     MULTICAST_REFUSED = Counter "switch_multicast_refused_joins" ["switch"] "Joins beyond the limits.";
-    MULTICAST_MALFORMED = Counter "switch_multicast_malformed" ["switch"] "Messages about groups that cannot be read.";
+    MULTICAST_MALFORMED = Counter "switch_multicast_malformed" ["switch"] "Malformed messages about groups.";
     MULTICAST_LOST = Counter "switch_multicast_lost" ["switch"]
-        "Messages about groups that came while too many waited.";
+        "Messages about groups that arrived while too many waited.";
 
-    PORT = Info "port" ["port", "switch", "kind", "region"] "A port, its kind, and the region that its rings lie in.";
+    PORT = Info "port" ["port", "switch", "kind", "region"] "A port, its kind, and the region of its rings.";
     PORT_OPEN = Gauge "port_open" ["port", "switch"] "1 if a program has the port open, and for devices; else 0.";
     PORT_FRAMES = Counter "port_frames" ["port", "switch", "direction", "ring"] "Frames that passed.";
     PORT_BYTES = Counter "port" in Bytes ["port", "switch", "direction", "ring"]
-        "Bytes of the frames that passed, without any virtio-net header.";
+        "Bytes of the frames that passed, without virtio-net headers.";
     PORT_BATCHES = Counter "port_batches" ["port", "switch", "direction", "ring"] "Batches in which frames passed.";
-    PORT_DROPS = Counter "port_drops" ["port", "switch", "direction"] "Frames that were dropped, for whatever reason.";
+    PORT_DROPS = Counter "port_drops" ["port", "switch", "direction"] "Frames that were dropped, for any reason.";
     PORT_DROPS_BY_REASON = Counter "port_drops_by_reason" ["port", "switch", "direction", "reason"]
-        "Frames that were dropped, by reason. Reasons without a drop are left out.";
+        "Frames that were dropped, by reason. Reasons without a drop are omitted.";
     PORT_IDLE_FRAMES = Counter "port_idle_frames" ["port", "switch"]
-        "Frames that came for the port while nobody received there: no loss, and not among its drops.";
+        "Frames for the port that arrived while it had no receiver; they do not count as drops.";
     PORT_KICKS_SENT = Counter "port_kicks_sent" ["port", "switch"] "Kicks that the daemon sent to the port's program.";
     PORT_KICKS_SUPPRESSED = Counter "port_kicks_suppressed" ["port", "switch"]
-        "Kicks that were saved, as the program had not asked for them.";
+        "Kicks that were saved because the program had not armed them.";
     PORT_KICKS_RECEIVED = Counter "port_kicks_received" ["port", "switch"]
-        "Kicks that the daemon got from the program.";
+        "Kicks that the daemon received from the program.";
     PORT_LATENCY = Histogram "port_latency" in Seconds ["port", "switch"]
         "Time from just before the port's frames are taken from their ring until they are delivered or dropped, for \
          batches that are timed.";
@@ -152,24 +152,24 @@ families! {
         "1 while the loop guard blocks a port with policies; else 0.";
     PORT_LOOPS = Counter "port_loops" ["port", "switch"] "How often the loop guard has blocked a port with policies.";
     PORT_RULE_FRAMES = Counter "port_rule_frames" ["port", "switch", "direction", "rule", "action"]
-        "Frames that a rule of the port's filter decided about.";
+        "Frames decided by a rule of the port's filter.";
     PORT_LINK_FRAMES = Gauge "port_link_frames" ["port", "switch", "direction"]
-        "Frames under way on the port's link: delayed, or waiting for their rate.";
+        "Frames in flight on the port's link: delayed, or waiting for their rate.";
 }
 
 families! {
-    /// Families behind those.
+    /// The families that follow those of single kinds of ports.
     REST:
     REGION_BYTES = Gauge "region" in Bytes ["region", "uid"] "Memory of a region.";
     REGION_BUFFERS = Gauge "region_buffers" ["region", "uid"] "Buffers of a region.";
 
-    WORKER = Info "worker" ["worker", "cpu"] "A worker, and the CPU it is pinned to.";
+    WORKER = Info "worker" ["worker", "cpu"] "A worker, and the CPU to which it is pinned.";
     WORKER_TIME = Counter "worker" in Seconds ["worker", "mode"]
         "Time in which a worker forwarded (busy), looked for frames without finding any (polled), or slept.";
     WORKER_WAITED = Counter "worker_waited" in Seconds ["worker"]
         "Part of the time asleep in which frames waited for room at a receiver.";
     WORKER_PREEMPTED = Counter "worker_preempted" in Seconds ["worker"]
         "Part of the time busy and polling in which other threads had the CPU.";
-    WORKER_INGRESSES = Gauge "worker_ingresses" ["worker"] "Ingresses that a worker takes frames from.";
+    WORKER_INGRESSES = Gauge "worker_ingresses" ["worker"] "Ingresses from which a worker takes frames.";
     WORKER_STALLS = Counter "worker_stalls" ["worker"] "How often a worker was held up for more than 100 ms.";
 }

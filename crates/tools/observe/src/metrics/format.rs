@@ -1,4 +1,4 @@
-//! The two text *formats*, and the choice by a client's `Accept` fields (RFC 9110 section 12.5.1).
+//! The two text *formats*, and the choice between them by a client's `Accept` fields (RFC 9110 section 12.5.1).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
-    /// Its media type.
+    /// Returns the format's media type.
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl TextFormat {
         }
     }
 
-    /// The preferred format of `Accept` field values: OpenMetrics unless they prefer the other one.
+    /// Returns the preferred format according to `Accept` field values: OpenMetrics, unless they prefer the other one.
     pub fn accepted<'a>(accept: impl Iterator<Item = &'a str>) -> TextFormat {
         let ranges: Vec<MediaRange<'_>> = accept.flat_map(|value| value.split(',')).map(MediaRange::parse).collect();
         let quality = |format| ranges.iter().filter_map(|range| range.quality_of(format)).max_by_key(|known| known.0);
@@ -37,7 +37,7 @@ impl TextFormat {
         if own > open { TextFormat::Prometheus } else { TextFormat::OpenMetrics }
     }
 
-    /// A daemon's counters in this format.
+    /// Encodes a daemon's counters in this format.
     #[must_use]
     pub fn encode(self, all: &Arc<AllStats>) -> String {
         let mut registry = Registry::with_prefix(PREFIX);
@@ -76,7 +76,7 @@ impl MediaRange<'_> {
         range
     }
 
-    /// How exactly the range names the format, and its weight; `None`: no match.
+    /// Returns how exactly the range names the format, and its weight; `None` if it does not match.
     fn quality_of(&self, format: TextFormat) -> Option<(u8, u32)> {
         let (media, family, version) = match format {
             TextFormat::OpenMetrics => ("application/openmetrics-text", "application/*", "1.0.0"),
@@ -102,7 +102,7 @@ mod tests {
         TextFormat::accepted([text].into_iter())
     }
 
-    /// Objective: the `Accept` fields of Prometheus and other clients select their preferred format of the two.
+    /// Objective: the `Accept` fields of Prometheus and of other clients select the format that they prefer.
     #[test]
     fn the_accept_field_selects_the_format() {
         use TextFormat::{OpenMetrics, Prometheus};

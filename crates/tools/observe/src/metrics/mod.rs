@@ -3,10 +3,10 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`families`] | tables: name, type, unit, labels and meaning of each family |
-//! | [`collect`] | a daemon's answer as samples of these families |
+//! | [`collect`] | turns a daemon's answer into samples of these families |
 //! | [`kinds`] | families of one kind of port only |
 //! | [`samples`] | encoding of samples |
-//! | [`mod@format`] | the two text formats, and a client's choice |
+//! | [`mod@format`] | the two text formats, and a client's choice between them |
 
 pub mod collect;
 pub mod families;
@@ -16,7 +16,7 @@ pub mod samples;
 
 use families::{FIRST, MetricFamily, REST};
 
-/// All families, in the order of encoding.
+/// Returns all families, in the order of encoding.
 pub fn all() -> impl Iterator<Item = &'static MetricFamily> {
     let of_kinds = kinds::KINDS.iter().map(|kind| kind.families);
     [FIRST].into_iter().chain(of_kinds).chain([REST]).flatten().copied()

@@ -1,4 +1,4 @@
-//! Samples of families: each has labels and a *value*.
+//! Samples of families, each with labels and a *value*.
 
 use std::fmt::Result as Encoded;
 
@@ -76,19 +76,19 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// The frames in each bucket, by its bound in seconds; not cumulative.
+/// Returns the frames in each bucket, with its bound in seconds; not cumulative.
 fn parts(latency: &Latency) -> Vec<(f64, u64)> {
     let frames = |bound| latency.parts.iter().filter(|part| part.up_to_ns == bound).map(|part| part.frames).sum();
     let bounds = Latency::BOUNDS_NS.into_iter().map(|bound| (seconds(bound), frames(Some(bound))));
     bounds.chain([(f64::INFINITY, frames(None))]).collect()
 }
 
-/// The labels of a port's samples.
+/// Returns the labels of a port's samples.
 pub fn whose(port: &PortDetails) -> [Label<'_>; 2] {
     [("port", port.name.as_str()), ("switch", port.switch.as_deref().unwrap_or_default())]
 }
 
-/// Samples of both directions of a port.
+/// Returns the samples of both directions of a port.
 pub fn both<T>(of_in: T, of_out: T) -> [([Label<'static>; 1], T); 2] {
     [([("direction", "in")], of_in), ([("direction", "out")], of_out)]
 }

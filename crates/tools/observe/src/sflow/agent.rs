@@ -1,5 +1,5 @@
-//! The *agent*, sFlow's term for a sender of samples: it makes them from the daemon's answers, of frames as they arrive
-//! and of counters every few seconds.
+//! The *agent*, sFlow's term for a sender of samples. It makes samples from the daemon's answers: of frames as they
+//! arrive, and of counters every few seconds.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,35 +13,35 @@ use super::indices::Indices;
 use super::samples::{CounterSample, Discard, FlowSample, FrameOutput, PortTraffic};
 use super::sessions::{SamplingRates, Sessions};
 
-/// How long frames wait in the daemon, and the poll interval.
+/// Poll interval: how long traced frames wait in the daemon.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_IDLE: Duration = Duration::from_millis(250);
-/// Retry interval without a daemon.
+/// Retry interval while no daemon runs.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The selection of samples, and their rates.
+/// What is sampled, and how often.
 #[derive(Clone, Debug)]
 pub struct SflowOptions {
     /// The daemon's run directory.
     pub run_dir: PathBuf,
-    /// The only switches to sample, if any are named.
+    /// If not empty, only these switches are sampled.
     pub switches: Vec<String>,
-    /// Sampling rates: one frame in that many, per ring.
+    /// Sampling rates: one frame in that many, on each ring.
     pub rates: SamplingRates,
-    /// Interval of counter samples; zero: never.
+    /// Interval of counter samples; zero: none are sent.
     pub polling: Duration,
-    /// Maximum bytes of a frame.
+    /// Maximum bytes of a sampled frame.
     pub header: usize,
 }
 
-/// Makes samples.
+/// An agent.
 #[derive(Debug)]
 pub struct SflowAgent {
     options: SflowOptions,
     sender: DatagramSender,
     indices: Indices,
     sources: HashMap<String, SampledPort>,
-    /// Sampled frames that the daemon had no room for.
+    /// Sampled frames for which the daemon had no room.
     lost: u32,
 }
 
@@ -54,13 +54,13 @@ struct SampledPort {
 }
 
 impl SflowAgent {
-    /// An agent that sends to `sender`.
+    /// Creates an agent that sends to `sender`.
     #[must_use]
     pub fn new(options: SflowOptions, sender: DatagramSender) -> SflowAgent {
         SflowAgent { options, sender, indices: Indices::default(), sources: HashMap::new(), lost: 0 }
     }
 
-    /// Sends samples until asked to stop. Waits for a missing daemon.
+    /// Sends samples until `is_to_stop` returns true. Waits for a missing daemon.
     pub fn run(&mut self, is_to_stop: &dyn Fn() -> bool) {
         let mut is_known_missing = false;
         while !is_to_stop() {
@@ -98,14 +98,14 @@ impl SflowAgent {
             self.sender.tick();
             match self.sender.unsent() {
                 0 => {}
-                unsent => tracing::debug!("{unsent} datagrams could not be sent: is the collector there?"),
+                unsent => tracing::debug!("{unsent} datagrams could not be sent: check the collector"),
             }
             sessions.wait(if frames > 0 { LOOK } else { LOOK_IDLE })?;
         }
         Ok(())
     }
 
-    /// Sends the sample of a chosen frame, one in `one_of`. Skips drops that precede the frame itself.
+    /// Sends the sample of one of `one_of` frames. Skips drops that happened before there was a frame.
     fn frame(&mut self, frame: &TracedFrame, one_of: u32) {
         if frame.len == 0 {
             return;
@@ -125,7 +125,7 @@ impl SflowAgent {
         self.sender.put(&FlowSample { sequence, port, rate, pool, lost, output, len, head: &head }.encode());
     }
 
-    /// A frame's destination: the ports that received it, unless they dropped it.
+    /// Returns a frame's destination: the ports to which it was sent and which did not drop it.
     fn output(&mut self, steps: &[TraceStep]) -> FrameOutput {
         let mut ports = Vec::new();
         let mut dropped = None;
@@ -174,7 +174,7 @@ fn traffic(rings: &[RingStats], drops: &netvale_control::types::Drops) -> PortTr
     PortTraffic { bytes: sum(|ring| ring.bytes), frames: sum(|ring| ring.frames), drops: drops.values().sum() }
 }
 
-/// Decodes hexadecimal digits, up to the first bad one.
+/// Decodes hexadecimal digits up to the first invalid one.
 fn bytes(hex: &str) -> Vec<u8> {
     let digit = |c: u8| (c as char).to_digit(16);
     let pairs = hex.as_bytes().chunks_exact(2);

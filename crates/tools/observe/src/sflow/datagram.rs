@@ -1,5 +1,5 @@
-//! Samples on their way to collectors: several share a datagram short enough for any network, and none waits for longer
-//! than a second.
+//! Datagrams with samples for the collectors. Several samples share a datagram, which is short enough for any network;
+//! no sample waits for longer than a second.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,13 +9,13 @@ use super::xdr::Xdr;
 
 /// The UDP port of collectors.
 pub const PORT: u16 = 6343;
-/// Maximum bytes of a datagram, as sFlow advises.
+/// Maximum length of a datagram in bytes, as sFlow recommends.
 const MOST: usize = 1400;
-/// Maximum wait of a sample: sFlow allows a second.
+/// Maximum wait of a sample; sFlow permits a second.
 const WAIT: Duration = Duration::from_millis(500);
 const VERSION: u32 = 5;
 
-/// Collectors, and samples sent to all of them.
+/// Sends samples to all collectors.
 #[derive(Debug)]
 pub struct DatagramSender {
     sockets: Vec<UdpSocket>,
@@ -25,17 +25,17 @@ pub struct DatagramSender {
     sequence: u32,
     samples: Xdr,
     count: u32,
-    /// Arrival of the oldest waiting sample.
+    /// When the oldest waiting sample arrived.
     since: Option<Instant>,
     unsent: u64,
 }
 
 impl DatagramSender {
-    /// A sender for these collectors. Without `agent`, the agent's address is the local one that reaches the first
-    /// collector.
+    /// Creates a sender for these collectors. Without `agent`, the agent's address is the source address towards the
+    /// first collector.
     ///
     /// # Errors
-    /// No route to a collector.
+    /// There is no route to a collector.
     pub fn new(collectors: &[SocketAddr], agent: Option<IpAddr>, sub_agent: u32) -> io::Result<DatagramSender> {
         let sockets = collectors.iter().map(connect).collect::<io::Result<Vec<_>>>()?;
         let own = || sockets.first().and_then(|socket| socket.local_addr().ok()).map(|address| address.ip());
@@ -45,13 +45,13 @@ impl DatagramSender {
         Ok(DatagramSender { sockets, agent, sub_agent, began, sequence: 0, samples, count: 0, since: None, unsent: 0 })
     }
 
-    /// The address by which collectors know this host.
+    /// Returns the address by which collectors know this host.
     #[must_use]
     pub fn agent(&self) -> IpAddr {
         self.agent
     }
 
-    /// Sends a sample, possibly together with others.
+    /// Adds a sample to the current datagram, which may be sent later.
     pub fn put(&mut self, sample: &[u8]) {
         if self.samples.0.len() + sample.len() > MOST - self.head().0.len() {
             self.flush();
@@ -79,12 +79,12 @@ impl DatagramSender {
         self.count = 0;
         self.since = None;
         for socket in &self.sockets {
-            // The collector or the network is down: the next datagram's sequence number shows the loss.
+            // The collector or the network is down. The next datagram's sequence number shows the loss.
             self.unsent += u64::from(socket.send(&datagram.0).is_err());
         }
     }
 
-    /// Number of datagrams that could not be sent since the last call.
+    /// Returns the number of datagrams that could not be sent since the last call.
     pub fn unsent(&mut self) -> u64 {
         std::mem::take(&mut self.unsent)
     }
@@ -123,8 +123,8 @@ mod tests {
         bytes[..len].chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
     }
 
-    /// Objective: each collector receives each datagram: version, agent, sub-agent, sequence, uptime, the number of
-    /// samples, the samples.
+    /// Objective: each collector receives each datagram, with version, agent, sub-agent, sequence, uptime, the number
+    /// of samples, and the samples.
     #[test]
     fn each_collector_receives_each_datagram() {
         let one = collector();
@@ -145,7 +145,8 @@ mod tests {
         }
     }
 
-    /// Objective: a sample that does not fit goes into the next datagram; an IPv6 agent address also has room.
+    /// Objective: a sample that does not fit goes into the next datagram; there is also room for an agent's IPv6
+    /// address.
     #[test]
     fn no_datagram_is_too_long() {
         let (socket, address) = collector();
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(words.iter().map(|words| words - 10).sum::<usize>(), 1000, "all samples, behind heads of 40 bytes");
     }
 
-    /// Objective: a missing collector does not end the agent, and its datagrams are counted.
+    /// Objective: without a collector, the agent continues, and the unsent datagrams are counted.
     #[test]
     fn a_missing_collector_does_not_end_the_agent() {
         let (socket, address) = collector();

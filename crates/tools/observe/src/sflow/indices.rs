@@ -1,14 +1,14 @@
-//! *Indices*: the numbers by which collectors know ports.
+//! *Indices*, the numbers by which collectors identify ports.
 //!
-//! A number follows from the port's name, so it survives a restart of the agent, the daemon or the host; if another
-//! port holds it, the next free one is taken.
+//! An index is a hash of the port's name, so that it survives a restart of the agent, the daemon or the host. If
+//! another port has it, the next free one is used.
 
 use std::collections::BTreeMap;
 
-/// Numbers are below this: sFlow's data sources have 24 bits. 0 is no port.
+/// Upper bound of indices: sFlow's data sources have 24 bits. 0 is no port.
 const END: u32 = 1 << 24;
 
-/// Ports by name, with their numbers.
+/// Indices of ports by name.
 #[derive(Clone, Debug, Default)]
 pub struct Indices {
     by_name: BTreeMap<String, u32>,
@@ -16,7 +16,7 @@ pub struct Indices {
 }
 
 impl Indices {
-    /// The number of a port.
+    /// Returns the index of a port.
     pub fn of(&mut self, name: &str) -> u32 {
         if let Some(index) = self.by_name.get(name) {
             return *index;
@@ -30,14 +30,14 @@ impl Indices {
         index
     }
 
-    /// Forgets removed ports.
+    /// Removes the indices of ports that no longer exist.
     pub fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
         self.by_name.retain(|name, _| is_there(name));
         self.taken.retain(|_, name| is_there(name));
     }
 }
 
-/// First number of the search: FNV-1a, folded to 24 bits, without 0.
+/// Returns the preferred index: FNV-1a, folded to 24 bits, without 0.
 fn first(name: &str) -> u32 {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     (hash ^ hash >> 24) % (END - 1) + 1
@@ -47,7 +47,7 @@ fn first(name: &str) -> u32 {
 mod tests {
     use super::*;
 
-    /// Objective: a port keeps its number, even across agents, and no two ports share one.
+    /// Objective: a port keeps its index, even in another agent, and no two ports share one.
     #[test]
     fn numbers_stay() {
         let mut indices = Indices::default();
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(Indices::default().of("vale0:p0"), numbers[0]);
     }
 
-    /// Objective: the number of a removed port is free.
+    /// Objective: the index of a removed port can be used again.
     #[test]
     fn numbers_are_freed() {
         let mut indices = Indices::default();

@@ -1,10 +1,10 @@
-//! Samples for collectors that speak sFlow version 5 (sflow.org, "sFlow Version 5", July 2004).
+//! Samples for collectors of sFlow version 5 (sflow.org, "sFlow Version 5", July 2004).
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`samples`] | one sample: a frame received by the switch, or a port's counters |
-//! | [`datagram`] | samples on their way to collectors, several in a datagram |
-//! | [`indices`] | the numbers by which collectors know ports |
+//! | [`datagram`] | datagrams with several samples for the collectors |
+//! | [`indices`] | the numbers by which collectors identify ports |
 //! | [`agent`] | makes samples from the daemon's answers |
 //! | [`sessions`] | the daemon's traces, the source of sampled frames |
 //! | `xdr` | numbers and strings as in RFC 4506 |

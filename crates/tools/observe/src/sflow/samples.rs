@@ -1,5 +1,5 @@
-//! Encoding of samples: sFlow version 5, section 5. A frame's *output* is its destination port, their number, or the
-//! reason for its drop, its *discard*; a port's *traffic* is its counters of one direction.
+//! Encodes samples: sFlow version 5, section 5. A frame's *output* is its destination port, the number of destination
+//! ports, or its *discard*, the reason for its drop; a port's *traffic* is its counters in one direction.
 
 use super::xdr::Xdr;
 
@@ -10,44 +10,44 @@ const IF_COUNTERS: u32 = 1;
 const PORT_NAME: u32 = 1005;
 /// `header_protocol`: ETHERNET-ISO88023.
 const ETHERNET: u32 = 1;
-/// Length of the frame check sequence: counted in `frame_length`, never included.
+/// Length of the frame check sequence, which `frame_length` includes although the samples never do.
 const FCS: u32 = 4;
 /// `ifType`: ethernetCsmacd.
 const ETHERNET_CSMACD: u32 = 6;
-/// Value of a counter that is not kept.
+/// Value of a counter that does not exist.
 const NOT_COUNTED: u32 = u32::MAX;
 
 /// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameOutput {
-    /// Unknown: the frame waits on a link, or its ports are gone.
+    /// Unknown: the frame waits on a link, or its ports no longer exist.
     Unknown,
-    /// The port of that number.
+    /// The port with that index.
     Port(u32),
-    /// That many ports.
+    /// That number of ports.
     Several(u32),
     /// Dropped, for this reason.
     Discarded(Discard),
 }
 
-/// Drop reasons in sFlow: those of RFC 1812, section 5.2.7.1, and these from 256 on.
+/// Reasons for drops in sFlow: those of RFC 1812 section 5.2.7.1, and further ones from 256 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Discard {
     /// Any other reason.
     Unknown = 256,
-    /// A rule forbids it.
+    /// A filter rule dropped the frame.
     Acl = 258,
-    /// No room for the frame.
+    /// There was no room for the frame.
     NoBuffer = 259,
-    /// Above the port's rate.
+    /// The frame exceeded the port's rate.
     Shaping = 261,
-    /// Longer than the port accepts.
+    /// The frame was longer than the port accepts.
     TooBig = 262,
 }
 
 impl Discard {
-    /// The sFlow code of a drop reason's name.
+    /// Returns the sFlow code of a drop reason's name.
     #[must_use]
     pub fn of(reason: &str) -> Discard {
         match reason {
@@ -63,7 +63,7 @@ impl Discard {
 }
 
 impl FrameOutput {
-    /// The field of `flow_sample`: format in the two highest bits, value in the others.
+    /// Returns the field of `flow_sample`: the format in the two highest bits, the value in the others.
     fn to_field(self) -> u32 {
         match self {
             FrameOutput::Unknown => 0,
@@ -74,16 +74,16 @@ impl FrameOutput {
     }
 }
 
-/// The sample of a chosen frame.
+/// The sample of a frame.
 #[derive(Clone, Debug)]
 pub struct FlowSample<'a> {
-    /// Sequence number of the sample at its port.
+    /// Sequence number of the sample among those of its port.
     pub sequence: u32,
-    /// Number of the source port.
+    /// Index of the source port.
     pub port: u32,
     /// Sampling rate: one frame in that many.
     pub rate: u32,
-    /// Total frames that could have been chosen.
+    /// Total number of frames from which samples were chosen.
     pub pool: u32,
     /// Samples lost for lack of room.
     pub lost: u32,
@@ -113,9 +113,9 @@ impl FlowSample<'_> {
 /// A port's counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CounterSample<'a> {
-    /// Sequence number of the sample at its port.
+    /// Sequence number of the sample among those of its port.
     pub sequence: u32,
-    /// Number of the port.
+    /// Index of the port.
     pub port: u32,
     /// Full name of the port.
     pub name: &'a str,
@@ -139,8 +139,8 @@ pub struct PortTraffic {
 }
 
 impl PortTraffic {
-    /// Octets, unicast, multicast and broadcast packets, discards, errors. Packets wrap at 32 bits, as their counters
-    /// do.
+    /// Appends octets, unicast, multicast and broadcast packets, discards and errors. Numbers of packets wrap at 32
+    /// bits, as the fields do.
     fn put(&self, to: &mut Xdr) {
         to.u64(self.bytes).u32(self.frames as u32).u32(NOT_COUNTED).u32(NOT_COUNTED);
         to.u32(self.drops as u32).u32(NOT_COUNTED);
@@ -148,7 +148,8 @@ impl PortTraffic {
 }
 
 impl CounterSample<'_> {
-    /// Encodes the sample. Multicast and broadcast frames are not counted apart; the unicast counter includes them.
+    /// Encodes the sample. Multicast and broadcast frames are not counted separately: the unicast counter includes
+    /// them.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut counters = Xdr::default();

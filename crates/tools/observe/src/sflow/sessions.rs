@@ -1,7 +1,7 @@
-//! The daemon's traces, the source of sampled frames. A connection has one trace, and a trace covers one switch: each
-//! switch has a connection, plus one for each further of the *rates*, since a port may have its own sampling rate.
+//! Connections for the daemon's traces, from which sampled frames come. A connection has one trace, and a trace covers
+//! one switch and one of the *rates*. Each switch therefore has a connection for each rate of its ports.
 //!
-//! A trace covers the ports present at its start. A new trace replaces it when a port is attached.
+//! A trace covers the ports that exist at its start. When a port is attached, a new trace replaces it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,17 +13,17 @@ use netvale_control::types::{AllStats, EventName, SubscribeParams, TraceBeginPar
 
 use crate::daemon::connect;
 
-/// Sampling rates: one frame in that many, per ring.
+/// Sampling rates: one frame in that many, on each ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SamplingRates {
-    /// Rate of ports without their own.
+    /// Rate of ports that have no rate of their own.
     pub one_of: u32,
     /// Rates of ports, by full name.
     pub ports: BTreeMap<String, u32>,
 }
 
 impl SamplingRates {
-    /// The names to trace, by switch and rate.
+    /// Returns the names to trace, by switch and rate.
     fn groups(&self, all: &AllStats) -> BTreeMap<(String, u32), Vec<String>> {
         let mut groups = BTreeMap::<_, Vec<_>>::new();
         for (switch, port) in all.ports.iter().filter_map(|port| Some((port.switch.as_ref()?, &port.name))) {
@@ -33,7 +33,7 @@ impl SamplingRates {
         let switches: Vec<String> = groups.keys().map(|(switch, _)| switch.clone()).collect();
         for ((switch, _), of) in &mut groups {
             if switches.iter().filter(|other| *other == switch).count() == 1 {
-                // Ports that are removed meanwhile then cause no error.
+                // A trace of the whole switch causes no error if a port is removed meanwhile.
                 *of = vec![switch.clone()];
             }
         }
@@ -46,17 +46,17 @@ impl SamplingRates {
 pub struct Sessions {
     run_dir: PathBuf,
     rates: SamplingRates,
-    /// The only switches to sample, if any are named.
+    /// If not empty, only these switches are sampled.
     only: Vec<String>,
-    /// Receives counters, and events of ports.
+    /// The connection for counters and events of ports.
     main: Client,
-    /// Traces by switch and rate.
+    /// The connections for traces, by switch and rate.
     traces: BTreeMap<(String, u32), Client>,
     is_stale: bool,
 }
 
 impl Sessions {
-    /// Connects, and begins traces of the present ports.
+    /// Connects, and begins traces of the existing ports.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses.
@@ -71,32 +71,32 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Warns of ports with their own rate that do not exist, in case of misspelt names.
+    /// Warns if a port with its own rate does not exist: its name may be misspelt.
     fn warn_of_missing(&mut self) -> Result<(), ClientError> {
         if self.rates.ports.is_empty() {
             return Ok(());
         }
         let all = self.stats()?;
         for name in self.rates.ports.keys().filter(|name| all.ports.iter().all(|port| port.name != **name)) {
-            tracing::warn!("there is no port {name} yet to be sampled at a rate of its own");
+            tracing::warn!("port {name}, which has its own sampling rate, does not exist yet");
         }
         Ok(())
     }
 
-    /// Waits up to `limit`, and renews the traces if the ports have changed.
+    /// Waits up to `limit`, and begins new traces if the ports have changed.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses.
     pub fn wait(&mut self, limit: Duration) -> Result<(), ClientError> {
         if self.main.next_event(limit)?.is_some() {
-            // Handles simultaneous events together.
+            // Handles all pending events together.
             while self.main.next_event(Duration::ZERO)?.is_some() {}
             self.is_stale = true;
         }
         if self.is_stale { self.renew() } else { Ok(()) }
     }
 
-    /// Counters of all sampled ports.
+    /// Returns the counters of all sampled ports.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses.
@@ -106,7 +106,8 @@ impl Sessions {
         Ok(all)
     }
 
-    /// Passes on all frames traced since the last call, each with its rate. Returns the number of further frames lost.
+    /// Passes all frames traced since the last call to `take`, each with its rate. Returns how many further frames were
+    /// lost.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -116,7 +117,7 @@ impl Sessions {
         for (key, client) in &mut self.traces {
             loop {
                 let read = match client.trace_read() {
-                    // The trace ended, for instance because another version replaced the daemon.
+                    // The trace has ended, for example because another version replaced the daemon.
                     Err(ClientError::Refused(_)) => {
                         ended.push(key.clone());
                         break;
@@ -148,13 +149,13 @@ impl Sessions {
             match client.trace_begin(TraceBeginParams { of, one_of: key.1, ..TraceBeginParams::default() }) {
                 Ok(_) => _ = self.traces.insert(key, client),
                 Err(ClientError::Refused(why)) => {
-                    // One of its ports was removed meanwhile: the next attempt omits it.
+                    // One of the ports was removed meanwhile: the next attempt omits it.
                     let has_gone = why.code == ErrorCode::NotFound as i32;
                     self.is_stale |= has_gone;
                     if !has_gone {
-                        tracing::warn!("{} is not sampled 1 in {}, or not all of it: {why}", key.0, key.1);
+                        tracing::warn!("{} is not, or only partly, sampled 1 in {}: {why}", key.0, key.1);
                     }
-                    // The previous trace is unchanged.
+                    // The previous trace continues unchanged.
                     goes_on.then(|| self.traces.insert(key, client));
                 }
                 Err(other) => return Err(other),

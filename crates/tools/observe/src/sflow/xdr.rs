@@ -1,8 +1,8 @@
-//! Numbers and strings as in RFC 4506: big-endian, in units of four bytes.
+//! Encodes numbers and strings as in RFC 4506: big-endian, in units of four bytes.
 
 use std::net::IpAddr;
 
-/// Bytes under construction.
+/// The bytes encoded so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Xdr(pub Vec<u8>);
 

@@ -1,5 +1,5 @@
-//! The page's files for the browser: those in the folder beside this one, and one with display words for the kinds of
-//! ports.
+//! The page's files for the browser: those in the folder beside this module, and a generated one with the display names
+//! of port kinds.
 
 use std::sync::Arc;
 
@@ -31,19 +31,19 @@ const FILES: [(&str, &str, &str); 15] = [
     ("/capture.js", SCRIPT, include_str!("assets/capture.js")),
 ];
 
-/// Path, type and text of each file.
+/// Returns path, type and text of each file.
 pub fn files() -> impl Iterator<Item = (&'static str, &'static str, Arc<str>)> {
     let made = [("/kinds.js", SCRIPT, kinds().into())];
     FILES.into_iter().map(|(path, kind, text)| (path, kind, text.into())).chain(made)
 }
 
-/// Display words for the kinds of ports, by the protocol's words.
+/// Returns the script with the display names of port kinds.
 fn kinds() -> String {
     let rows = PortKind::ALL.iter().map(|kind| format!("  {}: {:?},\n", kind.as_str(), kind.label()));
     format!("export const KINDS = {{\n{}}};\n", rows.collect::<String>())
 }
 
-/// The file at a path.
+/// Returns the file at a path.
 #[must_use]
 pub fn at(path: &str) -> Option<HttpAnswer> {
     let (_, kind, text) = files().find(|(known, ..)| *known == path)?;
@@ -54,7 +54,7 @@ pub fn at(path: &str) -> Option<HttpAnswer> {
 mod tests {
     use super::*;
 
-    /// Objective: the files load nothing from elsewhere, never parse text as elements, and contain no inline code or
+    /// Objective: the files load nothing from other hosts, never parse text as elements, and have no inline code or
     /// style, which the page's policy forbids.
     #[test]
     fn the_files_load_nothing_from_elsewhere() {

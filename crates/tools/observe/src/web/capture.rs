@@ -1,5 +1,5 @@
-//! *Captures*, downloaded while they are taken. A *tap*, implemented elsewhere, takes them; this module enforces
-//! limits.
+//! *Captures* that clients download while they run. A *tap*, implemented elsewhere, makes them; this module enforces
+//! their limits.
 
 use std::io;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ pub const MOST: usize = 4;
 pub const MOST_SECONDS: u64 = 300;
 /// Maximum frames of a capture.
 pub const MOST_FRAMES: u64 = 1_000_000;
-/// Maximum bytes of a capture, apart from the part that exceeds it.
+/// Maximum bytes of a capture; the last part may exceed it.
 pub const MOST_BYTES: u64 = 64 << 20;
 
-/// Type of a pcapng file.
+/// Content type of a pcapng file.
 const PCAPNG: &str = "application/x-pcapng";
 
-/// Direction of captured frames.
+/// Which frames are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureDirection {
     /// Frames that the port sends.
     Sent,
     /// Frames that the port receives.
     Got,
-    /// Both.
+    /// Both directions.
     Both,
 }
 
@@ -43,16 +43,16 @@ pub struct WebCapture {
     pub time: Duration,
     /// Maximum number of frames.
     pub frames: u64,
-    /// Maximum bytes of each frame; 0: all.
+    /// Maximum number of bytes kept of each frame; 0: no limit.
     pub snaplen: u32,
 }
 
 /// Opens captures.
 pub trait CaptureTap: Send + Sync {
-    /// Begins a capture; each part is a piece of a pcapng file after which the file may end.
+    /// Begins a capture. Each part is a piece of a pcapng file after which the file may end.
     ///
     /// # Errors
-    /// The reason for a failure.
+    /// The reason of the failure.
     fn open(&self, capture: &WebCapture) -> Result<Box<dyn BodyParts>, String>;
 }
 
@@ -63,20 +63,20 @@ pub struct WebCaptures {
 }
 
 impl WebCaptures {
-    /// An empty set; `tap` opens captures.
+    /// Creates an empty set; `tap` opens captures.
     #[must_use]
     pub fn new(tap: Box<dyn CaptureTap>) -> WebCaptures {
         WebCaptures { tap, open: Arc::default() }
     }
 
-    /// Begins a capture that is sent while it is taken.
+    /// Begins a capture and returns it as an answer in parts.
     ///
     /// # Errors
     /// Too many captures run, or the port cannot be monitored.
     pub fn begin(&self, capture: &WebCapture) -> Result<HttpAnswer, (HttpStatus, String)> {
         let ticket = Ticket(Arc::clone(&self.open));
         if self.open.fetch_add(1, Ordering::AcqRel) >= MOST {
-            return Err((HttpStatus::TooMany, format!("there are {MOST} captures already")));
+            return Err((HttpStatus::TooMany, format!("the maximum of {MOST} captures is running")));
         }
         let parts = self.tap.open(capture).map_err(|why| (HttpStatus::Unavailable, why))?;
         let end = Instant::now() + capture.time;
@@ -84,7 +84,7 @@ impl WebCaptures {
     }
 }
 
-/// Counts one running capture until it ends.
+/// Counts one running capture, and stops counting it on drop.
 struct Ticket(Arc<AtomicUsize>);
 
 impl Drop for Ticket {
@@ -93,7 +93,7 @@ impl Drop for Ticket {
     }
 }
 
-/// Parts of a capture, up to its limits.
+/// The parts of a capture, up to its limits.
 struct LimitedCapture {
     parts: Box<dyn BodyParts>,
     end: Instant,
@@ -113,10 +113,10 @@ impl BodyParts for LimitedCapture {
 }
 
 impl WebCapture {
-    /// Parses the capture that a request describes.
+    /// Parses the parameters of a capture from a request.
     ///
     /// # Errors
-    /// The invalid parameter.
+    /// Which parameter is invalid.
     pub fn asked(head: &RequestHead) -> Result<WebCapture, &'static str> {
         let number = |name: &str, most: u64| match head.parameter(name).map(|text| text.parse()) {
             Some(Ok(number)) if number <= most => Some(number),
@@ -126,14 +126,14 @@ impl WebCapture {
             Some("sent") => CaptureDirection::Sent,
             Some("got") => CaptureDirection::Got,
             Some("both") => CaptureDirection::Both,
-            _ => return Err("way is sent, got or both"),
+            _ => return Err("way: expected sent, got or both"),
         };
         Ok(WebCapture {
             port: head.parameter("port").ok_or("port is missing")?,
             way,
-            time: Duration::from_secs(number("seconds", MOST_SECONDS).ok_or("seconds are 0 to 300")?),
-            frames: number("frames", MOST_FRAMES).ok_or("frames are 0 to 1000000")?,
-            snaplen: number("snaplen", 65_535).ok_or("snaplen is 0 to 65535")? as u32,
+            time: Duration::from_secs(number("seconds", MOST_SECONDS).ok_or("seconds: expected 0 to 300")?),
+            frames: number("frames", MOST_FRAMES).ok_or("frames: expected 0 to 1000000")?,
+            snaplen: number("snaplen", 65_535).ok_or("snaplen: expected 0 to 65535")? as u32,
         })
     }
 }
@@ -196,8 +196,8 @@ mod tests {
         }
     }
 
-    /// Objective: captures end at their size and time limits, and their number at a time is limited, however they
-    /// ended.
+    /// Objective: captures end at their size and time limits, and the number of simultaneous captures is limited,
+    /// however earlier ones ended.
     #[test]
     fn captures_end_at_their_limits() {
         let captures = WebCaptures::new(Box::new(Taps));

@@ -1,13 +1,13 @@
-//! The *guard*: decides which requests are answered.
+//! The *guard* decides which requests are answered.
 //!
 //! A browser lets every page that its user opens send requests to every address. The server has already checked that a
-//! request is for it ([`hosts`](crate::http::hosts)). A browser also names the page that sends the request, and the
-//! guard checks that:
+//! request names this server as its host ([`hosts`](crate::http::hosts)). The guard checks which page sent the request,
+//! and whether it has the token:
 //!
-//! - `Origin`, if present, is the requested host: no other page may send requests. No answer is marked as readable for
-//!   other origins (CORS).
-//! - `Sec-Fetch-Site`, sent by current browsers, says the same for figures.
-//! - `Authorization` carries the token, for figures. A browser never adds it by itself.
+//! - `Origin`, if present, must be the requested host: pages of other sites may not send requests. No answer permits
+//!   other origins to read it (CORS).
+//! - `Sec-Fetch-Site`, which current browsers send, must be `same-origin` for figures.
+//! - `Authorization` must have the token for figures. A browser never adds it by itself.
 
 use crate::http::answer::HttpStatus;
 use crate::http::head::RequestHead;
@@ -18,16 +18,16 @@ use crate::web::token::Token;
 pub struct WebGuard(Token);
 
 impl WebGuard {
-    /// A guard that demands this token for figures.
+    /// Creates a guard that requires this token for figures.
     #[must_use]
     pub fn new(token: Token) -> WebGuard {
         WebGuard(token)
     }
 
-    /// Checks a request for the page itself.
+    /// Checks a request for one of the page's files.
     ///
     /// # Errors
-    /// The status of a refusal.
+    /// The status of the refusal.
     pub fn page(&self, head: &RequestHead) -> Result<(), HttpStatus> {
         let host = head.only("host").ok_or(HttpStatus::Misdirected)?;
         let mut origins = head.all("origin");
@@ -41,7 +41,7 @@ impl WebGuard {
     /// Checks a request for figures.
     ///
     /// # Errors
-    /// The status of a refusal.
+    /// The status of the refusal.
     pub fn figures(&self, head: &RequestHead) -> Result<(), HttpStatus> {
         self.page(head)?;
         if head.all("sec-fetch-site").any(|site| site != "same-origin") {
@@ -70,7 +70,7 @@ mod tests {
         RequestHead::parse(text.as_bytes()).expect("a request").expect("a whole one")
     }
 
-    /// Objective: requests by other pages are refused, whatever else they carry.
+    /// Objective: requests from pages of other sites are refused, whatever else they contain.
     #[test]
     fn requests_by_other_pages_are_refused() {
         let guard = guard();
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// Objective: figures take the token, exactly once and in its field.
+    /// Objective: figures need the token, exactly once and in its field.
     #[test]
     fn figures_take_the_token_exactly_once() {
         let guard = guard();

@@ -1,4 +1,4 @@
-//! The *page*: the answer for each path.
+//! The *page*: returns the answer for each path.
 
 use crate::http::answer::{HttpAnswer, HttpStatus};
 use crate::http::handler::HttpHandler;
@@ -12,7 +12,7 @@ use crate::web::ports::{PortsAnswer, WebPorts};
 
 const JSON: &str = "application/json";
 
-/// Sent with every answer: the browser loads only the page's own files, runs nothing inline, lets no other site frame
+/// Fields of every answer: the browser loads only the page's own files, runs no inline code, lets no other site frame
 /// or read the page, and turns no text into elements.
 const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self'; connect-src 'self'; \
@@ -46,13 +46,13 @@ impl HttpHandler for WebPage {
     }
 }
 
-/// An answer, or status and reason of a refusal.
+/// An answer, or the status and the reason of a refusal.
 type PageResult = Result<HttpAnswer, (HttpStatus, String)>;
 
 impl WebPage {
     fn file(&self, head: &RequestHead) -> PageResult {
         self.guard.page(head).map_err(refused)?;
-        assets::at(&head.path).ok_or((HttpStatus::NotFound, "there is no such page".into()))
+        assets::at(&head.path).ok_or((HttpStatus::NotFound, "no such page".into()))
     }
 
     fn figures(&self, head: &RequestHead) -> PageResult {
@@ -65,7 +65,7 @@ impl WebPage {
                 self.ports.one(&name).map(json)
             }
             "/api/capture" => self.capture(head),
-            _ => Err((HttpStatus::NotFound, "there is no such page".into())),
+            _ => Err((HttpStatus::NotFound, "no such page".into())),
         }
     }
 
@@ -76,18 +76,19 @@ impl WebPage {
             .map_err(|_| (HttpStatus::Unavailable, "the daemon does not answer".into()))
     }
 
-    /// Begins a capture: GET only, of a port that the daemon has; any other name could be an interface of the host.
+    /// Begins a capture. Only GET is accepted, and only a port that the daemon lists: any other name could be an
+    /// interface of the host.
     fn capture(&self, head: &RequestHead) -> PageResult {
         if head.method == Method::Head {
-            return Err((HttpStatus::MethodNotAllowed, "a capture has a body".into()));
+            return Err((HttpStatus::MethodNotAllowed, "a capture needs GET".into()));
         }
         let capture = WebCapture::asked(head).map_err(|why| (HttpStatus::BadRequest, why.to_owned()))?;
         let figures =
             self.source.figures().map_err(|_| (HttpStatus::Unavailable, "the daemon does not answer".to_owned()))?;
         if !figures.stats().ports.iter().any(|port| port.name == capture.port) {
-            return Err((HttpStatus::NotFound, "there is no such port".into()));
+            return Err((HttpStatus::NotFound, "no such port".into()));
         }
-        tracing::info!("a capture of {} is taken", capture.port);
+        tracing::info!("capturing {}", capture.port);
         self.captures.begin(&capture)
     }
 }
@@ -98,7 +99,7 @@ fn json(text: std::sync::Arc<str>) -> HttpAnswer {
 
 fn refused(status: HttpStatus) -> (HttpStatus, String) {
     let why = match status {
-        HttpStatus::Forbidden => "only its own page may ask",
+        HttpStatus::Forbidden => "the request is not from the page's own origin",
         HttpStatus::Unauthorized => "the token is missing or wrong",
         _ => "",
     };

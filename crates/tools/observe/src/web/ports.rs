@@ -1,4 +1,4 @@
-//! The daemon's *ports*, and the details of one. Each answer is briefly cached, for all clients with the same question.
+//! The daemon's *ports*, and the details of one. Each answer is cached briefly, for all clients that request the same.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use serde::Serialize;
 use crate::daemon::ObservedDaemon;
 use crate::http::answer::HttpStatus;
 
-/// Maximum age of the list of ports: names and owners change seldom.
+/// Maximum age of the list of ports: names and owners rarely change.
 const LIST_FRESH: Duration = Duration::from_secs(2);
-/// Maximum age of an answer about one port: its rings move.
+/// Maximum age of a port's details: its rings move.
 const PORT_FRESH: Duration = Duration::from_millis(200);
-/// Maximum questions about single ports in a second: for each the daemon reads all slots of the port.
+/// Maximum number of requests for single ports per second: for each, the daemon reads all slots of the port.
 const MOST_A_SECOND: u32 = 40;
 
-/// An answer as JSON, or status and reason of a failure.
+/// An answer as JSON, or the status and the reason of a failure.
 pub type PortsAnswer = Result<Arc<str>, (HttpStatus, String)>;
 
 /// The daemon's ports.
@@ -32,12 +32,12 @@ struct PortsState {
     daemon: ObservedDaemon,
     list: Option<(Instant, PortsAnswer)>,
     single: BTreeMap<String, (Instant, PortsAnswer)>,
-    /// Start of the second in which questions about single ports are counted, and their number.
+    /// Start of the second for which requests for single ports are counted, and their number.
     asked: (Instant, u32),
 }
 
 impl WebPorts {
-    /// The ports of the daemon of that run directory.
+    /// Creates the cache for that run directory's daemon.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> WebPorts {
         let state = PortsState {
@@ -49,7 +49,7 @@ impl WebPorts {
         WebPorts { state: Mutex::new(state) }
     }
 
-    /// All ports, as `port.list` returns them.
+    /// Returns all ports, in the form of `port.list`.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -59,15 +59,15 @@ impl WebPorts {
             return known.clone();
         }
         let told = told(state.daemon.ask(|client| client.ports(None)));
-        // A failed request may be retried sooner.
+        // An error is not cached: the next request may succeed.
         state.list = told.is_ok().then(|| (Instant::now(), told.clone()));
         told
     }
 
-    /// One port with its rings, as `port.show` returns it.
+    /// Returns one port with its rings, in the form of `port.show`.
     ///
     /// # Errors
-    /// No such port, too many questions, or no answer from the daemon.
+    /// The port does not exist, there are too many requests, or the daemon does not answer.
     pub fn one(&self, name: &str) -> PortsAnswer {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.single.retain(|_, (at, _)| at.elapsed() < PORT_FRESH);
@@ -78,7 +78,7 @@ impl WebPorts {
             state.asked = (Instant::now(), 0);
         }
         if state.asked.1 >= MOST_A_SECOND {
-            return Err((HttpStatus::TooMany, "too many ports are looked at".into()));
+            return Err((HttpStatus::TooMany, "too many requests for single ports; try again later".into()));
         }
         state.asked.1 += 1;
         let told = told(state.daemon.ask(|client: &mut Client| client.show(name)));
@@ -91,7 +91,7 @@ fn told(answer: Result<impl Serialize, ClientError>) -> PortsAnswer {
     match answer {
         Ok(answer) => Ok(serde_json::to_string(&answer).unwrap_or_default().into()),
         Err(error) if error.failure() == ClientErrorKind::Refused => Err((HttpStatus::NotFound, error.what())),
-        // The socket's path is not for the browser.
+        // The error has the socket's path, which the browser must not see.
         Err(_) => Err((HttpStatus::Unavailable, "the daemon does not answer".into())),
     }
 }

@@ -1,4 +1,4 @@
-//! The *token*: a secret text that grants what the server's user may see.
+//! The *token*: a secret text whose holder may see what the server's user may see.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -6,19 +6,19 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Random bytes of a new token.
+/// Random bytes in a new token.
 const RANDOM: usize = 24;
-/// Minimum and maximum characters of a token from elsewhere.
+/// Minimum and maximum length of a token from a file, in characters.
 const LENGTH: std::ops::RangeInclusive<usize> = 16..=256;
 
-/// A secret text of letters, digits and `-._~`, which need no escaping in addresses and fields.
+/// A secret text of letters, digits and `-._~`, which need no escaping in addresses and header fields.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Errors of reading or making a token.
+/// A token cannot be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The system has no random bytes, or the file cannot be read or made.
+    /// The system returned no random bytes, or the file cannot be read or made.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
@@ -26,24 +26,24 @@ pub enum TokenError {
         /// The cause.
         source: io::Error,
     },
-    /// Other users could read it.
-    #[error("{}: everybody on this host can read or change it (mode {mode:o})", path.display())]
+    /// Users of this host who are neither root nor the file's owner can access the file.
+    #[error("{}: other users of this host can read or change it (mode {mode:o}); use mode 600", path.display())]
     Open {
         /// The file.
         path: PathBuf,
         /// Its mode.
         mode: u32,
     },
-    /// Another user made the file, and so knows the token.
-    #[error("{}: belongs to user {uid}; it has to be root's, or of the user who runs this", path.display())]
+    /// Another user made the file, and therefore knows the token.
+    #[error("{}: expected a file of root or of the user who runs this, found one of user {uid}", path.display())]
     Foreign {
         /// The file, or the link to it.
         path: PathBuf,
         /// Its owner.
         uid: u32,
     },
-    /// The file holds no valid token.
-    #[error("{}: not a line of 16 to 256 letters, digits and characters of -._~", path.display())]
+    /// The file has no valid token.
+    #[error("{}: expected one line of 16 to 256 letters, digits and characters of -._~", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -51,10 +51,10 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// A new token, which cannot be guessed.
+    /// Creates a new token, which cannot be guessed.
     ///
     /// # Errors
-    /// The system has no random bytes.
+    /// The system returned no random bytes.
     pub fn random() -> Result<Token, TokenError> {
         let path = Path::new("/dev/urandom");
         let mut bytes = [0; RANDOM];
@@ -62,12 +62,12 @@ impl Token {
         Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// The token in a file. A missing file is made with a new token.
+    /// Returns the token in a file. If the file does not exist, makes it with a new token.
     ///
     /// # Errors
-    /// The file can be neither read nor made, other users can read it, or it holds no token.
+    /// The file can be neither read nor made, other users can read it, or it has no valid token.
     pub fn of_file(path: &Path) -> Result<Token, TokenError> {
-        // Links are followed, since containers' secrets are links, but not links made by other users.
+        // Links are followed, because containers' secrets are links, but not links made by other users.
         if let Ok(link) = std::fs::symlink_metadata(path) {
             is_trusted(path, &link)?;
         }
@@ -102,13 +102,14 @@ impl Token {
         (LENGTH.contains(&text.len()) && text.bytes().all(is_fine)).then(|| Token(text.to_owned()))
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.0
     }
 
-    /// Whether a text is this token. The time of the comparison does not reveal how much of it is right.
+    /// Returns whether a text is this token. The duration of the comparison does not reveal how much of the text is
+    /// right.
     #[must_use]
     pub fn is(&self, text: &str) -> bool {
         let own = self.0.as_bytes();
@@ -125,7 +126,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Whether only root or this user can have made the file.
+/// Checks that only root or this user can have made the file.
 fn is_trusted(path: &Path, found: &Metadata) -> Result<(), TokenError> {
     let uid = found.uid();
     let is_own = uid == 0 || uid == rustix::process::geteuid().as_raw();
@@ -154,7 +155,8 @@ mod tests {
         assert!(!format!("{one:?}").contains(one.secret()));
     }
 
-    /// Objective: a file is made once, for its user only; a file that others can read, or without a token, is refused.
+    /// Objective: a file is made once, for its user only; a file that others can read, or that has no token, is
+    /// refused.
     #[test]
     fn a_token_file_is_made_for_its_user_only() {
         let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! docs/reference/metrics.md, the dashboard and the alerts against the table of families.
+//! Compares docs/reference/metrics.md, the dashboard and the alerts with the table of families.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Servers beside a daemon.
+//! Tests of the servers with a simulated daemon.
 
 mod documented;
 mod page;

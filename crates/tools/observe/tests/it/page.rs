@@ -1,4 +1,4 @@
-//! The metrics page of a daemon simulated by the test, over a UNIX socket.
+//! The metrics page of a daemon that the test simulates, over a UNIX socket.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ use netvale_observe::http::server::run;
 use netvale_observe::metrics_page::MetricsPage;
 use netvale_observe::source::{FRESH, FiguresSource};
 
-/// Counts its requests, and returns the number as `stalls`.
+/// Counts requests, and returns their number as `stalls`.
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicU64>);
 
@@ -62,7 +62,7 @@ fn get(path: &Path, request: &str) -> String {
 
 const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// Repeats the request until an answer contains the text: an answer may be as old as [`FRESH`].
+/// Repeats the request until an answer contains the text: answers may be cached for up to [`FRESH`].
 fn get_until(path: &Path, text: &str) -> String {
     let limit = std::time::Instant::now() + 50 * FRESH;
     loop {
@@ -74,8 +74,9 @@ fn get_until(path: &Path, text: &str) -> String {
     }
 }
 
-/// Objective: the page exists while the daemon does, in the requested format, and no other path does; a replaced daemon
-/// is found again; and however often the page is requested, the daemon is asked once per lifetime of its figures.
+/// Objective: the page exists while the daemon does, in the requested format, and no other path does; after the daemon
+/// was replaced, the page works again; however often the page is requested, the daemon is asked once per lifetime of
+/// its figures.
 #[test]
 fn the_page_exists_while_the_daemon_does() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! The page for browsers, of a daemon simulated by the test: access rights.
+//! Access rights of the browser's page, for a daemon that the test simulates.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -58,7 +58,7 @@ fn daemon(dir: &Path) {
     });
 }
 
-/// Opens a capture whose content is the port's name.
+/// Opens captures whose content is the port's name.
 struct Named;
 
 impl CaptureTap for Named {
@@ -100,8 +100,8 @@ fn text(answer: &HttpAnswer) -> &str {
 const TOKEN: &str = "Authorization: Bearer 0123456789abcdef\r\n";
 const PORT: &str = "vale0%3A%3Cb%3E%22%27%E2%80%AE";
 
-/// Objective: every client gets the page's files, with the protecting fields; only those with the token get figures;
-/// other sites' pages get nothing.
+/// Objective: every client gets the page's files, with the protecting fields; only clients with the token get figures;
+/// pages of other sites get nothing.
 #[test]
 fn only_clients_with_the_token_get_figures() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -127,7 +127,8 @@ fn only_clients_with_the_token_get_figures() {
     assert_eq!(ask(&page, "GET /api/nothing", TOKEN).status, HttpStatus::NotFound);
 }
 
-/// Objective: figures are the daemon's, even of ports with odd names; ports that it does not have are not captured.
+/// Objective: the figures are the daemon's, even of ports with odd names; ports that the daemon does not have cannot be
+/// captured.
 #[test]
 fn the_figures_are_those_of_the_daemon() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -158,7 +159,7 @@ fn the_figures_are_those_of_the_daemon() {
     assert_eq!(ask(&page, &format!("GET /api/capture?port={PORT}"), TOKEN).status, HttpStatus::BadRequest);
 }
 
-/// Objective: a client that asks about very many ports is told to wait, and the daemon is not asked.
+/// Objective: a client that requests very many ports is told to wait, and the daemon gets no further requests.
 #[test]
 fn questions_about_many_ports_have_to_wait() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! The attempts, harmless even if permitted.
+//! The attempts, which do no harm even if permitted.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -75,7 +75,7 @@ const CALLS: &[(&str, c_long, [u64; 2])] = &[
     ("socketpair", SYS_socketpair, [0, 0]),
 ];
 
-/// Calls denied with these arguments, and permitted with others.
+/// Calls denied with these arguments, but permitted with others.
 const ARGUMENTS: &[(&str, c_long, [u64; 4])] = &[
     ("raw socket of AF_INET", SYS_socket, [AF_INET as u64, SOCK_RAW as u64, IPPROTO_RAW as u64, 0]),
     ("raw socket of AF_INET6", SYS_socket, [AF_INET6 as u64, SOCK_RAW as u64, IPPROTO_RAW as u64, 0]),
@@ -108,7 +108,7 @@ const ARGUMENTS: &[(&str, c_long, [u64; 4])] = &[
     ("sched_setscheduler to SCHED_FIFO", SYS_sched_setscheduler, [0, SCHED_FIFO as u64, 0, 0]),
 ];
 
-/// Version of the kernel's Landlock; 0 without one.
+/// Returns the version of the kernel's Landlock; 0 without one.
 pub(super) fn landlock() -> i64 {
     const VERSION: u32 = 1;
     // SAFETY: with this flag, the call takes no memory and returns a number.
@@ -164,7 +164,7 @@ fn of_io<T>(result: std::io::Result<T>) -> Result<(), Errno> {
     result.map(drop).map_err(|e| errno(&e))
 }
 
-/// Attempts that need more than numbers.
+/// Returns the attempts that need more than numbers as arguments.
 fn others() -> Vec<(&'static str, Attempt)> {
     vec![
         ("clone of a process", Box::new(|_| clone_with(0))),
@@ -189,7 +189,7 @@ fn others() -> Vec<(&'static str, Attempt)> {
     ]
 }
 
-/// All attempts, by their names on the page.
+/// Returns all attempts, by their names on the page.
 pub(super) fn attempts() -> Vec<(&'static str, Attempt)> {
     let mut all = others();
     all.extend(

@@ -1,9 +1,9 @@
-//! What a newcomer gets on a machine that others use, too: programs with default options, nothing pinned, beside busy
-//! threads.
+//! The rates that a new user gets on a machine that others use, too: programs with default options and without pinning,
+//! beside busy threads.
 //!
-//! All programs of a contender run all the time while it is measured; the scheduler shares the CPUs out among them and
-//! the foreign threads. Ours are the commands of the [performance figures](../../../../docs/reference/performance.md),
-//! typed as they stand there.
+//! All programs of a contender run throughout the measurement, and the scheduler shares the CPUs among them and the
+//! foreign threads. netvale's are the commands of the [performance figures](../../../../docs/reference/performance.md),
+//! exactly as written there.
 
 mod programs;
 
@@ -25,7 +25,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, _| if case.unit == Unit::Micros { pinging(case) } else { generating(case) },
 };
 
-/// Two pkt-gen, one sends, the other receives.
+/// Starts two pkt-gen: one sends, the other receives.
 fn generating(case: &Case) -> Result<Session> {
     let daemon = Up::start()?;
     let (from, to) = if case.is_crowded("pipe") { ("netmap:p{1", "netmap:p}1") } else { ("vale0:tx", "vale0:rx") };
@@ -39,7 +39,7 @@ fn generating(case: &Case) -> Result<Session> {
     session.with(&sender.child).with(&child).with(&Rc::new(daemon)).idle()
 }
 
-/// Two threads with a port each, which sleep until a frame comes.
+/// Starts two threads with a port each, which sleep until a frame arrives.
 fn pinging(case: &Case) -> Result<Session> {
     let daemon = Up::start()?;
     let options = Options { run_dir: Some(daemon.dir()), ..Options::default() };

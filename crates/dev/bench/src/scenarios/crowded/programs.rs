@@ -1,4 +1,4 @@
-//! The commands that a newcomer types.
+//! The commands that a new user types.
 
 use netvale_harness::daemon::ready;
 use tempfile::TempDir;
@@ -6,18 +6,18 @@ use tempfile::TempDir;
 use super::*;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// The longest silence of a pkt-gen. It reports ten times a second, when it gets a CPU.
+/// Maximum time between two reports of a pkt-gen, which reports ten times a second if it gets a CPU.
 const PATIENCE: Duration = Duration::from_secs(10);
 const REPORT_MS: &str = "100";
 
-/// `netvale up` in a run directory of its own, which is all that differs from the default.
+/// `netvale up` with defaults, except for a run directory of its own.
 pub struct Up {
     child: Child,
     folder: TempDir,
 }
 
 impl Up {
-    /// Starts one and waits until it answers.
+    /// Starts a daemon and waits until it answers.
     pub fn start() -> Result<Up> {
         let folder = sys::scratch("crowded")?;
         let mut command = Command::new(sys::netvale()?);
@@ -31,7 +31,7 @@ impl Up {
         Err(BenchError::failed("netvale up", status, &std::fs::read_to_string(log).unwrap_or_default()))
     }
 
-    /// Its run directory.
+    /// Returns the daemon's run directory.
     pub fn dir(&self) -> PathBuf {
         self.folder.path().join("run")
     }
@@ -57,7 +57,7 @@ struct Report {
 }
 
 impl PktGen {
-    /// Starts one on a port of the daemon's.
+    /// Starts one on a port of the daemon.
     pub fn start(daemon: &Up, port: &str, function: &str, frame_bytes: u32) -> Result<PktGen> {
         let mut command = Command::new(sys::netvale()?);
         command.arg("--run-dir").arg(daemon.dir());
@@ -72,7 +72,7 @@ impl PktGen {
         serde_json::from_str(&line).map_err(|_| BenchError::unreadable("netvale pkt-gen", "a report", &line))
     }
 
-    /// Waits until frames have come.
+    /// Waits until frames have arrived.
     pub fn wait_for_frames(&self) -> Result<()> {
         let end = Instant::now() + START_LIMIT;
         while Instant::now() < end {
@@ -83,7 +83,7 @@ impl PktGen {
         Err(BenchError::NoTraffic("netvale".into()))
     }
 
-    /// Frames a second, over about `window` from now on.
+    /// Measures the frames a second for about `window` from now.
     pub fn rate(&self, window: Duration) -> Result<f64> {
         let start = Instant::now();
         let mut counted = Counted::default();
@@ -95,7 +95,7 @@ impl PktGen {
     }
 }
 
-/// The sum of reports about times after the start.
+/// The sum of reports whose whole interval is after the start.
 #[derive(Debug, Default)]
 struct Counted {
     frames: u64,
@@ -103,8 +103,8 @@ struct Counted {
 }
 
 impl Counted {
-    /// Adds a report that came so long after the start, unless it is also about a time before: settling, or being
-    /// stopped.
+    /// Adds a report that arrived at `arrived` after the start, unless part of its interval is before: then the program
+    /// was still settling, or stopped.
     fn add(&mut self, report: &Report, arrived: Duration) {
         if report.seconds <= arrived.as_secs_f64() {
             self.frames += report.frames;
@@ -117,7 +117,7 @@ impl Counted {
 mod tests {
     use super::*;
 
-    /// Objective: a line of pkt-gen's is read, and reports about times before the start do not count.
+    /// Objective: a line of pkt-gen's output is parsed, and reports about times before the start do not count.
     #[test]
     fn a_line_of_pkt_gen_is_read() {
         let line =

@@ -1,4 +1,4 @@
-//! The e1000: in guests that are really booted, as the paper's figure has it, and between guests that a process plays.
+//! The e1000: in booted guests, as in the paper's figure, and between guests that a process simulates.
 
 pub mod roles;
 
@@ -10,14 +10,14 @@ use roles::{CardPath, CardUser, Cards};
 const SHORT: Variant = Variant { batch: &[32], ..Variant::SHORT };
 const LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..Variant::TWO_PORTS };
 const STREAM: Variant = Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS };
-/// Bytes are those of a write.
+/// The bytes are those of a write.
 const WRITES: Variant = Variant { frame_bytes: &[1460], ..STREAM };
 const TRIPS: Variant = Variant { unit: Unit::PerSecond, ..STREAM };
 const SHORT_LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SHORT };
 
-/// The scenario: the paper's columns from a guest to the host, the other way and between guests, with one processor and
-/// with two; then guests that are played. Ours is the best configuration: status block, and moderation where there are
-/// interrupts. What can be measured with the same machines stands together.
+/// The scenario: the paper's columns from a guest to the host, in the other direction and between guests, with one
+/// processor and with two; then simulated guests. netvale's side is the best configuration: status block, and
+/// moderation if there are interrupts. Cases that the same machines can measure are adjacent.
 pub const SCENARIO: Scenario = Scenario {
     name: "e1000",
     about: "the e1000 in a booted guest (QEMU, emulated), by the paper's rows BASE, ITR, ITR+SC, CSB, CSB+ITR; and \
@@ -82,8 +82,8 @@ fn is_played(case: &Case) -> bool {
     case.variant.starts_with("played")
 }
 
-/// The other ways in which a driver that is played tells the card of packets: by TDT, each time, or when what was told
-/// before is sent.
+/// Returns the other ways in which a simulated driver notifies the card of packets: by a write to TDT for each batch,
+/// or only once earlier packets have been sent.
 pub fn players() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case) && matches!(&*case.variant, "played" | "played-large");
     contenders! {
@@ -94,17 +94,17 @@ pub fn players() -> Vec<Contender> {
     }
 }
 
-/// The other rows, QEMU's own card, by a TAP and by netmap, and virtio-net, in booted guests.
+/// Returns the paper's other rows, QEMU's own card on a TAP and by netmap, and virtio-net, in booted guests.
 pub fn booted() -> Vec<Contender> {
     let others = [SHORT_ITR, QEMU_E1000, NETMAP_E1000, NETMAP_VIRTIO, VHOST];
     let rows = ROWS.into_iter().filter(|row| *row != BEST);
     rows.chain(others).map(|interface| guest::peer(interface, move |case| is_for(interface, case))).collect()
 }
 
-/// Whether guests with that interface are measured in the case.
+/// Returns whether guests with that interface are measured in the case.
 fn is_for(interface: Interface, case: &Case) -> bool {
     let name = case.variant.strip_suffix("-2cpus").unwrap_or(&case.variant);
-    // Those of netvale's switch, and those with a TAP.
+    // Interfaces on netvale's switch, and interfaces with a TAP.
     let is_reached = if name.ends_with("-between") {
         interface.is_ours()
     } else if name.ends_with("-bridged") {
@@ -118,7 +118,7 @@ fn is_for(interface: Interface, case: &Case) -> bool {
 /// Packets that may wait with Send Combining.
 const COMBINE: u32 = 256;
 
-/// Which way frames go where guests are played.
+/// Returns the direction of frames of simulated guests.
 fn card_path(case: &Case) -> CardPath {
     match case.variant.rsplit('-').next() {
         Some("out") => CardPath::ToHost,
@@ -152,7 +152,7 @@ fn played(name: &'static str, case: &Case, cores: Cores, csb: bool, combine: u32
     Ok(with_accesses(set.session(case, words, true, tally)?, name, daemon, card))
 }
 
-/// With register accesses a frame of a card's, as it counts them.
+/// Adds the register accesses per frame to the samples, as the card counts them.
 fn with_accesses(session: Session, name: &'static str, daemon: Rc<Daemon>, card: &'static str) -> Session {
     session.wrapped(move |mut inner: Measurement| {
         move |window: Duration| {
@@ -166,10 +166,11 @@ fn with_accesses(session: Session, name: &'static str, daemon: Rc<Daemon>, card:
     })
 }
 
-/// The place of frames that were sent in [`card_counts`].
+/// Index of the frames sent in [`card_counts`].
 const SENT: usize = 1;
 
-/// Accesses to a card's registers, frames that the switch got of it, and frames that it got.
+/// Returns the accesses to a card's registers, the frames that the switch received from it, and the frames that it
+/// received.
 fn card_counts(daemon: &Daemon, card: &str) -> Result<[u64; 3]> {
     let stats = daemon.stats()?;
     let name = format!("{VALE}:{card}");
@@ -181,8 +182,8 @@ fn card_counts(daemon: &Daemon, card: &str) -> Result<[u64; 3]> {
 mod tests {
     use super::*;
 
-    /// Objective: who has no port on netvale's switch is not measured between guests of it, who has no TAP not on the
-    /// bridge, and only ours in netmap mode.
+    /// Objective: a guest without a port on netvale's switch is not measured between guests of that switch, one without
+    /// a TAP not on the bridge, and only ours in netmap mode.
     #[test]
     fn who_is_measured_where() {
         let all = [("udp-small-tap", 9), ("tcp-between-2cpus", 8), ("tcp-bridged-2cpus", 6), ("netmap-small-2cpus", 0)];

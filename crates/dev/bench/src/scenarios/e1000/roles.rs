@@ -1,4 +1,4 @@
-//! A process that plays two guests: our driver twice, over vfio-user, polled.
+//! A process that simulates two guests: netvale's driver twice, over vfio-user, polled.
 
 use std::sync::atomic::Ordering;
 
@@ -11,27 +11,27 @@ use crate::scenarios::bursts::{Burst, Outlet};
 /// The role.
 pub const GUESTS: &str = "e1000-guests";
 
-/// Which way frames go.
+/// The direction of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CardPath {
     /// From one guest to the other.
     Between,
-    /// From a guest to a port of the host's.
+    /// From a guest to a port of the host.
     ToHost,
-    /// From a port of the host's to a guest.
+    /// From a port of the host to a guest.
     FromHost,
 }
 
-/// What the process is told.
+/// The parameters of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Cards {
-    /// The daemon's folder, with the cards' sockets.
+    /// The daemon's folder, in which the cards' sockets are.
     pub dir: PathBuf,
-    /// Which way frames go.
+    /// The direction of frames.
     pub path: CardPath,
-    /// With status blocks.
+    /// Whether the cards have status blocks.
     pub csb: bool,
-    /// Send Combining: packets that may wait.
+    /// Send Combining: number of packets that may wait.
     pub combine: u32,
     /// Bytes of a frame.
     pub frame_bytes: u32,
@@ -39,13 +39,13 @@ pub struct Cards {
     pub burst: u32,
 }
 
-/// A guest at its card.
+/// A guest with its card.
 pub struct CardUser(SimulatedGuest);
 
 impl CardUser {
     /// The sender's card.
     pub const FROM: &str = "e0";
-    /// The receiver's.
+    /// The receiver's card.
     pub const TO: &str = "e1";
 
     fn new(task: &Cards, name: &str) -> Result<CardUser> {
@@ -65,7 +65,7 @@ impl CardUser {
 
 /// Sends a burst.
 type Sends = Box<dyn FnMut()>;
-/// Takes what is there. Returns how many frames that was.
+/// Takes the available frames. Returns their number.
 type Takes = Box<dyn FnMut() -> u64>;
 
 fn sender(task: &Cards) -> Result<Sends> {
@@ -83,7 +83,7 @@ fn sender(task: &Cards) -> Result<Sends> {
     Ok(Box::new(move || from.send(&mut burst)))
 }
 
-/// The switch learns where it is.
+/// Opens the receiver, and sends a frame from which the switch learns where it is.
 fn receiver(task: &Cards) -> Result<Takes> {
     if task.path == CardPath::ToHost {
         let mut port = own::open(&task.dir, "vale0:host", SLOTS)?;
@@ -99,7 +99,7 @@ fn receiver(task: &Cards) -> Result<Takes> {
     let rest = (egress, remote, ram, fault);
     let mut outlet = Outlet::new(Box::new(ingress));
     Ok(Box::new(move || {
-        // The card uses it as long as there are frames to be taken.
+        // The card uses the ring for as long as frames are taken.
         let _alive = &rest;
         outlet.take() as u64
     }))
@@ -109,7 +109,7 @@ fn no_ring() -> BenchError {
     BenchError::Usage("a port without a ring".into())
 }
 
-/// Both ends, until the process is killed.
+/// Runs both ends until the process is killed.
 pub fn guests(context: &Context) -> Result<()> {
     let task: Cards = context.arguments()?;
     let mut send = sender(&task)?;

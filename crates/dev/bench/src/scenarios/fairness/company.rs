@@ -1,14 +1,14 @@
-//! Who is beside a bystander.
+//! The program that runs beside a bystander.
 
 use netvale_harness::attacks::as_user;
 
 use super::*;
 
-/// Whom attackers are, who should not be trusted.
+/// Uid of the untrusted user as whom attackers run.
 const STRANGER: u32 = 70_001;
 
-/// What another user gets done, as the daemon sees it: root and its own user may do what others may not. If this
-/// process cannot be another user, its own.
+/// Runs `act` as another user, because the daemon permits root and its own user more than others. If this process may
+/// not change its user, runs it as is.
 pub fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     if !rustix::process::geteuid().is_root() {
         return act();
@@ -16,5 +16,5 @@ pub fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     as_user(STRANGER, act)
 }
 
-/// Somebody beside the bystander, who has a turn in each of its rounds, and does what it does without waiting.
+/// A program beside the bystander. It has a turn in each of the bystander's rounds, and must not wait in it.
 pub type Company = Box<dyn FnMut() -> Result<()> + Send>;

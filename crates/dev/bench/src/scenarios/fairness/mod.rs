@@ -1,10 +1,9 @@
-//! A bystander beside an attacker: what it loses, compared with the same bystander beside somebody who behaves well.
+//! What a bystander loses beside an attacker, compared with the same bystander beside a well-behaved program.
 //!
-//! Sender, receiver and the one beside them take turns on one core, the worker has the other one. The time of the turns
-//! of the one beside them is not the bystander's, and not counted: what is compared is what the worker does in the rest
-//! of it. The median of netvale's ratio to `well-behaved` is the share of its fair rate that the bystander gets
-//! (variants in Mpps), or how many times as long its slowest frames would take beside somebody who behaves well
-//! (`…-p99`).
+//! Sender, receiver and the program beside them take turns on one core; the worker has the other. The turns of the
+//! program beside them do not count, so that only the worker's time is compared. The median of netvale's ratio to
+//! `well-behaved` is the share of its fair rate that the bystander gets (variants in Mpps), or the factor by which its
+//! slowest frames are slower (`…-p99`).
 
 mod company;
 mod programs;
@@ -22,7 +21,8 @@ use self::table::{TABLE, VARIANTS};
 use super::*;
 use crate::peers::pingpong::empty_histogram;
 
-/// Numbers of stations: the bystander's receiver; who is beside it; the bystander's sender; nobody.
+/// Station numbers: the bystander's receiver, the program beside it, the bystander's sender, and a number that no
+/// station has.
 pub const RECEIVER: u16 = 0;
 /// See [`RECEIVER`].
 pub const BESIDE: u16 = 1;
@@ -30,11 +30,11 @@ pub const BESIDE: u16 = 1;
 pub const SENDER: u16 = 40_000;
 /// See [`RECEIVER`].
 pub const NOBODY: u16 = 60_000;
-/// A frame that has not come by then is lost, and counts as one that took so long.
+/// Time after which a frame is lost. It then counts with this latency.
 const LOST: Duration = Duration::from_millis(20);
-/// The longest wait for room to send.
+/// Time limit for sending.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Users may connect, and meet on the switch.
+/// Users may connect, and share the switch.
 const FOR_ALL: &str = "[sockets]\nmode = '0666'\n[switch]\nshared = ['vale0']";
 
 /// The scenario.
@@ -47,7 +47,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, true),
 };
 
-/// The same beside somebody else.
+/// Returns the peers: the same beside the well-behaved program.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "well-behaved", "two local ports beside somebody of the same kind who behaves well";
@@ -61,7 +61,7 @@ fn start(case: &Case, cores: Cores, is_attacked: bool) -> Result<Session> {
     let daemon = Daemon::start(None, cores.1, FOR_ALL)?;
     std::fs::set_permissions(daemon.dir(), PermissionsExt::from_mode(0o755))
         .map_err(BenchError::io("letting others into the run directory"))?;
-    // Requests are not the worker's work.
+    // The main thread runs on the other core, so that requests take none of the worker's time.
     crate::pin::pin_other(daemon.pid(), cores.0)?;
     let mut from = daemon.port("from")?;
     let mut to = daemon.port("to")?;
@@ -86,11 +86,11 @@ struct Bystander {
     rx: RxRing,
     sender: Sender,
     batch: u32,
-    /// The frame that is sent alone.
+    /// The frame whose latency is measured.
     single: Vec<u8>,
-    /// The frame before it, if the one beside them is talked to.
+    /// The frame before it, if the bystander sends to the program beside it.
     to_beside: Option<Vec<u8>>,
-    // After the rings.
+    // Dropped after the rings.
     _ports: [Port; 2],
 }
 
@@ -106,7 +106,7 @@ impl Bystander {
         Ok(this)
     }
 
-    /// Takes all that is there. Returns how many frames are its sender's.
+    /// Takes all available frames. Returns how many are from the bystander's sender.
     fn take(&mut self) -> u64 {
         let _ = self.rx.sync();
         let there = self.rx.space();
@@ -125,7 +125,7 @@ impl Bystander {
         self.sender.send(&mut self.tx, self.batch);
     }
 
-    /// From before a frame is sent until it is there.
+    /// Returns the time from before a frame is sent until it has arrived.
     fn one_way(&mut self) -> Duration {
         if let Some(frame) = &self.to_beside {
             self.tx.send(frame);
@@ -167,7 +167,7 @@ impl Together {
         });
         let (done, beside) = run_pinned_with(vec![job], window, &[self.daemon.pid()], &self.daemon.threads())?;
         let own = 1.0 - turns.as_secs_f64() / begun.elapsed().as_secs_f64();
-        // No frame at all is a figure, too.
+        // A rate of zero is a valid result.
         let rate = done.iter().map(Done::rate).sum();
         Ok(Sample::new(self.case.rate(rate) / own.max(1e-3), beside))
     }

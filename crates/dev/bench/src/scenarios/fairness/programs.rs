@@ -6,12 +6,12 @@ use netvale_harness::attacks::bells;
 use super::company::{Company, as_stranger};
 use super::*;
 
-/// How often somebody who lost its port opens it again.
+/// Interval at which a program that lost its port opens it again.
 pub const AGAIN: Duration = Duration::from_millis(5);
 /// The name of its port.
 pub const NAME: &str = "vale0:beside";
 
-/// A port whose slots are filled with frames to that address.
+/// Returns a port whose slots are filled with frames to that address.
 fn filled(mut port: Port, to: [u8; 6]) -> Port {
     let ring = &mut port.tx()[0];
     let mut bytes = frame(NOBODY, BESIDE, 60);
@@ -22,8 +22,8 @@ fn filled(mut port: Port, to: [u8; 6]) -> Port {
     port
 }
 
-/// Sends all that there is room for in each turn; `each` may change a frame that is filled in beforehand. The partner
-/// reads what it gets, if there is one.
+/// Sends as many frames as there is room for in each turn; `each` may change a prepared frame. If there is a partner,
+/// it reads what it receives.
 fn floods(
     port: Port,
     to: [u8; 6],
@@ -38,7 +38,7 @@ fn floods(
     }))
 }
 
-/// Its port, which the switch knows.
+/// Returns the program's own port, whose address the switch has learned.
 fn own(daemon: &Daemon) -> Result<Port> {
     let mut port = daemon.open(NAME, SLOTS)?;
     announce(&mut port, BESIDE)?;
@@ -58,7 +58,7 @@ fn flood(port: &mut Port, mut each: impl FnMut(&TxRing, u32)) {
     ring.sync();
 }
 
-/// Takes all that came.
+/// Takes all frames that have arrived.
 pub fn drain(ring: &mut netvale::RxRing) {
     let _ = ring.sync();
     let there = ring.space();
@@ -66,19 +66,19 @@ pub fn drain(ring: &mut netvale::RxRing) {
     let _ = ring.sync();
 }
 
-/// To a partner, as fast as it goes.
+/// Sends to a partner as fast as possible.
 pub fn to_a_partner(daemon: &Daemon) -> Result<Company> {
     let mut partner = daemon.port("partner")?;
     announce(&mut partner, BESIDE + 1)?;
     floods(own(daemon)?, address(BESIDE + 1), Some(partner), |_, _| ())
 }
 
-/// To that address.
+/// Sends to that address.
 pub fn floods_to(daemon: &Daemon, to: [u8; 6]) -> Result<Company> {
     floods(own(daemon)?, to, None, |_, _| ())
 }
 
-/// To an address that the switch knows, from another one each time.
+/// Sends to a known address, each time from another source address.
 pub fn from_many(daemon: &Daemon) -> Result<Company> {
     let mut station = 0u16;
     floods(own(daemon)?, address(BESIDE), None, move |ring, slot| {
@@ -87,12 +87,13 @@ pub fn from_many(daemon: &Daemon) -> Result<Company> {
     })
 }
 
-/// Another user who sends to that address.
+/// Starts another user's program that sends to that address.
 pub fn stranger_to(daemon: &Daemon, to: [u8; 6]) -> Result<Company> {
     floods(open(daemon.dir(), false)?, to, None, |_, _| ())
 }
 
-/// A port that the bystander sends to as well, which reads a frame so often; all there are, if it does not say.
+/// Starts a program with a port to which the bystander also sends. It reads a frame at that interval; without an
+/// interval, all frames that have arrived.
 pub fn receives(daemon: &Daemon, lossless: bool, every: Option<Duration>) -> Result<Company> {
     let mut port = open(daemon.dir(), lossless)?;
     let mut last = Instant::now();
@@ -117,14 +118,15 @@ fn open(dir: &Path, lossless: bool) -> Result<Port> {
     open_as(NAME, BESIDE, &options)
 }
 
-/// Another user's port, which the switch knows.
+/// Opens another user's port, whose address the switch has learned.
 pub fn open_as(name: &str, station: u16, options: &Options) -> Result<Port> {
     let mut port = as_stranger(|| Port::open_with(name, options)).map_err(|e| failed(&e))?;
     announce(&mut port, station)?;
     Ok(port)
 }
 
-/// Makes the worker that wakes it wait: its wake-up blocks. When it has lost its port, it opens it again.
+/// Makes the worker wait when it wakes the program: the doorbell blocks. After it has lost its port, the program opens
+/// it again.
 pub fn blocks(daemon: &Daemon) -> Result<Company> {
     let dir = daemon.dir().to_owned();
     let mut port = None;
@@ -134,9 +136,9 @@ pub fn blocks(daemon: &Daemon) -> Result<Company> {
             return Ok(());
         }
         opened = Instant::now();
-        // Closed before it is opened again.
+        // The old port is closed first.
         drop(port.take());
-        // The daemon may not have noticed yet that it is closed.
+        // The daemon may not have noticed yet that the old port is closed.
         let Ok(mut new) = open(&dir, false) else { return Ok(()) };
         new.rx()[0].arm();
         bells::block(new.rx()[0].wake_fd()).map_err(BenchError::io("filling a descriptor"))?;

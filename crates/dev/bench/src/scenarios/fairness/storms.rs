@@ -1,4 +1,4 @@
-//! Storms: of doorbells, of ports, of connections, of requests.
+//! Storms of doorbells, ports, connections and requests.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,12 +9,12 @@ use netvale_harness::attacks::bells;
 use super::company::{Company, as_stranger};
 use super::*;
 
-/// Connections, or requests, of a turn.
+/// Connections or requests per turn.
 const BURST: usize = 16;
-/// What takes long is done so often.
+/// Interval of actions that take long.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// Rings all doorbells of a port of its own, without frames.
+/// Rings all doorbells of its own port, without sending frames.
 pub fn rings(daemon: &Daemon) -> Result<Company> {
     let before = bells::numbers();
     let port = daemon.open("vale0:beside", 64)?;
@@ -23,14 +23,14 @@ pub fn rings(daemon: &Daemon) -> Result<Company> {
     Ok(Box::new(move || {
         let _ = &port;
         for bell in &bells {
-            // A full one is as good.
+            // A full eventfd has the same effect.
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
         Ok(())
     }))
 }
 
-/// Something that is done every so often.
+/// Repeats an action at the interval [`EVERY`].
 fn often(mut act: impl FnMut() -> Result<()> + Send + 'static) -> Result<Company> {
     let mut last = Instant::now();
     Ok(Box::new(move || {
@@ -43,11 +43,11 @@ fn often(mut act: impl FnMut() -> Result<()> + Send + 'static) -> Result<Company
     }))
 }
 
-/// Opens and closes a port.
+/// Opens and closes a port repeatedly.
 pub fn reattaches(daemon: &Daemon) -> Result<Company> {
     let options = Options { run_dir: Some(daemon.dir().into()), slots: 64, ..Options::default() };
     often(move || {
-        // Refused while the daemon has not noticed yet that the one before is closed.
+        // Opening is refused until the daemon has noticed that the previous port is closed.
         let _ = as_stranger(|| Port::open_with("vale0:beside", &options));
         Ok(())
     })
@@ -57,20 +57,20 @@ fn control(daemon: &Daemon) -> PathBuf {
     daemon.dir().join(CONTROL_SOCKET)
 }
 
-/// Connects and hangs up.
+/// Connects and disconnects repeatedly.
 pub fn connects(daemon: &Daemon) -> Result<Company> {
     let socket = control(daemon);
     let dir = daemon.dir().to_owned();
     often(move || {
         for _ in 0..BURST {
-            // Turned away is as good.
+            // A refused connection has the same effect.
             let _ = as_stranger(|| (UnixStream::connect(&socket), netvale::raw::connect_to(Some(&dir))));
         }
         Ok(())
     })
 }
 
-/// Asks for what it does not get. Answers are read when they come.
+/// Sends requests that are refused, and reads the answers as they arrive.
 pub fn is_refused(daemon: &Daemon) -> Result<Company> {
     let socket = control(daemon);
     let mut stream = as_stranger(|| UnixStream::connect(socket)).map_err(BenchError::io("connecting"))?;
@@ -82,7 +82,7 @@ pub fn is_refused(daemon: &Daemon) -> Result<Company> {
     often(move || {
         let mut room = [0; 16_384];
         while matches!(stream.read(&mut room), Ok(1..)) {}
-        // Full is as good: the daemon has enough to do.
+        // If the socket is full, the daemon is busy enough.
         rest += stream.write(&burst.as_bytes()[rest..]).unwrap_or(0);
         rest %= burst.len();
         Ok(())

@@ -1,4 +1,4 @@
-//! The attackers, and for each one somebody of the same kind who behaves well.
+//! The attackers, each with a well-behaved program of the same kind.
 
 use super::company::Company;
 use super::programs::receives;
@@ -7,41 +7,42 @@ use super::*;
 
 type Make = fn(&Daemon) -> Result<Company>;
 
-/// An attack, and what it is compared with.
+/// An attack, and the program with which it is compared.
 pub struct Row {
     /// The variant's name.
     pub name: &'static str,
     /// The attacker.
     pub attacker: Make,
-    /// Who behaves well.
+    /// The well-behaved program.
     pub well_behaved: Make,
-    /// Whether the bystander sends each other frame to the one beside it.
+    /// Whether the bystander sends every other frame to the program beside it.
     pub is_talked_to: bool,
 }
 
-/// How often a slow receiver reads a frame: so seldom that it never counts as stalled.
+/// Interval at which a slow receiver reads a frame; it never counts as stalled.
 const SLOW: Duration = Duration::from_millis(400);
 
-/// A receiver that reads all that comes.
+/// Starts a receiver that reads all frames as they arrive.
 fn reads(daemon: &Daemon) -> Result<Company> {
     receives(daemon, false, None)
 }
 
-/// Nobody.
+/// Starts no program.
 fn nobody(_: &Daemon) -> Result<Company> {
     Ok(Box::new(|| Ok(())))
 }
 
 const BESIDES: Variant = Variant { frame_bytes: &[60], batch: &[256], ports: &[3], ..Variant::TWO_PORTS };
 
-/// Rows of a name, an attacker, who behaves well, and whether the bystander talks to them; and two variants of each.
+/// Creates the table from rows of a name, an attacker, a well-behaved program, and whether the bystander sends to it.
+/// Each row has two variants.
 macro_rules! rows {
     ($($name:literal, $attacker:expr, $well_behaved:expr, $is_talked_to:literal;)+) => {
-        /// All of them.
+        /// All attacks.
         pub const TABLE: &[Row] = &[$(
             Row { name: $name, attacker: $attacker, well_behaved: $well_behaved, is_talked_to: $is_talked_to },
         )+];
-        /// The rate, and the slowest of 100 frames.
+        /// The rate, and the slowest of 100 frames, for each attack.
         pub const VARIANTS: &[Variant] = &[$(
             Variant { name: $name, ..BESIDES },
             Variant { name: concat!($name, "-p99"), unit: Unit::Micros, batch: &[1], ..BESIDES },

@@ -1,4 +1,5 @@
-//! Other users, who make what is theirs slow: the memory of a port, its wake-up, its rules, and who hears a TAP.
+//! Other users who make accesses to their own resources slow: a port's memory, its doorbell, its filter rules, and
+//! listeners on a TAP.
 
 use netvale_control::client::{BringConnection, Client};
 use netvale_control::types::AttachParams;
@@ -13,23 +14,23 @@ use super::company::{Company, as_stranger};
 use super::programs::{AGAIN, NAME, drain, open_as, stranger_to};
 use super::*;
 
-/// Buffers whose pages a hole takes away: some 64 MiB.
+/// Buffers whose pages a hole in the file removes: some 64 MiB.
 const BUFFERS: u32 = 32_000;
-/// Watches of a wake-up. It takes less than what costs the port.
+/// Watches of a doorbell: fewer than would cost the user its port.
 pub const WATCHES: usize = 100_000;
-/// Sockets that hear a TAP, with filters that take long.
+/// Sockets that listen on a TAP, with slow filters.
 pub const SOCKETS: usize = 400;
-/// The station that its user sends to.
+/// The station to which the user sends.
 const PARTNER: u16 = BESIDE + 1;
 
-/// How often somebody who is refused a port asks again.
+/// Interval at which a user whose port was refused tries again.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Somebody who loses a port again and again.
+/// A port that its user loses repeatedly.
 struct ReopenedPort {
     dir: PathBuf,
     asked: Option<Instant>,
-    /// A port of root's, in the meantime: frames for a station that nobody has go to everybody.
+    /// A port of root's while the user has none: frames for an unknown station are sent to all ports.
     stand_in: Option<Port>,
 }
 
@@ -38,8 +39,8 @@ impl ReopenedPort {
         ReopenedPort { dir: daemon.dir().into(), asked: None, stand_in: None }
     }
 
-    /// A new port, if it is time, and the daemon gives one. It may not have noticed yet that the one before is closed,
-    /// and a user who made a worker wait gets none for a while.
+    /// Opens a new port if it is time and the daemon permits it. The daemon may not have noticed yet that the old one
+    /// is closed, and a user who made a worker wait gets no port for a while.
     fn open(&mut self, extra_bufs: u32) -> Option<Port> {
         if self.asked.is_some_and(|at| at.elapsed() < PATIENCE) {
             return None;
@@ -61,10 +62,10 @@ impl ReopenedPort {
     }
 }
 
-/// Takes the memory of its port away, by a thread that the measurement keeps from its processor.
+/// Removes the memory of its port, in a thread that the measurement keeps off its CPUs.
 pub fn makes_holes(daemon: &Daemon) -> Result<Company> {
     let mut again = ReopenedPort::of(daemon);
-    // The hole is waited for before the memory is unmapped.
+    // The hole must be complete before the memory is unmapped.
     let mut hollow: Option<(Hole, Port)> = None;
     Ok(Box::new(move || {
         if hollow.as_ref().is_some_and(|(hole, _)| !hole.is_made()) {
@@ -79,13 +80,13 @@ pub fn makes_holes(daemon: &Daemon) -> Result<Company> {
     }))
 }
 
-/// Whether the daemon has closed it.
+/// Returns whether the daemon has closed the port.
 fn is_closed(port: &Port) -> bool {
     let mut one: Vec<_> = port.connection().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).into_iter().collect();
     poll(&mut one, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// Is woken for each frame that comes, and watched by that many.
+/// Starts a program that is woken for each frame, with `watches` watches on its doorbell.
 pub fn is_woken(daemon: &Daemon, watches: usize) -> Result<Company> {
     let mut again = ReopenedPort::of(daemon);
     let mut looked = Instant::now();
@@ -110,7 +111,7 @@ pub fn is_woken(daemon: &Daemon, watches: usize) -> Result<Company> {
     }))
 }
 
-/// Sends to nobody, with as many instructions for each frame as a user may have.
+/// Sends to an unknown address, with a filter of as many instructions per frame as a user may have.
 pub fn has_rules(daemon: &Daemon) -> Result<Company> {
     let flood = stranger_to(daemon, address(NOBODY))?;
     let dir = daemon.dir();
@@ -120,7 +121,7 @@ pub fn has_rules(daemon: &Daemon) -> Result<Company> {
     Ok(flood)
 }
 
-/// Sends to a TAP of its own, which that many sockets hear.
+/// Sends to a TAP of its own, on which that many sockets listen.
 pub fn is_heard(daemon: &Daemon, sockets: usize) -> Result<Company> {
     let network = Netns::new()?;
     let dir = daemon.dir();
@@ -136,7 +137,7 @@ pub fn is_heard(daemon: &Daemon, sockets: usize) -> Result<Company> {
     let queues = tap.into_queues();
     let brought = as_stranger(|| BringConnection::connect(dir)?.attach(params, &queues));
     brought.map_err(|e| failed(&e))?;
-    // The switch is to know where its station is.
+    // A frame teaches the switch where the station is.
     listeners.say(&frame(NOBODY, PARTNER, 60)).map_err(BenchError::io("sending by a TAP"))?;
     let mut flood = stranger_to(daemon, address(PARTNER))?;
     Ok(Box::new(move || {

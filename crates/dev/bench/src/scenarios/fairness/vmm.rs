@@ -1,5 +1,4 @@
-//! A front end that sends by descriptors that it has written once: it only says again and again that they are
-//! available.
+//! A front end that sends with descriptors that it wrote only once: it repeatedly makes them available.
 
 use netvale_harness::attacks::front_end::{COUNT, HostileFrontEnd, QUEUES};
 
@@ -9,7 +8,7 @@ use super::*;
 /// The frame, and a table of indirect descriptors.
 const FRAME: u64 = 0x4_0000;
 const TABLE: u64 = 0x5_0000;
-/// Entries of that table: as many as the queue has. More would break the rules (virtio 1.2, 2.7.5.3.1).
+/// Entries of that table: as many as the queue has, because more would break the rules (virtio 1.2, 2.7.5.3.1).
 const INDIRECT: u64 = COUNT as u64;
 /// Bytes of the virtio-net header.
 const HEADER: u64 = 12;
@@ -17,23 +16,23 @@ const NEXT: u64 = 1 << 32;
 const IS_INDIRECT: u64 = 4 << 32;
 /// VIRTIO_F_INDIRECT_DESC (virtio 1.2, 6).
 const INDIRECT_DESC: u64 = 1 << 28;
-/// The queue from the guest.
+/// The queue with frames from the guest.
 const FROM: usize = 1;
 
-/// How a frame is described.
+/// How a frame's descriptors are laid out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// By one descriptor.
+    /// One descriptor.
     Plain,
-    /// By a chain of all the queue's descriptors, a byte each.
+    /// A chain of all the queue's descriptors, with a byte each.
     Chain,
-    /// By a table of its own, a byte each.
+    /// A table of indirect descriptors, with a byte each.
     Indirect,
-    /// There are none.
+    /// No frames, only kicks.
     OnlyKicks,
 }
 
-/// A guest whose frames are described so.
+/// Starts a guest that sends such frames.
 pub fn start(daemon: &Daemon, shape: Shape) -> Result<Company> {
     let path = daemon.dir().join("beside.sock");
     let options = PortOptions { name: Some("beside".into()), ..PortOptions::default() };
@@ -50,7 +49,7 @@ pub fn start(daemon: &Daemon, shape: Shape) -> Result<Company> {
     }))
 }
 
-/// Frames to its own address: the switch has nothing to deliver.
+/// Writes frames to the sender's own address, so that the switch delivers none.
 fn fill(end: &HostileFrontEnd, shape: Shape) {
     let next = |i: u64, all: u64| if i + 1 < all { NEXT | (i + 1) << 48 } else { 0 };
     end.put(FRAME + HEADER, &frame(BESIDE, BESIDE, 60));

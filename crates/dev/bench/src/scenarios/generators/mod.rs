@@ -1,4 +1,4 @@
-//! Generators: what a program sends with a share of a CPU, and with several CPUs.
+//! Generators: how many frames a program sends with a share of a CPU, and with several CPUs.
 //!
 //! ```text
 //!   cable    sender 0 ─► a0 ══ b0: counted     sender 1 ─► a1 ══ b1: counted     …
@@ -6,8 +6,8 @@
 //!   pipe     sender 0 ─► receiver              counted: what the pipe took
 //! ```
 //!
-//! Each sender is a process on a CPU of its own. What is behind a cable's far end belongs to the kernel, which does it
-//! on the sender's CPU; nobody there wants the frames.
+//! Each sender is a process on a CPU of its own. The kernel processes the far end of a cable on the sender's CPU; no
+//! program receives the frames there.
 
 mod pktgen;
 
@@ -24,7 +24,7 @@ pub const ONE_SENDER: Variant = Variant { ports: &[1], ..Variant::SHORT };
 /// The scenario: netvale's sender on the cable.
 pub const SCENARIO: Scenario = Scenario {
     name: "generators",
-    about: "frames that programs send, by their share of a CPU and by their number: into cables, a switch, a pipe",
+    about: "frames that programs send, by share of a CPU and number of programs: into cables, a switch, a pipe",
     variants: variants![
         ONE_SENDER => "10-percent", "25-percent", "50-percent", "75-percent", "100-percent";
         Variant { ports: &[2], ..Variant::SHORT } => "2-senders";
@@ -34,7 +34,8 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start("netvale", case, cores, on_cables),
 };
 
-/// The same sender elsewhere, and others' on the cable. The latter are looked at part by part, too.
+/// Returns the peers: the same sender on other ports, and other senders on the cable. For the latter, the scenario
+/// `parts` shows where their time goes.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case);
     let is_either = |case: &Case| SCENARIO.has(case) || parts::SCENARIO.has(case);
@@ -49,32 +50,32 @@ pub fn peers() -> Vec<Contender> {
         SCENARIO.needs, is_here, |case, cores| start("netvale-vale", case, cores, on_switches);
         "netvale-pipe", "netvale's sender on a pipe; a receiver on another CPU";
         SCENARIO.needs, is_here, |case, cores| start("netvale-pipe", case, cores, on_pipes);
-        "pktgen", "the kernel's own generator, which no quota holds back";
+        "pktgen", "the kernel's own generator, to which quotas do not apply";
         &[NETWORKS, pktgen::MODULE, TWO], move |case| is_here(case) && share(case) == 100,
         |case, cores| start("pktgen", case, cores, pktgen::begin);
     }
 }
 
-/// The share of a CPU that each sender has, per cent.
+/// Returns the share of a CPU that each sender gets, in per cent.
 fn share(case: &Case) -> u32 {
     case.variant.strip_suffix("-percent").and_then(|share| share.parse().ok()).unwrap_or(100)
 }
 
-/// The near end of a cable.
+/// Returns the near end of a cable.
 fn near(index: usize) -> String {
     format!("a{index}")
 }
 
-/// The far end, where frames are counted.
+/// Returns the far end of a cable, where frames are counted.
 fn far(index: usize) -> String {
     format!("b{index}")
 }
 
-/// What contenders are started on.
+/// What contenders run on: namespaces, cables, CPUs.
 pub struct TestBench<'a> {
     case: &'a Case,
     namespace: Rc<Netns>,
-    /// The senders', then all others.
+    /// The CPUs of the senders, then all others.
     cpus: Vec<usize>,
 }
 
@@ -83,12 +84,12 @@ impl TestBench<'_> {
         self.case.ports.max(1) as usize
     }
 
-    /// The CPU of a sender.
+    /// Returns the CPU of a sender.
     fn own(&self, index: usize) -> usize {
         self.cpus[index]
     }
 
-    /// The CPU of its receiver: another one if there are enough.
+    /// Returns the CPU of its receiver: another one if there are enough.
     fn other(&self, index: usize) -> usize {
         self.cpus[(index + self.senders()) % self.cpus.len()]
     }
@@ -105,7 +106,7 @@ impl TestBench<'_> {
         (0..self.senders()).map(start).collect()
     }
 
-    /// A program on a port of the daemon's.
+    /// Starts a program on a port of the daemon.
     fn program(&self, daemon: &Daemon, role: &str, cpu: usize, port: String) -> Result<Rc<Worker>> {
         let dir = daemon.dir().into();
         let program = Program { dir, port, case: self.case.clone(), touch: Touch::Line, sleeps: true };
@@ -113,21 +114,21 @@ impl TestBench<'_> {
         worker.freeze().map(|()| worker)
     }
 
-    /// A sender on a socket.
+    /// Starts a sender on a socket.
     fn on_socket(&self, role: &str, index: usize, told: &impl Serialize) -> Result<Rc<Worker>> {
         let worker = Worker::spawn(Wrapper::Network(self.network()), role, Some(self.own(index)), told)?;
         worker.freeze().map(|()| worker)
     }
 }
 
-/// What a contender has started.
+/// The processes that a contender has started.
 pub struct Crew {
     senders: Vec<Rc<Worker>>,
-    /// The other process that works.
+    /// The other processes that do work.
     others: Parts,
-    /// Whether senders count their frames, where there is no cable.
+    /// Whether the senders count their frames, because there is no cable.
     counts_itself: bool,
-    /// Who is where, beside the senders.
+    /// Describes the CPUs of all but the senders.
     words: String,
 }
 
@@ -142,7 +143,7 @@ impl Crew {
         let own: Vec<u32> = senders.iter().map(|sender| sender.pid()).collect();
         let parts: Parts = senders.iter().map(|sender| Rc::clone(sender) as Rc<dyn Part>).chain(others).collect();
         let pids = Some(parts.iter().flat_map(|part| part.pids()).collect());
-        // Who has a share waits for its CPU, and so may one that does not have it alone.
+        // A sender with a share of its CPU, or with other programs on it, has to wait by design.
         let watched = own.iter().filter(|_| share == 100 && own.len() == 1).map(|&pid| (pid, pid)).collect();
         let how = CountOptions { settle: SETTLE, pids, threads: watched, asks: false, who: Some(who) };
         let cpus = &bench.cpus[..bench.senders()];
@@ -191,7 +192,7 @@ fn cpus(case: &Case, cores: Cores) -> Result<Vec<usize>> {
     if given < needed { Err(Skip::TooFewCpus { needed, given }.into()) } else { Ok(all) }
 }
 
-/// netvale's sender on the cables: the rings of their near ends, which are AF_XDP sockets.
+/// Starts netvale's sender on the cables: it uses the rings of their near ends, which are AF_XDP sockets.
 pub fn on_cables(bench: &TestBench<'_>) -> Result<Crew> {
     bench.cables()?;
     let daemon = Daemon::start(Some(bench.network()), bench.other(0), "")?;
@@ -207,7 +208,7 @@ fn on_pipes(bench: &TestBench<'_>) -> Result<Crew> {
     through(bench, |index| [format!("netmap:bench{{{index}"), format!("netmap:bench}}{index}")])
 }
 
-/// From ports to ports of the daemon's.
+/// Senders and receivers on ports of the daemon.
 fn through(bench: &TestBench<'_>, ports: impl Fn(usize) -> [String; 2]) -> Result<Crew> {
     let daemon = Daemon::start(None, bench.other(0), "")?;
     let receive = |index| {
@@ -227,7 +228,8 @@ fn through(bench: &TestBench<'_>, ports: impl Fn(usize) -> [String; 2]) -> Resul
     Ok(Crew { senders, others, counts_itself: true, words })
 }
 
-/// UDP sockets. The frames' address is nobody's, as at the other senders', so that the far end soon drops them.
+/// Starts a sender by UDP sockets. As with the other senders, no host has the frames' address, so that the far end
+/// drops them early.
 fn by_udp(bench: &TestBench<'_>, is_batched: bool) -> Result<Crew> {
     bench.cables()?;
     let start = |index: usize| {

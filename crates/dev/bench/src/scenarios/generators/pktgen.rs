@@ -1,4 +1,4 @@
-//! The kernel's pktgen: a thread of the kernel's for each CPU, told what to do by files.
+//! The kernel's pktgen: a kernel thread for each CPU, controlled by files.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::disturb::processes_named;
 
-/// It is a module that need not be there.
+/// The kernel module, which may be missing.
 pub const MODULE: &[Need] = &[Need::Found(loaded)];
 
 fn loaded() -> std::result::Result<(), Skip> {
@@ -15,7 +15,7 @@ fn loaded() -> std::result::Result<(), Skip> {
     there.then_some(()).ok_or(Skip::NotBuilt("the kernel has no pktgen (modprobe pktgen)"))
 }
 
-/// The generator. It works as long as the process lives that has started it.
+/// The generator. It runs as long as the process that started it.
 struct KernelGenerator {
     namespace: Rc<Netns>,
     starter: Cell<Option<Child>>,
@@ -45,7 +45,7 @@ impl Part for KernelGenerator {
     }
 }
 
-/// Tells the threads of the senders' CPUs what they are to send.
+/// Configures the kernel threads of the senders' CPUs.
 pub fn begin(bench: &TestBench<'_>) -> Result<Crew> {
     bench.cables()?;
     for index in 0..bench.senders() {

@@ -1,5 +1,5 @@
-//! The part that runs inside the machine: it sends, or asks and waits for answers, when it is told to by a line on the
-//! console.
+//! The program that runs inside the machine. It sends, or makes requests and waits for the answers, as lines on the
+//! console tell it.
 
 mod generator;
 mod rings;
@@ -11,19 +11,19 @@ use super::*;
 
 /// The role of [`agent_role`].
 pub const AGENT: &str = "guest-agent";
-/// Calls between two looks at the clock.
+/// Calls between two checks of the clock.
 const ROUND: u32 = 16;
-/// The longest wait for what comes, between two looks at the clock.
+/// Maximum wait for frames between two checks of the clock.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The work that was done.
+/// The result of a task.
 struct Done {
     count: u64,
     time: Duration,
 }
 
-/// Obeys lines until there are no more: a task, bytes, milliseconds, and what else the task needs. Each is answered by
-/// `done COUNT NANOSECONDS INTERRUPTS`. Others find the usual services meanwhile.
+/// Executes lines until there are no more: a task, bytes, milliseconds, and further parameters of the task. The answer
+/// to each is `done COUNT NANOSECONDS INTERRUPTS`. Meanwhile, other stations can use the usual services.
 pub fn agent_role(context: &Context) -> Result<()> {
     services::in_threads("0.0.0.0")?;
     context.ready()?;
@@ -39,7 +39,7 @@ pub fn agent_role(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Does a line's task, if it has one: its name, bytes, milliseconds, and the address that it sends to, or the burst.
+/// Executes a line's task, if there is one: its name, bytes, milliseconds, and the destination address or the burst.
 fn obey(line: &str) -> Option<Result<Done>> {
     let mut words = line.split_whitespace();
     let what = words.next()?;
@@ -67,7 +67,7 @@ fn obey(line: &str) -> Option<Result<Done>> {
     })
 }
 
-/// Interrupts of network devices so far.
+/// Returns the number of interrupts of network devices so far.
 fn interrupts() -> u64 {
     let text = std::fs::read_to_string("/proc/interrupts").unwrap_or_default();
     let ours = |line: &&str| ["eth0", "nvptnet", "nve1000", "virtio"].iter().any(|name| line.contains(name));
@@ -75,18 +75,18 @@ fn interrupts() -> u64 {
     text.lines().filter(ours).map(counts).sum()
 }
 
-/// Ethernet, IPv4 and UDP headers.
+/// Length of the Ethernet, IPv4 and UDP headers.
 pub const HEADERS: usize = 42;
 
-/// Bytes of a frame that are a datagram's own.
+/// Returns the length of a datagram's payload in a frame.
 fn payload(frame_bytes: usize) -> usize {
     frame_bytes.saturating_sub(HEADERS)
 }
 
-/// A sender's window of the streams.
+/// A sender's TCP window.
 const NARROW: usize = 64 << 10;
 const WIDE: usize = 1 << 20;
-/// Bytes of a write, unless it is said.
+/// Default length of a write.
 const CHUNK: usize = 16 << 10;
 
 fn piece(bytes: usize) -> usize {
@@ -102,7 +102,7 @@ fn socket(to: (&str, u16)) -> Result<UdpSocket> {
     made.map_err(BenchError::io(format!("opening a socket to {}", to.0)))
 }
 
-/// Does it again and again, and adds up.
+/// Repeats `round` for the given time, and adds up its results.
 fn during(window: Duration, mut round: impl FnMut() -> Result<u64>) -> Result<Done> {
     let start = Instant::now();
     let mut count = 0;
@@ -112,7 +112,7 @@ fn during(window: Duration, mut round: impl FnMut() -> Result<u64>) -> Result<Do
     Ok(Done { count, time: start.elapsed() })
 }
 
-/// Bytes written to a connection.
+/// Writes to a connection. Returns the bytes written.
 fn stream(to: &str, bytes: usize, window_bytes: usize, window: Duration) -> Result<Done> {
     let mut stream = connect(to, DISCARD)?;
     let chunk = vec![0; piece(bytes)];
@@ -137,7 +137,7 @@ fn take_stream(bytes: usize, window_bytes: usize, window: Duration) -> Result<Do
     })
 }
 
-/// Sends that many bytes there and back.
+/// Sends that many bytes to the host and back, repeatedly.
 fn stream_trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
     let mut stream = connect(to, ECHO)?;
     let message = vec![0; bytes];
@@ -150,7 +150,7 @@ fn stream_trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
     })
 }
 
-/// Datagrams that come.
+/// Receives datagrams.
 fn take(window: Duration) -> Result<Done> {
     let opening = || BenchError::io("opening a socket");
     let socket = UdpSocket::bind(("0.0.0.0", DISCARD)).map_err(opening())?;
@@ -165,7 +165,7 @@ fn udp(to: &str, port: u16, bytes: usize, window: Duration) -> Result<Done> {
     let payload = vec![0; bytes];
     let send = || match socket.send(&payload) {
         Ok(_) => Ok(1),
-        // The interface's queue is full: nothing was sent.
+        // The interface's queue is full: the datagram was not sent.
         Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => Ok(0),
         Err(e) => Err(BenchError::io("sending UDP")(e)),
     };
@@ -182,7 +182,7 @@ fn trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
         socket.send(&payload).map_err(BenchError::io("sending UDP"))?;
         match socket.recv(&mut place) {
             Ok(_) => Ok(1),
-            // Lost; asked for again.
+            // The datagram is lost; the next round sends another.
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
             Err(e) => Err(BenchError::io("receiving UDP")(e)),
         }

@@ -1,11 +1,11 @@
-//! A guest that is up, and what is measured in it.
+//! A booted guest, and measurements in it.
 
 use std::net::UdpSocket;
 
 use super::services::Busy;
 use super::*;
 
-/// The time for which register accesses are counted, which takes long.
+/// How long register accesses are counted, which slows the guest down.
 const COUNTED: Duration = Duration::from_millis(100);
 
 /// The agent's answer.
@@ -16,41 +16,41 @@ pub struct Played {
     interrupts: u64,
 }
 
-/// What was done in a window, as the agent says, and as the port counts.
+/// What was done in a window, according to the agent and to the port's counters.
 struct WindowCount {
     played: Played,
-    /// Frames that came from the guest, frames that went to it, doorbells.
+    /// Frames from the guest, frames to it, doorbells.
     moved: [u64; 3],
     beside: Disturbance,
 }
 
-/// The guest, with what is around it.
+/// A guest with all that it is connected to.
 pub struct BootedGuest {
-    /// The case that is measured.
+    /// The case.
     pub case: Case,
-    /// What it moves.
+    /// Its traffic.
     pub traffic: Traffic,
     /// Its machine.
     pub machine: Rc<Machine>,
-    /// The machine that it sends to.
+    /// The machine to which it sends.
     pub peer: Option<Rc<Machine>>,
-    /// Doorbells, or register accesses, a frame or round trip.
+    /// Doorbells or register accesses, per frame or round trip.
     pub exits: Option<f64>,
-    /// What QEMU calls its registers, if QEMU is to count accesses to them.
+    /// QEMU's name for its registers, if QEMU counts accesses to them.
     pub registers: Option<&'static str>,
     /// Whether its port counts doorbells.
     pub has_doorbells: bool,
-    /// The switch that it is on.
+    /// The switch, if its port is on netvale's.
     pub switch: Option<Switch>,
-    /// The guest's TAP, if there is no switch.
+    /// Its TAP, if there is no switch.
     pub tap: String,
     /// The host's network.
     pub hub: Netns,
-    /// The services of the host's.
+    /// The host's services.
     pub services: Rc<Worker>,
 }
 
-/// Reads the answer of a machine's agent at the end of its task.
+/// Reads the answer of a machine's agent at the end of a task.
 fn answer(machine: &Machine) -> Result<Played> {
     loop {
         let line = machine.child().expect("\n", LIMIT)?;
@@ -65,11 +65,11 @@ fn answer(machine: &Machine) -> Result<Played> {
     }
 }
 
-/// The time that a receiver waits longer than the sender.
+/// How much longer a receiver runs than the sender.
 const LINGER: Duration = Duration::from_millis(300);
 
 impl BootedGuest {
-    /// Goes on with another case, if what is booted is the same for it.
+    /// Changes to another case, if the booted set-up is the same for it. Returns whether it is.
     pub fn turn(&mut self, case: &Case) -> bool {
         let Some(traffic) = Traffic::of(case) else { return false };
         let is_same = case.scenario == self.case.scenario && traffic.arrangement() == self.traffic.arrangement();
@@ -81,7 +81,7 @@ impl BootedGuest {
         is_same
     }
 
-    /// How CPUs are used.
+    /// Describes how CPUs are used.
     pub fn cores(&self) -> String {
         let worker = if self.switch.is_some() { ", the switch's worker on the second" } else { "" };
         if self.traffic.arrangement().has_two_cpus {
@@ -92,10 +92,10 @@ impl BootedGuest {
         format!("the machine, emulated processor and devices, on the first{worker}{peer}")
     }
 
-    /// Has the agent do a task, of the case's kind or another one.
+    /// Runs a task of the agent: the case's own, or another one.
     pub fn play(&self, what: &str, window: Duration) -> Result<Played> {
         let line = |what: &str, window: Duration| format!("{what} {} {}", self.case.frame_bytes, window.as_millis());
-        // Others count what comes themselves, or are answered.
+        // Only for some tasks does a program in the receiving machine count; others are counted elsewhere, or answered.
         let taker = self.peer.as_ref().zip(self.traffic.taker()).filter(|_| what == self.traffic.task);
         if let Some((peer, task)) = taker {
             peer.child().say(&line(task, window + LINGER))?;
@@ -115,7 +115,7 @@ impl BootedGuest {
         }
     }
 
-    /// Sends to the guest until dropped, unless the guest asks for what comes.
+    /// Sends to the guest until dropped, unless the guest itself requests the data.
     fn generator(&self) -> Result<Option<Busy>> {
         if self.traffic.direction != Direction::In || self.traffic.is_stream() {
             return Ok(None);
@@ -128,14 +128,14 @@ impl BootedGuest {
         let socket = self.hub.inside(|| UdpSocket::bind((HOST, 0)).map_err(opening()))?;
         let payload = vec![0; bytes.saturating_sub(agent::HEADERS)];
         let send = move || {
-            // A full queue is nothing else than frames lost.
+            // A full queue only means lost frames.
             let _ = socket.send_to(&payload, (format!("10.1.0.{GUEST}"), DISCARD));
             Ok(())
         };
         Ok(Some(Busy::start(send)))
     }
 
-    /// Frames that have come from the guest, and gone to it, and doorbells it has rung.
+    /// Returns the frames from the guest, the frames to it, and its doorbells so far.
     fn counters(&self) -> Result<[u64; 3]> {
         if let Some(switch) = &self.switch {
             return switch.counters();
@@ -143,7 +143,7 @@ impl BootedGuest {
         Ok([self.hub.counter(&self.tap, 1)?, self.hub.counter(&self.tap, 9)?, 0])
     }
 
-    /// Moves what the case moves, for a window.
+    /// Runs the case's traffic for a window.
     fn count(&self, window: Duration) -> Result<WindowCount> {
         let machines = std::iter::once(&self.machine).chain(&self.peer).map(|machine| machine.child().pid());
         let mut processes: Vec<u32> = machines.chain([self.services.pid()]).collect();
@@ -158,20 +158,20 @@ impl BootedGuest {
         Ok(WindowCount { played, moved: std::array::from_fn(|i| after[i] - before[i]), beside })
     }
 
-    /// Frames of the case's direction, or round trips.
+    /// Returns the frames in the case's direction, or the round trips.
     fn units(&self, count: &WindowCount) -> f64 {
         let frames = count.moved[usize::from(self.traffic.direction == Direction::In)];
         let done = if self.traffic.is_round_trips() { count.played.count } else { frames };
         done.max(1) as f64
     }
 
-    /// Register accesses a frame or round trip, where each is an exit.
+    /// Returns the register accesses per frame or round trip, if each access is an exit.
     fn count_accesses(&self, registers: &str) -> Result<f64> {
         let (count, accesses) = self.machine.accesses(registers, |_| self.count(COUNTED))?;
         Ok(accesses as f64 / self.units(&count))
     }
 
-    /// What was moved, and interrupts a frame or round trip.
+    /// Measures for a window. Returns the sample, and the interrupts per frame or round trip.
     pub fn measure(&mut self, window: Duration) -> Result<(Sample, f64)> {
         if let Some(registers) = self.registers.filter(|_| self.exits.is_none()) {
             self.exits = Some(self.count_accesses(registers)?);

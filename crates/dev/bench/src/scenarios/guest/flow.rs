@@ -1,11 +1,11 @@
-//! What a case moves, which way, and what is booted for it: its variant's name says all of it.
+//! The traffic of a case, its direction, and the set-up that is booted for it, all derived from the variant's name.
 
 use super::*;
 
-/// The end of the names of variants whose machines have two processors.
+/// Suffix of variants whose machines have two processors.
 const TWO_CPUS: &str = "-2cpus";
 
-/// The ends of variants' names that say which way it goes.
+/// Suffixes of variants, with the direction of their traffic.
 const DIRECTIONS: &[(&str, Direction)] = &[
     ("-tap", Direction::Up),
     ("-in", Direction::In),
@@ -13,47 +13,47 @@ const DIRECTIONS: &[(&str, Direction)] = &[
     ("-bridged", Direction::Bridged),
 ];
 
-/// The kind of traffic.
+/// The traffic of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
     /// The name of the agent's task.
     pub task: &'static str,
-    /// Which way it goes.
+    /// Its direction.
     pub direction: Direction,
-    /// Whether it is counted by who makes it: round trips, and what the switch does not see.
+    /// Whether the agent that makes the traffic counts it: round trips, and traffic that the switch does not see.
     pub by_agent: bool,
-    /// The machines have two processors.
+    /// Whether the machines have two processors.
     has_two_cpus: bool,
 }
 
-/// Which way it goes.
+/// The direction of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the guest to the host.
     Out,
-    /// From the guest to the host's stack, by a TAP.
+    /// From the guest to the host's stack, through a TAP.
     Up,
     /// From the host to the guest.
     In,
-    /// From the guest to another one.
+    /// From the guest to another guest.
     Between,
-    /// The same, with each one's TAP on the kernel's bridge.
+    /// The same, with both guests' TAPs on the kernel's bridge.
     Bridged,
 }
 
-/// What is booted, and what is around it: the same for all cases that can be measured with it.
+/// What is booted and connected. Cases with the same arrangement can be measured without booting again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrangement {
-    /// There are two machines.
+    /// Whether there are two machines.
     pub is_pair: bool,
-    /// Each one's TAP is on the kernel's bridge.
+    /// Whether each machine's TAP is on the kernel's bridge.
     pub is_bridged: bool,
-    /// The machines have two processors.
+    /// Whether the machines have two processors.
     pub has_two_cpus: bool,
 }
 
 impl Traffic {
-    /// That of a case; none, if no guest is booted for it.
+    /// Returns the traffic of a case; `None` if no guest is booted for it.
     pub fn of(case: &Case) -> Option<Traffic> {
         let variant = case.variant.strip_suffix(TWO_CPUS);
         let has_two_cpus = variant.is_some();
@@ -66,24 +66,24 @@ impl Traffic {
         Some(Traffic { task, direction, by_agent, has_two_cpus })
     }
 
-    /// What is booted for it.
+    /// Returns the arrangement for this traffic.
     pub fn arrangement(self) -> Arrangement {
         let is_bridged = self.direction == Direction::Bridged;
         let is_pair = is_bridged || self.direction == Direction::Between;
         Arrangement { is_pair, is_bridged, has_two_cpus: self.has_two_cpus }
     }
 
-    /// Whether it goes there and back.
+    /// Returns whether it consists of round trips.
     pub fn is_round_trips(self) -> bool {
         matches!(self.task, "trips" | "rr" | "tcprr")
     }
 
-    /// Whether bytes are counted, not frames.
+    /// Returns whether bytes are counted rather than frames.
     pub fn is_stream(self) -> bool {
         matches!(self.task, "tcp" | "tcpw" | "taketcp" | "taketcpw")
     }
 
-    /// The task of the agent that it comes to, where that one counts.
+    /// Returns the task of the receiving agent, if that one counts.
     pub fn taker(self) -> Option<&'static str> {
         match self.task {
             "udp" => Some("take"),
@@ -94,7 +94,7 @@ impl Traffic {
     }
 }
 
-/// The agent's task for a variant without its ends; `comes`: from the host.
+/// Returns the agent's task for a variant without its suffixes. `comes`: the traffic is from the host.
 fn task(what: &str, comes: bool) -> Option<&'static str> {
     Some(match (what, comes) {
         ("round-trips", _) => "trips",
@@ -123,7 +123,7 @@ mod tests {
         Traffic::of(&Case::new("e1000", variant, Unit::PerSecond)).expect("it is booted")
     }
 
-    /// Objective: a variant's name says what is moved, which way, and what is booted.
+    /// Objective: a variant's name determines the traffic, its direction, and what is booted.
     #[test]
     fn names_say_all() {
         let rows = [
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Objective: each variant of these scenarios is known, but those that are played.
+    /// Objective: each variant of these scenarios has traffic, except for those with simulated guests.
     #[test]
     fn all_are_known() {
         for scenario in [&SCENARIO, &pairs::SCENARIO, &pktgen::SCENARIO, &e1000::SCENARIO] {
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Objective: both ways between guest and host are measured with one machine, and no other one.
+    /// Objective: both directions between guest and host use the same machine; other traffic does not.
     #[test]
     fn arrangements() {
         let same = |one: &str, other: &str| of(one).arrangement() == of(other).arrangement();

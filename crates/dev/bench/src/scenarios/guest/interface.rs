@@ -1,31 +1,31 @@
-//! The interfaces that guests have.
+//! The network interfaces of guests.
 
 use netvale_control::types::Mac;
 
 use super::*;
 
-/// The machine's interface on the host, where there is no bridge.
+/// The machine's TAP on the host, if there is no bridge.
 pub const TAP: &str = "nvg0";
 
-/// A guest's TAP on the kernel's bridge.
+/// Returns the name of a guest's TAP on the kernel's bridge.
 pub fn bridged_tap(number: u8) -> String {
     format!("nvg{number}")
 }
 
-/// The device, and what is behind it.
+/// The device, and its back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Device {
     /// A ptnet port.
     Ptnet,
     /// A vhost-user port.
     Vhost,
-    /// The e1000 that QEMU emulates, with a TAP.
+    /// The e1000 that QEMU emulates, on a TAP.
     QemuE1000,
-    /// The virtio-net that QEMU emulates, with a TAP.
+    /// The virtio-net that QEMU emulates, on a TAP.
     QemuVirtio,
     /// An e1000 port.
     E1000,
-    /// The e1000 that QEMU emulates, on a port that QEMU opens by netmap's interface.
+    /// The e1000 that QEMU emulates, on a port that QEMU opens through netmap's API.
     NetmapE1000,
     /// The virtio-net that QEMU emulates, on such a port.
     NetmapVirtio,
@@ -34,20 +34,20 @@ enum Device {
 /// The guest's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name, unless it is the scenario's own.
+    /// Its contender's name; empty for the scenario's own.
     pub name: &'static str,
     /// A description.
     pub about: &'static str,
     device: Device,
-    /// The time between two interrupts, counted in 256 ns.
+    /// Minimum time between two interrupts, in units of 256 ns.
     itr: u16,
-    /// Parameters of our driver for the e1000; without, the kernel's drives it.
+    /// Parameters of netvale's driver for the e1000; empty: the kernel's driver is used.
     parameters: &'static str,
 }
 
-/// Interrupt moderation here: 102 µs between two interrupts.
+/// Default interrupt moderation: 102 µs between two interrupts.
 const ITR: u16 = 400;
-/// The paper's: 25 µs.
+/// The paper's moderation: 25 µs.
 const PAPERS_ITR: u16 = 98;
 
 const fn interface(name: &'static str, about: &'static str, device: Device) -> Interface {
@@ -58,36 +58,36 @@ const fn row(name: &'static str, about: &'static str, itr: u16, parameters: &'st
     Interface { itr, parameters, ..interface(name, about, Device::E1000) }
 }
 
-/// Our driver on a ptnet port.
+/// netvale's driver on a ptnet port.
 pub const PTNET: Interface =
     interface("netvale-ptnet", "ptnet on a VALE switch, our driver in the guest", Device::Ptnet);
 /// The kernel's virtio-net on a vhost-user port.
 pub const VHOST: Interface =
     interface("netvale-vhost", "virtio-net on the same switch by vhost-user, the kernel's driver", Device::Vhost);
-/// The kernel's e1000 on QEMU's.
+/// The kernel's driver on QEMU's e1000.
 pub const QEMU_E1000: Interface =
     interface("qemu-e1000", "QEMU's own e1000 on a TAP, the kernel's driver, moderated", Device::QemuE1000);
 
-/// The kernel's virtio-net on QEMU's.
+/// The kernel's driver on QEMU's virtio-net.
 pub const QEMU_VIRTIO: Interface =
     interface("qemu-virtio", "QEMU's own virtio-net on TAPs, the kernel's bridge between them", Device::QemuVirtio);
 
-/// The kernel's e1000 on QEMU's, whose back end is netmap.
+/// The kernel's driver on QEMU's e1000 with a netmap back end.
 pub const NETMAP_E1000: Interface =
     interface("qemu-e1000-netmap", "QEMU's own e1000 by its netmap back end on the same switch", Device::NetmapE1000);
 
-/// The kernel's virtio-net on QEMU's, whose back end is netmap.
+/// The kernel's driver on QEMU's virtio-net with a netmap back end.
 pub const NETMAP_VIRTIO: Interface = interface(
     "qemu-virtio-netmap",
     "QEMU's own virtio-net by its netmap back end on the same switch",
     Device::NetmapVirtio,
 );
 
-/// With the paper's own moderation.
+/// With the paper's moderation.
 pub const SHORT_ITR: Interface =
     row("netvale-itr-25us", "e1000 on a VALE switch, the kernel's driver, 25 µs between interrupts", PAPERS_ITR, "");
 
-/// The paper's rows, in its order: how an e1000 is driven.
+/// The rows of the paper, in its order: the ways to drive an e1000.
 pub const ROWS: [Interface; 5] = [
     row("netvale-base", "e1000 on a VALE switch, the kernel's driver, no moderation (BASE)", 0, ""),
     row("netvale-itr", "the same with moderation (ITR)", ITR, ""),
@@ -97,34 +97,34 @@ pub const ROWS: [Interface; 5] = [
 ];
 
 impl Interface {
-    /// It is a port on a netvale switch.
+    /// Returns whether it is a port on a netvale switch.
     pub fn is_ours(self) -> bool {
         !matches!(self.device, Device::QemuE1000 | Device::QemuVirtio)
     }
 
-    /// It is an e1000 of netvale's.
+    /// Returns whether it is netvale's e1000.
     pub fn is_our_e1000(self) -> bool {
         self.device == Device::E1000
     }
 
-    /// QEMU is its back end by netmap.
+    /// Returns whether it is QEMU's device with a netmap back end.
     pub fn is_by_netmap(self) -> bool {
         matches!(self.device, Device::NetmapE1000 | Device::NetmapVirtio)
     }
 
-    /// What QEMU calls the registers that it emulates itself, whose accesses can be counted. A doorbell of QEMU's
-    /// virtio-net is none: it is taken before it gets there.
+    /// Returns QEMU's name for the registers that QEMU emulates, whose accesses it can count. A doorbell of QEMU's
+    /// virtio-net is not among them, because the kernel handles it first.
     pub fn registers(self) -> Option<&'static str> {
         matches!(self.device, Device::QemuE1000 | Device::NetmapE1000).then_some("e1000")
     }
 
-    /// Whether its port counts its doorbells, or accesses to its registers.
+    /// Returns whether its port counts doorbells or register accesses.
     pub fn has_doorbells(self) -> bool {
         self.is_ours() && !self.is_by_netmap()
     }
 
-    /// What is attached, and with which options, unless QEMU makes the port; the guest's number is the last byte of its
-    /// addresses.
+    /// Returns the port to attach and its options, unless QEMU makes the port. The guest's number is the last byte of
+    /// its addresses.
     pub fn port(self, socket: &str, number: u8) -> Option<(String, PortOptions)> {
         let name = port_name(number);
         let mac = Some(Mac(mac(number)));
@@ -132,14 +132,14 @@ impl Interface {
         Some(match self.device {
             Device::Ptnet => (format!("ptnet:{socket}"), PortOptions { vnet_hdr: 12, ..options }),
             Device::E1000 => (format!("e1000:{socket}"), PortOptions { itr: Some(self.itr), ..options }),
-            // This card takes no large segments.
+            // This card supports no large segments.
             Device::NetmapE1000 => (name, PortOptions { no_segments: true, ..PortOptions::default() }),
             Device::Vhost => (format!("vhost:{socket}"), options),
             Device::NetmapVirtio | Device::QemuE1000 | Device::QemuVirtio => return None,
         })
     }
 
-    /// QEMU's arguments for it: with a port's socket, or the TAP.
+    /// Returns QEMU's arguments for the device; `at` is a port's socket, or the TAP.
     pub fn devices(self, at: &str, number: u8) -> Vec<String> {
         let mac = Mac(mac(number)).to_string();
         let tap = format!("tap,id=n0,ifname={at},script=no,downscript=no,vhost=off");
@@ -162,7 +162,7 @@ impl Interface {
         words.into_iter().map(str::to_owned).collect()
     }
 
-    /// The commands that the guest runs before its interface is used.
+    /// Returns the commands that the guest runs before it uses its interface.
     pub fn preparation(self) -> String {
         match self.parameters {
             "" => String::new(),
@@ -171,12 +171,12 @@ impl Interface {
     }
 }
 
-/// The name of a guest's port.
+/// Returns the name of a guest's port.
 pub fn port_name(number: u8) -> String {
     format!("guest{number}")
 }
 
-/// The Ethernet address of a guest.
+/// Returns the Ethernet address of a guest.
 pub fn mac(number: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, number]
 }

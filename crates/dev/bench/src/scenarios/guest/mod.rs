@@ -1,7 +1,7 @@
-//! A guest that is really booted, with one network interface of each kind after the other: what its own programs get
-//! out of it.
+//! A booted guest, with one network interface of each kind in turn: the rates of its own programs.
 //!
-//! The machine is emulated in software: figures compare interfaces with each other, not with real hardware.
+//! The machine is emulated in software: figures compare interfaces with each other, and say nothing about real
+//! hardware.
 
 pub mod agent;
 mod booted;
@@ -24,25 +24,25 @@ use super::*;
 use crate::sys::machine::{Image, LIMIT, Machine, MachineSpec, netmap_qemu};
 use crate::sys::worker::READY;
 
-/// The host's end.
+/// The host's address.
 const HOST: &str = "10.1.0.1";
-/// The ports of the services: one echoes, one discards.
+/// The ports of the services echo and discard.
 const ECHO: u16 = 7;
 const DISCARD: u16 = 9;
-/// Where the host gives streams.
+/// The port of the host's stream source.
 const SOURCE: u16 = 19;
-/// Where guests discard datagrams that nobody counts.
+/// The port where guests discard datagrams that are not counted.
 const DRAIN: u16 = 10;
 /// The kernel's bridge.
 const BRIDGE: &str = "br0";
-/// The address of a sink: it has an Ethernet address, and no host behind it.
+/// The address of a sink: it has an Ethernet address, but no host.
 const SINK: &str = "10.1.0.9";
 const SINK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
-/// The last byte of the guests' addresses: the one that is measured, and the one that it sends to.
+/// The last byte of the guests' addresses: of the measured guest, and of the one to which it sends.
 const GUEST: u8 = 2;
 const PEER: u8 = 3;
 
-/// What it takes to boot machines.
+/// What is needed to boot machines.
 pub const BOOTING: &[Need] = &[
     Need::Root("network namespaces"),
     Need::Program("nsenter", "util-linux"),
@@ -50,13 +50,13 @@ pub const BOOTING: &[Need] = &[
     Need::Program("strip", "binutils"),
     Need::Found(|| Image::find().map(drop)),
 ];
-/// The same beside something else.
+/// The same, and two CPUs.
 pub const NEEDS: Needs = &[BOOTING, TWO];
 
-/// The same with a QEMU that has netmap.
+/// The same, and a QEMU with a netmap back end.
 const NETMAP_NEEDS: Needs = &[NEEDS[0], NEEDS[1], &[Need::Found(|| netmap_qemu().map(drop)), NETVALE]];
 
-/// The command by which programs reach the daemon.
+/// The command through which programs use the daemon.
 const NETVALE: Need = Need::Found(|| sys::netvale().map(drop));
 
 /// The scenario.
@@ -73,19 +73,19 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, PTNET, "netvale"),
 };
 
-/// The same with other interfaces.
+/// Returns the same with other interfaces.
 pub fn peers() -> Vec<Contender> {
     [VHOST, QEMU_E1000].map(|interface| peer(interface, |case| SCENARIO.has(case))).into()
 }
 
-/// A guest with that interface in these cases.
+/// Returns a guest with that interface in these cases.
 pub fn peer(interface: Interface, fits: impl Fn(&Case) -> bool + 'static) -> Contender {
     let start = move |case: &Case, cores| start(case, cores, interface, interface.name);
     let needs = if interface.is_by_netmap() { NETMAP_NEEDS } else { NEEDS };
     Contender::new(interface.name, interface.about, needs, fits, start)
 }
 
-/// A frame of programs that make their own.
+/// Returns a frame for programs that make their own.
 fn raw_frame(to: [u8; 6], from: [u8; 6], bytes: usize) -> Vec<u8> {
     let mut frame = [&to[..], &from, &[0x88, 0xb5]].concat();
     frame.resize(bytes.max(60), 0);
@@ -101,7 +101,7 @@ fn onto_bridge(hub: &Netns, tap: &str) -> Result<()> {
     hub.ip(&format!("link set {tap} master {BRIDGE} up"))
 }
 
-/// The agent's task stands in the environment, as for all of our worker processes.
+/// Returns the guest's script. The agent finds its task in the environment, as all worker processes of the bench do.
 fn script(interface: Interface, number: u8) -> String {
     let preparation = interface.preparation();
     format!(
@@ -140,22 +140,22 @@ pub fn start(case: &Case, cores: Cores, interface: Interface, name: &'static str
     let case = case.clone();
     let booted =
         BootedGuest { case, traffic, machine, peer, exits: None, registers, has_doorbells, switch, tap, hub, services };
-    // Both ends know each other's addresses then.
+    // After this, both ends know each other's addresses.
     booted.play("trips", Duration::from_millis(100))?;
     session(name, booted)
 }
 
-/// What guests are connected to.
+/// The host's network, to which guests are connected.
 struct HostEnd {
     /// netvale's switch, if there is one.
     switch: Option<Switch>,
-    /// The first guest's TAP, if there is none.
+    /// The first guest's TAP, if there is no switch.
     tap: String,
 }
 
 impl HostEnd {
     fn start(hub: &Netns, interface: Interface, arrangement: Arrangement, core: usize) -> Result<HostEnd> {
-        // Without netvale's switch, two guests have only the kernel's bridge.
+        // Without netvale's switch, two guests are connected by the kernel's bridge.
         let is_bridged = arrangement.is_bridged || arrangement.is_pair && !interface.is_ours();
         if is_bridged {
             hub.ip(&format!("link add {BRIDGE} type bridge mcast_snooping 0"))?;
@@ -166,7 +166,7 @@ impl HostEnd {
         Ok(HostEnd { switch, tap: if is_bridged { bridged_tap(GUEST) } else { TAP.to_owned() } })
     }
 
-    /// The TAP that QEMU makes for a guest.
+    /// Returns the name of the TAP that QEMU makes for a guest.
     fn tap(&self, number: u8) -> String {
         if self.tap == TAP { TAP.to_owned() } else { bridged_tap(number) }
     }
@@ -198,7 +198,7 @@ impl HostEnd {
     }
 }
 
-/// The words that start QEMU with netmap, whose ports are the daemon's in that run directory.
+/// Returns the words that start QEMU with a netmap back end, whose ports are those of the daemon in that run directory.
 fn netmap_emulator(dir: &Path) -> Result<Vec<PathBuf>> {
     let run: [PathBuf; 5] = [sys::netvale()?, "--run-dir".into(), dir.into(), "run".into(), "--".into()];
     Ok(run.into_iter().chain([netmap_qemu()?]).collect())
@@ -209,7 +209,7 @@ fn session(name: &'static str, booted: BootedGuest) -> Result<Session> {
     parts.extend(booted.peer.clone().map(|peer| peer as _));
     parts.extend(booted.switch.as_ref().map(|switch| switch.daemon.clone() as _));
     let words = booted.cores();
-    // Ours and a peer's stand in one record.
+    // The names are prefixed, because our facts and a peer's are in one record.
     let exits = format!("{name} exits_each");
     let interrupts = format!("{name} interrupts_each");
     let booted = Rc::new(RefCell::new(booted));

@@ -1,17 +1,17 @@
-//! Two booted guests, by the size of their messages: round trips, streams, datagrams; and frames of netmap programs.
+//! Two booted guests, by message size: round trips, streams, datagrams; and frames of netmap programs.
 
 use super::interface::{PTNET, QEMU_VIRTIO, VHOST};
 use super::*;
 
-/// Bytes of a message that goes there and back: from one to the longest.
+/// Message sizes of round trips in bytes: from one to the maximum.
 const TRIPS: &[u32] = &[1, 64, 1024, 8192, 65_000];
-/// Bytes of a datagram.
+/// Sizes of datagrams in bytes.
 const MESSAGES: &[u32] = &[64, 512, 1472, 8192, 24_576, 65_000];
 
 const PAIR: Variant = Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS };
 const TRIP: Variant = Variant { unit: Unit::PerSecond, frame_bytes: TRIPS, ..PAIR };
 
-/// The scenario: bytes are those of messages, not of frames.
+/// The scenario. Bytes are those of messages, not of frames.
 pub const SCENARIO: Scenario = Scenario {
     name: "pairs",
     about: "two guests that are really booted (QEMU, emulated), by size of message: round trips by TCP and UDP, a TCP \
@@ -27,7 +27,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, PTNET, "netvale"),
 };
 
-/// The same with other interfaces, whose rings are not netmap's.
+/// Returns the peers: the same with other interfaces; they have no netmap rings in the guest.
 pub fn peers() -> Vec<Contender> {
     let fits = |case: &Case| SCENARIO.has(case) && !case.variant.starts_with("netmap");
     [VHOST, QEMU_VIRTIO].map(|interface| peer(interface, fits)).into()

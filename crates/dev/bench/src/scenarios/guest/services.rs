@@ -1,4 +1,5 @@
-//! The services at the host's end of the network, a process of their own, and in guests, threads of their agent's.
+//! Services for guests: at the host's end of the network in a process of their own, and in guests in threads of the
+//! agent.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -10,7 +11,7 @@ use super::*;
 /// The role of [`services`].
 pub const SERVICES: &str = "guest-services";
 
-/// Echo and discard, each by UDP and TCP, and a source of streams.
+/// Runs echo and discard, each over UDP and TCP, and a source of streams.
 pub fn services(context: &Context) -> Result<()> {
     let echo = open(HOST, DISCARD)?;
     context.ready()?;
@@ -18,14 +19,15 @@ pub fn services(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// The same in threads. Datagrams to be discarded have a port of their own, as the usual one's are counted.
+/// Runs the same services in threads. Datagrams to discard have a port of their own, because those to the usual port
+/// are counted.
 pub fn in_threads(address: &'static str) -> Result<()> {
     let echo = open(address, DRAIN)?;
     std::thread::spawn(move || answer(&echo));
     Ok(())
 }
 
-/// Opens all, and serves connections in threads. Returns the socket of datagrams that are to be echoed.
+/// Opens all sockets, and serves connections in threads. Returns the socket of datagrams to echo.
 fn open(address: &str, discarding: u16) -> Result<UdpSocket> {
     let opening = || BenchError::io(format!("opening a socket of {address}"));
     let listen = |port: u16| TcpListener::bind((address, port)).map_err(opening());
@@ -35,10 +37,10 @@ fn open(address: &str, discarding: u16) -> Result<UdpSocket> {
     let discard = listen(DISCARD)?;
     let source = listen(SOURCE)?;
     std::thread::spawn(move || pour(&source));
-    // A peer that is gone is seen by the next read.
+    // The next read reports that the peer has closed.
     std::thread::spawn(move || serve(&echo, |stream, bytes| _ = stream.write_all(bytes)));
     std::thread::spawn(move || {
-        // Takes datagrams as far as there is room for them: nobody reads them, and nobody complains.
+        // This socket receives datagrams until its buffer is full; nobody reads them, and no error is sent.
         let _unread = unread;
         serve(&discard, |_, _| ());
     });
@@ -49,13 +51,13 @@ fn answer(datagrams: &UdpSocket) {
     let mut place = vec![0; 1 << 16];
     loop {
         if let Ok((n, from)) = datagrams.recv_from(&mut place) {
-            // One that is lost is asked for again.
+            // A lost datagram is requested again.
             let _ = datagrams.send_to(place.get(..n).unwrap_or_default(), from);
         }
     }
 }
 
-/// One connection after the other.
+/// Serves one connection after another.
 fn serve(listener: &TcpListener, work: impl Fn(&mut TcpStream, &[u8])) {
     let mut place = vec![0; 1 << 16];
     for mut stream in listener.incoming().flatten() {
@@ -66,12 +68,13 @@ fn serve(listener: &TcpListener, work: impl Fn(&mut TcpStream, &[u8])) {
     }
 }
 
-/// The longest that a stream's other end may be deaf.
+/// Maximum time for which a stream's other end may not read.
 const DEAF: Duration = Duration::from_secs(5);
-/// The longest piece of a stream.
+/// Maximum length of a piece of a stream.
 const LONGEST: usize = 1 << 16;
 
-/// Writes to one connection after the other until it ends, in pieces of a length and with a window that it begins with.
+/// Writes to one connection after another until it ends. The connection's first bytes are the length of pieces and the
+/// window.
 fn pour(listener: &TcpListener) {
     for mut stream in listener.incoming().flatten() {
         let mut words = [[0u8; 4]; 2];
@@ -85,17 +88,17 @@ fn pour(listener: &TcpListener) {
     }
 }
 
-/// Sets how many bytes may be under way.
+/// Sets how many bytes may be in flight.
 pub fn limit_window(stream: &TcpStream, bytes: usize) -> Result<()> {
     let sized = rustix::net::sockopt::set_socket_send_buffer_size(stream, bytes);
     sized.map_err(|e| BenchError::io("setting a window")(std::io::Error::from(e)))
 }
 
-/// Does something over and over in a thread, until dropped.
+/// Work that is repeated in a thread until this is dropped.
 pub struct Busy(Arc<AtomicBool>, Option<JoinHandle<Result<()>>>);
 
 impl Busy {
-    /// Starts with it.
+    /// Starts the thread.
     pub fn start(mut work: impl FnMut() -> Result<()> + Send + 'static) -> Busy {
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
@@ -113,7 +116,7 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
         if let Some(thread) = self.1.take() {
-            // Frames that did not come are found out by who counts them.
+            // The counter of received frames shows if frames are missing.
             let _ = thread.join();
         }
     }

@@ -1,22 +1,22 @@
-//! The switch that guests are on, and what else is there.
+//! The switch to which guests are connected, and its other ports.
 
 use super::interface::{Interface, TAP, bridged_tap, mac, port_name};
 use super::*;
 
-/// The second guest's switch, where each has its own.
+/// The second guest's switch, if each guest has its own.
 const OTHER: &str = "vale1";
 
 /// A daemon with the guests' ports, the host's TAP, the sink, and a port to send from; or with a switch for each guest,
-/// whose TAP is on the kernel's bridge.
+/// with a TAP on the kernel's bridge.
 pub struct Switch {
     /// The daemon.
     pub daemon: Rc<Daemon>,
-    /// None where there is a bridge.
+    /// The sink's port; `None` if there is a bridge.
     sink: Option<Port>,
 }
 
 impl Switch {
-    /// A switch in a namespace.
+    /// Starts a switch in a namespace.
     pub fn start(hub: &Netns, core: usize) -> Result<Switch> {
         let daemon = Daemon::start(Some(hub), core, "")?;
         daemon.attach(VALE, format!("tap:{TAP}"), PortOptions::default())?;
@@ -31,7 +31,7 @@ impl Switch {
         Ok(Switch { daemon, sink: Some(sink) })
     }
 
-    /// A switch for each guest.
+    /// Starts a switch for each guest.
     pub fn start_bridged(hub: &Netns, core: usize) -> Result<Switch> {
         let daemon = Daemon::start(Some(hub), core, "")?;
         for number in [GUEST, PEER] {
@@ -42,7 +42,7 @@ impl Switch {
         Ok(Switch { daemon, sink: None })
     }
 
-    /// A guest's port. Returns QEMU's arguments for it.
+    /// Attaches a guest's port. Returns QEMU's arguments for it.
     pub fn attach(&self, interface: Interface, number: u8) -> Result<Vec<String>> {
         let socket = self.daemon.dir().join(format!("guest{number}.sock")).display().to_string();
         let switch = if self.sink.is_some() { VALE } else { switch_of(number) };
@@ -52,7 +52,7 @@ impl Switch {
         Ok(interface.devices(&socket, number))
     }
 
-    /// Frames that came from the first guest, or were sent to it, and doorbells or register accesses.
+    /// Returns the frames from and to the first guest, and its doorbells or register accesses.
     pub fn counters(&self) -> Result<[u64; 3]> {
         let stats = self.daemon.stats()?;
         let name = format!("{VALE}:{}", port_name(GUEST));
@@ -60,7 +60,7 @@ impl Switch {
         Ok(port.map_or([0; 3], |port| [port.sent().frames, port.got().frames, port.kicks_received]))
     }
 
-    /// A port that sends datagrams to the first guest as fast as the switch takes them.
+    /// Returns a function that sends datagrams to the first guest as fast as the switch accepts them.
     pub fn generator(&self, bytes: usize) -> Result<impl FnMut() -> Result<()> + Send + use<>> {
         let mut port = self.daemon.open("vale0:generator", 256)?;
         let frame = datagram(bytes);
@@ -74,12 +74,12 @@ impl Switch {
     }
 }
 
-/// A guest's switch, where each has its own.
+/// Returns a guest's switch, if each guest has its own.
 fn switch_of(number: u8) -> &'static str {
     if number == GUEST { VALE } else { OTHER }
 }
 
-/// A datagram to the first guest's discard port, with all its headers.
+/// Returns a datagram to the first guest's discard port, with all headers.
 fn datagram(bytes: usize) -> Vec<u8> {
     let bytes = bytes.max(60);
     let ip_len = (bytes - 14) as u16;

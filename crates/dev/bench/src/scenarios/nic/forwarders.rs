@@ -1,4 +1,4 @@
-//! Others that forward between the two pairs: the kernel's bridge, a program for libpcap, Open vSwitch.
+//! Other programs that forward between the two pairs: the kernel's bridge, a libpcap program, Open vSwitch.
 
 use super::{Program, Site};
 use crate::peers::open_vswitch::{SWITCH_PAGES, Switch};
@@ -7,7 +7,7 @@ use crate::prelude::*;
 use crate::scenarios::own::Daemon;
 use crate::scenarios::programs::{PCAP_FORWARDER, PcapWay};
 
-/// The kernel's bridge. Its work is done where frames come in: in the sender's thread.
+/// Starts the kernel's bridge, which works where frames arrive: in the sender's thread.
 pub fn kernel(site: &Site<'_>) -> Result<Program> {
     site.namespace.ip("link add br0 type bridge mcast_snooping 0")?;
     for name in ["p1", "p2"] {
@@ -17,7 +17,7 @@ pub fn kernel(site: &Site<'_>) -> Result<Program> {
     Ok(Program::default())
 }
 
-/// A program for libpcap, with the system's.
+/// Starts a libpcap program with the system's libpcap.
 pub fn pcap(site: &Site<'_>) -> Result<Program> {
     let way = PcapWay { from: "p1".into(), to: "p2".into(), batch: site.case.batch };
     let inside = Wrapper::Network(site.namespace);
@@ -25,7 +25,7 @@ pub fn pcap(site: &Site<'_>) -> Result<Program> {
     Ok(Program { parts: vec![worker], ..Program::default() })
 }
 
-/// The same program, with netvale's.
+/// Starts the same program with netvale's libpcap.
 pub fn pcap_on_netvale(site: &Site<'_>) -> Result<Program> {
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, "")?;
     let way = PcapWay { from: "netmap:p1".into(), to: "netmap:p2".into(), batch: site.case.batch };
@@ -33,7 +33,7 @@ pub fn pcap_on_netvale(site: &Site<'_>) -> Result<Program> {
     Ok(Program { parts: vec![worker, daemon], ..Program::default() })
 }
 
-/// Open vSwitch in user space, on the interfaces' packet sockets.
+/// Starts Open vSwitch in user space, on the interfaces' packet sockets.
 pub fn open_vswitch(site: &Site<'_>) -> Result<Program> {
     let place = Place::new(0, SWITCH_PAGES)?;
     let core = site.cores.1;

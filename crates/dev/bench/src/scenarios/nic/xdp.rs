@@ -1,4 +1,4 @@
-//! A bare loop over AF_XDP sockets: no rings of netmap's, no daemon.
+//! A bare loop over AF_XDP sockets: without netmap's rings and without a daemon.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -13,7 +13,7 @@ use super::*;
 
 /// Entries of each ring; each direction has as many buffers.
 const ENTRIES: u32 = 1024;
-/// Buffer 0 has no room for the kernel's headroom.
+/// Buffers for received frames. Buffer 0 has no room for the kernel's headroom.
 const RX: Range<u32> = 1..1 + ENTRIES;
 const TX: Range<u32> = 1 + ENTRIES..1 + 2 * ENTRIES;
 const BUFFERS: BufferLayout = BufferLayout { first: 0, stride: 2112, count: 1 + 4 * ENTRIES };
@@ -44,7 +44,7 @@ pub struct Loop {
     from: Option<Opened>,
     to: Option<Opened>,
     free: Vec<u64>,
-    /// The bytes written to each frame that is sent.
+    /// The bytes written to each sent frame.
     bytes: Vec<u8>,
     batch: u32,
     memory: Arc<Mapping>,
@@ -69,7 +69,7 @@ impl Loop {
         Ok(Loop { from, to, free, bytes: frame(1, 0, case.frame_bytes), batch: case.batch.max(1), memory })
     }
 
-    /// Once around. Returns the frames received.
+    /// Runs one round. Returns the frames received.
     pub fn round(&mut self) -> u64 {
         let received = match (&mut self.from, &mut self.to) {
             (Some(from), None) => receive(from, self.batch),
@@ -85,7 +85,7 @@ impl Loop {
         if let Some(to) = &mut self.to {
             to.sender.tx.publish();
             if to.sender.tx.needs_wakeup() {
-                // What it cannot send now it sends with a later kick.
+                // Frames that the kernel cannot send now are sent after a later kick.
                 let _ = to.sender.socket.kick();
             }
         }
@@ -100,7 +100,7 @@ impl Loop {
         for _ in 0..n {
             let addr = self.free.pop().unwrap_or(0);
             if let Some(place) = self.memory.at(addr, len as u64, 1) {
-                // SAFETY: `at` checked that the buffer has that many bytes; it is ours until it is published.
+                // SAFETY: `at` checked that the buffer has that many bytes; it is the program's until it is published.
                 unsafe { copy_bytes(self.bytes.as_ptr(), place.as_ptr(), len) };
             }
             to.sender.tx.put(XdpDesc { addr, len: len as u32, options: 0 });

@@ -1,5 +1,5 @@
-//! Where a frame's time goes when it is sent: the parts of the kernel's path from a socket to the end of a cable, and
-//! of netvale's paths. Each path is one thread's work from end to end, whose instructions are sampled by the clock
+//! How the time of sending a frame is distributed: over the parts of the kernel's path from a socket to the end of a
+//! cable, and of netvale's paths. Each path is the work of one thread from end to end, whose instructions are sampled
 //! before each measurement of the rate.
 //!
 //! ```text
@@ -21,7 +21,7 @@ use crate::sys::profile;
 pub const ON_VALE: &str = "lane-vale";
 /// The role of a program with both ends of a pipe.
 pub const ON_PIPE: &str = "lane-pipe";
-/// Rounds between two looks at the counter.
+/// Rounds between two updates of the counter.
 const ROUNDS: u32 = 32;
 
 /// The scenario: netvale's sender on the cable.
@@ -33,7 +33,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| generators::start("netvale", case, cores, generators::on_cables),
 };
 
-/// netvale's paths without the kernel. Other senders are in `generators`.
+/// Returns netvale's paths without the kernel. Other senders are in `generators`.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "netvale-vale", "sender, VALE switch and receiver in one thread";
@@ -43,7 +43,7 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// The session, whose measurements say where that process has spent its time, too.
+/// Adds to the session's samples where the process spends its time.
 pub fn by_parts(session: Session, who: &'static str, pid: u32) -> Result<Session> {
     need(&[profile::NEEDS], 0)?;
     let wrap = |mut inner: Measurement| {
@@ -61,7 +61,7 @@ pub fn by_parts(session: Session, who: &'static str, pid: u32) -> Result<Session
     Ok(session.wrapped(wrap))
 }
 
-/// A process whose one thread does all.
+/// Creates a session of a process whose single thread does everything.
 fn lane(who: &'static str, role: &str, case: &Case, cores: Cores) -> Result<Session> {
     let worker = Worker::spawn(Wrapper::None, role, Some(cores.0), case)?;
     let pid = worker.pid();
@@ -73,17 +73,17 @@ fn lane(who: &'static str, role: &str, case: &Case, cores: Cores) -> Result<Sess
     by_parts(session, who, pid)?.idle()
 }
 
-/// Sends, forwards and receives by turns.
+/// Sends, forwards and receives in turn.
 pub fn on_vale(context: &Context) -> Result<()> {
     let case: Case = context.arguments()?;
     let switch = Switch::new(VALE);
     let mut lane = embedded::pair(&case, &switch)?;
-    // The sender came first.
+    // The sender was attached first.
     embedded::learn(&switch, Plan::of(&case), |index| index as PortId + 1);
     go_round(context, || lane.round())
 }
 
-/// Sends and receives by turns.
+/// Sends and receives in turn.
 pub fn on_pipe(context: &Context) -> Result<()> {
     let case: Case = context.arguments()?;
     let (mut from, mut to) = Port::pipe_pair(SLOTS, 0).map_err(|error| failed(&error))?;

@@ -1,13 +1,13 @@
-//! The parts of a path: rows of what functions' names begin with, and of the source files that functions are in.
+//! The parts of a path, as tables of prefixes of function names, and of the source files in which functions are.
 
 use std::collections::BTreeMap;
 
 use crate::sys::profile::CodePlace;
 
-/// What no row names.
+/// The part for code that matches no row.
 const OTHER: &str = "other";
 
-/// A part, and the words that its places are known by.
+/// A part, with the texts by which its code is recognized.
 struct PathPart {
     name: &'static str,
     words: &'static [&'static str],
@@ -17,7 +17,7 @@ const fn part(name: &'static str, words: &'static [&'static str]) -> PathPart {
     PathPart { name, words }
 }
 
-/// What names of functions begin with, in the kernel and in the C library. The first row that fits counts.
+/// Prefixes of function names, in the kernel and in the C library. The first matching row counts.
 #[rustfmt::skip]
 const FUNCTIONS: &[PathPart] = &[
     part("buffers", &[
@@ -54,8 +54,8 @@ const FUNCTIONS: &[PathPart] = &[
     ]),
 ];
 
-/// Parts of source files' paths. A place has several files where functions are inlined; the first row that fits any of
-/// them counts.
+/// Parts of source files' paths. With inlined functions, an address has several files; the first row that matches any
+/// of them counts.
 const FILES: &[PathPart] = &[
     part("notify", &["core/mem/src/notify.rs", "core/mem/src/calls.rs"]),
     part("sync", &["core/mem/src/appl.rs", "core/mem/src/pipe.rs", "programs/client/src/", "kinds/afxdp/src/"]),
@@ -77,7 +77,7 @@ fn part_of(place: &CodePlace) -> &'static str {
     rows.iter().find(fits).map_or(OTHER, |row| row.name)
 }
 
-/// The share of each part, per cent.
+/// Returns the share of each part in per cent.
 pub fn shares(places: &[CodePlace]) -> BTreeMap<&'static str, f64> {
     let mut shares = BTreeMap::new();
     for place in places {
@@ -94,7 +94,8 @@ mod tests {
         CodePlace { function: function.into(), files: files.iter().map(|file| (*file).to_owned()).collect() }
     }
 
-    /// Objective: functions of the kernel belong to their parts, whatever begins alike; what is not known is told.
+    /// Objective: kernel functions belong to their parts, even if others have similar prefixes; unknown functions are
+    /// reported as such.
     #[test]
     fn kernel() {
         for (function, expected) in [
@@ -118,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Objective: places in our programs belong to the part that their inlined functions say.
+    /// Objective: addresses in our programs belong to the part of their inlined functions.
     #[test]
     fn programs() {
         let sender = "/x/crates/dev/bench/src/scenarios/traffic.rs";

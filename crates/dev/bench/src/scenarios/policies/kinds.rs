@@ -1,4 +1,4 @@
-//! Policies to measure: what each kind sets at the two ports that frames pass.
+//! The policies to measure: what each kind sets at the two ports that frames pass.
 
 use netvale_policy::bpf::{FilterProgram, Insn};
 use netvale_policy::bucket::RateLimit;
@@ -10,47 +10,46 @@ use netvale_switch::{CompiledPolicies, PortId, Switch};
 use super::*;
 use crate::scenarios::embedded::word;
 
-/// Where the frames come from and where they go: the sender's port and the receiver's (the sender came first), and the
-/// stations behind them.
+/// The sender's port and the receiver's, with the stations behind them. The sender was attached first.
 const ENDS: [(PortId, u16); 2] = [(0, FIRST_SENDER), (1, 0)];
 
-/// A rate that no frame has to wait for: a terabit, and a second of it together.
+/// A rate that is never reached: a terabit per second, with a burst of one second.
 const BITS: u64 = 1_000_000_000_000;
 /// The VLAN of the ports.
 pub const VLAN: u16 = 10;
 
-/// What the ports are told.
+/// A kind of policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Nothing.
+    /// No policies.
     None,
-    /// One VLAN from port to port, without tags.
+    /// One VLAN on both ports, without tags.
     Vlan,
-    /// The same, and the receiver gets it with tags.
+    /// The same, but the receiver gets tagged frames.
     Trunk,
-    /// Addresses are fixed at both ports, the sender's are guarded, limited in number, and no others are taken.
+    /// Both ports have fixed addresses; the sender's are guarded and limited in number, and others are refused.
     Security,
-    /// The sender has a rate.
+    /// The sender has a rate limit.
     Rate,
-    /// Each frame goes through a filter of twelve instructions.
+    /// Each frame passes a filter of twelve instructions.
     Filter,
     /// [`Kind::Vlan`], [`Kind::Security`], [`Kind::Rate`] and [`Kind::Filter`].
     All,
 }
 
 impl Kind {
-    /// The kind of that name.
+    /// Returns the kind of that name.
     pub fn named(name: &str) -> Result<Kind> {
         let found = serde_json::from_value(name.into());
-        found.map_err(|_| BenchError::Usage(format!("no policies are called {name}")))
+        found.map_err(|_| BenchError::Usage(format!("unknown kind of policies {name}")))
     }
 
     fn has(self, part: Kind) -> bool {
         self == part || self == Kind::All && part != Kind::Trunk
     }
 
-    /// Sets it at both ports, and teaches the switch where the stations are, as a frame of each would.
+    /// Sets the policies at both ports, and teaches the switch where the stations are, as a frame of each would.
     pub fn set(self, switch: &Switch) -> Result<()> {
         let vlan = if self.has(Kind::Vlan) || self == Kind::Trunk { VLAN } else { 0 };
         for (port, station) in ENDS {
@@ -62,7 +61,7 @@ impl Kind {
         Ok(())
     }
 
-    /// As if nothing had been said of both ports.
+    /// Removes all policies of both ports.
     pub fn clear(switch: &Switch) {
         ENDS.iter().for_each(|(port, _)| switch.set_policies(*port, None, None));
     }
@@ -92,7 +91,7 @@ impl Kind {
     }
 }
 
-/// An address as people write it.
+/// Formats an address.
 pub fn text([a, b, c, d, e, f]: [u8; 6]) -> String {
     format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }
@@ -102,9 +101,9 @@ fn guard(station: u16) -> Result<Guard> {
     Guard::new("mac".parse().map_err(|e| failed(&e))?, addresses).map_err(|e| failed(&e))
 }
 
-/// What libpcap makes of `ether src 02:00:00:00:9c:40 and ether dst 02:00:00:00:00:00 and ether proto 0x88b5` (the
-/// addresses are those of the first sender and the first receiver): eleven of its twelve instructions run for each
-/// frame of the measurement.
+/// Returns what libpcap compiles from
+/// `ether src 02:00:00:00:9c:40 and ether dst 02:00:00:00:00:00 and ether proto 0x88b5`, with the addresses of the
+/// first sender and the first receiver. Eleven of its twelve instructions run for each measured frame.
 fn filter(station: u16) -> Result<FilterProgram> {
     let insn = |code, jf, k| Insn { code, jt: 0, jf, k };
     let word = 0x20;

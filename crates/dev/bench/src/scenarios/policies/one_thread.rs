@@ -1,5 +1,4 @@
-//! A switch in one thread, with the sender and the receiver: with policies and without them in turn, or with a delay
-//! line.
+//! A switch in one thread with the sender and the receiver: with and without policies in turn, or with a delay line.
 
 use netvale_port::link::{Link, LinkSettings};
 use netvale_switch::{CompiledPolicies, ForwardMemory, Forwarder, Switch};
@@ -9,18 +8,18 @@ use super::*;
 use crate::scenarios::embedded::Lane;
 use crate::stats::median;
 
-/// Rounds after a change that do not count, and those that do: about half a millisecond.
+/// Rounds after a change that do not count, and those that do, which take about half a millisecond.
 const SETTLE: u32 = 16;
 const COUNTED: u32 = 128;
-/// Rounds of the delay line between two looks at the clock.
+/// Rounds of the delay line between two checks of the clock.
 const ROUNDS: u32 = 32;
-/// What the line is like: as many frames as fast senders have under way in that time.
+/// The delay line's settings: the limit is the number of frames that fast senders have in flight during the delay.
 const WORDS: &str = "delay 20ms limit 1000000";
 const BYTES: u64 = 256 << 20;
 const WHO: &str = "netvale's embedded switch";
 
-/// What a frame takes longer with policies: the same rings and buffers, whose ports have them in every other turn. What
-/// memory they have makes a larger difference than what is to be measured.
+/// Measures the additional time per frame with policies. The same rings and buffers are used with and without policies
+/// in turn, because different memory would cause larger differences than those to be measured.
 pub fn on_top(case: &Case, cores: Cores) -> Result<Session> {
     let kind = Kind::named(&case.variant)?;
     let switch = Switch::new("vale0");
@@ -45,7 +44,7 @@ pub fn on_top(case: &Case, cores: Cores) -> Result<Session> {
     Ok(Session::new(words, case.touches(), measuring).fact("slots", SLOTS))
 }
 
-/// Nanoseconds a frame of a turn with `kind`.
+/// Returns the nanoseconds per frame of a turn with `kind`.
 fn turn(switch: &Switch, lane: &mut Lane, kind: Kind) -> Result<(f64, u64)> {
     Kind::clear(switch);
     kind.set(switch)?;
@@ -55,7 +54,7 @@ fn turn(switch: &Switch, lane: &mut Lane, kind: Kind) -> Result<(f64, u64)> {
     Ok((begun.elapsed().as_nanos() as f64 / frames.max(1) as f64, frames))
 }
 
-/// Frames through a delay line: the sender's port sends through it.
+/// Measures frames through a delay line on the sender's port.
 pub fn delay(case: &Case, cores: Cores) -> Result<Session> {
     let switch = Switch::new("vale0");
     let Lane { mut stations, forwarder: mut near, .. } = embedded::pair(case, &switch)?;
@@ -66,7 +65,7 @@ pub fn delay(case: &Case, cores: Cores) -> Result<Session> {
         let round = || {
             let mut received = 0;
             for _ in 0..ROUNDS {
-                // Frames are under way for longer than it takes to send all that the receiver has room for.
+                // Frames are in flight for longer than it takes to send as many as the receiver has room for.
                 stations.forget_lost();
                 stations.send();
                 near.pass(&mut work);
@@ -85,7 +84,7 @@ pub fn delay(case: &Case, cores: Cores) -> Result<Session> {
     Ok(Session::new(words, case.touches(), measuring).fact("slots", SLOTS).fact("link", WORDS))
 }
 
-/// Puts a line behind the first of the pair's ports. Returns what forwards from its far end.
+/// Puts a delay line behind the first port of the pair. Returns the forwarder of its far end.
 fn line(switch: &Arc<Switch>) -> Result<Forwarder> {
     let impair = Some(WORDS.parse().map_err(|error| failed(&error))?);
     let settings = LinkSettings { impair, rates: Vec::new(), bytes: BYTES, frames: None, seed: 1 };

@@ -1,21 +1,21 @@
-//! The PVP test with a guest that is really booted: DPDK's testpmd drives the virtio-net of a vhost port in it.
+//! The PVP test with a booted guest: DPDK's testpmd in the guest drives the virtio-net device of a vhost port.
 //!
-//! Debian's kernel has no VFIO without an IOMMU, so that the device is `uio_pci_generic`'s, which maps its registers to
-//! programs; DPDK then takes physical addresses, and so hugepages. The machine is emulated in software: rates compare
-//! the devices and what they offer, not processors.
+//! Debian's kernel has no VFIO without an IOMMU. The device is therefore driven through `uio_pci_generic`, which maps
+//! its registers into programs; DPDK then needs physical addresses, and therefore hugepages. The machine is emulated in
+//! software: rates compare the devices and their features, not processors.
 
 use super::*;
 use crate::peers::newer_dpdk;
 use crate::sys::machine::{GuestProgram, Image, LIMIT, Machine, MachineSpec};
 
-/// Its memory, MiB, and the 2 MiB pages of it that DPDK gets.
+/// The guest's memory in MiB, and its 2 MiB pages for DPDK.
 const MEMORY: u32 = 512;
 const PAGES: u32 = 64;
-/// The image's folder of modules that give devices to programs.
+/// The image's folder of kernel modules that map devices into programs.
 const MODULES: &str = "uio";
-/// Drivers that are plugins, which testpmd is not linked with: the device's, and the one of its pools of buffers.
+/// Drivers that testpmd loads as plugins: the device's driver, and that of its buffer pools.
 const PLUGINS: [&str; 2] = ["librte_net_virtio.so", "librte_mempool_ring.so"];
-/// Where they are in the guest, as [`script`] has them.
+/// Their paths in the guest, as used by [`script`].
 const PLACES: [&str; 2] = ["/dpdk/librte_net_virtio.so", "/dpdk/librte_mempool_ring.so"];
 
 const MODULE: &[Need] = &[Need::Found(|| Image::find()?.modules(MODULES).map(drop))];
@@ -31,7 +31,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, true),
 };
 
-/// The same with DPDK's vhost.
+/// Returns the peers: the same with DPDK's vhost device.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "dpdk-pvp", "testpmd with net_null and net_vhost; testpmd in the booted guest"; NEEDS,
@@ -39,7 +39,8 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// The machine, stopped like other processes: its program only polls. QEMU's own way would stop the device, too.
+/// The machine, which is stopped like other processes, because its program only polls. QEMU's own way to stop would
+/// stop the device as well.
 struct PollingMachine(Machine);
 
 impl Part for PollingMachine {
@@ -60,7 +61,7 @@ fn start(case: &Case, cores: Cores, is_ours: bool) -> Result<Session> {
     Ok(session.keeping(place).keeping(namespace))
 }
 
-/// A machine in which testpmd forwards.
+/// Boots a machine in which testpmd forwards.
 fn boot(case: &Case, core: usize, socket: &str, namespace: &Netns) -> Result<Machine> {
     let image = Image::find()?;
     let program = "dpdk-testpmd";
@@ -90,7 +91,7 @@ fn boot(case: &Case, core: usize, socket: &str, namespace: &Netns) -> Result<Mac
     Machine::boot(&image, namespace, &spec)
 }
 
-/// Gives the device to testpmd, which forwards until the machine is gone.
+/// Returns the script that gives the device to testpmd, which forwards until the machine ends.
 fn script() -> String {
     let plugins = PLACES.map(|place| format!("-d {place}")).join(" ");
     format!(

@@ -1,8 +1,8 @@
-//! vhost-user from both ends: our device and DPDK's, our driver and DPDK's, in all four pairings.
+//! vhost-user from both ends: netvale's device and DPDK's, netvale's driver and DPDK's, in all four pairings.
 //!
-//! PVP (physical, virtual, physical) is a test of DPDK's vhost/virtio document: a generator's frames go through the
-//! host to a guest, which forwards them, and back. There is no NIC here: the physical side is a port in the host
-//! process that makes frames and counts what comes back, as DPDK's `net_null` does. Host and guest have one core each.
+//! PVP (physical, virtual, physical) is a test of DPDK's vhost/virtio document: a generator's frames pass the host to a
+//! guest, which forwards them back. There is no NIC here: the physical side is a port in the host process that makes
+//! frames and counts those that return, as DPDK's `net_null` does. Host and guest have one core each.
 
 pub mod booted;
 pub mod outside;
@@ -20,7 +20,7 @@ use crate::peers::testpmd::{self, Arguments, Place, Testpmd};
 const SHORT: Variant = Variant { frame_bytes: &[64], ..Variant::TWO_PORTS };
 const LONG: Variant = Variant { frame_bytes: &[1518], unit: Unit::Gbps, ..Variant::TWO_PORTS };
 
-/// The scenario: a direction, then the driver's path.
+/// The scenario. Variants have a direction, then the driver's path.
 pub const SCENARIO: Scenario = Scenario {
     name: "vhost",
     about: "a vhost-user device and a virtio driver, ours and DPDK's: to the host, to the guest, io loop, in each of \
@@ -39,7 +39,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| pairing(case, cores, true, false),
 };
 
-/// The scenario: what the guest does, then its driver's path.
+/// The scenario. Variants have the guest's forwarding mode, then its driver's path.
 pub const PVP: Scenario = Scenario {
     name: "pvp",
     about: "generator, physical side, vhost port, a guest that forwards (io, mac), and back: the driver's paths",
@@ -52,8 +52,8 @@ pub const PVP: Scenario = Scenario {
     start: |case, cores| pvp("netvale", case, cores, [true, false], Place::new(2, 0)?),
 };
 
-/// The scenario, by the drivers' path. Two guests on one switch: a process with two virtio ports, each a guest's, sends
-/// back through the switch what came to it. The figure is both directions together.
+/// The scenario, by the driver's path. Two guests are on one switch: a process with two virtio ports, one for each
+/// guest, sends each received frame back through the switch. The figure is the sum of both directions.
 pub const GUESTS: Scenario = Scenario {
     name: "guests",
     about: "guest, switch, guest: two virtio ports in one process, a learning switch on the other core; both \
@@ -63,12 +63,12 @@ pub const GUESTS: Scenario = Scenario {
     start: |case, cores| guests(case, cores, false),
 };
 
-/// What DPDK's pairing is.
+/// DPDK's pairing.
 pub const DPDK: &str = "DPDK's vhost-user device (net_vhost) under its virtio-user driver";
-/// What our driver's guests are.
+/// The guests with netvale's driver.
 pub const BOTH_GUESTS: &str = "a VALE switch with two vhost ports; our driver twice";
 
-/// The other pairings.
+/// Returns the other pairings.
 pub fn peers() -> Vec<Contender> {
     let is_pairing = |case: &Case| SCENARIO.has(case);
     let is_pvp = |case: &Case| PVP.has(case);
@@ -90,9 +90,9 @@ pub fn peers() -> Vec<Contender> {
     all
 }
 
-/// The direction of frames: what ours and DPDK's do at an end.
+/// A direction of frames: what netvale's and DPDK's processes do at each end.
 struct Direction {
-    /// Our device's work and our driver's.
+    /// The work of netvale's device and driver.
     ours: [Work; 2],
     /// testpmd's forwarding modes of device and driver.
     modes: [&'static str; 2],
@@ -112,7 +112,7 @@ impl Direction {
 enum End {
     /// A netvale worker, which counts what it receives.
     Ours(Rc<Worker>),
-    /// DPDK's testpmd, of which one port is counted, or all.
+    /// DPDK's testpmd, with the port whose frames count; `None`: all ports.
     Dpdk(Rc<Testpmd>, Option<usize>),
 }
 
@@ -131,7 +131,7 @@ impl End {
         }
     }
 
-    /// DPDK's release, if it is DPDK's.
+    /// Returns DPDK's release, if the process is DPDK's.
     fn release(&self) -> Option<String> {
         match self {
             End::Ours(_) => None,
@@ -139,24 +139,24 @@ impl End {
         }
     }
 
-    /// A PVP test's host: a device, and a physical side that makes frames and counts what comes back.
+    /// Starts the host of a PVP test: a device, and a physical side that makes frames and counts those that return.
     fn host(case: &Case, is_ours: bool, socket: &str, core: usize, place: &Place) -> Result<End> {
         if is_ours {
             return End::ours(DEVICE, case, &[socket.to_owned()], Work::Generate, core);
         }
         let vdevs = [format!("net_null0,size={}", case.frame_bytes), format!("net_vhost0,iface={socket}")];
-        // The null port makes frames without end: what counts is what comes back on the other one.
+        // The null port makes frames without end; frames that return at the other port count.
         Ok(End::Dpdk(End::device(case, &vdevs, "io", core, place)?, Some(1)))
     }
 
-    /// A netvale process at this end of each socket.
+    /// Starts a netvale process at this end of each socket.
     fn ours(role: &str, case: &Case, sockets: &[String], work: Work, core: usize) -> Result<End> {
         let paths = sockets.iter().map(Into::into).collect();
         let queues = Queues { paths, work, case: case.clone() };
         Worker::spawn(Wrapper::None, role, Some(core), &queues).map(End::Ours)
     }
 
-    /// testpmd with DPDK's vhost-user device, of which that port is counted.
+    /// Starts testpmd with DPDK's vhost-user device, and counts at that port.
     fn device(case: &Case, vdevs: &[String], forward: &str, core: usize, place: &Place) -> Result<Rc<Testpmd>> {
         let name = "device";
         let cores = &[core];
@@ -166,7 +166,7 @@ impl End {
         Testpmd::start(&device, place, &["start"])
     }
 
-    /// testpmd with DPDK's virtio-user driver in the case's path. In a loop it sets frames going.
+    /// Starts testpmd with DPDK's virtio-user driver in the case's path. In a loop, it sends the first frames.
     fn driver(case: &Case, socket: &str, forward: &str, core: usize, place: &Place) -> Result<End> {
         let (flags, eal) = DriverPath::of(case).dpdk();
         let is_one_way = case.variant.starts_with("to-");
@@ -186,13 +186,13 @@ impl End {
     }
 }
 
-/// A session of a process whose received frames are the figure, and what is at its other end.
+/// Creates a session of a process whose received frames are the figure, and of the process at its other end.
 fn settled(case: &Case, words: String, counted: End, other: Rc<dyn Part>) -> Result<Session> {
     let set = ProcessSet { who: "the other end", is_strict: false, settle: SETTLE, parts: vec![counted.part(), other] };
     set.session(case, words, true, move || counted.received())
 }
 
-/// A device and a driver, each ours or DPDK's.
+/// Starts a device and a driver, each netvale's or DPDK's.
 pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) -> Result<Session> {
     let direction = Direction::of(case);
     let place = Place::new(2, 0)?;
@@ -215,7 +215,7 @@ pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) ->
     Ok(settled(case, words, counted, other)?.keeping(place))
 }
 
-/// A host and a guest that are netvale's or not.
+/// Starts a host and a guest, each netvale's or DPDK's.
 fn pvp(who: &str, case: &Case, cores: Cores, [our_host, our_guest]: [bool; 2], place: Place) -> Result<Session> {
     let is_mac = case.variant.starts_with("mac ");
     let socket = place.file("vhost.sock");
@@ -235,7 +235,7 @@ fn pvp(who: &str, case: &Case, cores: Cores, [our_host, our_guest]: [bool; 2], p
     })
 }
 
-/// Two drivers, ours or DPDK's, on our switch.
+/// Starts two drivers, netvale's or DPDK's, on netvale's switch.
 pub fn guests(case: &Case, cores: Cores, our_drivers: bool) -> Result<Session> {
     let place = Place::new(1, 0)?;
     let daemon = Daemon::start(None, cores.1, &format!("allow_dirs = [{:?}]\n", place.path()))?;

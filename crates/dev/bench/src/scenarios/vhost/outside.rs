@@ -1,21 +1,21 @@
-//! The PVP test with the generator outside: at the far end of a wire, a veth pair, whose near end is the host's
+//! The PVP test with an external generator: it is at the far end of a wire, a veth pair whose near end is the host's
 //! interface.
 //!
 //! ```text
 //!   generator ─► p0 ══ p1 ─► host ─► vhost port ─► guest ─► vhost port ─► host ─► p1 ══ p0: counted
 //! ```
 //!
-//! The host has the second core. Generator and guest are ports of one testpmd on the first, which serves them in turn,
-//! a burst each: two programs that poll there would each get long slices of time, and fill queues that nobody empties
-//! meanwhile.
+//! The host has the second core. Generator and guest are ports of one testpmd on the first core, which serves them in
+//! turn, a burst each. Two separate polling programs would each run for long time slices, and fill queues that are not
+//! emptied meanwhile.
 
 use super::*;
 
-/// Addresses of the guest, and of the interface that the generator sends from.
+/// Addresses of the guest, and of the interface from which the generator sends.
 const GUEST: &str = "02:00:00:00:0b:01";
 const GENERATOR: &str = "02:00:00:00:0b:02";
 
-/// DPDK's device on the host's interface. The kernel's busy polling only costs on a veth pair.
+/// DPDK's device on the host's interface. The kernel's busy polling has only costs on a veth pair.
 const AF_XDP: &str = "net_af_xdp0,iface=p1,start_queue=0,queue_count=1,busy_budget=0";
 
 const NEEDS: Needs = &[testpmd::NEEDS, NETWORKS];
@@ -29,7 +29,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start(case, cores, switch),
 };
 
-/// The same with DPDK between interface and guest.
+/// Returns the peers: the same with DPDK between interface and guest.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case);
     contenders! {
@@ -40,7 +40,7 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// What a host stands between: the interface `p1`, and the guest's socket.
+/// The two ends of a host: the interface `p1`, and the guest's socket.
 struct HostSite<'a> {
     case: &'a Case,
     cores: Cores,
@@ -58,13 +58,13 @@ fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<R
     let socket = place.file("vhost.sock");
     let site = HostSite { case, cores, namespace: &namespace, place: &place, socket: &socket };
     let host = host(&site)?;
-    // Ports are numbered in their order: what comes back to the generator's interface is counted.
+    // Ports have numbers in their order. Frames that return to the generator's interface count.
     let stations = End::Dpdk(stations(&site)?, Some(1));
     let words = format!("generator and guest in turn on {}, host {}", cores.0, cores.1);
     Ok(settled(case, words, stations, host)?.keeping(place).keeping(namespace))
 }
 
-/// A switch with both ports.
+/// Starts a switch with both ports.
 fn switch(site: &HostSite<'_>) -> Result<Rc<dyn Part>> {
     let allowed = format!("allow_dirs = [{:?}]\n", site.place.path());
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, &allowed)?;
@@ -74,7 +74,7 @@ fn switch(site: &HostSite<'_>) -> Result<Rc<dyn Part>> {
     Ok(daemon)
 }
 
-/// testpmd with both ports.
+/// Starts testpmd with both ports.
 fn forwarder(site: &HostSite<'_>, interface: &str) -> Result<Rc<dyn Part>> {
     let vdevs = [interface.to_owned(), format!("net_vhost0,iface={}", site.socket)];
     let arguments = Arguments {
@@ -91,8 +91,8 @@ fn forwarder(site: &HostSite<'_>, interface: &str) -> Result<Rc<dyn Part>> {
     Ok(process)
 }
 
-/// Generator and guest: the first two ports forward to one another, so that what the null port makes goes out on the
-/// interface; the third is left over, and sends back what comes.
+/// Starts generator and guest. The first two ports forward to one another, so that the null port's frames are sent on
+/// the interface; the third port, which is left over, sends back what it receives.
 fn stations(site: &HostSite<'_>) -> Result<Rc<Testpmd>> {
     let (flags, eal) = DriverPath::of(site.case).dpdk();
     let vdevs = [

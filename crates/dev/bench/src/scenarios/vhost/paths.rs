@@ -1,24 +1,25 @@
-//! The driver's paths, as DPDK's documentation names them: what chooses them in its driver and in ours.
+//! The driver's paths, named as in DPDK's documentation, with the options that select them in its driver and in
+//! netvale's.
 
 use netvale_virtio::driver::options::DriverOptions;
 
 use super::*;
 
-/// A driver's way of using a queue.
+/// How a driver uses a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverPath {
-    /// Packed instead of split.
+    /// Packed instead of split queues.
     packed: bool,
     /// A frame may take several buffers.
     mergeable: bool,
     /// Buffers are used in order.
     in_order: bool,
-    /// Several entries together.
+    /// Several entries are processed together.
     vector: bool,
 }
 
 impl DriverPath {
-    /// The path a case is about: the last word of its variant.
+    /// Returns the path of a case: the last word of its variant.
     pub fn of(case: &Case) -> DriverPath {
         let name = case.variant.rsplit(' ').next().unwrap_or_default();
         let vector = name.ends_with("vector");
@@ -30,7 +31,7 @@ impl DriverPath {
         }
     }
 
-    /// The arguments of DPDK's virtio-user device, and of its environment.
+    /// Returns the arguments of DPDK's virtio-user device, and of its environment.
     pub fn dpdk(self) -> (String, &'static [&'static str]) {
         let packed = if self.packed { "packed_vq=1," } else { "" };
         let (vectorized, wide): (_, &[_]) =
@@ -39,7 +40,7 @@ impl DriverPath {
         (format!("{packed}mrg_rxbuf={mergeable},in_order={in_order}{vectorized}"), wide)
     }
 
-    /// The options of our driver.
+    /// Returns the options of netvale's driver.
     pub fn driver_options(self) -> DriverOptions {
         let DriverPath { packed, mergeable, in_order, vector } = self;
         DriverOptions { size: 1024, offloads: false, packed, mergeable, in_order, vector, ..DriverOptions::default() }
@@ -50,7 +51,7 @@ impl DriverPath {
 mod tests {
     use super::*;
 
-    /// Objective: each path's name chooses it in DPDK's driver as its documentation says, and in ours alike.
+    /// Objective: each path's name selects it in DPDK's driver, as its documentation states, and in netvale's.
     #[test]
     fn the_name_of_each_path_chooses_it() {
         let paths = [

@@ -1,5 +1,5 @@
-//! The PVP test by DPDK's releases: host and guest are both of a newer Debian's DPDK. Backports have the releases of
-//! the next Debian.
+//! The PVP test by DPDK release: host and guest are both of a newer Debian's DPDK. Backports have the releases of the
+//! next Debian.
 
 use super::*;
 use crate::peers::newer_dpdk::NewerDpdk;
@@ -8,7 +8,7 @@ const PINNED: &[Need] = &[Need::Root("hugepages"), Need::Cpus(2)];
 const TRIXIE: &[Need] = &[Need::Found(|| NewerDpdk::find("trixie").map(drop))];
 const SID: &[Need] = &[Need::Found(|| NewerDpdk::find("sid").map(drop))];
 
-/// The releases beside the system's.
+/// Returns the releases besides the system's.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| PVP.has(case) && case.variant.ends_with(" mergeable");
     contenders! {

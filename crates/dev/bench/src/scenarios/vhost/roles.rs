@@ -1,4 +1,4 @@
-//! Our workers: a device, a driver, each with one queue pair, polled.
+//! netvale's workers: a device and a driver, each with one queue pair, polled.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,11 +17,11 @@ pub const DEVICE: &str = "vhost-device";
 /// Role of a driver's process.
 pub const DRIVER: &str = "vhost-driver";
 
-/// Bytes of a frame that hold its addresses.
+/// Bytes of a frame that contain its addresses.
 const ADDRESSES: usize = 12;
-/// Frames of a burst, as testpmd's.
+/// Frames per burst, as in testpmd.
 pub const BURST: usize = 32;
-/// Bursts that set a loop going, as testpmd's `start tx_first 32`.
+/// Bursts that start a loop, as with testpmd's `start tx_first 32`.
 const FIRST_BURSTS: usize = 32;
 
 /// The work of a process with its ports.
@@ -33,28 +33,28 @@ pub enum Work {
     Send,
     /// Sends back what it receives.
     Echo,
-    /// The same, after it has sent some frames of its own.
+    /// Sends frames of its own first, then sends back what it receives.
     EchoAfterSending,
-    /// Echo with addresses exchanged.
+    /// Sends back what it receives, with addresses exchanged.
     MacEcho,
-    /// Sends, and receives what comes back: the generator of a PVP test.
+    /// Sends, and receives the frames that return: the generator of a PVP test.
     Generate,
-    /// Has two ports, and sends back through each one what came to it, addressed to the other one.
+    /// Has two ports, and sends each received frame back on its port, addressed to the other.
     Between,
 }
 
-/// What a process is told: a device listens at these sockets, or a driver connects to them.
+/// The parameters of a process: a device listens at these sockets, a driver connects to them.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Queues {
     /// The sockets.
     pub paths: Vec<PathBuf>,
-    /// What it does.
+    /// What the process does.
     pub work: Work,
     /// The case.
     pub case: Case,
 }
 
-/// A device's process.
+/// Runs a device's process.
 pub fn device(context: &Context) -> Result<()> {
     play(context, |path, _| {
         let site = path.into();
@@ -64,14 +64,14 @@ pub fn device(context: &Context) -> Result<()> {
     })
 }
 
-/// A driver's process.
+/// Runs a driver's process.
 pub fn driver(context: &Context) -> Result<()> {
     play(context, |path, case| {
         VirtioPort::new(BackEnd(path.into()), DriverPath::of(case).driver_options()).map_err(|e| failed(&e))
     })
 }
 
-/// Opens a port at each socket, and works with them.
+/// Opens a port at each socket, and does the work.
 fn play<P>(
     context: &Context,
     open: impl Fn(PathBuf, &Case) -> Result<(P, netvale_virtio::VirtioQueues)>,
@@ -103,7 +103,7 @@ impl Port {
     }
 }
 
-/// The state that all kinds of work need.
+/// The common state of all kinds of work.
 struct Bench<'a> {
     counter: &'a AtomicU64,
     total: u64,
@@ -118,7 +118,7 @@ fn work(context: &Context, task: &Queues, mut ports: Vec<Port>) -> Result<()> {
         bench.between(one, two);
     }
     let Some(port) = ports.first_mut() else { return Ok(()) };
-    // Until the other end is there, what is sent is dropped: what counts is what comes back.
+    // Frames are dropped until the other end is there. Those that return count.
     while task.work == Work::EchoAfterSending && bench.total == 0 {
         bench.send_often(port, FIRST_BURSTS);
         bench.echo(port, |_| ());
@@ -169,7 +169,8 @@ impl Bench<'_> {
         });
     }
 
-    /// Two stations behind a switch: what came to one goes back through it, to the other. Never ends.
+    /// Sends the frames that one of two stations behind a switch receives back through the switch to the other. Never
+    /// returns.
     fn between(&mut self, one: &mut Port, two: &mut Port) {
         loop {
             if self.total == 0 {
@@ -181,10 +182,10 @@ impl Bench<'_> {
     }
 }
 
-/// Exchanges the addresses of an Ethernet frame, as testpmd's `macswap` and, to the same effect here, `mac` do.
+/// Exchanges the addresses of an Ethernet frame, as testpmd's `macswap` does and, with the same effect here, `mac`.
 fn exchange_addresses(frame: *mut u8) {
-    // SAFETY: a frame of at least 12 bytes in a buffer of the port it came to, which is ours until it is released, and
-    // private memory of a driver or, for a device, of its guest: bytes that nobody relies on.
+    // SAFETY: a frame of at least 12 bytes, in a buffer of the port that received it, which is ours until it is
+    // released: private memory of a driver or, for a device, its guest's memory, on whose content nothing relies.
     unsafe {
         let to = frame.cast::<[u8; 6]>().read_unaligned();
         let from = frame.add(6).cast::<[u8; 6]>().read_unaligned();

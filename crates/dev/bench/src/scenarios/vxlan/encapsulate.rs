@@ -1,5 +1,5 @@
-//! What a tunnel does to a frame beside the system call: a batch through the tunnel's egress, and the very same
-//! messages prepared once and sent again, in turn. The difference is the encapsulation.
+//! The cost of encapsulation without the system call: a batch passes the tunnel's egress, and in turn the same
+//! messages, prepared once, are sent again. The difference is the encapsulation.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -15,13 +15,13 @@ use crate::scenarios::embedded::word;
 use crate::stats::median;
 use crate::sys::prepared::{Prepared, sink, source};
 
-/// Batches that do not count after a change, and those that do: about half a millisecond.
+/// Batches after a change that do not count, and those that do, which take about half a millisecond.
 const SETTLE: u32 = 4;
 const ROUNDS: u32 = 32;
-/// The station that the frames are for.
+/// The station to which the frames are addressed.
 const STATION: u16 = 0;
 
-/// The tunnel's egress and the same messages prepared, and the socket that nobody reads.
+/// The tunnel's egress, the same messages prepared, and the socket that receives both without reading.
 pub struct TunnelLane {
     egress: TunnelEgress,
     prepared: Prepared,
@@ -32,7 +32,7 @@ pub struct TunnelLane {
 }
 
 impl TunnelLane {
-    /// A tunnel over the loopback interface.
+    /// Creates a tunnel over the loopback interface.
     pub fn start(batch: u32, frame_bytes: u32) -> Result<Self> {
         let sink = sink(ip(2))?;
         let to = sink.local_addr().map_err(BenchError::io("asking for a socket's address"))?;
@@ -48,14 +48,14 @@ impl TunnelLane {
         })
     }
 
-    /// Delivers a batch to the tunnel. Returns the number of frames that left.
+    /// Delivers a batch to the tunnel. Returns the number of frames sent.
     pub fn deliver(&mut self) -> u64 {
         let before = self.egress.counters().frames();
         self.egress.deliver(self.prepared.batch(), &self.picks, &mut self.scratch);
         self.egress.counters().frames() - before
     }
 
-    /// Nanoseconds a frame through the tunnel.
+    /// Returns the nanoseconds per frame through the tunnel.
     fn tunnel(&mut self) -> f64 {
         let Self { egress, prepared, picks, scratch, .. } = self;
         let batch = prepared.batch();
@@ -66,7 +66,7 @@ impl TunnelLane {
         a_frame(begun, picks.len())
     }
 
-    /// Nanoseconds a frame of the system call alone.
+    /// Returns the nanoseconds per frame of the system call alone.
     fn call(&mut self) -> Result<f64> {
         (0..SETTLE).try_for_each(|_| self.prepared.send(&self.socket))?;
         let begun = Instant::now();
@@ -79,7 +79,7 @@ fn a_frame(begun: Instant, batch: usize) -> f64 {
     begun.elapsed().as_nanos() as f64 / f64::from(ROUNDS) / batch.max(1) as f64
 }
 
-/// Addresses of the loopback interface that are this process' own.
+/// Returns an address of the loopback interface that only this process uses.
 fn ip(host: u8) -> IpAddr {
     let [a, b, ..] = std::process::id().to_le_bytes();
     IpAddr::from([127, 1 | a, b, host])
@@ -102,7 +102,7 @@ fn tunnel(local: IpAddr, to: SocketAddr) -> Result<Arc<Tunnel>> {
     Ok(tunnel)
 }
 
-/// A frame as a packet generator sends it: UDP in IPv4.
+/// Returns a frame as a packet generator sends it: UDP in IPv4.
 fn datagram(len: u32) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len as usize];
     let params = Udp {
@@ -119,7 +119,8 @@ fn datagram(len: u32) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A tunnel over the loopback interface to a socket that nobody reads: what encapsulation takes beside the system call.
+/// Measures a tunnel over the loopback interface to a socket that is never read: the cost of encapsulation without the
+/// system call.
 pub fn start(case: &Case, cores: Cores) -> Result<Session> {
     let mut lane = TunnelLane::start(case.batch, case.frame_bytes)?;
     let frames = u64::from(2 * ROUNDS) * u64::from(case.batch);

@@ -1,4 +1,4 @@
-//! Frames and TCP between two hosts over VXLAN, and what encapsulation costs a frame beside the system call.
+//! Frames and TCP between two hosts over VXLAN, and the cost of encapsulation per frame without the system call.
 
 pub mod encapsulate;
 
@@ -9,11 +9,11 @@ use crate::peers::underlay::{self, CUT, Underlay, VNI, vtep};
 
 /// TCP's variant.
 const TCP: &str = "tcp";
-/// The variant of a single thread.
+/// The variant that measures encapsulation in a single thread.
 const ENCAPSULATE: &str = "encapsulate";
-/// The longest sleep of the programs.
+/// Maximum sleep of the programs.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// The station that receives.
+/// The receiving station.
 const STATION: u16 = 0;
 
 /// The scenario: a VALE switch with a VXLAN tunnel on each of two hosts.
@@ -51,7 +51,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session.keeping(underlay))
 }
 
-/// A namespace with a TAP of a host's daemon.
+/// Creates a namespace with a TAP of a host's daemon.
 fn attached(daemon: &Daemon, hub: &Netns, host: usize) -> Result<Netns> {
     let namespace = Netns::new()?;
     daemon.attach(VALE, "tap:nv0".into(), PortOptions { gro: true, ..PortOptions::default() })?;
@@ -60,8 +60,9 @@ fn attached(daemon: &Daemon, hub: &Netns, host: usize) -> Result<Netns> {
     Ok(namespace)
 }
 
-/// One way across the tunnel: a sender at one host's switch, a receiver at the other's. Both sleep when there is
-/// nothing to do, and so leave their core to the host's daemon. Switches and tunnels learn where the receiver is.
+/// Sends frames across the tunnel in one direction, from a sender at one host's switch to a receiver at the other's.
+/// Both sleep when there is no work, which leaves their core to the host's daemon. Switches and tunnels learn where the
+/// receiver is.
 fn one_way(case: &Case, cores: Cores, [near, far]: [Rc<Daemon>; 2]) -> Result<Session> {
     let touch = Touch::of(case);
     let batch = case.batch.max(1);
@@ -69,7 +70,7 @@ fn one_way(case: &Case, cores: Cores, [near, far]: [Rc<Daemon>; 2]) -> Result<Se
     let mut to = far.port("to")?;
     let mut sender = Sender::new(FIRST_SENDER, (STATION, 1), case.frame_bytes, touch);
     sender.fill(&from.tx()[0]);
-    // To an address that nobody has: it goes to all, through the tunnel.
+    // No station has the destination address, so the frame goes to all, also through the tunnel.
     to.tx()[0].send(&frame(u16::MAX, STATION, case.frame_bytes));
     to.sync();
     near.wait_for_frames(1)?;

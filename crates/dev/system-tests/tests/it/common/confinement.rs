@@ -1,9 +1,9 @@
-//! What the threads of a daemon may still do, as the kernel says it.
+//! What the threads of a daemon are still permitted to do, according to the kernel.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 /// `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_BPF` (linux/capability.h).
 const FOR_PORTS: u64 = 1 << 12 | 1 << 13 | 1 << 39;
-/// `CAP_IPC_LOCK`: kept where the limit of locked memory could not be lifted.
+/// `CAP_IPC_LOCK`, which the daemon keeps if the limit of locked memory could not be lifted.
 const IPC_LOCK: u64 = 1 << 14;
 
 /// A thread.
@@ -13,7 +13,7 @@ pub struct Thread {
     may_lock: bool,
 }
 
-/// All threads of a process.
+/// Returns all threads of a process.
 pub fn threads(pid: u32) -> Vec<Thread> {
     let read = |path: String| std::fs::read_to_string(path);
     let limits = read(format!("/proc/{pid}/limits")).expect("it runs");
@@ -23,20 +23,21 @@ pub fn threads(pid: u32) -> Vec<Thread> {
     let thread = |task: std::io::Result<std::fs::DirEntry>| {
         let folder = task.ok()?.path();
         let read = |file| std::fs::read_to_string(folder.join(file));
-        // One that has ended meanwhile is none.
+        // A thread that has ended meanwhile is skipped.
         Some(Thread { name: read("comm").ok()?.trim().to_owned(), status: read("status").ok()?, may_lock })
     };
     tasks.filter_map(thread).collect()
 }
 
 impl Thread {
-    /// A line of its status.
+    /// Returns the words of a line of its status.
     pub fn field(&self, name: &str) -> Vec<&str> {
         let line = self.status.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
         line.unwrap_or_else(|| panic!("no {name} in {}", self.status)).split_whitespace().collect()
     }
 
-    /// It has both system call filters, cannot gain rights, and has no capability but those that ports need.
+    /// Asserts that the thread has both system call filters, cannot gain privileges, and has only the capabilities that
+    /// ports need.
     pub fn assert_confined(&self) {
         let has = |name, value: &str| assert_eq!(self.field(name), [value], "{name} of {}", self.name);
         has("Seccomp", "2");
@@ -49,7 +50,7 @@ impl Thread {
         }
     }
 
-    /// It is that user's, with the group of the same number and no other.
+    /// Asserts that the thread has that user, the group of the same number, and no other.
     pub fn assert_user(&self, uid: u32) {
         let all = [uid; 4].map(|id| id.to_string());
         assert_eq!(

@@ -1,4 +1,4 @@
-//! A daemon that answers from a table: the control protocol's server on a socket of its own.
+//! A daemon with fixed answers: the control protocol's server on a socket of its own.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,7 +19,7 @@ use netvale_control::types::{
 /// A second of the fake daemon's clock.
 const SECOND: u64 = 1_000_000_000;
 
-/// The daemon; ends on drop.
+/// A fake daemon, which ends on drop.
 pub struct FakeDaemon {
     dir: tempfile::TempDir,
     requests: Arc<Mutex<Vec<Request>>>,
@@ -27,7 +27,8 @@ pub struct FakeDaemon {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The daemon's answers. Each `stats` is one second after the last, with 1,000,000 frames of 60 bytes more.
+/// The daemon's answers. The time of each `stats` is one second after the previous one, with 1,000,000 more frames of
+/// 60 bytes.
 struct Answers {
     requests: Arc<Mutex<Vec<Request>>>,
     stop: Arc<AtomicBool>,
@@ -35,7 +36,7 @@ struct Answers {
 }
 
 impl FakeDaemon {
-    /// Starts it in a run directory of its own.
+    /// Starts a fake daemon in a run directory of its own.
     pub fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let listener = UnixListener::bind(dir.path().join(CONTROL_SOCKET)).expect("a socket");
@@ -46,12 +47,12 @@ impl FakeDaemon {
         Self { dir, requests, stop, thread: Some(thread) }
     }
 
-    /// Its run directory.
+    /// Returns the daemon's run directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// What it was asked.
+    /// Returns the requests that it received.
     pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().expect("no thread panicked").clone()
     }
@@ -60,7 +61,7 @@ impl FakeDaemon {
 impl Drop for FakeDaemon {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Wakes accept; there is nobody to wake where the daemon was told to end.
+        // Wakes `accept`; fails if the daemon was stopped, in which case no thread waits.
         let _ = UnixStream::connect(self.dir.path().join(CONTROL_SOCKET));
         if let Some(thread) = self.thread.take() {
             thread.join().expect("the fake daemon does not panic");
@@ -68,7 +69,7 @@ impl Drop for FakeDaemon {
     }
 }
 
-/// One connection after the other; the listener goes at the end.
+/// Serves one connection after another; the listener is closed at the end.
 fn serve(listener: &UnixListener, mut answers: Answers) {
     while !answers.stop.load(Ordering::SeqCst) {
         if let Ok((stream, _)) = listener.accept() {

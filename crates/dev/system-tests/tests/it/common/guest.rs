@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 
 use super::up::{listens, until};
 
-/// For anything that a guest does.
+/// Time limit for each step of a guest.
 pub const LIMIT: Duration = Duration::from_secs(240);
 
-/// Bytes of a frame, in the mean, above which TCP's segments cross a switch whole: none are longer than 1514 where they
-/// do not. Where guests are slow, Linux puts no more than two segments together.
+/// Mean bytes per frame above which TCP segments cross a switch whole; otherwise no frame is longer than 1514. In slow
+/// guests, Linux does not merge more than two segments.
 pub const WHOLE: u64 = 2000;
 
-/// What guests are made of.
+/// The files from which guests boot.
 pub struct Image {
     /// The folder with kernel and root file system.
     pub folder: PathBuf,
     /// The folder with a QEMU, and a User-Mode Linux, newer than the system's.
     pub newer: PathBuf,
-    /// The folder with our drivers for the guests' kernel.
+    /// The folder with netvale's drivers for the guests' kernel.
     pub drivers: PathBuf,
 }
 
-/// What guests are made of, made if need be; none, and a line that says why, when guests cannot run here.
+/// Returns the image, built if necessary; `None` after printing the reason if guests cannot run here.
 pub fn image() -> Option<&'static Image> {
     static IMAGE: OnceLock<Option<Image>> = OnceLock::new();
     let found = IMAGE.get_or_init(|| {
@@ -46,7 +46,7 @@ pub fn image() -> Option<&'static Image> {
     found.as_ref()
 }
 
-/// The folder that a script makes.
+/// Runs the script that makes a folder. Returns the folder.
 fn folder(script: &str) -> Option<PathBuf> {
     let path = netvale_system_tests::root().join("scripts").join(script);
     let output = Command::new(path).stdin(Stdio::null()).output().expect("the script runs");
@@ -58,7 +58,7 @@ fn folder(script: &str) -> Option<PathBuf> {
 }
 
 impl Image {
-    /// The command that starts a program of the newer system, by its own dynamic loader.
+    /// Returns the command that starts a program of the newer system through its own dynamic loader.
     pub fn newer_program(&self, program: &str) -> Command {
         let mut command = Command::new(self.newer.join("usr/lib64/ld-linux-x86-64.so.2"));
         command.arg("--library-path").arg(self.newer.join("usr/lib/x86_64-linux-gnu"));
@@ -80,7 +80,7 @@ impl Image {
     }
 }
 
-/// Which QEMU a guest runs under.
+/// The QEMU that runs a guest.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Qemu {
     /// The newer one.
@@ -100,28 +100,28 @@ pub struct Nic<'a> {
     pub device: &'a str,
     /// Added to `-chardev socket`.
     pub chardev: &'a str,
-    /// Under which QEMU.
+    /// The QEMU that runs the guest.
     pub qemu: Qemu,
-    /// More of its arguments.
+    /// Further arguments of QEMU.
     pub more: &'a [String],
-    /// What `netvale vm` printed, instead of words of our own.
+    /// The output of `netvale vm`, used instead of the harness's own arguments.
     pub printed: &'a [String],
     /// Added to `-M`.
     pub machine: &'a str,
     /// Added to the kernel's command line.
     pub kernel: &'a str,
-    /// No vhost-user but QEMU's own device, on a TAP in a network of its own; there, 10.1.0.1 answers, and writes what
-    /// comes to port 5000 to this file.
+    /// Instead of vhost-user, QEMU's own device on a TAP in a network namespace of its own. In it, 10.1.0.1 answers,
+    /// and writes what arrives at port 5000 to this file.
     pub tap: Option<&'a Path>,
     /// QEMU's own device on this `-netdev`, whose id is n0, instead of vhost-user; nothing is done with the socket.
     pub netdev: &'a str,
     /// An e1000 instead of virtio-net.
     pub e1000: bool,
-    /// netvale's ptnet device instead of virtio-net, with that many vectors; the socket is the ptnet port's.
+    /// If not 0: netvale's ptnet device with that many vectors instead of virtio-net; the socket is the ptnet port's.
     pub ptnet: u32,
-    /// The devices of a ptnet port by vfio-user instead of virtio-net; the socket is the port's.
+    /// The devices of a ptnet port through vfio-user instead of virtio-net; the socket is the port's.
     pub vfio_user: bool,
-    /// An e1000 port's function by vfio-user instead; the socket is the port's.
+    /// An e1000 port's function through vfio-user instead of virtio-net; the socket is the port's.
     pub function: bool,
 }
 
@@ -149,12 +149,12 @@ impl<'a> Nic<'a> {
 
 #[derive(Default)]
 struct Console {
-    /// The text, and how many pipes may bring more.
+    /// The text, and the number of pipes that may still deliver more.
     text: Mutex<(String, usize)>,
     grown: Condvar,
 }
 
-/// A guest; killed when dropped.
+/// A guest, killed on drop.
 pub struct Guest {
     child: Child,
     console: Arc<Console>,
@@ -167,12 +167,12 @@ impl Guest {
         Guest::start_in(tempfile::tempdir().expect("a folder"), image, script, number, nic)
     }
 
-    /// The same with netvale, ethtool and the modules that only some guests need in the guest.
+    /// Like [`Guest::start`], with netvale, ethtool and optional kernel modules in the guest.
     pub fn start_with_netvale(image: &Image, script: &str, number: u8, nic: &Nic<'_>) -> Guest {
         Guest::start_with(image, script, number, nic, &[])
     }
 
-    /// The same with other programs, too, each at its place.
+    /// Like [`Guest::start_with_netvale`], with further programs, each at its path.
     pub fn start_with(image: &Image, script: &str, number: u8, nic: &Nic<'_>, programs: &[(&Path, &str)]) -> Guest {
         let dir = tempfile::tempdir().expect("a folder");
         take_program(&netvale_system_tests::netvale(), "/bin/netvale", dir.path());
@@ -196,15 +196,16 @@ impl Guest {
             std::fs::copy(image.drivers.join("nvptnet.ko"), more.join("99-nvptnet.ko")).expect("copied");
         }
         if nic.function {
-            // Beside the kernel's own, which is there already.
+            // The new modules are added to those of the image.
             let lib = dir.path().join("lib");
             std::fs::create_dir_all(&lib).expect("a folder");
             std::fs::copy(image.drivers.join("nve1000.ko"), lib.join("nve1000.ko")).expect("copied");
         }
         let initrd = initrd(&image.folder, script, dir.path());
         let mut command = image.qemu(nic.qemu);
-        // Where there never can be a second processor, QEMU leaves a guest's memory barriers out, which its peers rely
-        // on. Its timer comes late where others compute, which its kernel is not to take for a broken one.
+        // If there can never be a second processor, QEMU omits a guest's memory barriers, on which its peers rely.
+        // QEMU's timer interrupts are late on a busy machine; `no_timer_check` keeps the kernel from taking the timer
+        // for broken.
         let processors = format!("{},maxcpus={}", nic.pairs, nic.pairs + 1);
         command.args(["-accel", "tcg,thread=multi", "-m", "256", "-smp", &processors, "-nographic"]);
         command.args(["-nodefaults", "-serial", "stdio", "-net", "none", "-cpu", "max"]);
@@ -229,7 +230,7 @@ impl Guest {
                 serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": path}}).to_string()
             };
             let socket = nic.socket.display().to_string();
-            // A virtual IOMMU has to be there before what it is for.
+            // A virtual IOMMU must precede the device that uses it.
             command.args(nic.more);
             if nic.vfio_user {
                 command.args(["-device", &device(&format!("{socket}.mem"))]);
@@ -251,13 +252,13 @@ impl Guest {
         );
         let device = if nic.e1000 { format!("e1000,netdev=n0,mac=52:54:00:00:00:{number:02x}") } else { device };
         let device = if nic.ptnet > 0 { format!("ivshmem-doorbell,chardev=c0,vectors={}", nic.ptnet) } else { device };
-        // A virtual IOMMU has to be there before what it is for.
+        // A virtual IOMMU must precede the device that uses it.
         command.args(nic.more).arg("-device").arg(device);
         let command = if let Some(file) = nic.tap { behind_tap(&command, nic.pairs, file) } else { command };
         Guest::spawn(command, dir)
     }
 
-    /// Boots User-Mode Linux, which runs `script` and ends. It is started inside the newer system's tree, in a mount
+    /// Boots User-Mode Linux, which runs `script` and ends. It runs inside the newer system's tree, in a mount
     /// namespace of its own.
     pub fn start_uml(image: &Image, script: &str, socket: &Path) -> Guest {
         let dir = tempfile::tempdir().expect("a folder");
@@ -297,7 +298,8 @@ impl Guest {
         Guest { child, console, _dir: dir }
     }
 
-    /// Waits until the console has shown `text`, from the place where the last wait ended. Returns what came before it.
+    /// Waits until the console has shown `text` after the position where the last wait ended. Returns the output before
+    /// `text`.
     pub fn expect(&mut self, text: &str) -> String {
         let start = Instant::now();
         let mut state = self.console.text.lock().unwrap_or_else(PoisonError::into_inner);
@@ -307,18 +309,18 @@ impl Guest {
                 return std::mem::replace(&mut state.0, rest);
             }
             let left = LIMIT.saturating_sub(start.elapsed());
-            assert!(!left.is_zero() && state.1 > 0, "the guest does not say {text:?}: {}", state.0);
+            assert!(!left.is_zero() && state.1 > 0, "the guest does not print {text:?}: {}", state.0);
             state = self.console.grown.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Types a line.
+    /// Types a line on the console.
     pub fn say(&mut self, line: &str) {
         let stdin = self.child.stdin.as_mut().expect("a pipe");
         writeln!(stdin, "{line}").expect("the guest runs");
     }
 
-    /// Waits for the end of the script, which must succeed. Returns what the console showed since the last wait.
+    /// Waits until the script has ended, which must succeed. Returns the console's output since the last wait.
     pub fn end(mut self) -> String {
         let text = self.expect("guest: exit ");
         let code = self.expect("\n");
@@ -354,13 +356,13 @@ impl Console {
     }
 }
 
-/// What a folder with one entry holds.
+/// Returns the only entry of a folder.
 fn only_entry(folder: &Path) -> PathBuf {
     let mut entries = std::fs::read_dir(folder).expect("a folder");
     entries.next().expect("an entry").expect("an entry").path()
 }
 
-/// The command in a network of its own; see [`Nic::tap`].
+/// Returns the command in a network namespace of its own; see [`Nic::tap`].
 fn behind_tap(qemu: &Command, pairs: u32, file: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["-n", "sh", "-ec"]);
@@ -374,7 +376,7 @@ fn behind_tap(qemu: &Command, pairs: u32, file: &Path) -> Command {
     command
 }
 
-/// Copies a program to `place` in the guest, and the libraries it needs to where they are found there.
+/// Copies a program to `place` in the guest, and the libraries that it needs to where its loader finds them.
 fn take_program(program: &Path, place: &str, root: &Path) {
     let listed = Command::new("ldd").arg(program).output().expect("ldd runs");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -382,13 +384,13 @@ fn take_program(program: &Path, place: &str, root: &Path) {
     for (from, to) in libraries.chain([(program, place)]) {
         let to = root.join(&to[1..]);
         std::fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
-        // Without what is for debuggers, which is most of it.
+        // Most of the file is debugging information, which is omitted.
         let done = Command::new("strip").arg("-o").arg(to).arg(from).status().expect("strip runs");
         assert!(done.success());
     }
 }
 
-/// The root file system with `script` in it: the kernel takes archives one behind the other.
+/// Creates the root file system with `script`. The kernel accepts several archives in a row.
 fn initrd(image: &Path, script: &str, dir: &Path) -> PathBuf {
     std::fs::write(dir.join("script"), script).expect("written");
     let line = "find script own more bin lib lib64 usr 2>/dev/null | cpio -o -H newc --quiet | gzip -1 | \
@@ -414,7 +416,7 @@ impl Qmp {
         qmp
     }
 
-    /// Runs a command, which must succeed. Returns what it returns.
+    /// Runs a command, which must succeed. Returns its result.
     pub fn run(&mut self, command: &str, arguments: &serde_json::Value) -> serde_json::Value {
         let line = serde_json::json!({ "execute": command, "arguments": arguments });
         writeln!(self.stream.get_mut(), "{line}").expect("the monitor listens");

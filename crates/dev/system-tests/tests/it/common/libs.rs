@@ -1,4 +1,4 @@
-//! The libraries that `netvale run` puts before a program's own, built where this test was built.
+//! The libraries that `netvale run` preloads, from the folder where this test was built.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use netvale_system_tests::programs;
 use crate::common::stderr;
 use crate::common::up::LIMIT;
 
-/// Compiles a C program of crates/programs/capi/tests/c as a program linked to libnetmap.
+/// Compiles a C program of crates/programs/capi/tests/c and links it to libnetmap.
 pub fn compile(name: &str, into: &Path) -> PathBuf {
     let capi = netvale_system_tests::root().join("crates/programs/capi");
     let program = into.join(name);
@@ -32,7 +32,7 @@ pub fn compile(name: &str, into: &Path) -> PathBuf {
     program
 }
 
-/// Compiles a program of the same kind that knows nothing of netvale's library, which the test preloads.
+/// Compiles a program of the same kind without netvale's library, which the test preloads.
 pub fn compile_alone(source: &Path, program: &Path, libraries: &[&str]) {
     let output = Command::new("cc")
         .args(["-std=gnu11", "-O2", "-D_FORTIFY_SOURCE=2", "-g", "-Wall", "-Wextra", "-Werror", "-I"])
@@ -46,7 +46,7 @@ pub fn compile_alone(source: &Path, program: &Path, libraries: &[&str]) {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
-/// Runs to the end, within the limit.
+/// Runs a command until it ends, within the limit.
 pub fn finish(mut command: Command) -> Output {
     let start = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");

@@ -1,4 +1,4 @@
-//! Running the binary.
+//! Runs the `netvale` program.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod confinement;
@@ -16,25 +16,25 @@ pub mod up;
 use std::ffi::OsStr;
 use std::process::{Command, Output, Stdio};
 
-/// The binary, with no run directory from the environment.
+/// Returns the command, without a run directory from the environment.
 pub fn netvale() -> Command {
     let mut command = Command::new(netvale_system_tests::netvale());
     command.env_remove("NETVALE_RUN_DIR").env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
     command
 }
 
-/// Runs the binary to its end.
+/// Runs the program until it ends.
 pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     netvale().args(args).output().expect("the binary starts")
 }
 
-/// Standard output of a run that must succeed.
+/// Returns the standard output of a run, which must have succeeded.
 pub fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{}: {}", output.status, stderr(output));
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
-/// Standard error.
+/// Returns the standard error of a run.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -1,4 +1,4 @@
-//! What tests of ptnet guests have in common.
+//! Code common to tests of ptnet guests.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::PathBuf;
@@ -6,21 +6,21 @@ use std::path::PathBuf;
 use crate::common;
 use crate::common::up::Up;
 
-/// A ptnet port. Returns its socket.
+/// Attaches a ptnet port. Returns its socket.
 pub fn port(up: &Up, name: &str, options: &str) -> PathBuf {
     let socket = up.path(&format!("{name}.sock"));
     common::stdout(&up.run(&format!("attach vale0 ptnet:{} --name {name} {options}", socket.display())));
     socket
 }
 
-/// Answers pings at 10.1.0.1 until it is told to end.
+/// Script that answers pings at 10.1.0.1 until it gets a line on the console.
 pub const STAND: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 echo ready
 read line </dev/ttyS0
 ";
 
-/// Waits for a line on the console, and answers it with pings from then on.
+/// Script that answers each line on the console with pings.
 pub const LOOP: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 while true; do
@@ -34,8 +34,8 @@ while true; do
 done
 ";
 
-/// Functions of a guest's script for iperf3. It listens anew after each client, and resets one that comes in between; a
-/// test of datagrams fails if the first one is lost.
+/// Functions for a guest's script that use iperf3. The server listens again after each client, and resets a client that
+/// connects in between; a test with datagrams fails if the first one is lost.
 pub const IPERF: &str = "
 serve() {
     iperf3 -s -D --logfile /tmp/log
@@ -47,7 +47,7 @@ measure() {
 }
 ";
 
-/// Nothing the kernel would complain of.
+/// Asserts that the kernel printed no warning.
 pub fn no_complaints(console: &str) {
     for word in ["WARNING:", "BUG:", "Oops", "Call Trace", "invalid opcode"] {
         assert!(!console.contains(word), "{console}");

@@ -1,4 +1,4 @@
-//! What tests of the devices that netmap published have in common.
+//! Code common to tests of the devices that netmap published.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use netvale::{Interest, Options, Port};
 
 use crate::common;
 
-/// Sends all frames back to where they came from, in a thread of its own, until dropped.
+/// Returns all frames to their senders, in a thread of its own, until dropped.
 pub struct Echo {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Echo {
-    /// Opens that port.
+    /// Opens a port and starts echoing.
     pub fn start(run_dir: &Path, name: &str) -> Echo {
         let options = Options { run_dir: Some(run_dir.into()), ..Options::default() };
         let mut port = Port::open_with(name, &options).expect("the port opens");
@@ -32,7 +32,7 @@ impl Echo {
                 while let Some(n) = port.rx()[0].recv(&mut frame) {
                     frame.copy_within(6..12, 0);
                     frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0xec]);
-                    // Of a machine that speaks of other things, nothing is sent back.
+                    // Frames of other types, which the machine's stack may send, are not returned.
                     if frame[12..14] == [0x88, 0xb5] {
                         port.tx()[0].send_now(&frame[..n], Duration::from_secs(1));
                     }
@@ -53,7 +53,7 @@ impl Drop for Echo {
     }
 }
 
-/// The driver, as a program that needs nothing in the guest.
+/// Compiles the driver as a static program, which needs no libraries in the guest.
 pub fn driver(into: &Path) -> PathBuf {
     let program = into.join("published");
     let output = Command::new("cc")

@@ -12,7 +12,7 @@ use crate::common::up::Up;
 const MAC: [u8; 6] = [2, 0, 0, 10, 9, 1];
 const IP: [u8; 4] = [10, 9, 0, 1];
 
-/// It, in a thread of its own, until dropped.
+/// The host, in a thread of its own, until dropped.
 pub struct Responder {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -53,7 +53,7 @@ fn answer(port: &mut Port) {
     let _ = port.rx()[0].sync();
 }
 
-/// The answer to a request for our address (RFC 826).
+/// Returns the reply to an ARP request for its address (RFC 826).
 fn reply_to(frame: &[u8]) -> Option<Vec<u8>> {
     let is_request = frame.len() >= 42 && frame[12..14] == [8, 6] && frame[20..22] == [0, 1] && frame[38..42] == IP;
     is_request.then(|| {

@@ -1,4 +1,5 @@
-//! The part of a container runtime: it starts the plugin as the CNI specification says, and makes network namespaces.
+//! The part of a container runtime: it starts the plugin as the CNI specification requires, and makes network
+//! namespaces.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::io::Write;
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::common::up::Up;
 
-/// An address plugin: it hands out what its configuration says, and writes down what it was asked.
+/// An address plugin that returns the address in its configuration, and records its calls.
 const IPAM: &str = r#"#!/bin/sh
 input=$(cat)
 echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME" >>"$(dirname "$0")/asked"
@@ -41,7 +42,7 @@ impl Runtime {
         Runtime { up: Up::start(&[]), dir }
     }
 
-    /// A configuration whose address plugin hands out `address`, with more members.
+    /// Returns a configuration whose address plugin returns `address`, with further members.
     pub fn config(&self, version: &str, address: &str, more: &Value) -> Value {
         let mut config = json!({"cniVersion": version, "name": "net", "type": "netvale-cni", "runDir": self.up.dir(),
             "ipam": {"type": "test-ipam", "hand": address}});
@@ -51,7 +52,7 @@ impl Runtime {
         config
     }
 
-    /// The plugin, for an operation.
+    /// Returns the command that starts the plugin for an operation.
     pub fn command(&self, operation: &str, id: &str, netns: &str) -> Command {
         let mut command = Command::new(netvale_system_tests::programs().join("netvale-cni"));
         command
@@ -71,13 +72,13 @@ impl Runtime {
         finish(start(&mut self.command(operation, id, netns), config.to_string().as_bytes()))
     }
 
-    /// What the address plugin was asked, a line each.
+    /// Returns the recorded calls of the address plugin, one per line.
     pub fn asked(&self) -> Vec<String> {
         let asked = std::fs::read_to_string(self.dir.path().join("asked")).unwrap_or_default();
         asked.lines().map(str::to_owned).collect()
     }
 
-    /// Names of the daemon's ports.
+    /// Returns the names of the daemon's ports.
     pub fn ports(&self) -> Vec<String> {
         let listed: Value = serde_json::from_slice(&self.up.run("list --json").stdout).unwrap_or_default();
         let ports = listed["ports"].as_array().cloned().unwrap_or_default();
@@ -89,12 +90,12 @@ impl Runtime {
 pub fn start(command: &mut Command, input: &[u8]) -> Child {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().expect("the plugin starts");
-    // It may have ended without reading it all.
+    // The plugin may have ended without reading all of it.
     let _ = child.stdin.take().expect("piped").write_all(input);
     child
 }
 
-/// Its result, or its error.
+/// Returns the plugin's result, or its error.
 pub fn finish(child: Child) -> Result<Value, Value> {
     let Output { status, stdout, stderr } = child.wait_with_output().expect("it ends");
     let said = String::from_utf8(stdout).expect("text");
@@ -103,17 +104,17 @@ pub fn finish(child: Child) -> Result<Value, Value> {
     if status.success() { Ok(value) } else { Err(value) }
 }
 
-/// The path of a namespace.
+/// Returns the path of a namespace.
 pub fn path(host: &NamespaceHost) -> String {
     format!("/proc/{}/ns/net", host.pid())
 }
 
-/// Whether the programs that run these tests are there, and the right to make namespaces.
+/// Returns whether these tests can run: their programs are installed, and namespaces are permitted.
 pub fn can_run() -> bool {
     let can =
         rustix::process::geteuid().is_root() && Path::new("/dev/net/tun").exists() && NamespaceHost::new().is_ok();
     if !can {
-        netvale_harness::skip("only root makes network namespaces, and a TAP takes /dev/net/tun");
+        netvale_harness::skip("only root can make network namespaces, and a TAP needs /dev/net/tun");
     }
     can
 }

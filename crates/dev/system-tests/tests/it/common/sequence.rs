@@ -1,4 +1,4 @@
-//! Frames that are counted: none is lost, doubled or overtaken unnoticed.
+//! Numbered frames: a lost, duplicate or overtaken frame is noticed.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use netvale::{Interest, Options, Port};
 
-/// Upper bound on everything that is waited for.
+/// Time limit of every wait.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Bytes of a frame; its number is in the last eight.
+/// Length of a frame in bytes; its number is in the last eight.
 const LEN: usize = 60;
 
 pub fn open(dir: &Path, name: &str) -> Port {
@@ -20,24 +20,24 @@ pub fn open(dir: &Path, name: &str) -> Port {
     Port::open_with(name, &options).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// A frame with that number.
+/// Returns a frame with that number.
 pub fn frame(number: u64) -> [u8; LEN] {
     let mut frame = [0x5a; LEN];
     frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
     frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-    // No protocol that a stack knows.
+    // An EtherType that no stack handles.
     frame[12..14].copy_from_slice(&[0x88, 0xb5]);
     frame[LEN - 8..].copy_from_slice(&number.to_be_bytes());
     frame
 }
 
-/// The number of a frame that has one.
+/// Returns the number of a numbered frame.
 pub fn number_of(frame: &[u8]) -> Option<u64> {
     let is_ours = frame.len() == LEN && frame[12..14] == [0x88, 0xb5];
     is_ours.then(|| frame.last_chunk::<8>()).flatten().map(|number| u64::from_be_bytes(*number))
 }
 
-/// Sends numbered frames from a port until it is told to stop.
+/// Sends numbered frames from a port until stopped.
 pub struct Sender {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
@@ -45,7 +45,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// `pause`: between two bursts of a few frames; none if the receiver holds the sender back.
+    /// Starts sending. `pause` is the pause between two bursts of a few frames; it is zero if the receiver holds the
+    /// sender back.
     pub fn start(dir: PathBuf, name: &'static str, pause: Duration) -> Sender {
         let stop = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));
@@ -69,7 +70,7 @@ impl Sender {
                     std::thread::sleep(pause);
                 }
             }
-            // What is in the ring is on its way as long as the port is open.
+            // Frames that are still in the ring are sent as long as the port is open.
             let until = Instant::now() + LIMIT;
             while port.tx()[0].space() + 1 < port.tx()[0].num_slots() && Instant::now() < until {
                 port.tx()[0].sync();
@@ -83,7 +84,7 @@ impl Sender {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Stops, and returns how many it has sent once all have been taken.
+    /// Stops, and waits until all frames have been taken. Returns their number.
     pub fn finish(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().expect("there once").join().expect("it sends");
@@ -91,14 +92,14 @@ impl Sender {
     }
 }
 
-/// What came of numbered frames.
+/// Counts of received numbered frames.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Came {
-    /// The number that is expected next.
+    /// The next expected number.
     pub next: u64,
-    /// Frames that came again, or late.
+    /// Frames that arrived again, or late.
     pub again: u64,
-    /// Frames that did not come.
+    /// Frames that did not arrive.
     pub missing: u64,
 }
 
@@ -112,7 +113,7 @@ impl Came {
         self.next = number + 1;
     }
 
-    /// Reads the frames that are there, or waits for some.
+    /// Reads the available frames, or waits for some.
     pub fn read(&mut self, port: &mut Port) {
         let _ = port.wait(Interest::Rx, Some(Duration::from_millis(100))).expect("the port stays open");
         let mut place = [0; 2048];
@@ -122,7 +123,7 @@ impl Came {
         port.sync();
     }
 
-    /// Reads one frame, if there is one.
+    /// Reads one frame, if one is available.
     pub fn read_one(&mut self, port: &mut Port) {
         let mut place = [0; 2048];
         port.sync();
@@ -132,7 +133,7 @@ impl Came {
         port.sync();
     }
 
-    /// Reads until that many have come.
+    /// Reads until frames up to that number have arrived.
     pub fn read_up_to(&mut self, port: &mut Port, number: u64) {
         let until = Instant::now() + LIMIT;
         while self.next < number {
@@ -142,7 +143,7 @@ impl Came {
     }
 }
 
-/// Reads all that comes, so that nobody waits for the receiver.
+/// Reads all frames as they arrive, so that no sender waits for the receiver.
 pub struct Reader {
     next: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -170,13 +171,13 @@ impl Reader {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Waits until that many have come.
+    /// Waits until frames up to that number have arrived.
     pub fn wait_for(&self, number: u64) {
         let has_come = || self.next() >= number;
         assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), has_come), "{} of {number}", self.next());
     }
 
-    /// Stops once all of `sent` have come.
+    /// Stops once all frames below `sent` have arrived.
     pub fn finish(mut self, sent: u64) -> Came {
         self.wait_for(sent);
         self.stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Frames for programs to hear, and a port to send and take them on.
+//! Frames for programs to receive, and a port to send and receive them.
 
 use std::path::Path;
 use std::process::Output;
@@ -23,12 +23,12 @@ impl Peer {
         }
     }
 
-    /// Sends the frames again and again until the program has heard enough of them.
+    /// Sends the frames repeatedly until the program has received enough of them and ends.
     pub fn repeat_until_ended(mut self, program: Guarded, frames: &[Vec<u8>]) -> Output {
         until_ended(program, || self.send(frames))
     }
 
-    /// The next `count` frames.
+    /// Receives the next `count` frames.
     pub fn take(&mut self, count: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let mut buffer = [0; 2048];
@@ -45,7 +45,7 @@ impl Peer {
     }
 }
 
-/// Does something again and again until a program has ended by itself.
+/// Repeats an action until a program has ended by itself.
 pub fn until_ended(mut program: Guarded, mut act: impl FnMut()) -> Output {
     let start = Instant::now();
     while program.0.child().try_wait().expect("a child").is_none() {
@@ -56,7 +56,7 @@ pub fn until_ended(mut program: Guarded, mut act: impl FnMut()) -> Output {
     program.output()
 }
 
-/// A UDP datagram over IPv4 from 10.9.0.1:49000 to 10.9.0.2.
+/// Returns a UDP datagram over IPv4 from 10.9.0.1:49000 to 10.9.0.2.
 pub fn datagram(to_port: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     let udp_len = 8 + payload.len() as u16;
@@ -74,13 +74,13 @@ pub fn datagram(to_port: u16, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The checksum of an IPv4 header (RFC 1071).
+/// Returns the checksum of an IPv4 header (RFC 1071).
 fn header_sum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
     !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// A classic pcap file.
+/// Writes a classic pcap file.
 pub fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1] {

@@ -1,4 +1,4 @@
-//! A daemon as `netvale up` runs it, and programs beside it.
+//! A daemon started by `netvale up`, and programs that use it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,27 +13,27 @@ use serde_json::Value;
 
 use crate::common::{stderr, stdout};
 
-/// For anything that is waited for.
+/// Time limit of every wait.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A child that does not outlive the test.
+/// A child process that ends with the test at the latest.
 pub struct Guarded(pub ChildProcess);
 
 impl Guarded {
-    /// Its output; it must end by itself. One that does not is killed after a while, so that the test fails instead of
-    /// lasting for ever.
+    /// Waits until the child ends by itself. Returns its output. A child that does not end is killed after a while, so
+    /// that the test fails instead of hanging.
     pub fn output(self) -> Output {
         self.0.output(Some(LIMIT * 2)).expect("it ends")
     }
 
-    /// Sends it a signal.
+    /// Sends the daemon a signal.
     pub fn signal(&self, signal: Signal) {
         let id = Pid::from_raw(self.0.id().cast_signed()).expect("a process");
         kill_process(id, signal).expect("it runs");
     }
 }
 
-/// The daemon, and those that take its place, which end with the test, too.
+/// The daemon and its successors, which end with the test.
 pub struct Up(TestDaemon);
 
 impl Deref for Up {
@@ -53,7 +53,7 @@ impl Up {
         Up(TestDaemon::start(launch).expect("the daemon starts"))
     }
 
-    /// One that a service manager starts, and whose messages are kept.
+    /// Starts a daemon through a service manager. Its log is stored.
     pub fn managed(args: &[&str]) -> Up {
         let dir = netvale_harness::daemon::scratch("run").expect("a folder");
         let launch = Launch::up(&netvale_system_tests::netvale(), args).log_to(dir.path().join("log"));
@@ -61,12 +61,12 @@ impl Up {
         Up(TestDaemon::start_in(dir, launch, Some(manager)).expect("the daemon starts"))
     }
 
-    /// What all managed daemons have logged.
+    /// Returns the log of all managed daemons.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).expect("it can be read")
     }
 
-    /// Ends the daemon in that way, and starts another one.
+    /// Ends the daemon by that signal, and starts another one.
     pub fn restart(&self, signal: Signal) {
         self.0.restart(signal, || ()).expect("another one starts");
     }
@@ -75,16 +75,16 @@ impl Up {
         self.0.manager().expect("it is managed")
     }
 
-    /// The process that answers.
+    /// Returns the id of the process that answers.
     pub fn pid(&self) -> u32 {
         self.control().expect("it answers").daemon_pid().expect("it is seen")
     }
 
-    /// Replaces the daemon by another process, which must answer then.
+    /// Replaces the daemon by another process, which must then answer.
     pub fn upgrade(&self) {
         let before = self.pid();
         let mut command = self.command(["upgrade"]);
-        // The new daemon begins with this command's output: it must not be waited for.
+        // The new daemon inherits this command's output, so waiting for the output's end would never return.
         let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("the binary starts");
         assert!(status.success(), "{status}");
         assert_ne!(before, self.pid());
@@ -96,29 +96,29 @@ impl Up {
         command
     }
 
-    /// Runs a subcommand (words separated by blanks) to its end.
+    /// Runs a subcommand (blank-separated words) until it ends.
     pub fn run(&self, line: &str) -> Output {
         self.command(line.split_whitespace()).output().expect("the binary starts")
     }
 
-    /// The output of one that must succeed.
+    /// Returns the output of a subcommand that must succeed.
     pub fn must(&self, words: &[&str]) -> String {
         stdout(&self.command(words).output().expect("the binary starts"))
     }
 
-    /// Starts one.
+    /// Starts a subcommand.
     pub fn start_program(&self, line: &str) -> Guarded {
         let mut command = self.command(line.split_whitespace());
         Guarded(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts").into())
     }
 
-    /// Sends frames to all of vale0 until what is returned is dropped: for a guest, however long it takes to begin. It
-    /// gets no more of them than it can take beside that on a busy machine.
+    /// Sends frames to all ports of vale0 until the returned value is dropped: for a guest that may take long to start.
+    /// Their rate is low enough for a guest on a busy machine.
     pub fn stream(&self) -> Guarded {
         self.start_program("pkt-gen -i vale0:gen -f tx -R 2000")
     }
 
-    /// What a port's `show --json` says; null while there is no such port.
+    /// Returns a port's `show --json`; null if the port does not exist.
     pub fn show(&self, port: &str) -> Value {
         serde_json::from_slice(&self.run(&format!("show {port} --json")).stdout).unwrap_or_default()
     }
@@ -127,7 +127,7 @@ impl Up {
         until(port, || self.show(port)["state"] == "open");
     }
 
-    /// Frames that a port's rings of one direction carried.
+    /// Returns the number of frames that a port's rings of one direction carried.
     pub fn frames(&self, port: &str, direction: &str) -> u64 {
         let shown = self.show(port);
         let rings = shown["rings"].as_array().cloned().unwrap_or_default();
@@ -137,7 +137,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // The first process may be gone for long.
+        // The first process may have ended long ago.
         let last = self.control().ok().and_then(|mut client| client.daemon_pid());
         if let Some(pid) = last.and_then(|pid| Pid::from_raw(pid.cast_signed())) {
             let _ = kill_process(pid, Signal::KILL);
@@ -149,8 +149,8 @@ pub fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(5), done), "time is up: {what}");
 }
 
-/// Whether somebody listens at the UNIX socket of that name, which is there a moment before (proc_pid_net(5): the flag
-/// is `__SO_ACCEPTCON`).
+/// Returns whether a program listens at the UNIX socket of that name. The socket exists a moment earlier
+/// (proc_pid_net(5): the flag is `__SO_ACCEPTCON`).
 pub fn listens(path: &Path) -> bool {
     const ACCEPTS: &str = "00010000";
     let sockets = fs::read_to_string("/proc/net/unix").expect("a list of sockets");
@@ -160,7 +160,7 @@ pub fn listens(path: &Path) -> bool {
     })
 }
 
-/// The last line of JSON that a successful program printed.
+/// Returns the last line of a successful program's output, parsed as JSON.
 pub fn last_json(output: &Output) -> Value {
     let text = stdout(output);
     serde_json::from_str(text.lines().last().unwrap_or_default())

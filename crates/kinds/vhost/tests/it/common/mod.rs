@@ -1,4 +1,4 @@
-//! Batches in and out of a port's queues.
+//! Batches through a port's queues.
 #![allow(unsafe_code, dead_code, reason = "each test program uses a part")]
 
 pub mod processes;
@@ -30,7 +30,7 @@ impl End {
     }
 }
 
-/// Takes all frames, passes each with its offload to `f`, and gives them back.
+/// Takes all frames, passes each with its offload to `f`, and releases them.
 pub fn take(end: &mut End, mut f: impl FnMut((Vec<u8>, Offload))) -> usize {
     let mut batch = Batch::new();
     // SAFETY: the batch is read before `release`, and ends here.
@@ -51,7 +51,7 @@ pub fn give(end: &End, frames: &[(Vec<u8>, Offload)]) -> usize {
     give_with(&mut Scratch::new(), end, frames)
 }
 
-/// The same with that memory.
+/// Delivers frames as one batch, with this scratch memory.
 pub fn give_with(scratch: &mut Scratch, end: &End, frames: &[(Vec<u8>, Offload)]) -> usize {
     let mut batch = Batch::new();
     for (bytes, offload) in frames {

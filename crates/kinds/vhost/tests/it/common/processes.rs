@@ -1,4 +1,4 @@
-//! Ports that are continued by others from socket messages alone.
+//! Ports that successors restore from socket messages alone.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::common::{End, LIMIT, frame, give, take, until};
 
-/// A port that is continued again and again.
+/// A port that is restored again and again.
 pub struct Device {
     pub options: VhostOptions,
     pub port: VhostPort,
@@ -30,7 +30,7 @@ pub struct Device {
 
 pub const PAUSE: Duration = Duration::from_millis(1);
 
-/// Retries `give`: a thread of a loaded machine may take longer than the wait.
+/// Retries `give`, which a thread of a loaded machine may delay.
 fn patiently<T>(mut give: impl FnMut() -> Option<T>) -> T {
     let mut given = None;
     until("the port's thread pauses", || {
@@ -40,13 +40,13 @@ fn patiently<T>(mut give: impl FnMut() -> Option<T>) -> T {
     given.expect("waited for")
 }
 
-/// The state as sent over a socket: its text, and its descriptors.
+/// Returns the state as sent over a socket: its text, and its descriptors.
 pub fn written(state: &impl Serialize) -> (Value, Vec<OwnedFd>) {
     let (said, fds) = State::of(state).unwrap().into_parts();
     (said, Fd::take_all(fds).unwrap())
 }
 
-/// The state as received from a socket.
+/// Returns the state as received from a socket.
 pub fn sent<T: Serialize + DeserializeOwned>(state: &T) -> T {
     let (said, fds) = written(state);
     State::from_parts(said, fds).read().unwrap()
@@ -69,18 +69,18 @@ impl Device {
         patiently(|| self.port.save_parked().unwrap())
     }
 
-    /// Replaces the port by another one that gets only socket messages from it.
+    /// Replaces the port by a successor that only gets socket messages.
     pub fn succeed(&mut self) {
         let (state, paused) = self.given();
         let (port, queues, begins) = VhostPort::restore(&self.options, sent(&state)).unwrap();
         let old = std::mem::replace(&mut self.port, port);
         let old_end = std::mem::replace(&mut self.end, End::first(queues));
-        // The old process ends silently.
+        // The predecessor ends without notice.
         std::mem::forget((old, old_end, paused));
         drop(begins);
     }
 
-    /// A successor takes the port, and ends before it resumes.
+    /// Starts a successor that ends before it resumes.
     pub fn fail(&mut self) {
         let (state, paused) = self.given();
         let (port, queues, begins) = VhostPort::restore(&self.options, sent(&state)).unwrap();
@@ -148,7 +148,7 @@ pub fn all_options() -> impl Iterator<Item = DriverOptions> {
     })
 }
 
-/// A driver that is continued again and again.
+/// A driver that is restored again and again.
 pub struct Driver {
     path: PathBuf,
     options: DriverOptions,

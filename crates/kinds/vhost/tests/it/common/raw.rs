@@ -32,7 +32,7 @@ pub fn rig() -> Rig {
     Rig { device, end, path, _dir: dir }
 }
 
-/// A device of one pair that listens at `path`.
+/// Creates a device with one pair that listens at `path`.
 pub fn open(path: &Path) -> (VhostPort, End) {
     let options =
         VhostOptions { site: path.to_path_buf().into(), mode: VhostMode::Server, pairs: 1, mac: [2; 6], mtu: 1500 };
@@ -51,7 +51,7 @@ impl Raw {
     pub fn say(&self, request: u32, payload: Vec<u8>, fds: Vec<OwnedFd>) {
         let mut m = VhostMessage::new(request, payload);
         m.fds = fds;
-        // It may have been disconnected already.
+        // The device may have disconnected already.
         let _ = send(self.0.as_fd(), &m);
     }
 
@@ -65,7 +65,7 @@ impl Raw {
         self.say(request::SET_MEM_TABLE, payload, fds);
     }
 
-    /// The answer to the last message.
+    /// Returns the answer to the last message.
     pub fn hear(&self) -> VhostMessage {
         let never = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         match receive(self.0.as_fd(), never.as_fd()) {
@@ -86,7 +86,7 @@ impl Raw {
         self.say(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect(), Vec::new());
     }
 
-    /// Starts a queue whose rings lie at `at` in the memory.
+    /// Starts a queue whose rings are at `at` in the memory.
     pub fn start(&self, queue: u64, at: u64) {
         self.number(request::SET_VRING_NUM, queue | 8 << 32);
         self.addresses(queue, at, 0);
@@ -100,7 +100,7 @@ impl Raw {
     }
 }
 
-/// Starts the transmit queue of a front end whose frames the test makes itself: the ring has one of 60 bytes.
+/// Starts the transmit queue of a front end that fills the ring itself: with one frame of 60 bytes.
 pub fn started(path: &Path) -> (Raw, OwnedFd) {
     let raw = Raw::new(path);
     let memory = file();

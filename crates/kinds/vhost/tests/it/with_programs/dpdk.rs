@@ -1,4 +1,5 @@
-//! DPDK at the other end: its virtio-user driver on our device in all its paths, its vhost device under our driver.
+//! DPDK at the other end: its virtio-user driver on netvale's device in all its paths, its vhost device under netvale's
+//! driver.
 
 use crate::common;
 
@@ -14,14 +15,14 @@ use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 use netvale_wire::offload::Offload;
 
-/// testpmd takes a whole core: one at a time.
+/// testpmd takes a whole core, so only one runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 /// testpmd with one port that echoes its frames, until dropped.
 struct Testpmd(Child);
 
 impl Testpmd {
-    /// `None`, with a note, if it is not installed.
+    /// Starts testpmd; `None`, with a note, if it is not installed.
     fn start(dir: &Path, vdev: &str, simd: bool) -> Option<Testpmd> {
         let prefix = format!("netvale-{}-{}", std::process::id(), dir.file_name().unwrap_or_default().display());
         let mut command = Command::new("dpdk-testpmd");
@@ -57,7 +58,7 @@ impl Drop for Testpmd {
     }
 }
 
-/// Sends frames and takes them back, in order and unchanged. The far end may not be ready for the first.
+/// Sends frames and receives them back, in order and unchanged. The far end may not be ready for the first.
 fn echo(end: &mut End) {
     let probe = vec![(frame(60, 77), Offload::None)];
     until("the first frame comes back", || {
@@ -85,8 +86,8 @@ fn echo(end: &mut End) {
     }
 }
 
-/// Objective: each path of DPDK's driver works on our device: mergeable, non-mergeable, in order, vector; split and
-/// packed.
+/// Objective: each path of DPDK's driver works on netvale's device: mergeable, non-mergeable, in order, vector; split
+/// and packed.
 #[test]
 fn virtio_user_on_our_device() {
     let _one = ONE.lock();
@@ -117,7 +118,7 @@ fn virtio_user_on_our_device() {
     }
 }
 
-/// Objective: our driver, in its layouts, works on DPDK's device.
+/// Objective: netvale's driver, in its layouts, works on DPDK's device.
 #[test]
 fn our_driver_on_vhost() {
     let _one = ONE.lock();

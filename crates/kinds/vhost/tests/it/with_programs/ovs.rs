@@ -1,4 +1,4 @@
-//! OVS-DPDK as the back end of our driver: two of our ports on its switch.
+//! OVS-DPDK as the back end of netvale's driver: two netvale ports on its switch.
 
 use crate::common;
 
@@ -96,8 +96,8 @@ fn between(to: u8, from: u8, len: usize, seed: u8) -> (Vec<u8>, Offload) {
 /// Time after which a frame counts as lost.
 const LOST: Duration = Duration::from_secs(3);
 
-/// Sends frames through the switch, no faster than they arrive: it drops those without room. Late copies of `hello` are
-/// ignored.
+/// Sends frames through the switch, no faster than they arrive, because the switch drops frames that do not fit its
+/// queue. Late copies of `hello` are ignored.
 fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8>, Offload)) {
     for chunk in frames.chunks(64) {
         let mut sent = 0;

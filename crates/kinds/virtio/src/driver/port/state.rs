@@ -1,4 +1,4 @@
-//! Saved state of a driver's device, for another process to resume it.
+//! Saved state of a driver's device, from which a successor resumes.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::queue::QueueFeatures;
 pub struct DriverState {
     /// Number of devices so far.
     pub connections: u64,
-    /// Error that ended the last device.
+    /// The error that ended the last device.
     pub last_error: Option<String>,
     /// The running device.
     pub device: Option<DeviceState>,
@@ -33,7 +33,7 @@ pub struct DriverState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceState {
     features: u64,
-    /// The descriptor that reaches it.
+    /// The descriptor through which the device is reached.
     by: Fd,
     memory: Fd,
     queues: QueuesState,
@@ -43,13 +43,13 @@ pub struct DeviceState {
     kicks: Vec<Fd>,
 }
 
-/// Its queues: a receive and a transmit queue for each pair.
+/// State of the device's queues: a receive and a transmit queue for each pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum QueuesState {
     /// Exact positions.
     At(Vec<DriverQueueState>),
-    /// Sizes only: the driver was killed, and the rest is found from the rings.
+    /// Sizes only, as the driver was killed; the rest is recovered from the rings.
     Left(Vec<u16>),
 }
 
@@ -62,10 +62,10 @@ impl QueuesState {
     }
 }
 
-/// Answer of the port's thread about its device. `None` inside: another process cannot resume it.
+/// The thread's answer to a request for its device's state. `None` inside: no other process can resume the device.
 pub(super) type DeviceSaid = std::io::Result<Option<DeviceState>>;
 
-/// Saves the device with its exact positions. The workers must be parked.
+/// Saves the device with exact positions. The workers must be parked.
 pub(super) fn device_state(
     lent: &LentDevice,
     by: BorrowedFd<'_>,
@@ -103,13 +103,13 @@ impl LentDevice {
     /// Saves the device for the case that this process is killed.
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// Fails if the process is out of descriptors.
     pub(super) fn state_at_any_time(&self, by: BorrowedFd<'_>, calls: &[Doorbell]) -> std::io::Result<DeviceState> {
         self.state(by, calls, QueuesState::Left(self.sizes.clone()))
     }
 
-    /// Restores another process's device: lends its queues to the workers and writes nothing that the device reads.
-    /// Also returns the descriptor that reaches the device.
+    /// Restores a predecessor's device: lends its queues to the workers and writes nothing that the device reads. Also
+    /// returns the descriptor through which the device is reached.
     pub(super) fn restore(
         state: DeviceState,
         options: DriverOptions,
@@ -126,7 +126,7 @@ impl LentDevice {
             return Err(BadState::new("queues that this port would not have"));
         }
         if [&calls, &kicks].iter().any(|bells| bells.len() != sizes.len()) {
-            return Err(BadState::new("another number of doorbells than of queues"));
+            return Err(BadState::new("a number of doorbells other than that of queues"));
         }
         let no_memory = |e: Errno| BadState::from(e).of("its memory");
         let (ram, rams) = DriverRam::restore(memory.take()?, &sizes).map_err(no_memory)?;
@@ -145,13 +145,13 @@ impl LentDevice {
             let queue = match &queues {
                 QueuesState::At(queues) => queues.get(i).and_then(|state| {
                     let is_there = killed::is_there(&ram, agreed, state);
-                    // Otherwise another process resumed from this state and was killed before it saved anew.
+                    // Otherwise another process resumed from this state and was killed before it saved a new one.
                     if is_there { DriverQueue::continued(&ram, agreed, state) } else { killed::continued(&ram, agreed) }
                 }),
                 QueuesState::Left(_) => killed::continued(&ram, agreed),
             };
             let is_elsewhere =
-                || BadState::new(format!("queue {i} is not where it is said to be, or a buffer is missing"));
+                || BadState::new(format!("the position of queue {i} is wrong, or one of its buffers is missing"));
             let queue = queue.ok_or_else(is_elsewhere)?;
             started.push(RunningQueue::new(queue, ram, Kick::Bell(Arc::clone(kick)), features, &fault));
         }

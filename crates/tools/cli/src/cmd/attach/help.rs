@@ -9,7 +9,8 @@ use netvale_portspec::AttachSpec;
 
 use super::options;
 
-/// The command, whose help of `attach` tells only of the port's kind if the words ask for the help of one.
+/// Returns the command. If `words` request the help of `attach` for one kind of port, the help has only that kind's
+/// options.
 #[must_use]
 pub fn narrowed(command: Command, words: &[OsString]) -> Command {
     match asked_kind(words) {
@@ -18,7 +19,7 @@ pub fn narrowed(command: Command, words: &[OsString]) -> Command {
     }
 }
 
-/// The kind of the port that a command line names beside `--help`.
+/// Returns the kind of port named on a command line that has `--help`.
 fn asked_kind(words: &[OsString]) -> Option<&'static SpecKind> {
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let after = words.iter().position(|word| *word == "attach")? + 1;
@@ -27,7 +28,7 @@ fn asked_kind(words: &[OsString]) -> Option<&'static SpecKind> {
         return None;
     }
     let kind = |word: &str| AttachSpec::parse(word).ok().map(|spec| spec.kind());
-    // A value of an option may look like a name of a port for programs, but not like another port.
+    // An option's value may look like the name of a port for programs, but not like any other port.
     let port = others.iter().filter(|word| word.contains(':')).find_map(|word| kind(word));
     match (port, others.as_slice()) {
         (Some(kind), _) => Some(kind),
@@ -44,7 +45,7 @@ fn of_kind(attach: Command, kind: &'static SpecKind) -> Command {
         .after_long_help(format!("Ports:\n{ports}\nAll kinds of ports and their options: netvale attach --help\n"))
 }
 
-/// The usage of a port that is always on a switch.
+/// The usage for kinds of ports that are always on a switch.
 const SWITCH_AND_PORT: &str = "netvale attach [OPTIONS] <SWITCH> <PORT>";
 
 fn arg_of_kind(arg: Arg, kind: &SpecKind) -> Arg {
@@ -65,7 +66,7 @@ mod tests {
         error.to_string()
     }
 
-    /// Objective: the help of a port's kind has the options of that kind, and those of all ports, but no others.
+    /// Objective: the help of a kind of port has the options of that kind and those of all ports, but no others.
     #[test]
     fn a_kinds_help_has_only_its_options() {
         for kind in SpecKind::ALL {
@@ -78,7 +79,7 @@ mod tests {
         }
     }
 
-    /// Objective: the port may stand behind options; without one, the help is that of all kinds.
+    /// Objective: options may precede the port; without a port, the help is that of all kinds.
     #[test]
     fn the_port_may_stand_anywhere() {
         let all = help("netvale attach --help");

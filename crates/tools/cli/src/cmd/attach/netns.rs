@@ -1,5 +1,5 @@
-//! `netvale attach vale0 tap:NAME --netns …`: makes the TAP with the user's own privileges, moves it there, and passes
-//! it to the daemon.
+//! `netvale attach vale0 tap:NAME --netns …`: makes the TAP with the user's own privileges, moves it into the
+//! namespace, and passes it to the daemon.
 
 use netvale_control::client::BringConnection;
 use netvale_control::types::AttachParams;
@@ -10,18 +10,18 @@ use rustix::io::Errno;
 
 use crate::{CliContext, CliError, ctx};
 
-/// Attaches the port. Returns its full name.
+/// Attaches the TAP. Returns the port's full name.
 ///
-/// This process may be in other namespaces afterwards.
+/// Afterwards, this process may be in other namespaces than before.
 ///
 /// # Errors
-/// The namespace cannot be entered, the TAP cannot be made, no daemon answers, or it refuses.
+/// The namespace cannot be entered, the TAP cannot be made, no daemon answers, or the daemon refuses.
 pub fn attach(mut params: AttachParams, place: &str, ctx: &CliContext) -> Result<String, CliError> {
     let spec = AttachSpec::parse(&params.port).ok();
     let Some(AttachNeeds::Tap(name)) = spec.as_ref().map(AttachSpec::needs) else {
-        return Err(CliError::usage(format!("--netns: {} is no TAP", params.port), "name the port tap:NAME"));
+        return Err(CliError::usage(format!("--netns: {} is not a TAP", params.port), "name the port tap:NAME"));
     };
-    // First: the daemon learns a connection's user when the connection is made.
+    // The daemon learns the connection's user when the connection is made: before this process enters a user namespace.
     let daemon = BringConnection::connect(&ctx.dir()).map_err(ctx::to_cli)?;
     let namespace = Namespace::open(place).map_err(failed)?;
     let o = &params.options;
@@ -46,12 +46,13 @@ fn failed(error: NetnsError) -> CliError {
 mod tests {
     use super::*;
 
-    /// Objective: a name that an interface there already has is reported as such, and not as a missing namespace.
+    /// Objective: a name that an interface in the namespace already has is reported as taken, and not as a missing
+    /// namespace.
     #[test]
     fn a_taken_name_is_reported_as_such() {
         let of = |source| failed(NetnsError::Move { place: "/run/netns/web".into(), name: "eth0".into(), source });
         let taken = of(Errno::EXIST);
-        assert!(taken.to_string().contains("an interface of that name is there already"), "{taken}");
+        assert!(taken.to_string().contains("an interface of that name already exists there"), "{taken}");
         assert!(taken.next().contains("choose another name"), "{}", taken.next());
         assert!(of(Errno::PERM).next().contains("name a path"));
     }

@@ -1,4 +1,4 @@
-//! The options of `netvale attach` as arguments, built from their table.
+//! The options of `netvale attach` as command-line arguments, built from the option table.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
@@ -68,13 +68,13 @@ fn arg(option: &'static AttachOption) -> Arg {
     }
 }
 
-/// The help of an option: its effect, the ports that it applies to, and its default.
+/// Returns the help of an option: its effect, the ports that it applies to, and its default.
 fn help(option: &AttachOption) -> String {
     let takers = if option.heading == Heading::General { String::new() } else { format!(" [{}]", option.takers()) };
     described(option, &takers)
 }
 
-/// The help of an option for a port that takes it: its effect and its default.
+/// Returns the help of an option for a kind of port that takes it: its effect and its default.
 pub(super) fn effect(option: &AttachOption) -> String {
     described(option, "")
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Objective: relative paths are resolved in the user's folder, absolute ones stay, and nothing else changes.
+/// Objective: relative paths are resolved in the user's folder; absolute paths and other names stay unchanged.
 #[test]
 fn relative_paths_are_resolved_in_the_users_folder() {
     let text = |port: &str| AttachSpec::parse(port).map(|spec| spec.written_in(Path::new("/home/u")));
@@ -19,7 +19,7 @@ fn relative_paths_are_resolved_in_the_users_folder() {
     assert_eq!(text("vale0:a").as_deref(), Ok("vale0:a"));
 }
 
-/// A valid value of an option.
+/// Returns a valid value of an option.
 fn good(option: &AttachOption) -> Value {
     match option.shape {
         OptionShape::Flag => json!(true),
@@ -30,14 +30,14 @@ fn good(option: &AttachOption) -> Value {
         OptionShape::Mode => json!("0660"),
         OptionShape::Switch => json!(false),
         OptionShape::Written(syntax) => json!(syntax.example),
-        // Rules in compiled form.
+        // Compiled rules.
         OptionShape::List(_) => json!(["drop 1,6 0 0 1 # all", "pass 1,6 0 0 0"]),
         _ if option.key == "backend" => json!("netmap:p{1"),
         _ => json!("web"),
     }
 }
 
-/// Options that the option depends on.
+/// Returns the options that an option depends on.
 fn needed(option: &AttachOption) -> Vec<(&'static str, Value)> {
     match option.key {
         "native" => vec![("trunk", json!("7"))],
@@ -48,7 +48,7 @@ fn needed(option: &AttachOption) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// Invalid values of an option.
+/// Returns invalid values of an option.
 fn bad(option: &AttachOption) -> Vec<Value> {
     match option.shape {
         OptionShape::Flag => vec![json!(1), json!("true")],
@@ -69,10 +69,10 @@ fn bad(option: &AttachOption) -> Vec<Value> {
 
 type Options<'a> = &'a [(&'a str, Value)];
 
-/// The outcome of options: the parameters for the daemon, or the reason of a refusal.
+/// The result of parsing options: the parameters for the daemon, or the reason for a refusal.
 type Outcome = Result<AttachParams, String>;
 
-/// With a backend, a port has no switch.
+/// Returns the switch. A port with a backend has none.
 fn switch(options: Options<'_>) -> &'static str {
     if options.iter().any(|(key, _)| *key == "backend") { "" } else { "vale0" }
 }
@@ -113,7 +113,7 @@ fn in_json(port: &str, options: Options<'_>) -> Outcome {
     }
 }
 
-/// A value on one line.
+/// Formats a value on one line.
 fn toml_of(value: &Value) -> String {
     let pair = |(key, value): (&String, &Value)| format!("{key} = {}", toml_of(value));
     match value {
@@ -130,7 +130,7 @@ fn in_toml(port: &str, options: Options<'_>) -> Outcome {
     file.into_config().ports.into_iter().next().ok_or_else(|| "no port".to_owned())
 }
 
-/// The three ways to give options. Refusals name the option; those of a file also its line.
+/// Tries the three ways to give options. A refusal names the option, and in a file also its line.
 fn ways(port: &str, options: Options<'_>, check: impl Fn(Outcome, &str)) {
     check(command_line(port, options), "the command line");
     check(in_json(port, options), "JSON");
@@ -146,8 +146,8 @@ fn names(why: &str, key: &str) -> bool {
     why.contains(key) || why.contains(&key.replace('_', "-"))
 }
 
-/// Objective: each option is accepted, with its value, for exactly the kinds in the table, and refused by name for the
-/// others: on the command line, in JSON and in TOML.
+/// Objective: on the command line, in JSON and in TOML, each option is accepted with its value for exactly the kinds in
+/// the table, and refused by name for the others.
 #[test]
 fn every_option_for_every_kind() {
     for option in OPTIONS {
@@ -259,8 +259,8 @@ fn args(words: &[&str]) -> AttachArgs {
     AttachArgs::from_arg_matches(&matches).unwrap()
 }
 
-/// Objective: a port for programs with the name of an interface causes a warning with the right form for the interface;
-/// no other port does.
+/// Objective: attaching a port for programs with the name of an interface prints a warning with the right command for
+/// the interface; no other port does.
 #[test]
 fn a_port_beside_an_interface_is_told() {
     let said = warning(&args(&["lan", "lo"])).unwrap();
@@ -273,17 +273,17 @@ fn a_port_beside_an_interface_is_told() {
     }
 }
 
-/// Objective: a port in place of a switch is answered with the right form.
+/// Objective: for a port in place of a switch, the error has the right form.
 #[test]
 fn right_forms_are_told() {
     let why = params(&args(&["vale7:foo", "null:"])).unwrap_err().to_string();
-    assert!(why.contains("vale7:foo is a port of one"), "{why}");
+    assert!(why.contains("found the port vale7:foo"), "{why}");
     let file = ConfigFile::parse("[[port]]\nswitch = 'vale7:foo'\nport = 'null:'").unwrap_err().to_string();
     assert!(file.contains("write vale7, and name foo") && file.contains("line 2"), "{file}");
 }
 
 /// Objective: names of users and groups are sent as numbers, including those added after the daemon's start; other
-/// words stay unchanged.
+/// words are sent unchanged.
 #[test]
 fn names_of_users_are_sent_as_numbers() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The tour's output.
+//! Prints the demonstration.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub(super) struct Figure {
     pub(super) json: Value,
 }
 
-/// Prints for people; silent with `--json`.
+/// The demonstration's text output; silent with `--json`.
 pub(super) struct Guide {
     quiet: bool,
 }

@@ -1,4 +1,4 @@
-//! Policies of the two namespaces' ports: VLANs, and a link of 50 ms.
+//! Policies of the two namespaces' ports: VLANs, and a link with a delay of 50 ms.
 
 use netvale_harness::net::NamespaceHost;
 use serde_json::json;
@@ -9,18 +9,18 @@ use crate::CliError;
 
 const PING: [&str; 7] = ["-c", "3", "-i", "0.2", "-W", "1", "10.99.0.2"];
 
-/// Two ports that a VLAN separates and joins, and a link that is made bad, while both hosts stay unchanged.
+/// Separates two ports by a VLAN, joins them again, and delays a link, while both hosts stay unchanged.
 pub(super) fn policies(guide: &Guide, daemon: &DemoDaemon, hosts: &[NamespaceHost; 2]) -> Result<Figure, CliError> {
-    guide.station("Policies, while frames pass: a VLAN parts them, and joins them again")?;
+    guide.station("Policies, while frames pass: a VLAN separates the two hosts and joins them again")?;
     set(guide, daemon, &["port", "set", "vale0:nv0", "access", "10"])?;
     guide.command("ping -c 3 10.99.0.2")?;
     if let Ok(answered) = run_on(&hosts[0], "ping", &PING) {
-        return Err(failed("part two ports by a VLAN", &answered));
+        return Err(failed("separate two ports by a VLAN", &answered));
     }
     guide.output("no answer: nv1 is in VLAN 1")?;
     set(guide, daemon, &["port", "set", "vale0:nv1", "access", "10"])?;
     ping(guide, hosts)?;
-    guide.station("A link that is made bad, in the words of netem")?;
+    guide.station("A link with a delay, in the words of netem")?;
     set(guide, daemon, &["link", "vale0:nv0", "delay", "50ms"])?;
     let late = ping(guide, hosts)?;
     set(guide, daemon, &["link", "vale0:nv0", "off"])?;

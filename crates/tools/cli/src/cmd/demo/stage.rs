@@ -1,4 +1,4 @@
-//! The stage of the tour: a daemon, two hosts (network namespaces), and commands run on them.
+//! The set-up of the demonstration: a daemon, two hosts (network namespaces), and commands run on them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub fn failed(what: &str, why: &dyn std::fmt::Display) -> CliError {
     CliError::failed(
         format!("the demo could not {what}: {why}"),
-        "the output above may say why; `netvale up` shows whether the daemon runs",
+        "the output above may show why; check that `netvale up` starts",
     )
 }
 
@@ -30,7 +30,7 @@ pub fn start(command: &mut Command) -> Result<ChildProcess, CliError> {
     ChildProcess::start(command.stdout(Stdio::piped())).map_err(harness)
 }
 
-/// Waits until a program ends by itself. Returns its standard output.
+/// Waits until a program ends. Returns its standard output.
 pub fn finish(process: ChildProcess) -> Result<String, CliError> {
     let output = process.output(None).map_err(harness)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -60,12 +60,12 @@ impl DemoDaemon {
         Ok(DemoDaemon { program: me, daemon: daemon.map_err(harness)? })
     }
 
-    /// The daemon's run directory.
+    /// Returns the daemon's run directory.
     pub fn dir(&self) -> &Path {
         self.daemon.dir()
     }
 
-    /// A netvale command that talks to the daemon.
+    /// Returns a netvale command that talks to the daemon.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("--run-dir").arg(self.dir()).args(args);
@@ -83,6 +83,6 @@ impl DemoDaemon {
         if until(LIMIT, Duration::from_millis(20), is_there) {
             return Ok(());
         }
-        Err(failed("see a port", &format!("{name} did not come")))
+        Err(failed("see a port", &format!("{name} did not appear")))
     }
 }

@@ -1,4 +1,5 @@
-//! The tour: each station announces itself, runs the commands that a user would type, and yields a figure.
+//! The steps of the demonstration. Each prints its title, runs the commands that a user would type, and returns a
+//! figure.
 
 use std::process::ExitCode;
 
@@ -12,10 +13,10 @@ use super::policies::policies;
 use super::stage::{DemoDaemon, failed, finish, harness, run_on, start};
 use crate::{CliError, grid, out, units};
 
-/// Runs the tour, inside its namespaces.
+/// Runs all steps, inside the namespaces.
 ///
 /// # Errors
-/// The first station that fails.
+/// The error of the first step that fails.
 pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
     let guide = Guide::new(args.json);
     guide.station("A switch, in user space: no kernel module")?;
@@ -31,17 +32,17 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
         out::json(&object)?;
         return Ok(ExitCode::SUCCESS);
     }
-    guide.station("What crossed")?;
+    guide.station("Results")?;
     out::text(grid::render(
         [("WHAT", grid::Align::Left), ("RATE", grid::Align::Right)],
         figures.into_iter().map(|f| [f.what.to_owned(), f.value]),
     ))?;
-    guide.say("\nWhere to look next: `netvale up` and, in other terminals, `netvale pkt-gen`, `netvale top`;")?;
-    guide.say("`make bench` measures against DPDK and the kernel; README.md says where to start reading.")?;
+    guide.say("\nNext, try `netvale up` and, in other terminals, `netvale pkt-gen` and `netvale top`;")?;
+    guide.say("`make bench` compares with DPDK and the kernel; README.md lists what to read first.")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Two hosts' TCP/IP stacks on one switch.
+/// Shows two hosts' TCP/IP stacks on one switch.
 fn tcp(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Vec<Figure>, CliError> {
     guide.station("Two network namespaces on it by TAP: ping and TCP")?;
     let hosts = [NamespaceHost::new().map_err(harness)?, NamespaceHost::new().map_err(harness)?];
@@ -86,29 +87,29 @@ fn wait_for_line(lines: Option<impl std::io::BufRead>, word: &str) -> Result<(),
     found.find(|l| l.contains(word)).map(|_| ()).ok_or_else(|| failed("start iperf3's server", &"it did not listen"))
 }
 
-/// pkt-gen across the switch.
+/// Shows pkt-gen across the switch.
 fn packets(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     guide.station("pkt-gen across the switch, 60-byte frames, one copy each")?;
-    // Lossless: a receiver that is briefly slower holds the sender back instead of losing frames.
+    // Lossless: a receiver that is briefly slower delays the sender and no frame is lost.
     guide.command("netvale attach vale1 rx --lossless")?;
     daemon.run(&["attach", "vale1", "rx", "--lossless"])?;
     let rate = pkt_gen(guide, daemon, "vale1:tx", "vale1:rx", args)?;
     Ok(Figure { what: "60-byte frames across the switch", value: units::pps(rate), json: json!(rate) })
 }
 
-/// pkt-gen over a pipe.
+/// Shows pkt-gen over a pipe.
 fn pipe(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     guide.station("pkt-gen over a pipe between two processes, zero-copy")?;
     let rate = pkt_gen(guide, daemon, "netmap:demo{1", "netmap:demo}1", args)?;
     Ok(Figure { what: "60-byte frames over a pipe", value: units::pps(rate), json: json!(rate) })
 }
 
-/// pkt-gen between network interfaces.
+/// Shows pkt-gen between network interfaces.
 fn nic(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Option<Figure>, CliError> {
     guide.station("pkt-gen on network interfaces, through AF_XDP: here the two ends of a veth pair")?;
-    // In its own user namespace, a process may not load XDP programs.
+    // A process in a user namespace of its own may not load XDP programs.
     if std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !map.contains("4294967295")) {
-        guide.output("left out: XDP programs take root; `sudo netvale demo` shows it")?;
+        guide.output("skipped: XDP programs need root; `sudo netvale demo` shows it")?;
         return Ok(None);
     }
     for line in ["link add demo0 type veth peer name demo1", "link set demo0 up", "link set demo1 up"] {

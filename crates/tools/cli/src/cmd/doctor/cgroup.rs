@@ -8,9 +8,9 @@ pub enum Quota {
     /// Unknown.
     #[default]
     Unknown,
-    /// Unlimited.
+    /// No limit.
     Unlimited,
-    /// This many microseconds of each period.
+    /// A limit: this much CPU time in each period.
     Limited {
         /// Microseconds of CPU time in a period, over all CPUs.
         quota_us: u64,
@@ -20,7 +20,7 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// The quota in CPUs, if limited.
+    /// Returns the quota as a number of CPUs; `None` if there is no limit.
     pub fn cpus(self) -> Option<f64> {
         match self {
             Quota::Limited { quota_us, period_us } => Some(quota_us as f64 / period_us as f64),
@@ -28,7 +28,7 @@ impl Quota {
         }
     }
 
-    /// Microseconds left in a period after one CPU has used up the quota.
+    /// Returns the microseconds that remain in a period after one CPU has used up the quota.
     pub fn pause_us(self) -> Option<u64> {
         match self {
             Quota::Limited { quota_us, period_us } => Some(period_us.saturating_sub(quota_us)),
@@ -37,8 +37,8 @@ impl Quota {
     }
 }
 
-/// The tightest quota on the path from a process's group to the top. `groups` is the text of `/proc/PID/cgroup`,
-/// `mounts` that of `/proc/self/mountinfo`, and `read` reads a file.
+/// Returns the tightest quota on the path from a process's group to the top of the hierarchy. `groups` is the text of
+/// `/proc/PID/cgroup`, `mounts` that of `/proc/self/mountinfo`, and `read` reads a file.
 pub fn quota(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Quota {
     let folders: Vec<_> = groups.lines().filter_map(|line| folder(line, mounts)).collect();
     if folders.is_empty() {
@@ -50,8 +50,8 @@ pub fn quota(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>)
     tightest.map_or(Quota::Unlimited, |(quota_us, period_us)| Quota::Limited { quota_us, period_us })
 }
 
-/// The mount point of the hierarchy in a line of `/proc/PID/cgroup`, and the process's folder below it, if the
-/// hierarchy can limit CPU time.
+/// Returns the mount point of the hierarchy in a line of `/proc/PID/cgroup`, and the process's folder below it; `None`
+/// if the hierarchy cannot limit CPU time.
 fn folder(line: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     let mut parts = line.splitn(3, ':');
     let _ = parts.next()?;
@@ -69,7 +69,7 @@ fn folder(line: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
         let mut place = place.split(' ').skip(3);
         let root = place.next()?;
         let top = Path::new(place.next()?);
-        // A container sees its own group as the top, whatever its name outside.
+        // Inside a container, its own group is the top of the hierarchy and has another path than outside.
         let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
         is_wanted(kind, options).then(|| (top.to_path_buf(), top.join(below)))
     })
@@ -85,7 +85,7 @@ fn version_1(folder: &Path, read: &impl Fn(&Path) -> Option<String>) -> Option<(
     limit(read(&folder.join("cpu.cfs_quota_us"))?.trim(), read(&folder.join("cpu.cfs_period_us"))?.trim())
 }
 
-/// `max` and -1, which do not parse as unsigned numbers, mean no limit.
+/// Parses a limit. `max` and -1, which are not unsigned numbers, mean no limit.
 fn limit(quota: &str, period: &str) -> Option<(u64, u64)> {
     let period = period.parse().ok().filter(|&period| period > 0)?;
     Some((quota.parse().ok()?, period))
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(quota("0::/v\n", MOUNTS, files(&[])), Quota::Unlimited);
     }
 
-    /// Objective: in a container, whose group has another path outside, the visible top counts.
+    /// Objective: in a container, whose group has another path outside, the top visible inside counts.
     #[test]
     fn the_visible_top_counts_in_a_container() {
         let mounts = "41 31 0:38 /docker/1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";

@@ -8,13 +8,14 @@ use super::row::{CheckRow, rounded};
 
 const CHECK: &str = "clock";
 
-/// Measures the cost, and reads the name of the clock source.
+/// Measures the cost of reading the time, and reads the name of the clock source.
 pub fn look() -> CheckRow {
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     judge(files::read(file).as_deref(), cost_ns())
 }
 
-/// Nanoseconds to read the time: the best of a few batches, since other load on the CPU only slows it down.
+/// Returns the nanoseconds that reading the time takes. The best of a few batches counts, because other load on the CPU
+/// only adds time.
 fn cost_ns() -> f64 {
     const READS: u32 = 20_000;
     let batch = |_| {
@@ -28,7 +29,7 @@ fn cost_ns() -> f64 {
 }
 
 fn judge(source: Option<&str>, cost_ns: f64) -> CheckRow {
-    /// A higher cost means a system call, or a device.
+    /// Cost above which reading the time takes a system call or an access to a device.
     const HIGH_NS: f64 = 100.0;
     let found = format!("{}: reading the time takes {cost_ns:.0} ns", source.unwrap_or("clock source unknown"));
     let row = CheckRow::ok(CHECK, found).figure("source", source).figure("read_ns", rounded(cost_ns));

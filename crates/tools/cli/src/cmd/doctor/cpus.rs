@@ -1,4 +1,4 @@
-//! Check: netvale's CPUs, and its threads on them.
+//! Check: the CPUs available to netvale, and the placement of its threads.
 
 use std::path::Path;
 
@@ -12,24 +12,24 @@ use super::watched::WorkerLoad;
 
 const CHECK: &str = "cpus";
 
-/// The CPUs of a process.
+/// The CPUs available to a process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cpus {
     /// Number of CPUs online.
     pub online: usize,
-    /// CPUs that it may run on.
+    /// Numbers of the CPUs in its affinity mask.
     pub allowed: Vec<usize>,
-    /// Its share of their time.
+    /// Its CPU time quota.
     pub quota: Quota,
 }
 
 impl Cpus {
-    /// The CPUs of this process.
+    /// Returns the CPUs of this process.
     pub fn of_this_process() -> Option<Cpus> {
         Self::of(None)
     }
 
-    /// The CPUs of another process.
+    /// Returns the CPUs of another process.
     pub fn of_process(pid: u32) -> Option<Cpus> {
         Self::of(Some(Pid::from_raw(pid.cast_signed())?))
     }
@@ -45,7 +45,7 @@ impl Cpus {
         Some(Cpus { online: online.unwrap_or(0).max(allowed.len()), allowed, quota })
     }
 
-    /// Number of CPUs' time that it may use.
+    /// Returns the number of CPUs whose time the process may use.
     pub fn usable(&self) -> f64 {
         let allowed = self.allowed.len() as f64;
         self.quota.cpus().map_or(allowed, |quota| quota.min(allowed))
@@ -77,12 +77,12 @@ fn millis(us: u64) -> f64 {
     rounded(us as f64 / 1000.0)
 }
 
-/// A thread awake for more than this share of its time needs a CPU of its own.
+/// Share of its time above which an awake worker needs a CPU of its own.
 const AWAKE: f64 = 0.5;
 
 /// Judges the CPUs for these workers; the list is empty without a daemon.
 pub fn judge(cpus: Option<&Cpus>, workers: &[WorkerLoad]) -> CheckRow {
-    let Some(cpus) = cpus else { return CheckRow::unknown(CHECK, "the kernel does not tell which CPUs may be used") };
+    let Some(cpus) = cpus else { return CheckRow::unknown(CHECK, "the kernel does not show which CPUs may be used") };
     let placed = placement(workers);
     let row = CheckRow::ok(CHECK, cpus.about() + &placed)
         .figure("online", cpus.online)
@@ -96,12 +96,12 @@ fn advise(row: CheckRow, cpus: &Cpus, workers: &[WorkerLoad]) -> CheckRow {
     let count = workers.len();
     let allowed = cpus.allowed.len();
     let awake = workers.iter().filter(|worker| 1.0 - worker.asleep() > AWAKE).count();
-    // The workers, and one program that sends or receives.
+    // All workers, and one program that sends or receives.
     let wanted = (count.max(1) + 1).min(allowed);
     if let Some(pause) = cpus.quota.pause_us().filter(|_| cpus.usable() < wanted as f64) {
         row.advise(
             format!(
-                "Once the quota is used up, all threads stand still until the next period: up to {} ms.",
+                "Once the quota is used up, all threads stop until the next period, for up to {} ms.",
                 millis(pause)
             ),
             "a larger quota (systemd: `CPUQuota=`, containers: `--cpus`). Until then, `netvale up --spin-us 0`: \
@@ -142,7 +142,7 @@ fn placement(workers: &[WorkerLoad]) -> String {
     }
 }
 
-/// A CPU to which two workers are pinned.
+/// Returns a CPU to which two workers are pinned.
 fn shared_cpu(workers: &[WorkerLoad]) -> Option<u32> {
     let mut pinned: Vec<_> = workers.iter().filter_map(|worker| worker.cpu).collect();
     pinned.sort_unstable();
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(judge(None, &[]).state, CheckState::Unknown);
     }
 
-    /// Objective: a quota of 10 % yields advice with the length of the standstill; a sufficient one does not.
+    /// Objective: a quota of 10 % yields advice with the length of the pause; a sufficient quota does not.
     #[test]
     fn a_small_quota_yields_advice() {
         let tenth = Quota::Limited { quota_us: 10_000, period_us: 100_000 };

@@ -1,4 +1,4 @@
-//! Files of /proc and /sys, any of which may be missing.
+//! Reads files of /proc and /sys, any of which may be missing.
 
 use std::fs;
 use std::path::Path;
@@ -8,28 +8,28 @@ use netvale_control::options::numbers;
 /// The highest CPU number in Linux's `cpu_set_t`.
 const MAX_CPU: u32 = 1023;
 
-/// A file's text, trimmed; `None` if it cannot be read.
+/// Returns a file's text, trimmed; `None` if it cannot be read.
 pub fn read(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The number in a file.
+/// Returns the number in a file.
 pub fn number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> {
     read(path)?.parse().ok()
 }
 
-/// The bracketed choice, as in `always [madvise] never`.
+/// Returns the bracketed choice, as in `always [madvise] never`.
 pub fn chosen(text: &str) -> Option<&str> {
     text.split_once('[')?.1.split_once(']').map(|(choice, _)| choice)
 }
 
-/// The CPUs of a list such as `0-3,8`; empty for any of the kernel's spellings of an empty list.
+/// Parses a list of CPUs such as `0-3,8`. Returns an empty list for each of the kernel's notations for no CPU.
 pub fn cpus(text: &str) -> Vec<usize> {
     let found = numbers(text.trim(), 0..=MAX_CPU).unwrap_or_default();
     found.into_iter().map(|cpu| cpu as usize).collect()
 }
 
-/// CPUs as a list with ranges.
+/// Formats CPUs as a list with ranges.
 pub fn list(cpus: &[usize]) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for &cpu in cpus {
@@ -43,7 +43,7 @@ pub fn list(cpus: &[usize]) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// As [`list`], behind a noun: `CPU 1`, `CPUs 0-3`.
+/// Formats CPUs as [`list`] does, after a noun: `CPU 1`, `CPUs 0-3`.
 pub fn named(cpus: &[usize]) -> String {
     let noun = if cpus.len() == 1 { "CPU" } else { "CPUs" };
     format!("{noun} {}", list(cpus))
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!((named(&[1]), named(&[0, 1])), ("CPU 1".into(), "CPUs 0-1".into()));
     }
 
-    /// Objective: the bracketed setting is in force.
+    /// Objective: the bracketed setting is the active one.
     #[test]
     fn the_bracketed_choice_is_in_force() {
         assert_eq!(chosen("always [madvise] never"), Some("madvise"));

@@ -6,14 +6,14 @@ use super::watched::WorkerLoad;
 
 const CHECK: &str = "isolation";
 
-/// Checks; `None` on a machine too small to reserve a CPU.
+/// Checks for isolated CPUs; `None` on a machine too small to reserve one.
 pub fn look(online: usize, workers: &[WorkerLoad]) -> Option<CheckRow> {
     let cpus = |file: &str| files::cpus(&files::read(format!("/sys/devices/system/cpu/{file}")).unwrap_or_default());
     judge(online, &cpus("isolated"), &cpus("nohz_full"), workers)
 }
 
 fn judge(online: usize, isolated: &[usize], tickless: &[usize], workers: &[WorkerLoad]) -> Option<CheckRow> {
-    /// The minimum number of CPUs worth dividing.
+    /// Minimum number of CPUs of a machine that can reserve one.
     const WORTH: usize = 4;
     if isolated.is_empty() {
         let found = "no CPU is kept for netvale; the kernel's `isolcpus=LIST nohz_full=LIST` keep other programs off \
@@ -31,7 +31,7 @@ fn judge(online: usize, isolated: &[usize], tickless: &[usize], workers: &[Worke
     }
     let few: Vec<_> = isolated.iter().copied().take(workers.len()).collect();
     Some(row.advise(
-        "Only threads that are pinned there run on them, and no worker is: they stay idle.",
+        "Only threads that are pinned to these CPUs run on them. No worker is pinned there: they stay idle.",
         format!("`netvale up --cpu {}` (`cpus` in the configuration)", files::list(&few)),
     ))
 }

@@ -1,4 +1,4 @@
-//! Check: this kernel's features that netvale can use.
+//! Check: kernel features that netvale can use.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,7 +16,7 @@ const CHECK: &str = "kernel";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Availability {
     Yes,
-    /// Denied to this user.
+    /// Present, but denied to this user.
     Denied,
     No,
     Unknown,
@@ -38,7 +38,7 @@ pub fn look() -> CheckRow {
 }
 
 fn judge(version: Option<&str>, features: &[(&str, Availability)]) -> CheckRow {
-    let Some(version) = version else { return CheckRow::unknown(CHECK, "/proc does not tell its version") };
+    let Some(version) = version else { return CheckRow::unknown(CHECK, "/proc does not show its version") };
     let those =
         |has: Availability| features.iter().filter(|(_, it)| *it == has).map(|(name, _)| *name).collect::<Vec<_>>();
     let mut found = format!("Linux {version}");
@@ -83,7 +83,7 @@ fn tun() -> Availability {
     }
 }
 
-/// Tried on a thread that ends, because the setting stays with it.
+/// Tries a short slice on a thread that ends afterwards, because the setting stays with the thread.
 fn short_slices() -> Availability {
     match std::thread::spawn(netvale::shorten_slices).join() {
         Ok(true) => Availability::Yes,
@@ -107,7 +107,7 @@ fn user_namespaces() -> Availability {
     namespaces(most.as_deref(), clone.as_deref(), restricted.as_deref())
 }
 
-/// Debian and Ubuntu have switches of their own for unprivileged users.
+/// Checks user namespaces. Debian and Ubuntu have sysctls of their own that deny them to ordinary users.
 fn namespaces(most: Option<&str>, clone: Option<&str>, restricted: Option<&str>) -> Availability {
     match (most, clone, restricted) {
         (None, ..) => Availability::No,
@@ -116,7 +116,7 @@ fn namespaces(most: Option<&str>, clone: Option<&str>, restricted: Option<&str>)
     }
 }
 
-/// Read from the list of security modules, which needs a mounted securityfs.
+/// Looks for Landlock in the list of security modules, which needs a mounted securityfs.
 fn landlock(modules: Option<&str>) -> Availability {
     match modules {
         None => Availability::Unknown,

@@ -8,7 +8,7 @@ use crate::units;
 
 const CHECK: &str = "limits";
 
-/// The hard limits, to which the daemon raises its own. `None`: unlimited.
+/// The hard limits: the daemon raises its soft limits to them. `None`: unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HardLimits {
     files: Option<u64>,
@@ -16,7 +16,8 @@ struct HardLimits {
     priority: Option<u64>,
 }
 
-/// Checks the daemon, or this process, which would start one. Interfaces have locked `locked` bytes.
+/// Checks the limits of the daemon, or else of this process, because a daemon started from here inherits them. `locked`
+/// is the number of bytes that interfaces have locked.
 pub fn look(pid: Option<u32>, locked: u64) -> CheckRow {
     let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let text = files::read(format!("/proc/{process}/limits")).unwrap_or_default();
@@ -25,7 +26,7 @@ pub fn look(pid: Option<u32>, locked: u64) -> CheckRow {
 }
 
 fn judge(text: &str, open: Option<u64>, locked: u64) -> CheckRow {
-    let Some(limits) = parse(text) else { return CheckRow::unknown(CHECK, "/proc does not tell the limits") };
+    let Some(limits) = parse(text) else { return CheckRow::unknown(CHECK, "/proc does not show the limits") };
     let priority = match limits.priority {
         Some(0) => "not allowed".to_owned(),
         Some(most) => format!("up to {most}"),
@@ -46,11 +47,11 @@ fn judge(text: &str, open: Option<u64>, locked: u64) -> CheckRow {
 }
 
 fn advise(row: CheckRow, limits: HardLimits, open: u64, locked: u64) -> CheckRow {
-    /// Descriptors of a full switch: 254 ports of two rings, four descriptors each, and some more.
+    /// Descriptors of a full switch: 254 ports of two rings, four descriptors for each ring, and a reserve.
     const MANY: u64 = 4096;
     if limits.files.is_some_and(|most| most.saturating_sub(open) < MANY / 2 || most < MANY) {
         row.advise(
-            "A ring takes three or four descriptors, so that a port takes about eight: a switch full of ports takes \
+            "A ring takes three or four descriptors, hence a port about eight: a switch full of ports takes \
              more than that.",
             format!(
                 "a higher hard limit of open files for the daemon: `LimitNOFILE=` of its unit, or `ulimit -Hn`; \
@@ -60,7 +61,7 @@ fn advise(row: CheckRow, limits: HardLimits, open: u64, locked: u64) -> CheckRow
     } else if limits.locked.is_some_and(|most| locked > 0 && most < 2 * locked) {
         row.advise(
             format!(
-                "Frames of interfaces lie in locked memory, {} so far: one more interface may find no room.",
+                "Interfaces keep frames in locked memory, {} so far: another interface may find no room.",
                 units::memory(locked)
             ),
             "more locked memory for the daemon: `LimitMEMLOCK=` of its unit, or `ulimit -Hl`",
@@ -112,7 +113,7 @@ Max realtime priority     0                    0
         assert!(judge(&limits("20000", "8388608"), None, 5 << 20).what_to_do.contains("LimitMEMLOCK"));
     }
 
-    /// Objective: a text without the limits is unknown.
+    /// Objective: limits that cannot be parsed are unknown.
     #[test]
     fn unreadable_limits_are_unknown() {
         assert_eq!(judge("", None, 0).state, CheckState::Unknown);

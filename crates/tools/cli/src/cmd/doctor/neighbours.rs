@@ -15,10 +15,10 @@ const CHECK: &str = "neighbours";
 const LISTED: f64 = 0.05;
 /// Maximum number of listed programs.
 const MOST: usize = 5;
-/// Half a CPU less than netvale wants is close enough: no program is busy all the time.
+/// Tolerated lack of CPUs: no program is busy all the time.
 const SLACK: f64 = 0.5;
 
-/// The machine's activity during the watch, and netvale's part in it.
+/// The machine's activity during the watch, and netvale's share of it.
 #[derive(Clone, Debug)]
 pub struct Neighbours<'a> {
     /// The CPU time used.
@@ -38,20 +38,20 @@ impl Neighbours<'_> {
         self.spent.processes.iter().filter(|used| !self.own.contains(&used.pid) && !self.clients.contains(&used.pid))
     }
 
-    /// CPU time of processes that have ended or are not visible here.
+    /// Returns the CPUs used by processes that have ended or are not visible here.
     fn unseen(&self) -> f64 {
         let seen: f64 = self.spent.processes.iter().map(|used| used.cpus).sum();
         self.spent.busy_cpus.map_or(0.0, |busy| (busy - seen).max(0.0))
     }
 
-    /// Number of threads of netvale and its users that need a CPU: the workers, and the busy programs.
+    /// Returns the number of threads of netvale and its clients that need a CPU: the workers, and the busy programs.
     fn wanted(&self) -> f64 {
         let is_busy = |used: &&ProcessUse| self.clients.contains(&used.pid) && used.cpus > LISTED;
         let programs = self.spent.processes.iter().filter(is_busy).count();
         (self.workers.max(1) + programs.max(1)).min(self.cpus.allowed.len()) as f64
     }
 
-    /// Number of netvale's CPUs that others leave idle; `used` is their use of all CPUs.
+    /// Returns the number of netvale's CPUs that others leave idle; `used` is their use of all CPUs.
     fn left(&self, used: f64) -> f64 {
         let allowed = self.cpus.allowed.len();
         let online = self.cpus.online;
@@ -61,7 +61,7 @@ impl Neighbours<'_> {
         allowed as f64 - (busy - ours).max(0.0)
     }
 
-    /// Number of busy CPUs among netvale's, if these are not all.
+    /// Returns how many of netvale's CPUs were busy; `None` if netvale may use all CPUs.
     fn busy_here(&self) -> Option<f64> {
         if self.cpus.allowed.len() == self.cpus.online {
             return None;
@@ -77,7 +77,7 @@ pub fn judge(facts: &Neighbours<'_>) -> CheckRow {
     }
     let listed: Vec<_> = facts.others().filter(|used| used.cpus > LISTED).take(MOST).collect();
     let unseen = facts.unseen();
-    // Ticks are rounded.
+    // The kernel counts whole ticks: the sum may exceed the number of CPUs.
     let sum = (facts.others().map(|used| used.cpus).sum::<f64>() + unseen).min(facts.cpus.online as f64);
     let names = names(&listed, unseen);
     let figures = listed.iter().map(|used| json!({"pid": used.pid, "name": used.name, "cpus": rounded(used.cpus)}));
@@ -89,14 +89,14 @@ pub fn judge(facts: &Neighbours<'_>) -> CheckRow {
         return row;
     }
     row.advise(
-        "A worker, or a program with a port, that shares its CPU waits while the other has it: up to milliseconds, for \
+        "A worker or a program with a port waits while another program has its CPU: up to milliseconds, for \
          frames that take less than a microsecond each.",
         "those that do not use netvale: stop them, or keep them off its CPUs. `netvale up --cpu N` pins a worker, \
          `taskset -apc LIST PID` moves a program",
     )
 }
 
-/// The programs with their CPU use, and the use by invisible ones.
+/// Lists the programs with their CPU use, and the use by invisible ones.
 fn names(listed: &[&ProcessUse], unseen: f64) -> Vec<String> {
     let name = |used: &&ProcessUse| format!("{} (pid {}) {:.0} %", used.name, used.pid, used.cpus * 100.0);
     let mut names: Vec<_> = listed.iter().map(name).collect();
@@ -121,7 +121,7 @@ fn about(facts: &Neighbours<'_>, sum: f64, names: &[String]) -> String {
 
 /// Judges the hypervisor's steal time.
 pub fn steal(spent: &CpuUse) -> CheckRow {
-    /// A larger share is noticeable.
+    /// Share of steal time from which it is noticeable.
     const FELT: f64 = 0.02;
     let Some(steal) = spent.steal else { return CheckRow::unknown("steal", "/proc/stat has no times") };
     let row = CheckRow::ok("steal", format!("the hypervisor took {:.1} % of the CPU time", steal * 100.0))
@@ -165,7 +165,8 @@ mod tests {
         assert_eq!(judged(vec![used(8, "browser", 0.4)], 0.4, 2, &[]).state, CheckState::Ok);
     }
 
-    /// Objective: programs that use netvale are no competitors; an idle machine is fine, even with one CPU.
+    /// Objective: programs with ports of netvale do not count as other programs; an idle machine is fine, even with one
+    /// CPU.
     #[test]
     fn programs_that_use_netvale_are_no_competitors() {
         let row = judged(vec![used(2, "netvale", 0.9), used(8, "pkt-gen", 0.9)], 1.8, 2, &[8]);
@@ -173,7 +174,7 @@ mod tests {
         assert_eq!(judged(vec![used(5, "sshd", 0.02)], 0.02, 1, &[]).state, CheckState::Ok);
     }
 
-    /// Objective: if netvale may use only some CPUs, the load of these counts.
+    /// Objective: if netvale may use only some CPUs, only their load counts.
     #[test]
     fn only_the_load_of_allowed_cpus_counts() {
         let cpus = Cpus { online: 64, allowed: vec![4, 5], quota: Quota::Unlimited };

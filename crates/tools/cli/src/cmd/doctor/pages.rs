@@ -6,7 +6,7 @@ use crate::units;
 
 const CHECK: &str = "huge-pages";
 
-/// Ports' memory below this size suits the TLBs of current CPUs well enough.
+/// Ports' memory below this size mostly fits the TLBs of current CPUs.
 const LARGE: u64 = 64 << 20;
 /// Bytes of a huge page.
 const HUGE: u64 = 2 << 20;
@@ -14,13 +14,13 @@ const HUGE: u64 = 2 << 20;
 /// The kernel's huge pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct HugePages {
-    /// Free and total pages of 2 MiB.
+    /// Free and total huge pages of 2 MiB.
     huge: Option<(u64, u64)>,
     /// Setting of transparent huge pages for shared memory, such as regions.
     shmem: Option<String>,
 }
 
-/// Checks, given the ports' memory: `ordinary` bytes in ordinary pages and `huge` bytes in huge pages.
+/// Checks the ports' memory: `ordinary` bytes in ordinary pages and `huge` bytes in huge pages.
 pub fn look(ordinary: u64, huge: u64) -> CheckRow {
     let of = |file: &str| files::number(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}"));
     let shmem = files::read("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
@@ -47,7 +47,7 @@ fn judge(pages: &HugePages, ordinary: u64, huge: u64) -> CheckRow {
     let reserve =
         if free < needed { format!("`sysctl vm.nr_hugepages={}`, then ", all + needed) } else { String::new() };
     row.advise(
-        "Regions that large take more ordinary pages than the CPU's translation cache (TLB) holds: copies then wait \
+        "Regions of this size have more ordinary pages than the CPU's translation cache (TLB) holds: copies then wait \
          for page tables.",
         format!("{reserve}attach the ports again, with `netvale attach --huge` (programs: `Options::huge`)"),
     )

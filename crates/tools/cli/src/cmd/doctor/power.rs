@@ -1,4 +1,4 @@
-//! Checks: power saving at the cost of latency. The frequency governor, and the idle states.
+//! Checks: settings that save power but add latency: the frequency governor and the idle states.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn judge_governors(governors: &[String], driver: Option<&str>) -> CheckRow {
         return row;
     }
     row.advise(
-        "A CPU that was idle begins slowly, and gets faster only after milliseconds of work. netvale's work comes in \
+        "After an idle time a CPU is slow, and gets faster only after milliseconds of work. netvale's work comes in \
          shorter pieces.",
         "`cpupower frequency-set -g performance`, or in the desktop's power settings",
     )
@@ -49,7 +49,8 @@ pub fn idle_states(cpus: &[usize]) -> CheckRow {
     judge_idle(&cpus.iter().copied().find_map(idle_of).unwrap_or_default())
 }
 
-/// The enabled states of one CPU; `None` if it has none. All CPUs of a machine are alike, except in hybrid ones.
+/// Returns the enabled states of one CPU; `None` if it has none. Except on hybrid machines, all CPUs have the same
+/// states.
 fn idle_of(cpu: usize) -> Option<Vec<IdleState>> {
     let state = |number| {
         let of = |file: &str| files::read(format!("{SYS}/cpu{cpu}/cpuidle/state{number}/{file}"));
@@ -65,7 +66,7 @@ fn idle_of(cpu: usize) -> Option<Vec<IdleState>> {
 
 fn judge_idle(states: &[IdleState]) -> CheckRow {
     const CHECK: &str = "idle-states";
-    /// Leaving a deeper state takes longer than netvale polls before it sleeps.
+    /// Wake-up time of an idle state from which it counts as deep: longer than netvale polls before it sleeps.
     const DEEP_US: u64 = 50;
     let Some(deepest) = states.iter().max_by_key(|state| state.latency_us) else {
         return CheckRow::unknown(CHECK, "there is no cpuidle: the host or the firmware decides");
@@ -80,9 +81,9 @@ fn judge_idle(states: &[IdleState]) -> CheckRow {
     CheckRow::ok(CHECK, format!("deep ones are enabled: {}", names.join(", ")))
         .figure("deepest_us", deepest.latency_us)
         .advise(
-            "A CPU that sleeps that deeply wakes up later: the first frame after a pause waits for it.",
+            "A CPU takes that long to leave a deep state: the first frame after a pause waits.",
             format!(
-                "`cpupower idle-set -D {DEEP_US}` turns them off until the next start, at the cost of power; or \
+                "`cpupower idle-set -D {DEEP_US}` turns them off until the next boot, at the cost of power; or \
                  `netvale up --poll-always`"
             ),
         )

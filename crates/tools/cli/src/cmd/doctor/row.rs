@@ -3,26 +3,26 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The outcome of a check.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckState {
-    /// Fine.
+    /// Nothing to improve.
     Ok,
     /// A change would make netvale faster.
     Advice,
-    /// Unknown.
+    /// The check could not be made.
     Unknown,
 }
 
-/// The result of one check.
+/// One check, with its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CheckRow {
     /// The check's name.
     pub check: &'static str,
-    /// The outcome.
+    /// The result.
     pub state: CheckState,
-    /// The finding, with the figures measured.
+    /// The finding, with its figures.
     pub found: String,
     /// The reason why it matters.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -36,7 +36,7 @@ pub struct CheckRow {
 }
 
 impl CheckRow {
-    /// A fine row.
+    /// Creates a row without advice.
     pub fn ok(check: &'static str, found: impl Into<String>) -> CheckRow {
         let why = String::new();
         let what_to_do = String::new();
@@ -44,12 +44,12 @@ impl CheckRow {
         CheckRow { check, state: CheckState::Ok, found: found.into(), why, what_to_do, figures }
     }
 
-    /// An unknown row, with the reason.
+    /// Creates a row for a check that could not be made, with the reason.
     pub fn unknown(check: &'static str, reason: impl Into<String>) -> CheckRow {
         CheckRow { state: CheckState::Unknown, ..CheckRow::ok(check, reason) }
     }
 
-    /// Turns the row into advice, with its reason and action.
+    /// Turns the row into advice, with the reason and the recommended action.
     pub fn advise(self, why: impl Into<String>, what_to_do: impl Into<String>) -> CheckRow {
         CheckRow { state: CheckState::Advice, why: why.into(), what_to_do: what_to_do.into(), ..self }
     }
@@ -61,7 +61,7 @@ impl CheckRow {
     }
 }
 
-/// Rounds a figure to three decimals: more would suggest a precision that it does not have.
+/// Rounds a figure to three decimals: more would suggest a precision that the measurement lacks.
 pub fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

@@ -8,7 +8,7 @@ const WIDTH: usize = 100;
 /// Columns of a check's name.
 const NAME: usize = 13;
 
-/// The report, for a terminal of that many columns. `verbose`: includes unknown rows.
+/// Formats the report for a terminal of that many columns. `verbose` includes the checks without a result.
 pub fn render(report: &DoctorReport, verbose: bool, terminal: Option<usize>) -> String {
     let those = |state| report.checks.iter().filter(move |row| row.state == state);
     let mut page = WrappedReport { text: String::new(), width: terminal.unwrap_or(WIDTH).min(WIDTH) };
@@ -20,9 +20,9 @@ pub fn render(report: &DoctorReport, verbose: bool, terminal: Option<usize>) -> 
     for row in those(CheckState::Advice) {
         page.advice(row);
     }
-    page.section("Fine as it is:", those(CheckState::Ok));
+    page.section("Nothing to improve:", those(CheckState::Ok));
     if verbose {
-        page.section("Could not be found out:", those(CheckState::Unknown));
+        page.section("Without a result:", those(CheckState::Unknown));
     }
     page.text
 }
@@ -35,13 +35,13 @@ struct WrappedReport {
 
 fn verdict(advice: usize) -> String {
     match advice {
-        0 => "Nothing was found that would make netvale faster here.".to_owned(),
+        0 => "Found nothing that would make netvale faster here.".to_owned(),
         1 => "One thing would make netvale faster here.".to_owned(),
         many => format!("{many} things would make netvale faster here."),
     }
 }
 
-/// The scope of the report.
+/// Describes what was watched.
 fn scope(report: &DoctorReport) -> String {
     let daemon = match (&report.daemon, &report.no_daemon) {
         (Some(daemon), _) => match daemon.pid {
@@ -49,7 +49,7 @@ fn scope(report: &DoctorReport) -> String {
             None => format!("with the daemon in {}", daemon.run_dir),
         },
         (None, reason) => {
-            let reason = reason.as_deref().unwrap_or("none was asked");
+            let reason = reason.as_deref().unwrap_or("no daemon");
             format!("without a daemon and its workers and ports ({reason})")
         }
     };
@@ -78,7 +78,7 @@ impl WrappedReport {
         }
     }
 
-    /// Appends `words` in lines, indented by `indent` columns; `name` precedes the first line.
+    /// Appends `words` in lines indented by `indent` columns; `name` precedes the first line.
     fn block(&mut self, name: &str, indent: usize, words: &str) {
         let mut line = format!("{name:<indent$}");
         let mut is_empty = true;
@@ -100,7 +100,7 @@ impl WrappedReport {
     }
 }
 
-/// The words, with a number and its unit as one.
+/// Splits a text into words; a number and its unit are one word.
 fn pieces(words: &str) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
     for word in words.split(' ').filter(|word| !word.is_empty()) {
@@ -121,7 +121,8 @@ mod tests {
         DoctorReport { seconds: 1.0, daemon: None, no_daemon: Some("no daemon runs in /run/x".into()), advice, checks }
     }
 
-    /// Objective: advice comes first with its reason and action, fine rows last, and unknown ones only on request.
+    /// Objective: advice comes first with its reason and action, then rows without advice, then on request those
+    /// without a result.
     #[test]
     fn advice_comes_first_with_reason_and_action() {
         let rows = vec![
@@ -137,11 +138,11 @@ clock        hpet: 1200 ns
              It is slow.
              -> use tsc
 
-Fine as it is:
+Nothing to improve:
 cpus         64 CPUs
 ";
         assert_eq!(render(&report(rows.clone()), false, None), expected);
-        let unknown = "\nCould not be found out:\ngovernor     no cpufreq\n";
+        let unknown = "\nWithout a result:\ngovernor     no cpufreq\n";
         assert_eq!(render(&report(rows), true, None), format!("{expected}{unknown}"));
     }
 
@@ -151,7 +152,8 @@ cpus         64 CPUs
         assert_eq!(pieces("yes (pid 8) 77 %, 1.5 of 2 CPUs"), ["yes", "(pid", "8)", "77 %,", "1.5 of", "2 CPUs"]);
     }
 
-    /// Objective: no line is longer than the terminal's width, or than is easily read, except a single longer word.
+    /// Objective: no line exceeds the terminal's width or the maximum that is easy to read, except for a single longer
+    /// word.
     #[test]
     fn no_line_is_longer_than_the_width() {
         for (terminal, width) in [(None, WIDTH), (Some(300), WIDTH), (Some(80), 80)] {

@@ -1,4 +1,4 @@
-//! CPU time: of the machine (`/proc/stat`) and of each process (`/proc/PID/stat`), sampled twice.
+//! CPU time of the machine (`/proc/stat`) and of each process (`/proc/PID/stat`), from two samples.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +12,13 @@ const TICKS: f64 = 100.0;
 /// CPU time of the machine in ticks, over all CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct MachineTicks {
-    /// Used by programs and the kernel.
+    /// Ticks used by programs and the kernel.
     busy: u64,
-    /// Taken by the hypervisor.
+    /// Ticks taken by the hypervisor.
     steal: u64,
-    /// Total.
+    /// All ticks.
     all: u64,
-    /// Used on each CPU.
+    /// Ticks used on each CPU.
     each: BTreeMap<usize, u64>,
 }
 
@@ -26,7 +26,7 @@ struct MachineTicks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ProcessTicks {
     name: String,
-    /// Its start time, because numbers are reused.
+    /// Start time of the process, because process ids are reused.
     start: u64,
     ticks: u64,
 }
@@ -57,14 +57,14 @@ pub struct CpuUse {
     pub processes: Vec<ProcessUse>,
     /// Number of busy CPUs; `None` if the kernel does not report it.
     pub busy_cpus: Option<f64>,
-    /// Share of its time that each CPU was busy.
+    /// Busy share of each CPU's time.
     pub each: BTreeMap<usize, f64>,
     /// Share of all CPU time that the hypervisor took.
     pub steal: Option<f64>,
 }
 
 impl CpuUse {
-    /// Number of idle CPUs among these, in total.
+    /// Returns the number of idle CPUs among these, in total.
     pub fn idle(&self, cpus: &[usize]) -> Option<f64> {
         cpus.iter().map(|cpu| Some((1.0 - self.each.get(cpu)?).max(0.0))).sum()
     }
@@ -80,7 +80,7 @@ impl CpuSample {
         CpuSample { at: Instant::now(), total, processes: processes.collect() }
     }
 
-    /// The difference from `earlier`.
+    /// Returns the CPU time used since `earlier`.
     pub fn since(&self, earlier: &CpuSample) -> CpuUse {
         let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(0.001);
         let mut processes = used(&earlier.processes, &self.processes, seconds);
@@ -124,7 +124,8 @@ fn total(text: &str) -> Option<MachineTicks> {
     is_known.then_some(total)
 }
 
-/// Busy, stolen and total time from user, nice, system, idle, iowait, irq, softirq, steal; guest time is part of user.
+/// Returns the busy, stolen and total time from user, nice, system, idle, iowait, irq, softirq and steal. Guest time is
+/// already part of user.
 fn times(fields: &str) -> Option<(u64, u64, u64)> {
     let ticks: Vec<u64> = fields.split_whitespace().take(8).map(|field| field.parse().unwrap_or(0)).collect();
     let [user, nice, system, idle, iowait, irq, softirq, rest @ ..] = &ticks[..] else { return None };
@@ -133,7 +134,7 @@ fn times(fields: &str) -> Option<(u64, u64, u64)> {
     Some((busy, steal, busy + idle + iowait + steal))
 }
 
-/// Parses /proc/PID/stat: the name is in parentheses and may contain some itself; fields 14, 15 and 22 are utime, stime
+/// Parses /proc/PID/stat. The name is in parentheses and may contain parentheses; fields 14, 15 and 22 are utime, stime
 /// and starttime.
 fn process(text: &str) -> Option<ProcessTicks> {
     let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
@@ -154,7 +155,8 @@ mod tests {
         process(&text).expect("a process")
     }
 
-    /// Objective: names may contain blanks and parentheses, and cannot move the cursor; nonsense is no process.
+    /// Objective: names may contain blanks and parentheses, but no control character reaches the terminal; malformed
+    /// text is no process.
     #[test]
     fn names_of_processes_cannot_move_the_cursor() {
         assert_eq!(stat("a) R 1 (b", 7, 30, 12), ProcessTicks { name: "a) R 1 (b".into(), start: 7, ticks: 42 });
@@ -162,7 +164,8 @@ mod tests {
         assert!(["", "1 (x", "1 (x) R 2"].iter().all(|text| process(text).is_none()));
     }
 
-    /// Objective: use by processes and machine is the difference over the time; a reused number begins at zero.
+    /// Objective: the use by processes and by the machine is the difference over the time; a new process with a reused
+    /// id starts from zero.
     #[test]
     fn use_is_the_difference_over_the_time() {
         let at = Instant::now();

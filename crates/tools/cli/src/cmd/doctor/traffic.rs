@@ -6,7 +6,7 @@ use super::row::{CheckRow, rounded};
 use super::watched::{RoomDrops, WorkerLoad};
 use crate::units;
 
-/// Judges the workers' time during the watch, with `idle` CPUs left.
+/// Judges the workers' time during the watch; `idle` is the number of idle CPUs.
 pub fn workers(loads: &[WorkerLoad], idle: f64) -> CheckRow {
     const CHECK: &str = "workers";
     let percent = |share: f64| share * 100.0;
@@ -26,9 +26,9 @@ pub fn workers(loads: &[WorkerLoad], idle: f64) -> CheckRow {
 }
 
 fn advise(row: CheckRow, loads: &[WorkerLoad], idle: f64) -> CheckRow {
-    /// A worker busy for more than this share has no reserve.
+    /// Busy share above which a worker has no reserve.
     const FULL: f64 = 0.9;
-    /// The minimum part of a CPU for a further worker to be useful.
+    /// Minimum number of idle CPUs for which a further worker is useful.
     const SPARE: f64 = 0.5;
     let full: Vec<_> = loads.iter().filter(|load| load.busy > FULL).collect();
     let more = loads.len() + 1;
@@ -36,13 +36,13 @@ fn advise(row: CheckRow, loads: &[WorkerLoad], idle: f64) -> CheckRow {
         row
     } else if idle < SPARE {
         row.advise(
-            format!("A busy worker is the limit of its ports, and {idle:.1} CPUs are idle: too few for another one."),
+            format!("A busy worker limits its ports' rate. Only {idle:.1} CPUs are idle: too few for another worker."),
             "more CPUs, or fewer programs on them (neighbours), then `netvale up --workers N`; larger batches cost a \
              worker less",
         )
     } else if full.iter().all(|load| load.ingresses <= 1) {
         row.advise(
-            "A busy worker is the limit of its ports. It serves a single ring, which cannot be divided.",
+            "A busy worker limits its ports' rate. This one serves a single ring, which cannot be divided.",
             format!(
                 "more rings for the sender (`netvale attach --rings 2`), and `netvale up --workers {more}` \
                  (`workers = {more}`)"
@@ -50,7 +50,7 @@ fn advise(row: CheckRow, loads: &[WorkerLoad], idle: f64) -> CheckRow {
         )
     } else {
         row.advise(
-            format!("A busy worker is the limit of its ports, and {idle:.1} CPUs are idle."),
+            format!("A busy worker limits its ports' rate, and {idle:.1} CPUs are idle."),
             format!(
                 "`netvale up --workers {more}` (`workers = {more}` in the configuration) divides the ports among more"
             ),
@@ -61,10 +61,10 @@ fn advise(row: CheckRow, loads: &[WorkerLoad], idle: f64) -> CheckRow {
 /// Judges the ports that dropped frames for lack of room.
 pub fn receivers(ports: &[RoomDrops]) -> CheckRow {
     const CHECK: &str = "receivers";
-    /// Maximum number of named ports; the others are counted.
+    /// Maximum number of ports that are listed by name; the others are counted.
     const NAMED: usize = 5;
     if ports.is_empty() {
-        return CheckRow::ok(CHECK, "no frame was dropped for want of room").figure("no_room", Vec::<String>::new());
+        return CheckRow::ok(CHECK, "no frame was dropped for lack of room").figure("no_room", Vec::<String>::new());
     }
     let about =
         |port: &RoomDrops| format!("{} ({})", port.port.replace(char::is_control, "?"), units::pps(port.per_second));
@@ -76,7 +76,7 @@ pub fn receivers(ports: &[RoomDrops]) -> CheckRow {
     let row = CheckRow::ok(CHECK, format!("frames found no room at {}", texts.join(", ")))
         .figure("no_room", ports.iter().map(figure).collect::<Vec<_>>());
     row.advise(
-        "These receivers do not keep up with their senders: frames are dropped (`no-room`).",
+        "These receivers are slower than their senders: frames are dropped (`no-room`).",
         "a faster receiver, or more rings and threads for it (`--rings`); a larger ring for bursts (`--slots`); \
          `--lossless` holds the senders back",
     )

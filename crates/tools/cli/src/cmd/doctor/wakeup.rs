@@ -13,13 +13,13 @@ const CHECK: &str = "wake-up";
 
 /// Number of round trips of a measurement.
 const ROUNDS: usize = 250;
-/// Minimum number for a statement about the slow ones.
+/// Minimum number of round trips for a 99th percentile.
 const LEAST: usize = 50;
-/// Sleep of both threads before each round trip, so that their CPUs may go as deep as between two frames.
+/// Sleep of both threads before each round trip, so that their CPUs reach the same idle states as between two frames.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Time limit of a measurement, however few round trips it has.
+/// Time limit of a measurement, even if it has few round trips.
 const LIMIT: Duration = Duration::from_secs(2);
-/// A longer round trip counts as lost.
+/// Time after which a round trip counts as lost.
 const LOST: Duration = Duration::from_secs(1);
 
 /// Percentiles of the round trips, in microseconds.
@@ -31,17 +31,17 @@ pub struct RoundTrips {
     pub p99_us: f64,
 }
 
-/// The measurements.
+/// The measurements of wake-ups.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WakeUp {
-    /// With the threads placed by the scheduler.
+    /// Both threads are placed by the scheduler.
     pub free: Option<RoundTrips>,
-    /// With one thread on each of two CPUs.
+    /// The threads are pinned to these two CPUs.
     pub apart: Option<((usize, usize), RoundTrips)>,
 }
 
 impl WakeUp {
-    /// Measures, on two of these CPUs if available.
+    /// Measures wake-ups; with two or more CPUs, also between two of them.
     pub fn measure(cpus: &[usize]) -> WakeUp {
         let apart = match cpus {
             [first, second, ..] => measure(Some((*first, *second))).map(|trips| ((*first, *second), trips)),
@@ -69,7 +69,7 @@ fn measure(cpus: Option<(usize, usize)>) -> Option<RoundTrips> {
             round_trips(&there, &back)
         };
         scope.spawn(echo);
-        // On its own thread, so that this one is not pinned.
+        // A thread of its own gets pinned, so that this one stays free.
         let times = scope.spawn(ask).join().unwrap_or_default();
         stop.store(true, Ordering::Release);
         there.ring();
@@ -111,13 +111,13 @@ fn quantiles(times: &mut [Duration]) -> Option<RoundTrips> {
     Some(RoundTrips { p50_us: at(0.5)?, p99_us: at(0.99)? })
 }
 
-/// A higher median is high: awake hardware takes 5 to 20 µs.
+/// Median above which waking up is slow: a CPU that is awake takes 5 to 20 µs.
 const HIGH_US: f64 = 50.0;
-/// Slow round trips above this are due to other programs or virtual machines on the CPU.
+/// 99th percentile above which slow wake-ups are due to other programs or virtual machines on the CPU.
 const LATE_US: f64 = 1000.0;
 
-/// Judges the measurements on a machine with this many CPUs' time for netvale. `is_crowded`: other programs had them
-/// meanwhile.
+/// Judges the measurements. `cpus` is the number of CPUs whose time netvale may use; `is_crowded` is set if other
+/// programs used them meanwhile.
 pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> CheckRow {
     let Some(free) = measured.free else {
         return CheckRow::unknown(CHECK, "too few wake-ups came in time to measure them");
@@ -138,9 +138,9 @@ pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> CheckRow {
     match (is_slow, is_late) {
         (false, false) => row,
         _ if is_crowded => row.advise(
-            "Other programs had the CPUs meanwhile (neighbours): a frame whose receiver has to be woken waits for \
+            "Other programs had the CPUs meanwhile (neighbours): a frame whose receiver must be woken waits for \
              them, too.",
-            "first what neighbours says, then look again; `netvale up --rt-priority N` puts the workers before \
+            "first follow the advice on neighbours; `netvale up --rt-priority N` puts the workers before \
              ordinary programs",
         ),
         (true, _) => row.advise(
@@ -149,17 +149,17 @@ pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> CheckRow {
             spare_wakeups(cpus),
         ),
         (false, true) => row.advise(
-            "Most wake-ups are fast. The slow ones found their CPU taken, by a program or by another virtual machine: \
+            "Most wake-ups are fast. For the slow ones, a program or another virtual machine had the CPU: \
              frames wait that long.",
             "see neighbours and steal; `netvale up --rt-priority N` puts the workers before ordinary programs",
         ),
     }
 }
 
-/// Advice to need fewer wake-ups. Polling takes a CPU that has no other use.
+/// Returns advice on how to need fewer wake-ups. Polling is useful only on a CPU that has no other use.
 fn spare_wakeups(cpus: f64) -> &'static str {
     if cpus < 2.0 {
-        "larger batches, so that fewer wake-ups are needed (`-b` of pkt-gen). To poll instead (`--poll-always`) takes \
+        "larger batches, so that fewer wake-ups are needed (`-b` of pkt-gen). Polling instead (`--poll-always`) takes \
          a second CPU"
     } else {
         "`netvale up --poll-always` (a CPU for each worker), or a `--spin-us` longer than the pauses between frames; \
@@ -177,8 +177,8 @@ mod tests {
         judge(&WakeUp { free: Some(RoundTrips { p50_us, p99_us }), apart }, 2.0, false).state
     }
 
-    /// Objective: a high median, and a long tail, yield advice, even if only between two CPUs; no measurement is
-    /// unknown.
+    /// Objective: a high median or a long tail yields advice, even if only between two CPUs; without a measurement the
+    /// result is unknown.
     #[test]
     fn a_high_median_or_a_long_tail_yields_advice() {
         assert_eq!(state(12.0, 40.0, Some(20.0)), CheckState::Ok);
@@ -189,16 +189,17 @@ mod tests {
         assert_eq!(judge(&WakeUp::default(), 2.0, false).state, CheckState::Unknown);
     }
 
-    /// Objective: polling is not advised without a spare CPU; while neighbours have the CPUs, only these are mentioned.
+    /// Objective: polling is not advised without a spare CPU; while other programs have the CPUs, the advice is only
+    /// about them.
     #[test]
     fn polling_is_advised_only_with_a_spare_cpu() {
         let slow = WakeUp { free: Some(RoundTrips { p50_us: 80.0, p99_us: 90.0 }), apart: None };
         assert!(judge(&slow, 2.0, false).what_to_do.starts_with("`netvale up --poll-always`"));
         assert!(judge(&slow, 1.0, false).what_to_do.starts_with("larger batches"));
-        assert!(judge(&slow, 2.0, true).what_to_do.starts_with("first what neighbours says"));
+        assert!(judge(&slow, 2.0, true).what_to_do.starts_with("first follow the advice on neighbours"));
     }
 
-    /// Objective: quantiles are taken from the sorted times, and too few times have none.
+    /// Objective: quantiles are taken from the sorted times; too few times yield none.
     #[test]
     fn quantiles_are_taken_from_sorted_times() {
         let mut times: Vec<_> = (1..=100).rev().map(Duration::from_micros).collect();
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(quantiles(&mut times[..10]), None);
     }
 
-    /// Objective: the measurement ends, and the round trips take time.
+    /// Objective: the measurement ends, and its round trips take more than no time.
     #[test]
     fn the_measurement_ends_and_takes_time() {
         assert!(measure(None).is_none_or(|trips| trips.p50_us > 0.0));

@@ -1,4 +1,4 @@
-//! A daemon, read at the start and the end of the watch.
+//! Reads a daemon's counters at the start and the end of the watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use netvale_control::types::{AllStats, PortInfo, PortKind};
 use crate::CliError;
 use crate::ctx::DaemonClient;
 
-/// A reading of a daemon.
+/// One reading of a daemon.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonReading {
     /// All counters.
@@ -18,16 +18,16 @@ pub struct DaemonReading {
 }
 
 impl DaemonReading {
-    /// Reads the daemon.
+    /// Reads the daemon's counters and ports.
     ///
     /// # Errors
-    /// It does not answer, or refuses.
+    /// The daemon does not answer, or refuses.
     pub fn take(daemon: &mut DaemonClient) -> Result<DaemonReading, CliError> {
         Ok(DaemonReading { stats: daemon.ask(Client::all_stats)?, ports: daemon.ask(|client| client.ports(None))? })
     }
 }
 
-/// A daemon over the watch.
+/// A daemon's readings at both ends of the watch.
 #[derive(Clone, Debug, Default)]
 pub struct WatchedDaemon {
     /// Its process id.
@@ -43,7 +43,7 @@ pub struct WatchedDaemon {
 pub struct WorkerLoad {
     /// Number of the worker.
     pub index: u32,
-    /// CPU it is pinned to.
+    /// The CPU that the worker is pinned to.
     pub cpu: Option<u32>,
     /// Share of its time spent forwarding.
     pub busy: f64,
@@ -54,7 +54,7 @@ pub struct WorkerLoad {
 }
 
 impl WorkerLoad {
-    /// Share of its time asleep. The worker's own counter lacks a sleep in progress.
+    /// Returns the share of its time asleep. The worker's own counter lacks a sleep in progress.
     pub fn asleep(&self) -> f64 {
         (1.0 - self.busy - self.polled).max(0.0)
     }
@@ -70,12 +70,12 @@ pub struct RoomDrops {
 }
 
 impl WatchedDaemon {
-    /// Seconds between the readings, by the daemon's clock.
+    /// Returns the seconds between the readings, by the daemon's clock.
     pub fn seconds(&self) -> f64 {
         self.after.stats.now_ns.saturating_sub(self.before.stats.now_ns).max(1) as f64 / 1e9
     }
 
-    /// The workers' time.
+    /// Returns how each worker spent its time.
     pub fn loads(&self) -> Vec<WorkerLoad> {
         let passed_ns = self.seconds() * 1e9;
         let before: BTreeMap<_, _> = self.before.stats.workers.iter().map(|w| (w.index, *w)).collect();
@@ -93,12 +93,12 @@ impl WatchedDaemon {
         self.after.stats.workers.iter().map(load).collect()
     }
 
-    /// The ports that dropped frames for lack of room during the watch, worst first.
+    /// Returns the ports that dropped frames for lack of room during the watch, worst first.
     pub fn no_room(&self) -> Vec<RoomDrops> {
         let before: BTreeMap<_, _> = self.before.ports.iter().map(|port| (&port.name, no_room(port))).collect();
         let grown = self.after.ports.iter().filter_map(|port| {
             let now = no_room(port);
-            // A counter that fell belongs to a new port of the same name, and began at zero.
+            // A counter that fell belongs to a new port of the same name, which began at zero.
             let then = before.get(&port.name).copied().filter(|&then| then <= now).unwrap_or(0);
             let per_second = (now - then) as f64 / self.seconds();
             (now > then).then(|| RoomDrops { port: port.name.clone(), per_second })
@@ -108,12 +108,13 @@ impl WatchedDaemon {
         ports
     }
 
-    /// Processes with a port.
+    /// Returns the processes that have a port.
     pub fn clients(&self) -> BTreeSet<u32> {
         self.after.ports.iter().filter_map(|port| u32::try_from(port.owner?.pid).ok()).collect()
     }
 
-    /// Bytes of the ports' memory: in ordinary pages, and in huge pages. A region shared by several ports counts once.
+    /// Returns the bytes of the ports' memory in ordinary pages and in huge pages. A region shared by several ports
+    /// counts once.
     pub fn memory(&self) -> (u64, u64) {
         let regions: BTreeMap<_, _> = self
             .after
@@ -126,7 +127,7 @@ impl WatchedDaemon {
         (sum(false), sum(true))
     }
 
-    /// Bytes that interfaces have locked.
+    /// Returns the number of bytes that interfaces have locked.
     pub fn locked(&self) -> u64 {
         let interfaces = self.after.ports.iter().filter(|port| port.kind == PortKind::Nic);
         interfaces.filter_map(|port| port.region.as_ref()).map(|region| region.bytes).sum()

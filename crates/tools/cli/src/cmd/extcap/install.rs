@@ -6,7 +6,7 @@ use std::process::Command;
 use super::PROGRAM;
 use crate::{CliError, out};
 
-/// Puts a link to this program into a folder, by default the one that Wireshark names.
+/// Puts a link to this program into a folder, by default the one that Wireshark reports.
 ///
 /// # Errors
 /// Wireshark is missing, or the folder cannot be written.
@@ -28,7 +28,8 @@ pub fn install(folder: Option<&Path>) -> Result<(), CliError> {
     out::line(format_args!("{} -> {}", link.display(), program.display()))
 }
 
-/// The folder that tshark or Wireshark names: the user's own if this version has one, else that of all users.
+/// Returns the extcap folder that tshark or Wireshark reports: the user's own if this version has one, else that of all
+/// users.
 fn wiresharks() -> Result<PathBuf, CliError> {
     let asked = ["tshark", "wireshark"].iter().find_map(|program| {
         let answer = Command::new(program).args(["-G", "folders"]).output().ok()?;
@@ -36,7 +37,7 @@ fn wiresharks() -> Result<PathBuf, CliError> {
         choose(&text, rustix::process::geteuid().is_root())
     });
     asked.ok_or_else(|| {
-        CliError::failed("neither tshark nor wireshark says where its folder is", "name one: --install DIR")
+        CliError::failed("neither tshark nor wireshark reports its extcap folder", "give one: --install DIR")
     })
 }
 
@@ -56,7 +57,8 @@ fn choose(folders: &str, root: bool) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Objective: versions with a user's own folder are supported, and older ones with one folder for all.
+    /// Objective: the folder is found for versions with a user's own folder, and for older ones with one folder for all
+    /// users.
     #[test]
     fn versions_with_and_without_own_folders_are_supported() {
         let old = "Temp:\t/tmp\nExtcap path:         \t/usr/lib/wireshark/extcap\n";

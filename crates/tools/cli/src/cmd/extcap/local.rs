@@ -1,4 +1,4 @@
-//! Ports of this host's daemons: that of `netvale list`, and the system's.
+//! Ports of this host's daemons: the one that `netvale list` uses, and the system's.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,17 +10,17 @@ use netvale_control::types::{PortInfo, PortKind};
 
 use crate::CliContext;
 
-/// Time limit for a daemon: Wireshark starts only when all have answered.
+/// Time limit for a daemon's answer: Wireshark starts only once all have answered.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The folders of the daemons, the user's own first.
+/// Returns the run directories of the daemons, the user's own first.
 fn folders(ctx: &CliContext) -> Vec<PathBuf> {
     let is_named = ctx.run_dir.is_some() || std::env::var_os(RUN_DIR_VARIABLE).is_some_and(|value| !value.is_empty());
     let system = (!is_named).then(|| PathBuf::from(SYSTEM_RUN_DIR));
     [ctx.dir()].into_iter().chain(system.filter(|system| *system != ctx.dir())).collect()
 }
 
-/// The ports visible to this user, by name; empty if the daemon does not answer.
+/// Returns the ports visible to this user; none if the daemon does not answer.
 fn ports_of(folder: &std::path::Path) -> Vec<PortInfo> {
     let ports = Client::connect_within(folder, PATIENCE).and_then(|mut client| client.ports(None));
     let mut ports = ports.unwrap_or_default();
@@ -28,14 +28,14 @@ fn ports_of(folder: &std::path::Path) -> Vec<PortInfo> {
     ports
 }
 
-/// Ports of all daemons; for two of the same name, that of the first.
+/// Returns the ports of all daemons. Of two ports of the same name, the first daemon's counts.
 pub fn ports(ctx: &CliContext) -> Vec<PortInfo> {
     let mut names = BTreeSet::new();
     let all = folders(ctx).into_iter().flat_map(|folder| ports_of(&folder));
     all.filter(|port| names.insert(port.name.clone())).collect()
 }
 
-/// The daemon with a port; without one, the user's own, which reports the error.
+/// Returns the daemon that has the port; if none has it, the user's own, which reports the error.
 pub fn daemon_of(port: &str, ctx: &CliContext) -> CliContext {
     let has = |folder: &PathBuf| ports_of(folder).iter().any(|known| known.name == port);
     let folder = folders(ctx).into_iter().find(has).unwrap_or_else(|| ctx.dir());

@@ -1,17 +1,17 @@
 //! Ports' names in Wireshark's form.
 //!
-//! An interface's name becomes part of file names, preferences and the sentences that list it, none of which accept
-//! every character: `{` and `/` are written as in URLs, `%7B` and `%2F`.
+//! An interface's name becomes part of file names, preferences and the lines that list it, which do not accept every
+//! character. `{` and `/` are therefore written as in URLs, `%7B` and `%2F`.
 
 use crate::CliError;
 
 /// Prefix of each interface's name.
 const PREFIX: &str = "netvale-";
-/// The interface that leads to other hosts.
+/// The interface for ports of other hosts.
 pub const REMOTE: &str = "netvale-ssh";
 const SCHEME: &str = "ssh://";
 
-/// The meaning of an interface's name.
+/// What an interface's name refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InterfaceName {
     /// A port of this host.
@@ -20,16 +20,16 @@ pub enum InterfaceName {
     Remote(RemotePlace),
 }
 
-/// The part of another host's port in an interface's name; options give the rest.
+/// The parts of another host's port that the interface's name has; options give the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemotePlace {
     /// The user.
     pub user: Option<String>,
     /// The host's name or address.
     pub host: Option<String>,
-    /// The TCP port of its ssh server.
+    /// The TCP port of the host's ssh server.
     pub tcp: Option<u16>,
-    /// The port there.
+    /// The port on that host.
     pub port: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl InterfaceName {
     /// Parses an interface's name.
     ///
     /// # Errors
-    /// It is not one of this program's.
+    /// The name is not one of this program's.
     pub fn read(text: &str) -> Result<InterfaceName, CliError> {
         let wrong = || CliError::usage(format!("there is no interface {text:?}"), "--extcap-interfaces lists them");
         if text == REMOTE {
@@ -74,7 +74,7 @@ impl RemotePlace {
     }
 }
 
-/// The interface's name of a port.
+/// Returns the interface's name of a port.
 pub fn of_port(port: &str) -> String {
     let mut name = PREFIX.to_owned();
     for byte in port.bytes() {
@@ -111,8 +111,8 @@ fn decode(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Objective: each name survives the conversion to an interface's name and back, and contains no character that
-    /// Wireshark rejects.
+    /// Objective: each port's name is the same after conversion to an interface's name and back, and the interface's
+    /// name has no character that Wireshark rejects.
     #[test]
     fn each_port_survives_the_conversion_of_its_name() {
         for port in ["vale0:a", "netmap:p{1", "vale0:a}1", "netmap:eth0.1", "vale0:ä b/%", "vale0:x\n}{value=y"] {

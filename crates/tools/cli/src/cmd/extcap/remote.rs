@@ -1,4 +1,5 @@
-//! A port of another host: `netvale dump` there, started by ssh, whose pcapng goes straight into the FIFO.
+//! Captures on a port of another host: ssh starts `netvale dump` there, whose pcapng output goes straight into the
+//! FIFO.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,10 +14,10 @@ use super::names::RemotePlace;
 use crate::CliError;
 use crate::capture::source::WaitEvent;
 
-/// Time limit for ssh to end.
+/// Time limit for ssh to end after the request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Options of the interface that leads to other hosts.
+/// Options of the interface for ports of other hosts.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of ssh interfaces")]
 pub struct SshOptions {
@@ -24,19 +25,19 @@ pub struct SshOptions {
     #[arg(long, value_name = "HOST")]
     remote_host: Option<String>,
 
-    /// The TCP port of its ssh server.
+    /// The TCP port of the host's ssh server.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     remote_port: Option<u16>,
 
-    /// The user there.
+    /// The user on that host.
     #[arg(long, value_name = "USER")]
     remote_username: Option<String>,
 
-    /// The port there: vale0:a.
+    /// The port on that host, e.g. vale0:a.
     #[arg(long, value_name = "PORT")]
     remote_interface: Option<String>,
 
-    /// The command there.
+    /// The netvale command on that host.
     #[arg(long, value_name = "COMMAND", default_value = "netvale")]
     remote_command: String,
 
@@ -45,7 +46,7 @@ pub struct SshOptions {
     ssh_identity: Option<PathBuf>,
 }
 
-/// The complete place of a capture.
+/// The port of another host, and how to reach it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RemoteCapture {
     host: String,
@@ -63,21 +64,18 @@ pub struct CaptureParams<'a> {
     pub direction: &'a str,
     /// Bytes kept of each frame; 0: all.
     pub snaplen: u32,
-    /// An expression of pcap-filter(7), compiled there.
+    /// An expression of pcap-filter(7), which the other host compiles.
     pub filter: Option<&'a str>,
 }
 
 impl SshOptions {
-    /// The options, completed from the interface's name.
+    /// Returns the options, completed from the interface's name.
     ///
     /// # Errors
-    /// Neither gives the host or the port.
+    /// The host or the port is missing in both.
     pub fn with(&self, place: &RemotePlace) -> Result<RemoteCapture, CliError> {
         let missing = |what: &str| {
-            CliError::usage(
-                format!("there is no {what}"),
-                "give --remote-host and --remote-interface, or ssh://HOST/PORT",
-            )
+            CliError::usage(format!("no {what} given"), "give --remote-host and --remote-interface, or ssh://HOST/PORT")
         };
         let either = |first: &Option<String>, second: &Option<String>| {
             first.clone().or_else(|| second.clone()).filter(|text| !text.is_empty())
@@ -94,7 +92,7 @@ impl SshOptions {
 }
 
 impl RemoteCapture {
-    /// The command line for the other host's shell.
+    /// Returns the command line for the other host's shell.
     fn there(&self, watch: &CaptureParams<'_>) -> String {
         let port = quoted(&format!("{}/{}", self.port, watch.direction));
         let mut line = format!("{} dump --format pcapng -w - -s {} ", self.command, watch.snaplen);
@@ -116,13 +114,13 @@ impl RemoteCapture {
         if let Some(identity) = &self.identity {
             ssh.arg("-i").arg(identity);
         }
-        // A host is never an option, whatever it begins with.
+        // After `--`, a host is never taken for an option, whatever its first character.
         ssh.arg("--").arg(&self.host).arg(self.there(watch));
         ssh
     }
 }
 
-/// One word for a shell.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
@@ -130,7 +128,7 @@ fn quoted(word: &str) -> String {
 /// Captures until the FIFO's reader closes, a signal arrives, or the other end stops.
 ///
 /// # Errors
-/// The FIFO cannot be opened, ssh cannot be started, or ends with an error, which it has then printed.
+/// The FIFO cannot be opened, or ssh cannot be started or fails; in the last case ssh has printed its error.
 pub fn capture(remote: &RemoteCapture, watch: &CaptureParams<'_>, fifo: &Path) -> Result<(), CliError> {
     let unwritable = |e| CliError::failed(format!("cannot write {}: {e}", fifo.display()), "name another file");
     let to = File::create(fifo).map_err(unwritable)?;
@@ -143,7 +141,7 @@ pub fn capture(remote: &RemoteCapture, watch: &CaptureParams<'_>, fifo: &Path) -
     if asked_for || status.success() {
         return Ok(());
     }
-    Err(CliError::failed(format!("ssh to {}: {status}", remote.host), "what it said stands above"))
+    Err(CliError::failed(format!("ssh to {}: {status}", remote.host), "see its message above"))
 }
 
 /// Waits for the end of the child or of the reader, or for a signal. Returns whether the child must be ended.
@@ -165,7 +163,7 @@ fn wait(child: &Child, to: &File, stop: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Waits for the child, ending it if requested. If it does not end in time, it is killed.
+/// Waits for the child, after ending it if requested. Kills it if it does not end within the time limit.
 fn end(child: &mut Child, asked_for: bool) -> std::io::Result<ExitStatus> {
     if !asked_for {
         return child.wait();
@@ -186,7 +184,7 @@ fn end(child: &mut Child, asked_for: bool) -> std::io::Result<ExitStatus> {
 mod tests {
     use super::*;
 
-    /// Objective: neither ssh nor the other host's shell takes a word of the user's for another one.
+    /// Objective: neither ssh nor the other host's shell splits, expands or reinterprets a word that the user gave.
     #[test]
     fn no_shell_takes_a_word_for_another() {
         let remote = RemoteCapture {

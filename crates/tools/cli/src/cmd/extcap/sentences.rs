@@ -1,4 +1,5 @@
-//! The output for Wireshark: sentences of words in braces (its developer's guide, "extcap: Developer Guide").
+//! The output for Wireshark: sentences of words in braces (see "extcap: Developer Guide" of Wireshark's developer's
+//! guide).
 
 use netvale_control::types::PortInfo;
 use netvale_portspec::is_hidden;
@@ -11,7 +12,7 @@ pub const DLTS: &str = "dlt {number=1}{name=EN10MB}{display=Ethernet}\n";
 const DIRECTIONS: [(&str, &str); 3] =
     [("rt", "what the port sends and receives"), ("t", "what it sends"), ("r", "what it receives")];
 
-/// All interfaces.
+/// Lists all interfaces.
 pub fn interfaces(ports: &[PortInfo]) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let mut text = format!("extcap {{version={version}}}{{display=netvale}}\n");
@@ -22,24 +23,24 @@ pub fn interfaces(ports: &[PortInfo]) -> String {
     text + &format!("interface {{value={REMOTE}}}{{display=netvale port of another host (ssh)}}\n")
 }
 
-/// The options of an interface.
+/// Lists the options of an interface.
 pub fn config(name: &InterfaceName) -> String {
     let mut options = OptionList::default();
     if let InterfaceName::Remote(_) = name {
-        options.add("--remote-host", "Host", "{type=string}{required=true}", "its name or address, as ssh takes it");
+        options.add("--remote-host", "Host", "{type=string}{required=true}", "name or address, as for ssh");
         options.add(
             "--remote-port",
             "TCP port",
             "{type=unsigned}{range=1,65535}",
-            "of its ssh server, if not the usual one",
+            "of the ssh server, if not the default",
         );
-        options.add("--remote-username", "User", "{type=string}", "the user there, if not the same as here");
-        options.add("--remote-interface", "Port", "{type=string}{required=true}", "the port there, such as vale0:vm1");
+        options.add("--remote-username", "User", "{type=string}", "user on that host, if not the same as here");
+        options.add("--remote-interface", "Port", "{type=string}{required=true}", "port on that host, e.g. vale0:vm1");
         options.add(
             "--remote-command",
             "Command",
             "{type=string}{default=netvale}",
-            "netvale there, such as sudo netvale",
+            "netvale's command on that host, such as sudo netvale",
         );
         options.add("--ssh-identity", "Key", "{type=fileselect}{mustexist=true}", "a file with the private key");
     }
@@ -69,7 +70,7 @@ impl OptionList {
     }
 }
 
-/// A text that stays within its braces, and on its line.
+/// Replaces characters that would end the braces or the line.
 fn plain(text: &str) -> String {
     let plain = |c: char| match c {
         '{' | '}' => '|',

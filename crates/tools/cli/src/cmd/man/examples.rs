@@ -1,6 +1,6 @@
-//! Examples for commands whose help has none.
+//! Examples for the manual pages of commands whose help has none.
 
-/// The examples of a page.
+/// Returns the examples of a page.
 pub fn of(page: &str) -> String {
     let found = ALL.iter().find(|(name, _)| *name == page.trim_start_matches("netvale-"));
     let lines = found.map_or(&[][..], |(_, lines)| lines);

@@ -1,6 +1,6 @@
-//! Text as roff: the text after a command's help becomes sections, and its tables keep their lines.
+//! Converts text to roff: the text after a command's help becomes sections, whose tables keep their lines.
 
-/// A section; indented lines stay as they are, others are filled into paragraphs.
+/// Formats a section. Indented lines stay unchanged, others are filled into paragraphs.
 pub fn section(title: &str, body: &str) -> String {
     let mut text = format!(".SH \"{title}\"\n");
     let mut is_table = false;
@@ -17,7 +17,7 @@ pub fn section(title: &str, body: &str) -> String {
     if is_table { text + ".fi\n" } else { text }
 }
 
-/// The text after a command's help: a line `Title:` begins a section. Text before the first title is ignored.
+/// Splits the text after a command's help: a line `Title:` begins a section. Text before the first title is ignored.
 pub fn sections(help: &str) -> String {
     let mut parts: Vec<(String, String)> = Vec::new();
     for line in help.lines() {
@@ -35,7 +35,7 @@ pub fn sections(help: &str) -> String {
     parts.iter().map(|(name, body)| section(&title(name), body)).collect()
 }
 
-/// A line escaped so that it is no request, with its dashes as typed.
+/// Escapes a line so that roff does not take it for a request, and dashes are printed as typed.
 pub fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
@@ -45,7 +45,7 @@ pub fn escaped(line: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: tables are not filled, paragraphs are, no line becomes a request, and each title is a section.
+    /// Objective: paragraphs are filled and tables are not, no line becomes a request, and each title begins a section.
     #[test]
     fn no_line_of_text_becomes_a_request() {
         let text = sections("Words:\n  a  b\n\nAll of\n.them\nExit codes:\n  0  success\n");

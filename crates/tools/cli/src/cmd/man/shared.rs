@@ -4,7 +4,7 @@ use super::roff::section;
 
 const ENVIRONMENT: &str = "
   NETVALE_RUN_DIR   folder of the daemon's sockets
-  XDG_RUNTIME_DIR   where an ordinary user's own daemon has them, in the folder netvale
+  XDG_RUNTIME_DIR   parent folder of an ordinary user's netvale folder, with the sockets of their own daemon
 ";
 
 const FILES: &str = "
@@ -14,12 +14,12 @@ const FILES: &str = "
   /usr/share/doc/netvale/reference/        the reference
 ";
 
-/// Sections at the end of a command's page.
+/// Returns the sections at the end of a command's page.
 pub fn sections(name: &str) -> String {
     section("ENVIRONMENT", ENVIRONMENT) + &files() + &section("SEE ALSO", see_also(name))
 }
 
-/// Files of the system.
+/// Lists the files of the system.
 pub fn files() -> String {
     section("FILES", FILES)
 }

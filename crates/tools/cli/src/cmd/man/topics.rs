@@ -14,7 +14,7 @@ fn title(name: &str, number: u8, about: &str) -> String {
     format!(".TH {} {number} \"\" \"netvale {version}\"\n{name_section}", name.to_uppercase())
 }
 
-/// A key or an option: its name and meaning.
+/// Formats a key or an option: its name, type, meaning and default.
 fn entry(name: &str, shape: &str, doc: &str, default: &str) -> String {
     let default = if default.is_empty() { String::new() } else { format!(" Default: {default}.") };
     let name = escaped(name);
@@ -22,7 +22,7 @@ fn entry(name: &str, shape: &str, doc: &str, default: &str) -> String {
     format!(".TP\n\\fB{name}\\fR ({})\n{text}\n", escaped(shape))
 }
 
-/// The configuration file, from the tables of settings and options.
+/// Returns the page of the configuration file, made from the tables of settings and options.
 pub fn configuration() -> String {
     let mut text = title("netvale.toml", 5, "configuration of the netvale daemon");
     text += &section("DESCRIPTION", DESCRIPTION);
@@ -32,9 +32,9 @@ pub fn configuration() -> String {
             text += &entry(setting.name, &setting.shape.to_string(), setting.doc(), &setting.default());
         }
     }
-    text += ".SH \"[[port]]\"\nA port that is there from the start, as by netvale\\-attach(1).\n";
+    text += ".SH \"[[port]]\"\nA port that the daemon attaches at its start, as netvale\\-attach(1) does.\n";
     text += &entry("switch", "a text", "The switch, such as vale0.", "");
-    text += &entry("port", "a text", "What to attach, such as tap:nv0.", "");
+    text += &entry("port", "a text", "The port to attach, such as tap:nv0.", "");
     for option in OPTIONS {
         text += &entry(option.key, &option.shape.to_string(), option.doc(), option.default);
     }
@@ -44,16 +44,16 @@ pub fn configuration() -> String {
 }
 
 const DESCRIPTION: &str = "\
-The file is in TOML. All of it is optional; options of netvale-up(1) override it. An unknown key is an error,
-with its line. 'systemctl reload netvale', a SIGHUP, or netvale-apply(1) have a running daemon become what the
-file says, as a whole or not at all. 'netvale up --schema' prints a JSON Schema of it.
+The file is in TOML. All keys are optional; options of netvale-up(1) override them. An unknown key is an error
+that names its line. 'systemctl reload netvale', a SIGHUP, or netvale-apply(1) make a running daemon match the
+file, completely or not at all. 'netvale up --schema' prints a JSON Schema of the file.
 ";
 
 const TABLES: [(&str, &str); 4] = [
     ("", "Before the first table."),
-    ("[sockets]", "Who may connect, to sockets that the daemon makes itself."),
-    ("[switch]", "What all switches have in common."),
-    ("[quota]", "What each user may have who is neither root nor the daemon's own."),
+    ("[sockets]", "Who may connect to the sockets that the daemon makes itself."),
+    ("[switch]", "Settings of all switches."),
+    ("[quota]", "Limits for each user, except root and the daemon's own user."),
 ];
 
 const EXAMPLE: &str = r#"
@@ -69,7 +69,7 @@ const EXAMPLE: &str = r#"
   mtu = 9000
 "#;
 
-/// Overview of netvale and its terms.
+/// Returns the page with an overview of netvale and its terms.
 pub fn overview() -> String {
     let mut text = title("netvale", 7, "virtual switches and packet I/O of netmap, in user space");
     text += &section("DESCRIPTION", OVERVIEW);
@@ -80,14 +80,14 @@ pub fn overview() -> String {
 }
 
 const OVERVIEW: &str = "\
-One daemon, netvale-up(1), holds switches. Programs, containers, virtual machines, network interfaces and other
+One daemon, netvale-up(1), has switches. Programs, containers, virtual machines, network interfaces and other
 hosts are ports on them. A frame is copied once, straight into its receiver's buffers.
 
 A switch learns which addresses are behind which port, as a bridge does. A port is a set of rings of slots in
-shared memory, as netmap's; programs for netmap and libpcap run on them unmodified, by netvale-run(1).
+shared memory, as in netmap; netvale-run(1) runs unmodified netmap and libpcap programs on them.
 
 The daemon of the packages runs as the user netvale, and serves root and the members of the group netvale. Any
-user can have a daemon of their own. Commands find the user's own first.
+user can have a daemon of their own. Commands use the user's own daemon if there is one.
 ";
 
 const NAMES: &str = "
@@ -99,14 +99,14 @@ const NAMES: &str = "
   netmap:eth0         a network interface
   netmap:eth0^        its host rings: the system's own network stack
 
-netvale-attach(1) lists the kinds of ports by what stands before the colon, such as netmap: and vhost:.
+netvale-attach(1) lists the kinds of ports by the prefix of their names, such as netmap: and vhost:.
 ";
 
 const EXAMPLES: &str = "
-  netvale attach vale0 tap:nv0             the host is on the switch
+  netvale attach vale0 tap:nv0             connects the host to the switch
   netvale attach vale0 vhost:/run/netvale/vm1.sock
   qemu-system-x86_64 ... $(netvale vm vale0:vm1)
-  netvale list                             what there is
+  netvale list                             lists switches and ports
   netvale trace vale0 --drops              why frames are dropped
   netvale run -- tcpdump -ni vale0:vm1/rt
 ";

@@ -1,14 +1,14 @@
-//! The headers before each frame.
+//! The headers that precede each mirrored frame.
 
 use netvale_vxlan::header;
 use netvale_wire::ethernet;
 
-/// TZSP, version 1: a received packet, Ethernet, no tags.
+/// TZSP header, version 1: a received packet, Ethernet, no tags.
 const TZSP: [u8; 5] = [1, 0, 0, 1, 1];
-/// GRE (RFC 2890) with a sequence number, and ERSPAN in it.
+/// GRE header (RFC 2890) with a sequence number, and ERSPAN as its protocol.
 const GRE: [u8; 4] = [0x10, 0, 0x88, 0xbe];
 
-/// The headers of a target's datagrams, after those of the kernel.
+/// The headers between those of the kernel's socket and the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelHeaders {
     /// TZSP.
@@ -20,7 +20,7 @@ pub enum TunnelHeaders {
 }
 
 impl TunnelHeaders {
-    /// Writes the headers of a frame, whole or cut; `number`: frames sent before.
+    /// Writes the headers of a frame. `is_cut`: only part of the frame is sent; `number`: number of frames sent before.
     pub fn write(self, to: &mut Vec<u8>, frame: &[u8], is_cut: bool, number: u32) {
         match self {
             TunnelHeaders::Tzsp => to.extend_from_slice(&TZSP),
@@ -34,8 +34,8 @@ impl TunnelHeaders {
     }
 }
 
-/// The header of ERSPAN type II (draft-foschiano-erspan-03, section 4.2): version 1, VLAN 0, class 0, place of VLAN
-/// tags (3: in the frame), whether the frame is cut, and the session; then no index.
+/// Returns the header of ERSPAN type II (draft-foschiano-erspan-03, section 4.2): version 1, VLAN 0, class 0, location
+/// of VLAN tags (3: in the frame), whether the frame is cut, the session, and index 0.
 fn erspan(session: u16, frame: &[u8], is_cut: bool) -> [u8; 8] {
     let is_tagged = ethernet::network(frame).is_ok_and(|(_, l3)| l3 > ethernet::HEADER_LEN);
     let tags = if is_tagged { 3 << 11 } else { 0 };
@@ -47,7 +47,7 @@ fn erspan(session: u16, frame: &[u8], is_cut: bool) -> [u8; 8] {
 mod tests {
     use super::*;
 
-    /// Objective: each header's bytes.
+    /// Objective: each kind of header has its specified bytes.
     #[test]
     fn each_header_has_its_bytes() {
         let written = |headers: TunnelHeaders, frame: &[u8], is_cut| {

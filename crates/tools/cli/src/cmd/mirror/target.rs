@@ -1,4 +1,4 @@
-//! The destination of copies, as written.
+//! The destination of a mirror, and its notation.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
@@ -6,23 +6,23 @@ use std::str::FromStr;
 /// VXLAN's UDP port (RFC 7348, section 8).
 const VXLAN_PORT: u16 = 4789;
 
-/// The destination of copies, and their encapsulation.
+/// The destination of copies, with their encapsulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MirrorTarget {
-    /// In UDP, after TZSP's header.
+    /// UDP, with TZSP's header.
     Udp(SocketAddr),
-    /// In VXLAN.
+    /// VXLAN.
     Vxlan {
         /// The VNI.
         vni: u32,
-        /// The other endpoint.
+        /// The remote VTEP.
         to: SocketAddr,
     },
-    /// In ERSPAN type II.
+    /// ERSPAN type II.
     Erspan {
-        /// The session.
+        /// The session ID, up to 1023.
         id: u16,
-        /// The other endpoint.
+        /// The remote endpoint.
         to: IpAddr,
     },
 }
@@ -36,30 +36,30 @@ impl FromStr for MirrorTarget {
             "udp" => udp(rest),
             "vxlan" => vxlan(rest),
             "erspan" => erspan(rest),
-            _ => Err("udp:HOST:PORT, vxlan:VNI,remote=IP[,port=N] or erspan:ID,remote=IP".to_owned()),
+            _ => Err("expected udp:HOST:PORT, vxlan:VNI,remote=IP[,port=N] or erspan:ID,remote=IP".to_owned()),
         }
     }
 }
 
 fn udp(text: &str) -> Result<MirrorTarget, String> {
-    let mut found = text.to_socket_addrs().map_err(|e| format!("udp:HOST:PORT, with a host that is known: {e}"))?;
-    found.find(|to| to.port() > 0).map(MirrorTarget::Udp).ok_or_else(|| format!("{text} has no address"))
+    let mut found = text.to_socket_addrs().map_err(|e| format!("cannot resolve {text}: {e}"))?;
+    found.find(|to| to.port() > 0).map(MirrorTarget::Udp).ok_or_else(|| format!("{text}: expected a port above 0"))
 }
 
-/// Parses the words after a number: `remote=IP` and `port=N`, each once.
+/// Parses the words after a number: `remote=IP` and `port=N`, each at most once.
 fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Option<&'a str>), String> {
     let mut words = text.split(',');
     let number = words.next().and_then(|word| word.parse().ok()).filter(|number| *number <= most);
-    let number = number.ok_or_else(|| format!("{what} is a number up to {most}"))?;
+    let number = number.ok_or_else(|| format!("{what}: expected a number up to {most}"))?;
     let mut remote = None;
     let mut port = None;
     for word in words {
         match word.split_once('=') {
             Some(("remote", value)) if remote.is_none() => {
-                remote = Some(value.parse().map_err(|_| format!("{value:?} is no address"))?);
+                remote = Some(value.parse().map_err(|_| format!("invalid address {value:?}"))?);
             }
             Some(("port", value)) if port.is_none() => port = Some(value),
-            _ => return Err(format!("{word:?} is not remote=IP or port=N, once")),
+            _ => return Err(format!("expected remote=IP and port=N, each at most once; found {word:?}")),
         }
     }
     Ok((number, remote.ok_or("remote=IP is missing")?, port))
@@ -67,7 +67,7 @@ fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Optio
 
 fn vxlan(text: &str) -> Result<MirrorTarget, String> {
     let (vni, remote, port) = words(text, (1 << 24) - 1, "a VNI")?;
-    let wrong = "port=N takes a number from 1 to 65535";
+    let wrong = "expected port=N, with N from 1 to 65535";
     let port = port.map_or(Ok(VXLAN_PORT), |text| text.parse().ok().filter(|port| *port > 0).ok_or(wrong))?;
     Ok(MirrorTarget::Vxlan { vni, to: SocketAddr::new(remote, port) })
 }
@@ -75,7 +75,7 @@ fn vxlan(text: &str) -> Result<MirrorTarget, String> {
 fn erspan(text: &str) -> Result<MirrorTarget, String> {
     match words(text, 1023, "a session's ID")? {
         (id, to, None) => Ok(MirrorTarget::Erspan { id: id as u16, to }),
-        _ => Err("ERSPAN has no port".to_owned()),
+        _ => Err("port=N does not apply to ERSPAN".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The socket of a mirror.
+//! The socket through which a mirror sends.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use super::headers::TunnelHeaders;
 use super::target::MirrorTarget;
 use crate::CliError;
 
-/// Protocols in IP's header.
+/// Protocol numbers in the IP header.
 const UDP: u8 = 17;
 const GRE: u8 = 47;
 
@@ -24,7 +24,7 @@ pub struct MirrorTunnel {
     totals: MirrorTotals,
 }
 
-/// Counts of the mirrored frames.
+/// The totals of a mirror.
 #[derive(Debug, Default)]
 pub struct MirrorTotals {
     /// Frames sent.
@@ -33,9 +33,9 @@ pub struct MirrorTotals {
     pub bytes: u64,
     /// Frames that could not be sent.
     pub unsent: u64,
-    /// Datagrams of this mirror itself.
+    /// Datagrams of this mirror that passed the port and were not mirrored.
     pub own: u64,
-    /// Error of the last unsent one.
+    /// Error of the last frame that could not be sent.
     pub why: Option<io::Error>,
 }
 
@@ -78,7 +78,8 @@ impl MirrorTunnel {
     fn out(&self) -> io::Result<()> {
         let send = || rustix::io::retry_on_intr(|| net::send(&self.socket, &self.datagram, SendFlags::empty()));
         match send() {
-            // An answer to an earlier datagram: the target does not listen. This one has not been sent.
+            // The error belongs to an earlier datagram, to which no program listened. This datagram has not been sent
+            // yet.
             Err(rustix::io::Errno::CONNREFUSED) => send(),
             other => other,
         }
@@ -86,7 +87,7 @@ impl MirrorTunnel {
         .map_err(io::Error::from)
     }
 
-    /// The counts so far.
+    /// Returns the totals so far.
     pub fn totals(&self) -> &MirrorTotals {
         &self.totals
     }
@@ -107,14 +108,14 @@ fn cannot_open(headers: TunnelHeaders, to: &SocketAddr, error: &io::Error) -> Cl
     let what = format!("cannot send to {}: {error}", to.ip());
     match (headers, error.kind()) {
         (TunnelHeaders::Erspan(_), io::ErrorKind::PermissionDenied) => {
-            CliError::failed(what, "ERSPAN takes CAP_NET_RAW: run it as root, or use vxlan: or udp:")
+            CliError::failed(what, "ERSPAN needs CAP_NET_RAW: run it as root, or use vxlan: or udp:")
         }
-        _ => CliError::failed(what, "look at the address, and at `ip route get`"),
+        _ => CliError::failed(what, "check the address and `ip route get`"),
     }
 }
 
-/// Whether a frame is a datagram of the mirror itself, which would be mirrored for ever. For a fragment, address and
-/// protocol must suffice.
+/// Returns whether a frame is a datagram of the mirror itself, which would otherwise be mirrored for ever. Of a
+/// fragment without UDP header, only addresses and protocol are compared.
 fn is_own(frame: &[u8], headers: TunnelHeaders, to: &SocketAddr) -> bool {
     let Some(ip) = Layers::parse(frame).ok().and_then(|layers| layers.ip) else { return false };
     let protocol = if matches!(headers, TunnelHeaders::Erspan(_)) { GRE } else { UDP };
@@ -129,7 +130,7 @@ fn is_own(frame: &[u8], headers: TunnelHeaders, to: &SocketAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// An IPv4 frame to 10.0.0.2, with port 4789 if it has ports.
+    /// Returns an IPv4 frame to 10.0.0.2, with port 4789 unless its protocol has no ports.
     fn frame(protocol: u8, fragment: bool) -> Vec<u8> {
         let mut frame = vec![0; 60];
         frame[12..15].copy_from_slice(&[8, 0, 0x45]);
@@ -141,7 +142,7 @@ mod tests {
         frame
     }
 
-    /// Objective: the mirror's own datagrams are recognized, whole or in fragments, and no others.
+    /// Objective: the mirror's own datagrams are recognized, whole or in fragments; no others are.
     #[test]
     fn only_the_mirrors_own_datagrams_are_recognized() {
         let to = |text: &str| text.parse::<SocketAddr>().unwrap();

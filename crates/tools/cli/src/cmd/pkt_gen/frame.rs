@@ -8,7 +8,7 @@ use netvale_wire::{MacAddr, build};
 use super::PktGenArgs;
 use crate::CliError;
 
-/// Repeated to fill the payload.
+/// The text that fills the payload, repeated.
 const PAYLOAD: &[u8] = b"netvale pkt-gen ";
 
 /// A range of addresses and ports.
@@ -33,7 +33,7 @@ impl AddressRange {
         self.first == self.last
     }
 
-    /// Address and port number `n` of the range, modulo its length.
+    /// Returns address and port number `n` of the range, modulo its length.
     fn nth(&self, n: u64) -> (IpAddr, u16) {
         let ports = u64::from(self.last.1 - self.first.1) + 1;
         let hosts = (bits(self.last.0) - bits(self.first.0)).saturating_add(1);
@@ -60,7 +60,7 @@ fn address(bits: u128, v4: bool) -> IpAddr {
     if v4 { Ipv4Addr::from_bits(bits as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
 }
 
-/// A small random number generator, for variety rather than quality.
+/// A small random number generator, good enough to vary addresses.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
@@ -70,7 +70,7 @@ impl Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next number (xorshift64*).
+    /// Returns the next number (xorshift64*).
     pub fn roll(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -82,17 +82,17 @@ impl Dice {
 /// Reads all frames of a capture file.
 fn read(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
     let bad = |e: &dyn std::fmt::Display| {
-        CliError::failed(format!("{}: {e}", path.display()), "give -P a whole pcap or pcapng file")
+        CliError::failed(format!("{}: {e}", path.display()), "give -P a complete pcap or pcapng file")
     };
     let mut reader = netvale_pcapport::PcapReader::open(path).map_err(|e| bad(&e))?;
     let mut frames = Vec::new();
     while let Some(frame) = reader.next_frame().map_err(|e| bad(&e))? {
         frames.push(frame.bytes.to_vec());
     }
-    if frames.is_empty() { Err(bad(&"no frame in it")) } else { Ok(frames) }
+    if frames.is_empty() { Err(bad(&"the file has no frames")) } else { Ok(frames) }
 }
 
-/// Makes frames.
+/// The source of the frames to send.
 pub struct FrameSource {
     src: AddressRange,
     dst: AddressRange,
@@ -104,12 +104,12 @@ pub struct FrameSource {
     frame: Vec<u8>,
     /// Frames of a capture file, sent in turn instead of generated ones.
     recording: Vec<Vec<u8>>,
-    /// Frames may not stay in buffers from one round to the next.
+    /// Whether each frame is written again, although its buffer may have it from an earlier round.
     anew: bool,
 }
 
 impl FrameSource {
-    /// Creates the source that the options describe; `thread` makes the threads' frames differ.
+    /// Creates the source from the options; `thread` makes the frames of each thread different.
     ///
     /// # Errors
     /// An address is invalid.
@@ -153,7 +153,7 @@ impl FrameSource {
         Ok(source)
     }
 
-    /// Whether all frames are equal, so that a filled buffer can be reused.
+    /// Returns whether all frames are equal, so that filled buffers can be reused.
     pub fn is_constant(&self) -> bool {
         self.recording.is_empty() && self.has_one_form() && !self.anew
     }
@@ -162,22 +162,22 @@ impl FrameSource {
         self.random == (false, false) && self.src.is_single() && self.dst.is_single() && self.sizes.0 == self.sizes.1
     }
 
-    /// The frame last made.
+    /// Returns the current frame.
     pub fn frame(&self) -> &[u8] {
         &self.frame
     }
 
-    /// The frame last made, mutable.
+    /// Returns the current frame, mutable.
     pub fn frame_mut(&mut self) -> &mut [u8] {
         &mut self.frame
     }
 
-    /// Bytes of the longest frame to come.
+    /// Returns the maximum length of a frame in bytes.
     pub fn longest(&self) -> usize {
         self.recording.iter().map(Vec::len).max().unwrap_or(self.sizes.1)
     }
 
-    /// Makes the next frame.
+    /// Prepares the next frame.
     pub fn next(&mut self) {
         if !self.recording.is_empty() || !self.has_one_form() {
             self.made += 1;
@@ -219,21 +219,22 @@ impl FrameSource {
     }
 }
 
-/// Too short (or long) for UDP: bare Ethernet, with the EtherType for experiments (IEEE 802: 0x88b5).
+/// Fills in a frame too short (or too long) for UDP: only an Ethernet header, with the EtherType for experiments (IEEE
+/// 802: 0x88b5).
 fn fill_ethernet(frame: &mut [u8], src: MacAddr, dst: MacAddr) {
     let header = [&dst.0[..], &src.0[..], &[0x88, 0xb5]].concat();
     let n = header.len().min(frame.len());
     frame[..n].copy_from_slice(&header[..n]);
 }
 
-/// The sender or the receiver in a frame's headers.
+/// The address and port of a sender or receiver in a frame's headers.
 struct UdpEnd<A> {
     mac: MacAddr,
     ip: A,
     port: u16,
 }
 
-/// The addresses and ports of a frame's headers.
+/// Returns the UDP, IP and Ethernet addresses of a frame's headers.
 fn udp<A>(from: UdpEnd<A>, to: UdpEnd<A>) -> build::Udp<'static, A> {
     build::Udp {
         src_mac: from.mac,

@@ -1,4 +1,4 @@
-//! -f ping and pong: round trips.
+//! Round trips: -f ping and pong.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -56,12 +56,12 @@ impl PingReport {
 }
 
 fn first<T>(rings: Vec<T>) -> Result<T, CliError> {
-    let none = || CliError::usage("ping and pong need a ring each way", "open the port without /R or /T");
+    let none = || CliError::usage("ping and pong need a ring in each direction", "open the port without /R or /T");
     rings.into_iter().next().ok_or_else(none)
 }
 
 fn histogram() -> Result<Histogram<u64>, CliError> {
-    // 1 ns to 10 s, three digits.
+    // 1 ns to 10 s, with three significant digits.
     Histogram::new_with_bounds(1, 10_000_000_000, 3)
         .map_err(|e| CliError::failed(format!("cannot make a histogram: {e}"), "report it"))
 }
@@ -69,13 +69,13 @@ fn histogram() -> Result<Histogram<u64>, CliError> {
 /// Sends a frame, waits for its echo, and repeats.
 ///
 /// # Errors
-/// Bad addresses; the daemon has ended.
+/// An address is invalid, or the daemon has ended.
 pub fn ping(job: &PktGenJob<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let mut tx = first(tx)?;
     let mut rx = first(rx)?;
     let mut source = FrameSource::new(job.args, 0)?;
     if source.frame().len() < SEQUENCE_AT + 8 {
-        return Err(CliError::usage("a ping takes 50 bytes at least", "give -l 60"));
+        return Err(CliError::usage("a ping needs at least 50 bytes", "give -l 60"));
     }
     pin(job.args, 0);
     let mut all = histogram()?;
@@ -111,7 +111,7 @@ pub fn ping(job: &PktGenJob<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn 
     PingReport::new("sum", &all, lost).print(job.args.json)
 }
 
-/// Polls or sleeps as the options say. Returns whether it may have slept.
+/// Polls or sleeps as the options request. Returns whether it may have slept.
 fn rest(job: &PktGenJob<'_>, rx: &mut RxRing, limit: Duration) -> bool {
     if !job.args.poll {
         rx.wait(if job.args.sleep { Duration::ZERO } else { SPIN }, limit);
@@ -119,7 +119,7 @@ fn rest(job: &PktGenJob<'_>, rx: &mut RxRing, limit: Duration) -> bool {
     !job.args.poll
 }
 
-/// Waits for the echo of `number`. Other frames are discarded.
+/// Waits for the echo of frame `number` and discards other frames. Returns the round-trip time.
 fn echo(job: &PktGenJob<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<Duration> {
     let mut looks = 0u32;
     loop {
@@ -141,7 +141,7 @@ fn echo(job: &PktGenJob<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Op
     }
 }
 
-/// Returns received frames, with their Ethernet addresses swapped.
+/// Returns received frames to their sender, with their Ethernet addresses swapped.
 ///
 /// # Errors
 /// The daemon has ended.

@@ -1,4 +1,4 @@
-//! -f rx and rxseq.
+//! Receiving: -f rx and rxseq.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use super::sender::SEQUENCE_AT;
 use super::{PktGenJob, SPIN, pin};
 use crate::{CliError, out};
 
-/// The time without a frame after which -W stops a receiver.
+/// Time without a frame after which -W stops a receiver.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Receives on each ring, each from its own thread.
+/// Receives on all rings, each in its own thread.
 ///
 /// # Errors
 /// The daemon has ended.
@@ -52,7 +52,7 @@ pub fn run(job: &PktGenJob<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn
 struct PktReceiver<'a> {
     job: &'a PktGenJob<'a>,
     ring: RxRing,
-    /// Bytes of a frame whose last slot is still missing.
+    /// Bytes so far of a frame whose last slot has not arrived.
     partial: u64,
     /// The next expected sequence number.
     next: u64,
@@ -87,7 +87,7 @@ impl PktReceiver<'_> {
         let _ = self.ring.sync();
     }
 
-    /// Examines a frame's bytes as requested by the options.
+    /// Reads a frame's bytes as the options request.
     #[inline]
     fn look(&mut self, i: u32, order: Option<(&AtomicU64, &AtomicU64)>) {
         let args = self.job.args;
@@ -113,7 +113,7 @@ impl PktReceiver<'_> {
                 .chunks(16)
                 .map(|c| c.iter().map(|b| format!("{b:02x} ")).collect::<String>() + "\n")
                 .collect();
-            // A reader that has closed ends the program through the reporter.
+            // If the output's reader has closed, the reporter ends the program.
             let _ = out::text(hex);
         }
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::PktGenJob;
 use crate::{CliError, out, units};
 
-/// The counts of a thread, read by the reporter.
+/// The counts of a thread, which the reporter reads.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ThreadCounts {
@@ -19,7 +19,7 @@ pub struct ThreadCounts {
 }
 
 impl ThreadCounts {
-    /// Adds a batch. Only one thread writes.
+    /// Adds a batch. Only the counts' own thread may call this.
     #[inline]
     pub fn add(&self, frames: u64, bytes: u64) {
         let add = |c: &AtomicU64, n| c.store(c.load(Ordering::Relaxed) + n, Ordering::Relaxed);
@@ -29,7 +29,7 @@ impl ThreadCounts {
     }
 }
 
-/// The sum over threads at one moment.
+/// The sum of all threads' counts at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficSum {
     /// Frames.
@@ -41,7 +41,7 @@ pub struct TrafficSum {
 }
 
 impl TrafficSum {
-    /// Sums the threads' counts.
+    /// Sums up the threads' counts.
     pub fn of(counts: &[ThreadCounts]) -> TrafficSum {
         counts.iter().fold(TrafficSum::default(), |s, c| TrafficSum {
             frames: s.frames + c.frames.load(Ordering::Relaxed),
@@ -88,7 +88,7 @@ impl RateLine {
         }
     }
 
-    /// netmap's line of a report.
+    /// Formats a report as netmap's pkt-gen does.
     fn text(&self, scale: bool) -> String {
         format!(
             "{} ({} pkts {} in {:.0} usec) {:.2} avg_batch",
@@ -100,9 +100,9 @@ impl RateLine {
         )
     }
 
-    /// netmap's closing lines.
+    /// Formats the summary as netmap's pkt-gen does.
     fn closing(&self, done: &str, scale: bool) -> String {
-        // On the wire a frame also takes preamble, CRC and gap: 24 bytes.
+        // On the wire, each frame has 24 more bytes: preamble, CRC and gap.
         let raw = self.bps + self.pps * 24.0 * 8.0;
         let size = self.bytes.checked_div(self.frames).unwrap_or(0);
         format!(
@@ -119,11 +119,11 @@ impl RateLine {
     }
 }
 
-/// Reports until all `threads` have ended, stopping them once `over` says so, then sums up: frames moved during the end
-/// count. The sum's time runs from the first frame to the last check that saw one.
+/// Reports until all `threads` have ended, then prints the sum, which includes frames moved meanwhile. Stops the
+/// threads once `over` returns true. The sum's time runs from the first frame to the last check that found new ones.
 ///
 /// # Errors
-/// Standard output is gone. The threads then end too.
+/// Standard output cannot be written. The threads then end too.
 pub fn watch(
     job: &PktGenJob<'_>,
     done: &'static str,
@@ -175,7 +175,7 @@ fn report(
         std::thread::sleep(Duration::from_millis(5).min(period));
     }
     let since_first = first.map_or(Duration::ZERO, |(at, _)| moved.duration_since(at));
-    // All seen at the first check: the time is that of the whole run.
+    // All frames were counted at the first check: the time is that of the whole run.
     let (counted, time) = match first {
         Some((_, at)) if !since_first.is_zero() => (latest.since(&at), since_first),
         _ => (latest, moved.duration_since(begun)),
@@ -198,7 +198,7 @@ fn print(job: &PktGenJob<'_>, line: &RateLine) -> Result<(), CliError> {
 mod tests {
     use super::*;
 
-    /// Objective: the lines read as netmap's do.
+    /// Objective: the lines have the form of netmap's.
     #[test]
     fn lines_read_as_netmaps_do() {
         let sum = TrafficSum { frames: 14_880_000, bytes: 892_800_000, events: 29_062 };
@@ -216,7 +216,7 @@ mod tests {
         args: super::super::PktGenArgs,
     }
 
-    /// Objective: the sum includes frames that a thread moved after it was told to end.
+    /// Objective: the sum includes frames that a thread moved after the request to end.
     #[test]
     fn the_sum_includes_the_last_batch() {
         let Command { args } = clap::Parser::parse_from(["pkt-gen", "-i", "vale0:a"]);

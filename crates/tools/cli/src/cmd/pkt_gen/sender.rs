@@ -1,4 +1,4 @@
-//! -f tx and txseq.
+//! Sending: -f tx and txseq.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use super::report::{ThreadCounts, watch};
 use super::{PktGenJob, SPIN, pin};
 use crate::CliError;
 
-/// Offset of the sequence number in a frame: the last 8 bytes of the shortest frame with payload.
+/// Offset of the sequence number in a frame: at the last 8 bytes of a frame of 50, the shortest that can have one.
 pub const SEQUENCE_AT: usize = 42;
 
-/// Sends on each ring, each from its own thread.
+/// Sends on all rings, each in its own thread.
 ///
 /// # Errors
-/// Bad addresses; the daemon has ended.
+/// An address is invalid, or the daemon has ended.
 pub fn run(job: &PktGenJob<'_>, rings: Vec<TxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let counts: Vec<ThreadCounts> = rings.iter().map(|_| ThreadCounts::default()).collect();
     let mut senders = Vec::new();
@@ -48,7 +48,7 @@ struct PktSender<'a> {
     ring: TxRing,
     source: FrameSource,
     sequence: Option<u64>,
-    /// For each slot, whether its buffer already holds the frame.
+    /// For each slot, whether its buffer already has the frame.
     filled: Vec<bool>,
     frags: u32,
 }
@@ -61,7 +61,7 @@ impl<'a> PktSender<'a> {
         let by_size = |size: u32| longest.div_ceil(size as usize) as u32;
         let frags = job.args.num_frags.max(by_size(ring.mem().buf_size())).max(job.args.frag_size.map_or(1, by_size));
         if frags > 64 || frags >= ring.num_slots() {
-            let what = format!("a frame of {longest} bytes takes {frags} slots, more than a frame or the ring has");
+            let what = format!("a frame of {longest} bytes takes {frags} slots, more than the maximum or the ring");
             return Err(CliError::usage(what, "send shorter frames, or fewer fragments (-F, -M)"));
         }
         Ok(PktSender { job, ring, source, sequence: sequence.then_some(0), filled, frags })
@@ -95,7 +95,7 @@ impl<'a> PktSender<'a> {
         self.frags == 1 && self.job.hdr_len == 0 && self.sequence.is_none() && self.source.is_constant()
     }
 
-    /// Fills equal frames: each buffer once, while it stays in its slot.
+    /// Sends equal frames: fills each buffer once, for as long as it stays in its slot.
     fn fill_simple(&mut self, n: u32) -> u64 {
         let frame = self.source.frame();
         let len = frame.len() as u16;
@@ -112,7 +112,7 @@ impl<'a> PktSender<'a> {
         u64::from(n) * u64::from(len)
     }
 
-    /// Fills frames that differ, have a header, or take several slots.
+    /// Sends frames that differ, have a virtio-net header, or take several slots.
     fn fill_any(&mut self, n: u32) -> u64 {
         let mut bytes = 0;
         for k in 0..n {
@@ -149,7 +149,7 @@ impl<'a> PktSender<'a> {
     }
 }
 
-/// Limits the number of frames that may leave now.
+/// Limits the rate of sending.
 struct SendPace {
     rate: u64,
     burst: u32,
@@ -162,7 +162,7 @@ impl SendPace {
         SendPace { rate, burst, start: Instant::now(), given: 0 }
     }
 
-    /// At most a burst and at most `left`; 0 if it is too early.
+    /// Returns how many frames may be sent now: at most a burst and at most `left`; 0 if it is too early.
     fn allowance(&mut self, left: u64) -> u32 {
         let most = left.min(u64::from(self.burst)) as u32;
         if self.rate == 0 {

@@ -1,31 +1,33 @@
-//! Finds the libraries to load before the C library and libpcap.
+//! Finds the libraries that must be loaded before the C library and libpcap.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::CliError;
 
-/// Names of the netmap library: installed, and in a build.
+/// File names of the netmap library: when installed, and when only built.
 const NETMAP: [&str; 2] = ["libnetmap.so.0", "libnetmap.so"];
-/// Name of the pcap library in a build; installed, it has libpcap's names in a folder of its own.
+/// File name of the pcap library when only built. When installed, it has libpcap's names in a folder of its own.
 const PCAP_BUILT: &str = "libnetvale_pcap.so";
-/// The name of that folder.
+/// Name of that folder.
 const PCAP_DIR: &str = "pcap";
-/// Names of libpcap that programs look for: Debian's, all others', and that of programs which load it themselves.
+/// File names under which programs load libpcap: in Debian, elsewhere, and in programs that load it at run time.
 const PCAP_NAMES: [&str; 3] = ["libpcap.so.0.8", "libpcap.so.1", "libpcap.so"];
-/// Name of the link to the system's libpcap, in that folder.
+/// Name of the link to the system's libpcap in that folder.
 const PCAP_SYSTEM: &str = "libpcap-system.so";
 
-/// The libraries for a program.
+/// The libraries to load into a program.
 pub struct Libraries {
     /// The library to preload.
     pub netmap: PathBuf,
-    /// Folder to look for libpcap in; `None` if the system has no libpcap that a program could be linked to.
+    /// Folder in which the program finds netvale's libpcap; `None` if the system has no libpcap, as no program is
+    /// linked to it then.
     pub pcap: Option<PathBuf>,
 }
 
 impl Libraries {
-    /// Finds the libraries: in `dir`, else where this command was installed (`../lib/netvale`) or built (beside it).
+    /// Finds the libraries: in `dir` if given, else in `../lib/netvale` beside the installed command, or beside the
+    /// command that was built.
     ///
     /// # Errors
     /// None of these folders has the libraries.
@@ -40,7 +42,7 @@ impl Libraries {
             let looked: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
             return Err(CliError::failed(
                 format!("no {} in {}", NETMAP[0], looked.join(" or ")),
-                "`make install` puts it there; `make build` builds it; --lib-dir names another folder",
+                "use `make install` or `make build`, or give another folder with --lib-dir",
             ));
         };
         let pcap = places.iter().find_map(|d| pcap_dir(d));
@@ -48,7 +50,8 @@ impl Libraries {
     }
 }
 
-/// The folder with libpcap's names below `dir`; made for a library that was built but not installed.
+/// Returns the folder with libpcap's names below `dir`. For a library that was built but not installed, makes the
+/// folder.
 fn pcap_dir(dir: &Path) -> Option<PathBuf> {
     let pcap = dir.join(PCAP_DIR);
     if pcap.join(PCAP_SYSTEM).exists() {
@@ -61,17 +64,17 @@ fn pcap_dir(dir: &Path) -> Option<PathBuf> {
 
 fn link(pcap: &Path, built: &Path, system: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(pcap)?;
-    // Another run may be making it at the same time: an existing name serves as well.
+    // Another run may make the folder at the same time: an existing link serves as well.
     let link = |to: &Path, name: &str| match std::os::unix::fs::symlink(to, pcap.join(name)) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(e),
         _ => Ok(()),
     };
     PCAP_NAMES.iter().try_for_each(|name| link(built, name))?;
-    // Last: it marks the folder as complete.
+    // This link comes last: it marks the folder as complete.
     link(system, PCAP_SYSTEM)
 }
 
-/// The system's libpcap, as the dynamic loader finds it.
+/// Returns the system's libpcap, as the dynamic loader finds it.
 fn system_pcap() -> Option<PathBuf> {
     let list = ["/sbin/ldconfig", "ldconfig"].iter().find_map(|l| Command::new(l).arg("-p").output().ok())?;
     let list = String::from_utf8_lossy(&list.stdout).into_owned();

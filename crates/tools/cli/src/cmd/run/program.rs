@@ -29,34 +29,34 @@ pub fn find(name: &OsStr) -> Result<PathBuf, CliError> {
     })
 }
 
-/// The kinds of files, as the dynamic loader sees them.
+/// The kind of an executable file, as the dynamic loader treats it.
 #[derive(Debug, PartialEq, Eq)]
 enum ProgramKind {
     /// Dynamically linked: libraries can be preloaded.
     Dynamic,
-    /// Dynamically linked Go: its own code makes system calls directly.
+    /// Dynamically linked and written in Go, which makes system calls directly, without the C library.
     DynamicGo,
     /// Statically linked.
     Static,
-    /// A script, with its interpreter.
+    /// A script, with the path of its interpreter.
     Script(PathBuf),
-    /// Another kind of file; the kernel decides.
+    /// Another kind of file, which the kernel judges.
     Unknown,
 }
 
-/// Refuses a program that preloaded libraries cannot reach, and warns of one that they reach only in part.
+/// Refuses a program that preloaded libraries cannot affect, and warns of one that they affect only in part.
 ///
 /// # Errors
 /// The program is statically linked.
 pub fn check(path: &Path) -> Result<(), CliError> {
     let mut target = path.to_path_buf();
-    // A script's interpreter may be a script.
+    // The interpreter of a script may itself be a script.
     for _ in 0..4 {
         match kind(&target) {
             ProgramKind::Script(interpreter) => target = interpreter,
             ProgramKind::Static => {
                 return Err(CliError::failed(
-                    format!("{} is statically linked: no library can be put before its own", target.display()),
+                    format!("{} is statically linked: libraries cannot be preloaded", target.display()),
                     "run a dynamically linked build of it, or link it to libnetmap (see `pkg-config libnetmap`)",
                 ));
             }
@@ -106,7 +106,7 @@ fn elf_kind(bytes: &[u8]) -> ProgramKind {
     }
 }
 
-/// Whether the kernel runs it with higher privileges, so that the loader ignores preloads.
+/// Returns whether the kernel runs the program with higher privileges, in which case the loader ignores preloads.
 fn is_privileged(path: &Path) -> bool {
     if rustix::process::geteuid().is_root() {
         return false;
@@ -133,7 +133,7 @@ mod tests {
         std::fs::write(&script, "words").unwrap();
         assert_eq!(kind(&script), ProgramKind::Unknown);
         assert!(find(OsStr::new("no such program")).is_err());
-        // An ELF header without segments: nothing requests the loader.
+        // An ELF header without segments: no loader is requested.
         let mut header = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0];
         header.resize(64, 0);
         header[20] = 1;

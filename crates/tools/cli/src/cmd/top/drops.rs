@@ -1,4 +1,4 @@
-//! Drops by reason, from two readings of all counters. Pure.
+//! Computes drops by reason from two readings of all counters.
 
 use netvale_control::types::{AllStats, Direction, PortDetails};
 
@@ -13,11 +13,11 @@ pub struct DropRow {
     pub port: String,
     /// Frames since the port was attached.
     pub frames: u64,
-    /// Frames a second, once there are two readings.
+    /// Frames per second; `None` before the second reading.
     pub rate: Option<f64>,
 }
 
-/// All drops, those in progress first.
+/// Returns all drops, those in progress first.
 #[must_use]
 pub fn rows(earlier: Option<&AllStats>, later: &AllStats) -> Vec<DropRow> {
     let mut rows: Vec<_> = later.ports.iter().flat_map(|port| of_port(earlier, later, port)).collect();
@@ -32,7 +32,7 @@ fn of_port(earlier: Option<&AllStats>, later: &AllStats, port: &PortDetails) -> 
     let row = |dir: Direction, reason: &String, frames: u64| {
         let drops = before.map(|before| if dir == Direction::In { &before.in_drops } else { &before.out_drops });
         let known = drops.and_then(|drops| drops.get(reason)).copied().unwrap_or_default();
-        // A counter that fell belongs to a new port of the same name, and began at zero.
+        // A counter that fell belongs to a new port of the same name, which began at zero.
         let passed = frames.checked_sub(known).unwrap_or(frames);
         let rate = seconds.map(|seconds| passed as f64 / seconds);
         DropRow { reason: reason.clone(), dir, port: port.name.clone(), frames, rate }

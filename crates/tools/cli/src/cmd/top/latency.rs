@@ -1,8 +1,8 @@
-//! Latency of frames, from two readings of all counters. Pure.
+//! Computes the latency of frames from two readings of all counters.
 
 use netvale_control::types::{AllStats, Latency, PortDetails};
 
-/// Latency of a port's frames that were timed between the readings; with a single reading, since it was attached.
+/// Latency of a port's frames timed between two readings; after a single reading, of all its timed frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyRow {
     /// The sending port.
@@ -11,15 +11,15 @@ pub struct LatencyRow {
     pub frames: u64,
     /// Mean in nanoseconds.
     pub mean_ns: Option<u64>,
-    /// Median: a bound in nanoseconds; `None`: above the last bound.
+    /// Median, as a bound in nanoseconds; `None`: above the last bound.
     pub half_ns: Option<u64>,
-    /// 99th percentile, as a bound.
+    /// 99th percentile, as a bound in nanoseconds; `None`: above the last bound.
     pub p99_ns: Option<u64>,
-    /// Maximum, as a bound.
+    /// Maximum, as a bound in nanoseconds; `None`: above the last bound.
     pub most_ns: Option<u64>,
 }
 
-/// The ports with timed frames, slowest first.
+/// Returns the ports with timed frames, slowest first.
 #[must_use]
 pub fn rows(earlier: Option<&AllStats>, later: &AllStats) -> Vec<LatencyRow> {
     let mut rows: Vec<_> = later.ports.iter().filter_map(|port| row(earlier, port)).collect();
@@ -38,7 +38,8 @@ fn row(earlier: Option<&AllStats>, port: &PortDetails) -> Option<LatencyRow> {
     Some(LatencyRow { port: port.name.clone(), frames, mean_ns, half_ns, p99_ns, most_ns })
 }
 
-/// The difference. Fewer frames than before belong to a new port of the same name, which began at zero.
+/// Returns the difference of two readings. If the count of frames fell, it belongs to a new port of the same name,
+/// which began at zero.
 fn since(earlier: Option<&Latency>, later: &Latency) -> Latency {
     let mut since = later.clone();
     let Some(earlier) = earlier.filter(|earlier| earlier.frames() <= later.frames()) else { return since };
@@ -50,7 +51,7 @@ fn since(earlier: Option<&Latency>, later: &Latency) -> Latency {
     since
 }
 
-/// The bound that this share of the frames does not exceed.
+/// Returns the smallest bound that at least this share of the frames does not exceed.
 fn within(timed: &Latency, percent: u64) -> Option<u64> {
     let all = timed.frames();
     let mut seen = 0;

@@ -1,4 +1,4 @@
-//! `top` on the terminal.
+//! Draws `top` on the terminal.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -55,7 +55,7 @@ fn summary(state: &TopState) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The workers, as many per line as fit.
+/// Formats the workers, as many per line as fit.
 fn workers(state: &TopState, width: u16) -> Vec<Line<'static>> {
     let per_line = usize::from((width / WORKER).max(1));
     let rates = state.rates();
@@ -64,7 +64,7 @@ fn workers(state: &TopState, width: u16) -> Vec<Line<'static>> {
     all.chunks(per_line).map(|some| Line::from(some.concat())).collect()
 }
 
-/// A worker's bar; lost time is at its end.
+/// Formats a worker's bar, with lost time at its end.
 fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
     // Between 0 and BAR: the values are percentages.
     let cells = |percent: f64| ((percent / 100.0 * BAR as f64).round() as usize).min(BAR);
@@ -83,7 +83,8 @@ fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
 /// Width of names, if there is room.
 const NAMES: usize = 24;
 
-/// The columns of [`text::HEADS`] that fit, and their widths; the first is as wide as its names, or takes the rest.
+/// Returns the columns of [`text::HEADS`] that fit, with their widths. The first is as wide as the names in it, or
+/// takes the rest.
 fn columns(width: u16) -> &'static [(usize, u16)] {
     match width {
         0..48 => &[(0, 0), (1, 8), (3, 8)],
@@ -92,7 +93,7 @@ fn columns(width: u16) -> &'static [(usize, u16)] {
     }
 }
 
-/// The heads, the sum, then the ports from the scroll position on.
+/// Draws the heads, the sum, then the ports from the scroll position on.
 fn ports(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
     let columns = columns(area.width);
     let cells = |texts: [String; 7]| -> Row<'static> {
@@ -103,7 +104,7 @@ fn ports(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
     let total = cells(text::row(&total)).style(style(&total).patch(BOLD));
     let shown = state.rates().ports.iter().skip(state.scroll).map(|port| cells(text::row(port)).style(style(port)));
     let longest = state.rates().ports.iter().map(|port| port.port.chars().count()).max().unwrap_or(0);
-    // On a wide terminal figures stay beside their names, and in place as ports come and go.
+    // On a wide terminal, figures stay beside their names and do not move as ports come and go.
     let names = Constraint::Max(u16::try_from(longest.next_multiple_of(16).max(NAMES)).unwrap_or(u16::MAX));
     let widths = columns.iter().map(|&(_, width)| if width == 0 { names } else { Constraint::Length(width) });
     let table = Table::new(std::iter::once(total).chain(shown), widths).header(heads).column_spacing(1);
@@ -115,7 +116,7 @@ fn cell(text: &str, align: Align) -> Cell<'static> {
     Cell::from(Line::from(text.to_owned()).alignment(alignment))
 }
 
-/// Red with drops, dim without traffic.
+/// Returns the style of a row: red with drops, dim without traffic.
 fn style(port: &PortRates) -> Style {
     match port {
         port if port.drops_ps > 0.0 => Style::new().fg(Color::Red),
@@ -130,7 +131,7 @@ fn keys(state: &TopState) -> Line<'static> {
         SortColumn::Drops => "drops",
         SortColumn::Name => "name",
     };
-    let pause = if state.paused { " go on  " } else { " pause  " };
+    let pause = if state.paused { " resume  " } else { " pause  " };
     let key = |key: &'static str| Span::styled(key, BOLD);
     let mut spans = vec![
         key("q"),
@@ -199,8 +200,8 @@ mod tests {
         assert!(lines[7].starts_with("q quit  s sort: rate  p pause"), "{lines:#?}");
     }
 
-    /// Objective: a worker's lost time is at the end of its bar, and is explained; a busy worker that lost half of its
-    /// time has a full bar.
+    /// Objective: a worker's lost time is at the end of its bar and explained; a busy worker that lost half of its time
+    /// has a full bar.
     #[test]
     fn lost_time_is_at_the_end_of_the_bar() {
         let bar = |busy, lost| worker(0, busy, lost).iter().map(|span| span.content.to_string()).collect::<String>();
@@ -252,7 +253,7 @@ mod tests {
         let text = drawn(&state);
         assert!(text.contains("REASON") && text.contains("no-room") && text.contains("4 rings"), "{text}");
         state.show(TopView::Latency);
-        assert!(drawn(&state).contains("no frame was timed lately"));
+        assert!(drawn(&state).contains("no frame was timed recently"));
         let parts = vec![LatencyPart { up_to_ns: Some(2_000), frames: 8 }];
         let latency = Some(Latency { sum_ns: 12_000, parts });
         let port = PortDetails { name: "vale0:a".into(), latency, ..PortDetails::default() };

@@ -1,4 +1,4 @@
-//! The state that `top` shows and its keys change. Pure.
+//! The state that `top` shows and its keys change; without input or output.
 
 use netvale_control::types::{AllStats, PortInfo};
 
@@ -17,11 +17,11 @@ pub struct TopState {
     pub paused: bool,
     /// The current view.
     pub view: TopView,
-    /// First port, or line of another view, counted from the top.
+    /// First line shown, counted from the top: a port, or a line of another view.
     pub scroll: usize,
     /// The port whose rings are shown.
     pub chosen: Option<String>,
-    /// That port, unless gone.
+    /// That port's rings; `None` if it does not exist.
     pub port: Option<PortInfo>,
     /// Drops by reason.
     pub drops: Vec<DropRow>,
@@ -34,7 +34,7 @@ pub struct TopState {
 }
 
 impl TopState {
-    /// The state before the first reading.
+    /// Returns the state before the first reading.
     #[must_use]
     pub fn new(sort: SortColumn) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl TopState {
         }
     }
 
-    /// Takes a reading; returns whether there are rates now, which need two.
+    /// Adds a reading. Returns whether there are rates, which need two readings.
     pub fn take(&mut self, sample: AllStats) -> bool {
         let last = self.last.as_ref();
         let rates = last.and_then(|last| rates::between(last, &sample));
@@ -76,7 +76,7 @@ impl TopState {
         }
     }
 
-    /// Chooses the next port in the order of names, or the previous one; after the last comes the first.
+    /// Selects the next or previous port by name; the first follows the last.
     pub fn choose(&mut self, forward: bool) {
         let mut names: Vec<_> = self.rates.ports.iter().map(|port| &port.port).collect();
         names.sort();
@@ -91,7 +91,7 @@ impl TopState {
         self.scroll = 0;
     }
 
-    /// The rates, sorted.
+    /// Returns the rates, sorted.
     #[must_use]
     pub fn rates(&self) -> &DaemonRates {
         &self.rates
@@ -107,24 +107,24 @@ impl TopState {
         self.order();
     }
 
-    /// Moves the list by `by` lines, not beyond its ends.
+    /// Scrolls by `by` lines, not beyond the ends.
     pub fn scroll_by(&mut self, by: isize) {
         let lines = match self.view {
             TopView::Ports => self.rates.ports.len(),
             TopView::Drops => self.drops.len(),
             TopView::Workers => self.workers.len(),
             TopView::Latency => self.latency.len(),
-            // A title, a legend, and three lines a ring.
+            // A title, a legend, and three lines per ring.
             TopView::Rings => 2 + 3 * self.port.as_ref().map_or(0, |port| port.rings.len()),
         };
         let last = lines.saturating_sub(1);
         self.scroll = self.scroll.saturating_add_signed(by).min(last);
     }
 
-    /// The sum of all ports.
+    /// Returns the rates of all ports together.
     #[must_use]
     pub fn total(&self) -> PortRates {
-        // The sum of nothing is -0.
+        // Without ports, `sum` would be -0.
         let sum = |rate: fn(&PortRates) -> f64| self.rates.ports.iter().map(rate).fold(0.0, |sum, rate| sum + rate);
         PortRates {
             port: "total".to_owned(),
@@ -137,7 +137,7 @@ impl TopState {
         }
     }
 
-    /// Sorts by the key, largest first; then by name, so that equal rows keep their order.
+    /// Sorts by the key, largest first, then by name, so that equal rows keep their order.
     fn order(&mut self) {
         let key = match self.sort {
             SortColumn::Rate => PortRates::pps,

@@ -1,11 +1,11 @@
-//! `top` as plain text.
+//! Formats `top` as plain text.
 
 use super::state::TopState;
 use crate::grid::{self, Align};
 use crate::rates::PortRates;
 use crate::units;
 
-/// The columns' heads. "IN" is into the switch.
+/// The column headings. "IN" is into the switch.
 pub const HEADS: [(&str, Align); 7] = [
     ("PORT", Align::Left),
     ("IN pps", Align::Right),
@@ -16,7 +16,7 @@ pub const HEADS: [(&str, Align); 7] = [
     ("KICKS/PKT", Align::Right),
 ];
 
-/// A port's cells under [`HEADS`].
+/// Returns a port's cells under [`HEADS`].
 #[must_use]
 pub fn row(port: &PortRates) -> [String; 7] {
     let kicks = port.kicks_per_packet.map_or_else(|| "-".to_owned(), |kicks| format!("{kicks:.4}"));
@@ -24,7 +24,7 @@ pub fn row(port: &PortRates) -> [String; 7] {
     [port.port.clone(), a, b, c, d, drops, kicks]
 }
 
-/// One reading: workers, then ports, then an empty line.
+/// Formats one reading: workers, then ports, then an empty line.
 #[must_use]
 pub fn render(state: &TopState) -> String {
     let rates = state.rates();

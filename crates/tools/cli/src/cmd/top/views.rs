@@ -21,7 +21,7 @@ fn right(text: String) -> Cell<'static> {
     Cell::from(Line::from(text).alignment(Alignment::Right))
 }
 
-/// Reasons, the ports that drop, rates and counts.
+/// Lists drop reasons, the ports that drop, rates and counts.
 pub fn drops(state: &TopState) -> Table<'static> {
     let row = |row: &DropRow| {
         let rate = row.rate.map_or_else(|| "-".to_owned(), units::column);
@@ -47,7 +47,7 @@ pub fn drops(state: &TopState) -> Table<'static> {
     Table::new(state.drops.iter().skip(state.scroll).map(row), widths).header(heads.style(HEAD)).column_spacing(1)
 }
 
-/// Latency of each port's timed frames.
+/// Lists the latency of each port's timed frames.
 pub fn latency(state: &TopState) -> Table<'static> {
     let row = |row: &LatencyRow| {
         let frames = right(row.frames.to_string());
@@ -58,19 +58,19 @@ pub fn latency(state: &TopState) -> Table<'static> {
     let heads = Row::new(std::iter::once("PORT".into()).chain(heads)).style(HEAD);
     let widths = [Constraint::Fill(2), Constraint::Length(10)].into_iter().chain([Constraint::Length(9); 4]);
     let rows: Vec<_> = if state.latency.is_empty() {
-        vec![Row::new(["no frame was timed lately"]).style(DIM)]
+        vec![Row::new(["no frame was timed recently"]).style(DIM)]
     } else {
         state.latency.iter().skip(state.scroll).map(row).collect()
     };
     Table::new(rows, widths).header(heads).column_spacing(1)
 }
 
-/// A time; `None` is above the last bound.
+/// Formats a time; `None` is above the last bound.
 fn said(ns: Option<u64>) -> String {
     ns.map_or_else(|| "> 1s".to_owned(), |ns| format!("{:.3?}", std::time::Duration::from_nanos(ns)))
 }
 
-/// Each worker's time.
+/// Lists how each worker spends its time.
 pub fn workers(state: &TopState) -> Table<'static> {
     let row = |shares: &WorkerShares| {
         let worker = &shares.worker;
@@ -87,7 +87,7 @@ pub fn workers(state: &TopState) -> Table<'static> {
     Table::new(state.workers.iter().skip(state.scroll).map(row), widths).header(heads).column_spacing(1)
 }
 
-/// A worker's time, divided into parts.
+/// Draws a worker's time as a bar divided into its parts.
 fn bar(shares: [f64; 5]) -> Line<'static> {
     let looks = [("#", Color::Green), ("x", Color::Yellow), ("~", Color::Blue), ("w", Color::Magenta)];
     let mut left = BAR;
@@ -102,7 +102,7 @@ fn bar(shares: [f64; 5]) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The rings of the chosen port.
+/// Draws the rings of the chosen port.
 pub fn rings(state: &TopState, width: u16) -> Vec<Line<'static>> {
     let name = state.chosen.clone().unwrap_or_else(|| "no port".to_owned());
     let mut lines = vec![Line::from(vec![
@@ -112,7 +112,7 @@ pub fn rings(state: &TopState, width: u16) -> Vec<Line<'static>> {
     lines.push(legend());
     match &state.port {
         Some(port) => lines.extend(port.rings.iter().flat_map(|ring| one(ring, width))),
-        None => lines.push(Line::styled("there is no such port now", DIM)),
+        None => lines.push(Line::styled("this port no longer exists", DIM)),
     }
     lines.extend(state.port.iter().flat_map(notes));
     lines.into_iter().skip(state.scroll.min(1_000)).collect()
@@ -127,14 +127,14 @@ fn legend() -> Line<'static> {
 
 /// Marks, colors and meanings of slots.
 const OWN: (&str, Color, &str) = ("=", Color::Blue, "the program's");
-const GIVEN: (&str, Color, &str) = ("+", Color::Cyan, "handed to it");
-const RELEASED: (&str, Color, &str) = ("o", Color::Yellow, "released, not taken");
+const GIVEN: (&str, Color, &str) = ("+", Color::Cyan, "available to it");
+const RELEASED: (&str, Color, &str) = ("o", Color::Yellow, "released, not yet taken");
 
 fn notes(port: &PortInfo) -> Vec<Line<'static>> {
     port.notes.iter().map(|note| Line::from(format!("note: {}", note.replace(char::is_control, "?")))).collect()
 }
 
-/// A ring's indices, its slots from first to last, and the places of the program's indices.
+/// Draws a ring: its indices, its slots from first to last, and the positions of the program's indices.
 fn one(ring: &RingInfo, width: u16) -> Vec<Line<'static>> {
     let worker = ring.worker.map_or_else(String::new, |worker| format!("  worker {worker}"));
     let title = format!("{} {}", ring.dir, ring.index);
@@ -164,12 +164,12 @@ fn slots(ring: &RingInfo, cells: u32) -> Line<'static> {
     (0..cells).map(look).map(|(mark, style)| Span::styled(mark, style)).collect()
 }
 
-/// The line of marks; of two at the same place, the head or the cur is shown.
+/// Draws the line of marks. If indices coincide, head precedes cur, and cur precedes tail.
 fn marks(ring: &RingInfo, cells: u32) -> Line<'static> {
     let mut line = vec![' '; cells as usize];
     for (mark, index) in [('t', ring.tail), ('c', ring.cur), ('h', ring.head)] {
         let at = u64::from(index) * u64::from(cells) / u64::from(ring.slots);
-        // Indices written by a program may lie beyond the ring.
+        // Indices written by a program may exceed the ring.
         if let Some(place) = line.get_mut(at as usize) {
             *place = mark;
         }

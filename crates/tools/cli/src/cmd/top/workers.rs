@@ -1,25 +1,25 @@
-//! The workers' time, from two readings. Pure.
+//! Computes how workers spent their time, from two readings.
 
 use netvale_control::types::{AllStats, WorkerStats};
 
-/// A worker's time in percent, and its own counters.
+/// Shares of a worker's time in percent, and its own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WorkerShares {
     /// The worker's counters.
     pub worker: WorkerStats,
-    /// Forwarding, less lost time.
+    /// Time spent forwarding, less lost time.
     pub busy: f64,
-    /// While other threads had its CPU.
+    /// Time during which other threads had its CPU.
     pub lost: f64,
-    /// Polling without finding work.
+    /// Time spent polling without finding work.
     pub polled: f64,
-    /// Asleep while frames waited for room.
+    /// Time asleep while frames waited for room.
     pub waited: f64,
-    /// Asleep with nothing to do.
+    /// Time asleep with nothing to do.
     pub slept: f64,
 }
 
-/// The workers of the later reading.
+/// Returns the shares of the workers of the later reading.
 #[must_use]
 pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<WorkerShares> {
     let passed = later.now_ns.saturating_sub(earlier.now_ns).max(1) as f64;

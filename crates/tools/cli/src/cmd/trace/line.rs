@@ -1,4 +1,4 @@
-//! A traced frame as a line.
+//! Formats a traced frame as a line.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use netvale_control::types::{Direction, TraceStep, TracedFrame};
 
 use crate::headers;
 
-/// The line of a frame.
+/// Returns the line of a frame.
 pub fn of(at: Timestamp, frame: &TracedFrame) -> String {
     let time = at.to_zoned(TimeZone::system()).strftime("%H:%M:%S%.6f").to_string();
     let mut line = format!("{time} {}/{} ", frame.port, frame.ring);
@@ -18,7 +18,7 @@ pub fn of(at: Timestamp, frame: &TracedFrame) -> String {
         if let Some(segment) = frame.segment {
             let _ = write!(line, ", to be cut by {segment}");
         } else if frame.no_checksum {
-            line.push_str(", checksum left to do");
+            line.push_str(", checksum not filled in");
         }
     } else {
         line.push_str("no frame");
@@ -26,7 +26,7 @@ pub fn of(at: Timestamp, frame: &TracedFrame) -> String {
     line.push_str(": ");
     line.push_str(&steps(&frame.steps));
     if frame.more_steps > 0 {
-        let _ = write!(line, ", and {} steps more", frame.more_steps);
+        let _ = write!(line, ", and {} more steps", frame.more_steps);
     }
     line
 }
@@ -37,7 +37,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.map_while(byte).collect()
 }
 
-/// The steps, in order.
+/// Formats the steps, in order.
 fn steps(steps: &[TraceStep]) -> String {
     let mut parts = Vec::new();
     let mut rest = steps;
@@ -58,13 +58,13 @@ fn steps(steps: &[TraceStep]) -> String {
     if parts.is_empty() { "nowhere".to_owned() } else { parts.join(", ") }
 }
 
-/// Whether a step after a destination happens there.
+/// Returns whether a step after a destination happens at that destination.
 fn is_there(step: &TraceStep) -> bool {
     use TraceStep::{Cut, Dropped, Link, Summed, Taken, Waits};
     matches!(step, Cut(_) | Summed | Waits | Taken | Link | Dropped(..))
 }
 
-/// A destination, and its steps: the frame is delivered, unless it is dropped, waits or is in flight.
+/// Formats a destination with its steps. The frame is delivered unless it is dropped, waits or is in flight.
 fn destination(port: &str, there: &[TraceStep]) -> String {
     let (work, rest): (Vec<_>, Vec<_>) =
         there.iter().partition(|step| matches!(step, TraceStep::Cut(_) | TraceStep::Summed));
@@ -115,12 +115,11 @@ mod tests {
 
     fn line(head: &str, len: u32, steps: Vec<TraceStep>) -> String {
         let frame = TracedFrame { port: "vale0:a".into(), len, head: head.into(), steps, ..TracedFrame::default() };
-        // Without the time, which depends on the time zone.
+        // Omits the time, which depends on the time zone.
         of(Timestamp::UNIX_EPOCH, &frame).split_once(' ').map(|(_, line)| line.to_owned()).unwrap_or_default()
     }
 
-    /// Objective: a destination's steps stand with it; a frame is delivered unless it is dropped, waits or is in
-    /// flight.
+    /// Objective: steps at a destination follow it; a frame is delivered unless it is dropped, waits or is in flight.
     #[test]
     fn the_steps_of_a_destination_stand_with_it() {
         let to = |port: &str| TraceStep::To(port.into());

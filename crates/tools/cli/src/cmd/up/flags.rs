@@ -1,4 +1,4 @@
-//! The flags of settings, built from their table.
+//! Command-line flags of settings, built from the settings table.
 
 use std::ffi::{OsStr, OsString};
 
@@ -8,12 +8,12 @@ use netvale_control::options::OptionShape;
 use netvale_daemon::config::{SETTINGS, Setting};
 use serde_json::Value;
 
-/// The settings whose flags are on a command line, each with the words behind its flag.
+/// The settings given by flags on a command line, each with the words after its flag.
 #[derive(Clone, Debug)]
 pub struct SettingFlags(pub Vec<(&'static Setting, Vec<OsString>)>);
 
 impl SettingFlags {
-    /// The CPUs to pin workers to.
+    /// Returns the CPUs to which workers are pinned.
     pub fn cpus(&self) -> Vec<u64> {
         let words = self.0.iter().find(|(setting, _)| setting.name == "cpus");
         let list = words.and_then(|(setting, words)| setting.shape.parse(words.last()?.to_str()?).ok());

@@ -1,8 +1,8 @@
-//! The options that a daemon was started with, for its successor.
+//! The options with which a daemon was started, for its successor.
 //!
-//! A process can change its own /proc/PID/cmdline. Since the successor starts as root, it trusts only the options that
-//! a daemon recorded while it was root itself, in a file still owned by root; and the kernel's information about the
-//! process.
+//! A process can change its own /proc/PID/cmdline. Since the successor starts as root, this module trusts only two
+//! sources: the options that the daemon recorded while it was root, in a file still owned by root, and the kernel's
+//! data about the process.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,7 +15,7 @@ use netvale_control::dirs::OPTIONS;
 
 /// The option that makes a daemon a successor.
 pub const TAKE_OVER: &str = "--take-over";
-/// Options that extend a daemon's privileges: root does not accept them from another user's process.
+/// Options that extend a daemon's privileges: root refuses them from another user's process.
 const WIDER: [&str; 9] = [
     "--config",
     "--allow-dir",
@@ -27,13 +27,13 @@ const WIDER: [&str; 9] = [
     "--socket-mode",
     "--rt-priority",
 ];
-/// Maximum bytes of a file of options.
+/// Maximum bytes of a file of recorded options.
 const MOST: u64 = 1 << 20;
 
-/// The words after the program's name, for a successor of the daemon whose folder in /proc is `proc`.
+/// Returns the arguments for a successor of the daemon whose folder in /proc is `proc`.
 ///
 /// # Errors
-/// The process is gone, its options are missing, or some of them are not trusted.
+/// The process has ended, its options are missing, or some of them are not trusted.
 pub fn of(proc: &Path, run_dir: &Path) -> io::Result<Vec<OsString>> {
     let owner = std::fs::metadata(proc)?.uid();
     let is_anothers = rustix::process::geteuid().is_root() && owner != 0;
@@ -43,9 +43,9 @@ pub fn of(proc: &Path, run_dir: &Path) -> io::Result<Vec<OsString>> {
         false => said()?,
     };
     if !options.iter().any(|word| word == "up") {
-        // An older daemon on a socket of systemd's.
+        // An older daemon, on a socket that systemd made: the process is systemd.
         return Err(io::Error::other(
-            "it is the service manager's, as the daemon is too old to say its own; restart it",
+            "it is the service manager, as the daemon is too old to report its own process; restart it",
         ));
     }
     let is_confined = status(proc, "Seccomp:").is_some_and(|mode| mode != "0");
@@ -58,7 +58,7 @@ pub fn of(proc: &Path, run_dir: &Path) -> io::Result<Vec<OsString>> {
     Ok(options)
 }
 
-/// The options that a daemon recorded as root; `None` if anyone but root could have written them.
+/// Returns the options that a daemon recorded as root; `None` if another user could have written them.
 fn written(path: &Path) -> Option<Vec<OsString>> {
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
@@ -69,7 +69,7 @@ fn written(path: &Path) -> Option<Vec<OsString>> {
     Some(words(bytes))
 }
 
-/// Options that extend no privileges; others are an error.
+/// Returns the options if none extends privileges; otherwise an error.
 fn narrow(options: Vec<OsString>) -> io::Result<Vec<OsString>> {
     let is_wider = |word: &&OsString| {
         let word = word.to_string_lossy();
@@ -78,7 +78,7 @@ fn narrow(options: Vec<OsString>) -> io::Result<Vec<OsString>> {
     match options.iter().find(is_wider) {
         None => Ok(options),
         Some(word) => Err(io::Error::other(format!(
-            "{} is another user's word, and root has not written it down; restart the daemon",
+            "{} is set by another user's process and not recorded by root; restart the daemon",
             word.display()
         ))),
     }
@@ -93,13 +93,13 @@ fn without_user(options: Vec<OsString>) -> Vec<OsString> {
     options.into_iter().filter(stays).collect()
 }
 
-/// A line of /proc/PID/status.
+/// Returns a line of /proc/PID/status.
 fn status(proc: &Path, name: &str) -> Option<String> {
     let status = std::fs::read_to_string(proc.join("status")).ok()?;
     status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
 }
 
-/// The words of a zero-separated list, except the first, which is the program.
+/// Splits a NUL-separated list into words, without the first, which is the program.
 fn words(bytes: Vec<u8>) -> Vec<OsString> {
     let words = bytes.split(|&b| b == 0).filter(|word| !word.is_empty()).skip(1);
     words.map(|word| OsString::from_vec(word.to_vec())).collect()
@@ -113,7 +113,7 @@ mod tests {
         text.split(' ').map(OsString::from).collect()
     }
 
-    /// Objective: every form of a user among the options is removed, and nothing else.
+    /// Objective: the option for the user is removed in every form, and nothing else is.
     #[test]
     fn a_user_is_taken_out_in_each_form() {
         for text in ["up --user 0 --workers 2", "up --user=0 --workers 2", "--user 0 up --workers 2 --user=root"] {
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Objective: options that extend privileges are refused in each form; the rest is accepted.
+    /// Objective: options that extend privileges are refused in each form; all others are accepted.
     #[test]
     fn what_gives_more_is_refused() {
         assert_eq!(narrow(all("up --workers 2 --spin-us=7")).unwrap(), all("up --workers 2 --spin-us=7"));
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Objective: options that another user can have written are ignored.
+    /// Objective: a file of options that another user can have written is ignored.
     #[test]
     fn only_roots_file_is_believed() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A daemon that systemd runs. Its successor must also be systemd's: with the unit's sandbox, limits and watchdog, and
-//! supervised. So systemd starts it.
+//! A daemon that systemd runs. Systemd must also start its successor, so that the unit's sandbox, limits, watchdog and
+//! supervision apply to it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use crate::CliError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemdUnit {
     name: String,
-    /// The user whose systemd runs it; `None`: the system's.
+    /// The user whose systemd runs the service; `None`: the system's systemd does.
     uid: Option<u32>,
 }
 
 impl SystemdUnit {
-    /// The service whose main process has that id.
+    /// Returns the service whose main process is `pid`.
     pub fn of(pid: u32) -> Option<SystemdUnit> {
         let unit = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?.lines().find_map(SystemdUnit::in_group)?;
         (unit.property("MainPID")? == pid.to_string()).then_some(unit)
     }
 
-    /// The service in a line of /proc/PID/cgroup: `HIERARCHY:CONTROLLERS:PATH`.
+    /// Returns the service named in a line of /proc/PID/cgroup: `HIERARCHY:CONTROLLERS:PATH`.
     fn in_group(line: &str) -> Option<SystemdUnit> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let name = path.rsplit('/').next().filter(|name| name.ends_with(".service"))?;
@@ -45,7 +45,7 @@ impl SystemdUnit {
             .map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
     }
 
-    /// The unit's program, and the running one.
+    /// Returns the programs of the unit and of the running process.
     fn programs(&self, pid: u32) -> impl Iterator<Item = PathBuf> {
         let starts = self.property("ExecStart").and_then(|all| {
             let path = all.split("path=").nth(1)?.split(" ;").next()?;
@@ -53,16 +53,17 @@ impl SystemdUnit {
         });
         let runs = fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| {
             let path = path.to_string_lossy();
-            // Another file has taken its name.
+            // The running program's file has been replaced.
             PathBuf::from(path.strip_suffix(" (deleted)").unwrap_or(&path))
         });
         starts.into_iter().chain(runs)
     }
 
-    /// Has systemd restart it with that program; the daemon stores its ports with systemd in between.
+    /// Makes systemd restart the service with that program. Meanwhile systemd keeps the daemon's ports in its
+    /// descriptor store.
     ///
     /// # Errors
-    /// It starts another program, or systemd refuses.
+    /// The unit starts another program, or systemd refuses.
     pub fn restart(&self, pid: u32, program: &Path) -> Result<(), CliError> {
         let wanted = program.canonicalize().unwrap_or_else(|_| program.to_owned());
         let is_wanted = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == wanted);
@@ -76,12 +77,12 @@ impl SystemdUnit {
         if said.status.success() {
             return Ok(());
         }
-        let what = format!("systemd does not restart {}: {}", self.name, String::from_utf8_lossy(&said.stderr).trim());
+        let what = format!("systemd did not restart {}: {}", self.name, String::from_utf8_lossy(&said.stderr).trim());
         let journal = self.uid.map_or("-u", |_| "--user-unit");
-        Err(CliError::failed(what, format!("`journalctl {journal} {}` says more", self.name)))
+        Err(CliError::failed(what, format!("see `journalctl {journal} {}`", self.name)))
     }
 
-    /// The unit's name.
+    /// Returns the unit's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     /// Objective: the service is found in either version of control groups, for the system and for a user; a session is
-    /// none.
+    /// not a service.
     #[test]
     fn the_service_is_found_in_either_version_of_groups() {
         let unit = |name: &str, uid| Some(SystemdUnit { name: name.to_owned(), uid });

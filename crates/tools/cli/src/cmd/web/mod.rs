@@ -25,10 +25,10 @@ mod tap;
 
 /// Serve a live page for browsers: switches, ports, rates, drops, workers and rings.
 ///
-/// Prints the address to open, with a token without which nobody sees anything, and serves until it gets SIGTERM or
-/// SIGINT. It shows the ports that the user who runs it may see, and can capture their frames. The daemon need not run
-/// yet. Nothing is encrypted: for other hosts, forward the port by ssh (ssh -L 9848:127.0.0.1:9848 HOST), or put a
-/// proxy with TLS in front of it.
+/// Prints the address to open, with the token that every visitor needs, and serves until SIGTERM or SIGINT. The page
+/// shows the ports that the user who runs the command may see, and can capture their frames. The daemon need not run
+/// yet. Nothing is encrypted: for other hosts, forward the port through ssh (ssh -L 9848:127.0.0.1:9848 HOST), or use a
+/// proxy with TLS.
 #[derive(Debug, clap::Args)]
 pub struct WebArgs {
     /// Where to listen: tcp:ADDRESS:PORT, or unix:/PATH for a proxy; may be given several times.
@@ -39,15 +39,15 @@ pub struct WebArgs {
     #[arg(long, value_name = "MODE", value_parser = values::mode, default_value = "0600")]
     pub socket_mode: u32,
 
-    /// File with the token; it is made if it does not exist. Without it, each start has a new token.
+    /// File with the token, created if it does not exist. Without it, each start makes a new token.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// Another name of this server that browsers may use, such as that of a proxy; may be given several times.
+    /// A further name of this server that browsers may use, such as that of a proxy; may be given several times.
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
 
-    /// Log messages from this level on, to standard error.
+    /// Log messages of this level and above, to standard error.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "warn")]
     pub log_level: LogLevel,
 }
@@ -55,13 +55,13 @@ pub struct WebArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The token is missing, or it cannot listen.
+/// The token cannot be read or made, or the command cannot listen.
 pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let token = token(args)?;
     let bind = |place| HttpListener::bind(place, args.socket_mode);
     let listeners = args.listen.iter().map(bind).collect::<Result<Vec<_>, _>>();
     let listeners = listeners.map_err(|e| {
-        CliError::failed(e.to_string(), "another program may have the place: choose another one (--listen)")
+        CliError::failed(e.to_string(), "another program may have this address: choose another one (--listen)")
     })?;
     super::up::log_from(args.log_level);
     let stop = signals::stop_pipe()?;
@@ -82,11 +82,11 @@ pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 fn token(args: &WebArgs) -> Result<Token, CliError> {
     let token = args.token_file.as_deref().map_or_else(Token::random, Token::of_file);
     token.map_err(|e| {
-        CliError::failed(e.to_string(), "name another --token-file, or leave it out and take the token that is printed")
+        CliError::failed(e.to_string(), "give another --token-file, or omit it and use the token that is printed")
     })
 }
 
-/// Prints the page's address. A token in a file stays out of terminals and logs.
+/// Prints the page's address. A token from a file is not printed, so that terminals and logs do not show it.
 fn tell(places: &[ListenPlace], token: &Token, args: &WebArgs) -> Result<(), CliError> {
     for place in places {
         match (place, &args.token_file) {
@@ -104,13 +104,13 @@ fn tell(places: &[ListenPlace], token: &Token, args: &WebArgs) -> Result<(), Cli
         if let ListenPlace::Tcp(address) = place
             && !address.ip().is_loopback()
         {
-            tracing::warn!("{address} can be reached from other hosts, and nothing on the way there is encrypted");
+            tracing::warn!("{address} can be reached from other hosts, and the connection is not encrypted");
         }
     }
     Ok(())
 }
 
-/// The URL to open. The unspecified address is opened through the loopback address.
+/// Returns the URL to open. For the unspecified address, it has the loopback address.
 fn url(address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -1,4 +1,4 @@
-//! Captures for the page: monitors of ports, as opened by `netvale dump`.
+//! Captures for the page, by the same monitors of ports as in `netvale dump`.
 
 use std::io;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::capture::filter::CaptureFilter;
 use crate::capture::source::CapturePorts;
 use crate::{CliContext, CliError};
 
-/// Maximum wait for frames: the client may have closed meanwhile.
+/// Maximum wait for frames, after which the client's connection is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Opens monitors of a daemon's ports.
@@ -28,7 +28,7 @@ impl CaptureTap for PortTap {
         let said = |e: CliError| e.to_string();
         let sources = CapturePorts::open(&[format!("{}/{flags}", capture.port)], &self.0).map_err(said)?;
         let filter = CaptureFilter::new(None, capture.snaplen).map_err(said)?;
-        // The file begins immediately, so that the client sees progress.
+        // The file's header is sent immediately, so that the client sees progress.
         let encoder = Encoder::begin(PcapFormat::PcapNg, APPLICATION, &sources.interfaces(None, capture.snaplen));
         Ok(Box::new(WebMonitor { sources, filter, encoder, left: capture.frames }))
     }
@@ -39,7 +39,7 @@ struct WebMonitor {
     sources: CapturePorts,
     filter: CaptureFilter,
     encoder: Encoder,
-    /// Frames still permitted.
+    /// Frames that the capture may still send.
     left: u64,
 }
 

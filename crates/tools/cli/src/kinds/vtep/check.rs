@@ -1,4 +1,4 @@
-//! `netvale vtep check`: whether remote endpoints answer.
+//! `netvale vtep check`: checks whether remote endpoints answer.
 
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -13,23 +13,23 @@ use serde_json::{Value, json};
 use crate::grid::{self, Align};
 use crate::{CliContext, CliError, out, values};
 
-/// Maximum number of VTEPs asked simultaneously.
+/// Maximum number of VTEPs that are checked at the same time.
 const TOGETHER: usize = 32;
 
-/// Ask endpoints whether they answer, how fast, and how long packets on the way there may be.
+/// Check whether endpoints answer, how fast, and which packet lengths the path passes.
 ///
-/// Sends each a VXLAN header without a frame, to learn whether nothing listens on the UDP port there, and ICMP echo
-/// requests of different lengths. It asks from the tunnel's address, and so it runs in the daemon's network namespace.
-/// Ends with 1 if something is wrong with one of them.
+/// Sends each endpoint a VXLAN header without a frame, to find out whether a program listens on its UDP port, and ICMP
+/// echo requests of different lengths. The requests have the tunnel's source address, so the command must run in the
+/// daemon's network namespace. The exit code is 1 if an endpoint has a fault.
 #[derive(Debug, clap::Args)]
 pub struct VtepCheckArgs {
     /// The tunnel's port: SWITCH:NAME, e.g. vale0:vxlan100.
     port: String,
 
-    /// The endpoint's IP address. Without it, all that the tunnel knows are asked.
+    /// The endpoint's IP address; default: all endpoints of the tunnel.
     vtep: Option<IpAddr>,
 
-    /// How long to wait for an answer; it is asked three times.
+    /// Seconds to wait for each of three attempts.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = values::seconds)]
     timeout: f64,
 
@@ -41,7 +41,7 @@ pub struct VtepCheckArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, the tunnel does not exist or has no endpoint, or this process cannot send the requests.
+/// No daemon answers, the tunnel does not exist or has no endpoint, or this process may not send the requests.
 pub fn run(args: &VtepCheckArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     let tunnel = super::tunnel(daemon.ask(|client| client.show(&args.port))?, &args.port)?;
@@ -64,23 +64,23 @@ pub fn run(args: &VtepCheckArgs, ctx: &CliContext) -> Result<ExitCode, CliError>
     Ok(ExitCode::from(u8::from(reports.iter().any(|report| is_wrong(&tunnel, report)))))
 }
 
-/// The VTEPs to ask.
+/// Returns the VTEPs to check.
 fn chosen(args: &VtepCheckArgs, tunnel: &VxlanInfo) -> Result<Vec<IpAddr>, CliError> {
     if let Some(vtep) = args.vtep {
         let wrong = |e: netvale_vxlan::tunnel::ChangeError| {
-            CliError::usage(e.to_string(), format!("'netvale vtep list {}' shows those it knows", args.port))
+            CliError::usage(e.to_string(), format!("'netvale vtep list {}' shows its endpoints", args.port))
         };
         return check_vtep(vtep, tunnel.local).map(|()| vec![vtep]).map_err(wrong);
     }
     let known: Vec<_> = tunnel.remotes.iter().map(|remote| remote.vtep).collect();
     if known.is_empty() {
-        let what = format!("{} knows no other endpoint", args.port);
-        return Err(CliError::failed(what, format!("name one: 'netvale vtep check {} IP'", args.port)));
+        let what = format!("{} has no endpoint", args.port);
+        return Err(CliError::failed(what, format!("give one: 'netvale vtep check {} IP'", args.port)));
     }
     Ok(known)
 }
 
-/// Whether that process is visibly in another network namespace.
+/// Returns whether a process is visibly in another network namespace.
 fn is_elsewhere(pid: u32) -> bool {
     let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net"));
     matches!((of("self"), of(&pid.to_string())), (Ok(here), Ok(there)) if here != there)
@@ -98,13 +98,13 @@ fn refusal(error: &CheckError, pid: Option<u32>) -> CliError {
             "run it as root, or let groups do it: 'sysctl net.ipv4.ping_group_range=\"0 2147483647\"'"
         }
         (CheckError::Socket(..), _) => {
-            "look at 'ip address' and 'ip route', and at limits of this process ('ulimit -n')"
+            "check 'ip address' and 'ip route', and the limits of this process ('ulimit -n')"
         }
     };
     CliError::failed(error.to_string(), next)
 }
 
-/// Asks all, several at a time.
+/// Checks all VTEPs, several at a time.
 fn all(asker: &Asker, vteps: &[IpAddr]) -> Result<Vec<VtepReport>, CheckError> {
     let next = AtomicUsize::new(0);
     let take = || {
@@ -150,7 +150,7 @@ fn to_json(args: &VtepCheckArgs, tunnel: &VxlanInfo, reports: &[VtepReport]) -> 
     })
 }
 
-/// Milliseconds with three decimals.
+/// Returns a time in milliseconds with three decimals.
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
@@ -170,19 +170,20 @@ fn render(tunnel: &VxlanInfo, reports: &[VtepReport]) -> String {
         if exceeds(tunnel, report) {
             result += &format!("; the tunnel's MTU is {}", tunnel.mtu);
         } else if matches!(report.failure, Some(VtepFailure::BlackHole(_))) {
-            result += "; the tunnel's are shorter";
+            result += "; the tunnel's packets are shorter";
         }
         [report.vtep.to_string(), time, number(report.path_mtu), number(report.inner_mtu()), result]
     };
     grid::render(heads, reports.iter().map(row))
 }
 
-/// Whether the tunnel accepts packets that are too long for the path to that VTEP.
+/// Returns whether the tunnel accepts packets that are too long for the path to that VTEP.
 fn exceeds(tunnel: &VxlanInfo, report: &VtepReport) -> bool {
     report.inner_mtu().is_some_and(|mtu| mtu < tunnel.mtu)
 }
 
-/// Whether the finding affects the tunnel. Lost long packets do not matter to a tunnel that sends shorter ones.
+/// Returns whether the finding affects the tunnel. Lost long packets are no fault if the tunnel sends only shorter
+/// ones.
 fn is_wrong(tunnel: &VxlanInfo, report: &VtepReport) -> bool {
     match report.failure {
         Some(VtepFailure::BlackHole(_)) => exceeds(tunnel, report),
@@ -190,11 +191,11 @@ fn is_wrong(tunnel: &VxlanInfo, report: &VtepReport) -> bool {
     }
 }
 
-/// Advice on the tunnel's MTU.
+/// Returns advice on the tunnel's MTU.
 fn notes(args: &VtepCheckArgs, tunnel: &VxlanInfo, reports: &[VtepReport]) -> String {
     let Some(fits) = reports.iter().filter_map(VtepReport::inner_mtu).min() else { return String::new() };
     if fits < tunnel.mtu {
-        return format!("frames take an MTU of {fits}: give guests that, or attach the tunnel with '--mtu {fits}'\n");
+        return format!("frames need an MTU of {fits}: set it in guests, or attach the tunnel with '--mtu {fits}'\n");
     }
     let is_whole = args.vtep.is_none() && reports.iter().all(|report| report.path_mtu.is_some());
     if is_whole && fits > tunnel.mtu {
@@ -223,8 +224,8 @@ mod tests {
         VtepCheckArgs { port: "vale0:v".into(), vtep: None, timeout: 1.0, json: false }
     }
 
-    /// Objective: a row gives the passing lengths and the fault; an MTU that is too large is named with one that fits,
-    /// and so is one that could be larger.
+    /// Objective: a row gives the lengths that pass and the fault; for an MTU that is too large or could be larger, the
+    /// right one is printed.
     #[test]
     fn a_row_gives_the_passing_lengths_and_the_fault() {
         let hole = report(Some(1400), Some(VtepFailure::BlackHole(1400)));
@@ -240,8 +241,7 @@ mod tests {
         assert!(notes(&args(), &tunnel(1300), &all[..1]).starts_with("an MTU of 1450 would pass"));
     }
 
-    /// Objective: lost long packets are a fault for a tunnel that sends such, and not for one that does not; all other
-    /// faults always count.
+    /// Objective: lost long packets are a fault only if the tunnel sends such packets; all other faults always count.
     #[test]
     fn lost_long_packets_are_a_fault_only_where_sent() {
         let hole = report(Some(1400), Some(VtepFailure::BlackHole(1400)));
@@ -250,7 +250,7 @@ mod tests {
         assert!(!is_wrong(&tunnel(1450), &report(Some(1400), None)));
     }
 
-    /// Objective: JSON has a name for each result, and null for unknown values.
+    /// Objective: JSON has a name for each result, and null for an unknown value.
     #[test]
     fn each_result_has_a_name_in_json() {
         let all = [report(Some(1500), None), report(None, Some(VtepFailure::NoRoute(None)))];

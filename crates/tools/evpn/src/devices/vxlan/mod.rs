@@ -10,7 +10,7 @@ use super::kind::DeviceKind;
 /// The kernel's kind of these devices.
 pub(super) const KIND: InfoKind = InfoKind::Vxlan;
 
-/// The attributes to make the device of a VNI.
+/// Returns the attributes with which the device of a VNI is made.
 pub(super) fn data(plan: &MirrorPlan) -> InfoData {
     let local = match plan.local {
         IpAddr::V4(ip) => InfoVxlan::Local(ip),

@@ -11,14 +11,14 @@ use crate::http::hosts::ServerNames;
 use crate::http::listener::ListenPlace;
 use crate::http::visitors::MAX_CONNECTIONS;
 
-/// A page longer than socket buffers hold.
+/// Length of a page that exceeds socket buffers.
 const LONG: usize = 8 << 20;
 /// Time limits short enough for tests.
 const SHORT: TimeLimits = TimeLimits { request: Duration::from_millis(300), answer: Duration::from_millis(300) };
 
 struct Pages(ServerNames);
 
-/// Parts of a body: their number, and whether the body ends after them.
+/// A body with that many parts, and whether it ends properly after them.
 struct Counted(usize, bool);
 
 impl BodyParts for Counted {
@@ -34,7 +34,7 @@ impl BodyParts for Counted {
     }
 }
 
-/// An endless body with parts of that many bytes; counts its drops.
+/// An endless body with parts of that many bytes. Its drops are counted.
 struct Endless(usize);
 
 impl BodyParts for Endless {
@@ -66,7 +66,7 @@ impl HttpHandler for Pages {
             "/silent" => HttpAnswer::in_parts(PLAIN, Box::new(Endless(0))),
             "/endless" => HttpAnswer::in_parts(PLAIN, Box::new(Endless(1 << 16))),
             "/stream" => HttpAnswer::in_parts(PLAIN, Box::new(Counted(usize::MAX, true))),
-            "/panic" => panic!("as asked"),
+            "/panic" => panic!("as requested"),
             path => HttpAnswer::page(PLAIN, format!("{path}\n")),
         }
     }
@@ -135,7 +135,7 @@ fn requests_are_answered_whole_or_in_pieces() {
     assert!(long.len() > LONG && long.ends_with("xxx"), "{}", long.len());
 }
 
-/// Objective: a malformed request is refused with its status, which reaches the client even if it has sent much more.
+/// Objective: a malformed request is refused with its status, which the client receives even if it has sent much more.
 #[test]
 fn a_malformed_request_is_refused_with_its_status() {
     let served = serve(TimeLimits::default());
@@ -150,8 +150,8 @@ fn a_malformed_request_is_refused_with_its_status() {
     }
 }
 
-/// Objective: a client that sends half a request, or nothing, gets the status and is cut off in time, without delaying
-/// others.
+/// Objective: a client that sends half a request, or nothing, gets the status and is disconnected at the time limit,
+/// without delaying others.
 #[test]
 fn slow_requests_are_cut_off_in_time() {
     let served = serve(SHORT);
@@ -165,8 +165,8 @@ fn slow_requests_are_cut_off_in_time() {
     assert!(begun.elapsed() >= SHORT.request);
 }
 
-/// Objective: clients that do not read their answers are cut off in time, before the end of the answer; otherwise a
-/// full set of them would block all others.
+/// Objective: clients that do not read their answers are disconnected at the time limit, before the end of the answer;
+/// otherwise they could take all places for ever.
 #[test]
 fn slow_readers_are_cut_off_in_time() {
     let served = serve(SHORT);
@@ -185,7 +185,7 @@ fn slow_readers_are_cut_off_in_time() {
     assert!(got.min().is_some_and(|least| least < LONG));
 }
 
-/// Objective: connections beyond the limit wait for their turn, and all are served; ended ones make room, even after a
+/// Objective: connections beyond the limit wait, and all are served; ended connections free their places, even after a
 /// panic.
 #[test]
 fn connections_beyond_the_limit_wait_for_their_turn() {
@@ -202,7 +202,7 @@ fn connections_beyond_the_limit_wait_for_their_turn() {
     assert!(served.ask(b"GET /last HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("/last\n"));
 }
 
-/// Objective: a body in parts arrives as chunks with an end; a failing body has no end; HEAD gets no part.
+/// Objective: a body in parts arrives as chunks with a last chunk; a failing body has no last chunk; HEAD gets no part.
 #[test]
 fn a_body_in_parts_arrives_as_chunks() {
     let served = serve(SHORT);
@@ -216,7 +216,7 @@ fn a_body_in_parts_arrives_as_chunks() {
     assert!(served.ask(b"HEAD /parts HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("\r\n\r\n"));
 }
 
-/// Objective: a client that closes while nothing is sent is detected; a client that does not read parts is cut off.
+/// Objective: a client that closes while nothing is sent is noticed; a client that does not read parts is disconnected.
 #[test]
 fn parts_end_with_their_reader() {
     let served = serve(SHORT);
@@ -229,7 +229,7 @@ fn parts_end_with_their_reader() {
     let wait = |dropped| {
         let limit = Instant::now() + Duration::from_secs(20);
         while DROPPED.load(Ordering::SeqCst) < dropped {
-            assert!(Instant::now() < limit, "it goes on");
+            assert!(Instant::now() < limit, "it continues");
             std::thread::sleep(Duration::from_millis(5));
         }
     };
@@ -241,8 +241,8 @@ fn parts_end_with_their_reader() {
     wait(2);
 }
 
-/// Objective: a request for another host, for none or for two gets nothing but 421; this server's names and addresses
-/// are answered.
+/// Objective: a request for another host, without host or with two gets only status 421; requests under this server's
+/// names and addresses are answered.
 #[test]
 fn requests_for_other_servers_get_only_421() {
     let served = serve(TimeLimits::default());
@@ -257,7 +257,7 @@ fn requests_for_other_servers_get_only_421() {
 }
 
 /// Objective: when all places are taken, clients that send nothing, send half a request, do not read or do not close
-/// make room for later ones long before their time limits; while there is room, they stay.
+/// lose their places to later clients long before their time limits; while there are free places, they stay.
 #[test]
 fn crowds_make_room() {
     const FOREVER: Duration = Duration::from_secs(3600);

@@ -11,7 +11,7 @@ use crate::metrics::all;
 use crate::metrics::families::MetricFamily;
 use crate::metrics::format::TextFormat;
 
-/// A daemon with every kind of subject.
+/// Returns the counters of a daemon with every kind of port, region and worker.
 fn everything(name: &str) -> Arc<AllStats> {
     let rings = |n| vec![RingStats { frames: n, bytes: 60_u64.saturating_mul(n), batches: 1 }, RingStats::default()];
     let remote = VxlanRemote {
@@ -64,7 +64,7 @@ fn everything(name: &str) -> Arc<AllStats> {
     })
 }
 
-/// Samples parsed from a text: name, labels, value.
+/// Parses samples from a text: name, labels, value.
 fn samples(text: &str) -> Vec<(String, BTreeMap<String, String>, f64)> {
     text.lines().filter(|line| !line.starts_with('#')).map(sample).collect()
 }
@@ -94,7 +94,7 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     (name, labels, value.parse().unwrap_or_else(|_| panic!("a number: {line}")))
 }
 
-/// The family of a sample, by the sample's name.
+/// Returns the family of a sample, by the sample's name.
 fn family_of(name: &str) -> String {
     let has = |family: &&MetricFamily| family.samples().iter().any(|one| one == name);
     all().find(has).map_or_else(|| name.to_owned(), |family| family.sample())
@@ -126,7 +126,7 @@ fn as_in_the_table() {
 fn no_sample_occurs_twice() {
     let [open, own] = [TextFormat::OpenMetrics, TextFormat::Prometheus].map(|format| {
         let mut samples = samples(&format.encode(&everything("a")));
-        // The order of a histogram's samples and the spelling of a bound depend on the format.
+        // The order of a histogram's samples and the notation of a bound depend on the format.
         for bound in samples.iter_mut().filter_map(|(_, labels, _)| labels.get_mut("le")) {
             *bound = bound.parse::<f64>().unwrap().to_string();
         }
@@ -141,7 +141,7 @@ fn no_sample_occurs_twice() {
     assert_eq!(keys.len(), all);
 }
 
-/// Objective: values are the daemon's: times in seconds, sums as sums.
+/// Objective: values are the daemon's, with times in seconds and sums over rings where the family has no ring label.
 #[test]
 fn values_are_those_of_the_daemon() {
     let text = TextFormat::OpenMetrics.encode(&everything("vale0:a"));

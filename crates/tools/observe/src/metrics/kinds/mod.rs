@@ -1,4 +1,4 @@
-//! Metrics of one kind of port only: each kind has a file here, and a row of [`KINDS`].
+//! Metrics of one kind of port only: each kind has a file here and a row in [`KINDS`].
 
 mod vxlan;
 
@@ -9,7 +9,7 @@ use netvale_control::types::PortDetails;
 use crate::metrics::families::MetricFamily;
 use crate::metrics::samples::Samples;
 
-/// A kind with families of its own.
+/// A kind of port with families of its own.
 pub struct MetricKind {
     /// The families.
     pub families: &'static [&'static MetricFamily],

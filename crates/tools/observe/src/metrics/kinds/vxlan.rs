@@ -15,10 +15,10 @@ families! {
     /// Families of tunnels.
     TUNNELS:
     TUNNEL = Info "tunnel" ["port", "switch", "vni", "local"] "A VXLAN port: its VNI, and its endpoint on this host.";
-    TUNNEL_ADDRESSES = Gauge "tunnel_addresses" ["port", "switch"] "Addresses that are known behind other endpoints.";
+    TUNNEL_ADDRESSES = Gauge "tunnel_addresses" ["port", "switch"] "Known addresses behind other endpoints.";
     TUNNEL_VTEPS = Gauge "tunnel_vteps" ["port", "switch"] "Other endpoints (VTEPs).";
     TUNNEL_FRAMES = Counter "tunnel_frames" ["port", "switch", "vtep", "direction"]
-        "Frames from and to another endpoint; of a tunnel's first 256.";
+        "Frames from and to another endpoint, for a tunnel's first 256 endpoints.";
     TUNNEL_BYTES = Counter "tunnel" in Bytes ["port", "switch", "vtep", "direction"] "Bytes of these frames.";
 }
 

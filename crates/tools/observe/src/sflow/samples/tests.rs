@@ -32,7 +32,7 @@ fn a_flow_sample_follows_sflow_version_5() {
         24, // sampled_header, and its length
         1,
         64,
-        4, // Ethernet, with the check sequence, which is not there
+        4, // Ethernet, whose length includes the missing check sequence
         5,
         0x0102_0304,
         0x0500_0000,
@@ -40,7 +40,7 @@ fn a_flow_sample_follows_sflow_version_5() {
     assert_eq!(words(&sample.encode()), expected);
 }
 
-/// Objective: several destinations and drops are encoded differently from ports.
+/// Objective: several destinations, and drops, are encoded differently from a single port.
 #[test]
 fn several_destinations_are_encoded_unlike_ports() {
     assert_eq!(FrameOutput::Unknown.to_field(), 0);

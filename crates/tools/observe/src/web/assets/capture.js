@@ -1,4 +1,4 @@
-// A capture of a port, which the browser saves as a file.
+// Captures a port's frames into a file that the browser saves.
 
 import { el, say } from "./dom.js";
 import { memory, visible } from "./format.js";

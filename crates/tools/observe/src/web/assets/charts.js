@@ -1,11 +1,11 @@
-// Small charts of what was before.
+// Small charts of past readings.
 
 import { put, svg } from "./dom.js";
 import { KEPT } from "./rates.js";
 
 const [WIDTH, HEIGHT] = [240, 48];
 
-// A chart of some lines, each a class of the style sheet. `update` takes readings, the oldest first.
+// Makes a chart with one line for each class of the style sheet. `update` takes readings, oldest first.
 export function chart(classes, label) {
   const lines = classes.map((name) => ({ area: svg("path", { class: `area ${name}` }), line: svg("path", { class: `line ${name}` }) }));
   const shape = svg("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },

@@ -1,4 +1,4 @@
-// One port in full.
+// The details of one port.
 
 import { CaptureForm } from "./capture.js";
 import { chart } from "./charts.js";
@@ -30,14 +30,14 @@ export class Details {
   }
 
   open(name, close, isCapturable) {
-    const drawn = chart(["in", "out"], "frames a second, lately");
+    const drawn = chart(["in", "out"], "frames per second, recently");
     const parts = { about: el("p", { class: "about" }), policies: el("p", { class: "about" }), most: el("span", { class: "dim" }), in: el("strong"), out: el("strong"), notes: el("ul", { class: "notes" }), drops: el("div"), latency: el("div"), rules: el("div"), rings: el("div", { class: "rings" }) };
     const shown = new Rings(parts.rings);
     swap(this.#place,
       el("div", { class: "title" }, el("h2", {}, visible(name)), el("button", { type: "button", onclick: close, "aria-label": "Close" }, "Close")),
       parts.about, parts.policies, parts.notes,
       el("div", { class: "halves" },
-        el("div", {}, el("h3", {}, "Frames a second"), el("p", { class: "now" }, el("span", { class: "in-text" }, "in "), parts.in, el("span", { class: "out-text" }, " out "), parts.out, " ", parts.most), drawn.shape, parts.drops, parts.latency, parts.rules),
+        el("div", {}, el("h3", {}, "Frames per second"), el("p", { class: "now" }, el("span", { class: "in-text" }, "in "), parts.in, el("span", { class: "out-text" }, " out "), parts.out, " ", parts.most), drawn.shape, parts.drops, parts.latency, parts.rules),
         isCapturable ? new CaptureForm(name).form : null),
       el("h3", {}, "Rings"), ringLegend(), parts.rings);
     this.#place.hidden = false;
@@ -50,7 +50,7 @@ export class Details {
     swap(this.#place);
   }
 
-  // Counters of all ports are read less often than the rings of this one.
+  // The counters of all ports are read less often than the rings of this port.
   rates(rates) {
     if (!this.#known) return;
     const { name, drawn, parts } = this.#known;
@@ -67,7 +67,7 @@ export class Details {
     const row = ({ reason, direction, frames, rate }) =>
       el("tr", { "data-reason": reason }, el("th", { class: "text", scope: "row" }, visible(reason), " ", el("small", { class: "dim" }, direction)), el("td", { class: rate > 0 ? "bad" : "dim" }, `${si(rate)}/s`), el("td", {}, count(frames)));
     const drops = reasons.length > 0 ? [el("h3", {}, "Drops"), el("table", {}, el("tbody", {}, reasons.map(row)))] : [];
-    const apart = idle?.frames > 0 ? [el("p", { class: "dim idle" }, `${count(idle.frames)} frames came while nobody received here (${si(idle.rate)}/s): no drops`)] : [];
+    const apart = idle?.frames > 0 ? [el("p", { class: "dim idle" }, `${count(idle.frames)} frames arrived while there was no receiver (${si(idle.rate)}/s): these are not drops`)] : [];
     swap(this.#known.parts.drops, [...drops, ...apart]);
   }
 
@@ -87,7 +87,7 @@ export class Details {
     swap(this.#known.parts.rules, rules.length > 0 ? [el("h3", {}, "Filters"), el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, rules.map(row))))] : []);
   }
 
-  // The port has gone, or cannot be asked about.
+  // The port no longer exists, or its details cannot be read.
   fail(text) {
     if (this.#known) say(this.#known.parts.about, visible(text));
   }

@@ -1,4 +1,4 @@
-// Elements and their texts. What the daemon says becomes text and attributes only, never markup.
+// Elements and their texts. Text from the daemon becomes text and attributes only, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -18,7 +18,7 @@ export const el = (name, attributes = {}, ...children) => fill(document.createEl
 export const svg = (name, attributes = {}, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
 export const by = (id) => document.getElementById(id);
 
-// Touches the document only where something is new: most of it stays as it was.
+// Changes the document only where the text differs, which is rare.
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -31,7 +31,7 @@ export function swap(element, ...children) {
   element.replaceChildren(...children.flat().filter((child) => child !== undefined && child !== null));
 }
 
-// A key works like a press of the pointer.
+// Makes Enter and Space work like a click.
 export function pressable(element, action) {
   element.setAttribute("tabindex", "0");
   element.addEventListener("click", action);

@@ -1,4 +1,4 @@
-// Figures for people.
+// Formats figures for people.
 
 import { KINDS } from "./kinds.js";
 
@@ -13,7 +13,7 @@ function scaled(value, base) {
   return [value, PREFIXES[at]];
 }
 
-// 14.9M, 640, 0.5: three digits at most.
+// Formats a number with at most three digits: 14.9M, 640, 0.5.
 export function si(value) {
   const [part, prefix] = scaled(value, 1000);
   const digits = prefix === "" ? (part > 0 && part < 10 && !Number.isInteger(part) ? 1 : 0) : part < 10 ? 2 : part < 100 ? 1 : 0;
@@ -30,10 +30,10 @@ export const count = (value) => GROUPED.format(value);
 export const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 export const plural = (number, noun, many = `${noun}s`) => `${count(number)} ${number === 1 ? noun : many}`;
 
-// Directional and control characters would let a name look like another one.
+// Directional and control characters could make a name look like another one.
 export const visible = (text) => String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\u{fffd}");
 
-// The name within its switch.
+// Returns a port's name within its switch.
 export function short(port) {
   const text = visible(port.name);
   const prefix = port.switch ? `${visible(port.switch)}:` : "";

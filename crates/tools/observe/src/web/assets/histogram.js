@@ -1,4 +1,4 @@
-// How long frames take: a bar for each part of a histogram.
+// Draws latency as a histogram, with a bar for each bucket.
 
 import { el, swap } from "./dom.js";
 import { count, percent } from "./format.js";
@@ -10,7 +10,7 @@ function time(ns) {
   return `${Number((ns / size).toPrecision(3))} ${unit}`;
 }
 
-// The bound that this share of the frames does not exceed.
+// Returns the smallest bound that at least this share of the frames does not exceed.
 function within(parts, frames, share) {
   let seen = 0;
   const part = parts.find((one) => (seen += one.frames) >= share * frames);
@@ -19,7 +19,7 @@ function within(parts, frames, share) {
 
 function summary({ frames, sum_ns, parts }) {
   const shares = [0.5, 0.99].map((share) => within(parts, frames, share));
-  return `${count(frames)} frames timed lately: ${shares.join(", ")}; ${time(sum_ns / frames)} on average`;
+  return `${count(frames)} frames timed recently: ${shares.join(", ")}; ${time(sum_ns / frames)} on average`;
 }
 
 function row({ up_to_ns, frames }, all) {
@@ -29,11 +29,11 @@ function row({ up_to_ns, frames }, all) {
   return el("tr", { "data-up-to": up_to_ns ?? "" }, el("th", { scope: "row" }, label), el("td", { class: "shares" }, bar), el("td", {}, percent(frames / all)));
 }
 
-// Draws what was timed lately; nothing if no frame was ever timed.
+// Draws the latency of recently timed frames; nothing if no frame was ever timed.
 export function drawLatency(place, latency) {
   if (!latency) return swap(place);
   const title = el("h3", {}, "How long frames take");
-  if (latency.frames === 0) return swap(place, title, el("p", { class: "dim" }, "No frame was timed lately."));
+  if (latency.frames === 0) return swap(place, title, el("p", { class: "dim" }, "No frame was timed recently."));
   swap(place, title, el("p", { class: "about" }, summary(latency)),
     el("table", { class: "histogram" }, el("tbody", {}, latency.parts.map((part) => row(part, latency.frames)))));
 }

@@ -1,4 +1,4 @@
-// The page: what is asked when, and what is drawn of the answers.
+// The page: requests data, and draws the answers.
 
 import { Details } from "./details.js";
 import { by, say } from "./dom.js";
@@ -8,7 +8,7 @@ import { forgetToken, json, linkedPort, setToken, showPort, takeToken } from "./
 import { drawDrops, PortTable, Summary, WorkerList } from "./tables.js";
 import { Topology } from "./topology.js";
 
-// Milliseconds between two questions; many ports are asked for less often.
+// Milliseconds between two requests. The list of ports, which may be long, is requested less often.
 const [STATS, PORTS, RINGS, AFTER_ERROR] = [500, 3000, 250, 2000];
 const statsPause = (ports) => Math.max(STATS, 2 * ports);
 
@@ -36,7 +36,7 @@ function draw() {
 function status(text, kind) {
   say(by("status"), text);
   by("status").className = kind;
-  // Figures that are not today's.
+  // Marks figures that are out of date.
   by("main").classList.toggle("stale", kind === "bad");
 }
 
@@ -57,7 +57,7 @@ function unselect() {
   draw();
 }
 
-// Asks again and again, one question at a time, while somebody looks.
+// Repeats a request, one at a time, while the page is visible.
 function repeat(ask) {
   let [timer, isAsking, isDue] = [undefined, false, false];
   const round = async () => {
@@ -94,7 +94,7 @@ const counters = repeat(async () => {
   state.stats = stats;
   say(by("version"), visible(stats.version));
   if (state.rates.take(stats)) draw();
-  // The answer to a question that was asked before the pause.
+  // The answer to a request that was sent before the pause.
   if (!state.paused) status("live", "good");
   return statsPause(stats.ports.length);
 });
@@ -133,7 +133,7 @@ function enter() {
   if (linked !== undefined && linked !== state.selected) select(linked);
 }
 
-// Escape closes a port, / goes to the ports' filter, past all that can be pressed before.
+// Escape closes a port; / focuses the ports' filter.
 addEventListener("keydown", (event) => {
   const types = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
   if (event.key === "Escape" && state.selected !== undefined) unselect();
@@ -154,7 +154,7 @@ by("login").addEventListener("submit", (event) => {
 by("pause").addEventListener("click", () => {
   state.paused = !state.paused;
   by("pause").setAttribute("aria-pressed", String(state.paused));
-  say(by("pause"), state.paused ? "Go on" : "Pause");
+  say(by("pause"), state.paused ? "Resume" : "Pause");
   document.body.classList.toggle("paused", state.paused);
   if (state.paused) status("paused", "");
   else enter();

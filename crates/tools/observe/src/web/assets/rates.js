@@ -1,6 +1,6 @@
-// Rates from two readings of the counters, by the daemon's own clock, and what they were before.
+// Rates from two readings of the counters, by the daemon's clock, and their history.
 
-// Readings that charts show.
+// Number of readings that charts show.
 export const KEPT = 120;
 
 const sum = (rings, field) => rings.reduce((all, ring) => all + ring[field], 0);
@@ -34,7 +34,7 @@ function dropsOf(port, before, seconds) {
   return found;
 }
 
-// What came while nobody received, which is no drop.
+// Returns the frames that arrived while there was no receiver; they are not drops.
 function idleOf(port, before, seconds) {
   const frames = port.idle ?? 0;
   return { frames, rate: passed(frames, before?.idle ?? 0) / seconds };
@@ -49,7 +49,7 @@ function shares(worker, before, seconds) {
   };
 }
 
-// What was timed between two readings; parts without a frame are left out.
+// Returns the latency of frames timed between two readings; empty buckets are omitted.
 function timed(now, before) {
   const known = new Map(before.parts.map((part) => [part.up_to_ns, part.frames]));
   const parts = now.parts.map(({ up_to_ns, frames }) => ({ up_to_ns, frames: passed(frames, known.get(up_to_ns) ?? 0) })).filter(({ frames }) => frames > 0);
@@ -69,13 +69,13 @@ export class Rates {
     this.total = { in: 0, out: 0, bits: 0, drops: 0, busy: 0 };
   }
 
-  // Whether there are rates, which takes two readings.
+  // Adds a reading. Returns whether there are rates, which need two readings.
   take(stats) {
     const last = this.#last;
     const seconds = last ? (stats.now_ns - last.now_ns) / 1e9 : 0;
     if (last && seconds === 0) return this.ports.size > 0;
     this.#last = stats;
-    // A clock that went back is another daemon's host.
+    // A clock that went back belongs to a restarted host or another one.
     if (!last || seconds < 0) return false;
     const before = new Map(last.ports.map((port) => [port.name, port]));
     this.ports = new Map(stats.ports.map((port) => [port.name, this.#port(port, before.get(port.name), seconds)]));
@@ -111,14 +111,15 @@ export class Rates {
     }
   }
 
-  // Readings of how long a port's frames took. If it was known without any, and if it has begun anew, they begin at nothing.
+  // Updates the recent latency of a port. The base is zero if the port was known before it had timed frames, or if its
+  // counters restarted.
   #lately(port, isKnown) {
     const kept = this.#latencies.get(port.name) ?? (isKnown ? [NONE] : []);
     const isAnew = kept.length > 0 && sum(port.latency.parts, "frames") < sum(kept.at(-1).parts, "frames");
     return [...(isAnew ? [NONE] : kept), port.latency].slice(-KEPT);
   }
 
-  // How long frames took lately that a port sent; undefined if none was ever timed.
+  // Returns the recent latency of frames that a port sent; undefined if no frame was ever timed.
   latency(name) {
     const kept = this.#latencies.get(name);
     return kept && timed(kept.at(-1), kept[0]);
@@ -131,7 +132,7 @@ export class Rates {
     this.#history.set(key, kept);
   }
 
-  // The readings of a port or of a sum, the oldest first.
+  // Returns the readings of a port or of a sum, oldest first.
   history(key) {
     return this.#history.get(key) ?? [];
   }

@@ -1,18 +1,18 @@
-// A port's rings, drawn as rings: slot 0 is on top, indices grow clockwise.
+// Draws a port's rings as circles: slot 0 is at the top, and indices grow clockwise.
 
 import { el, put, say, svg, swap } from "./dom.js";
 import { count, si } from "./format.js";
 
 const RADIUS = 74;
 const TAU = 2 * Math.PI;
-// A mark for each slot, if they can be told apart.
+// Maximum number of slots with a mark each; more could not be distinguished.
 const MOST_MARKS = 128;
 
 function point(turn, radius) {
   return `${(radius * Math.sin(turn * TAU)).toFixed(2)} ${(-radius * Math.cos(turn * TAU)).toFixed(2)}`;
 }
 
-// From one index to another one, clockwise; nothing if they are the same, for a ring is never owned as a whole.
+// An arc from one index to another, clockwise; none if they are equal, because no one ever owns a whole ring.
 function arc(from, to, slots) {
   const length = (to - from + slots) % slots;
   if (length === 0) return "";
@@ -20,14 +20,14 @@ function arc(from, to, slots) {
   return `M${point(a, RADIUS)}A${RADIUS} ${RADIUS} 0 ${length / slots > 0.5 ? 1 : 0} 1 ${point(b, RADIUS)}`;
 }
 
-// Head within the ring, tail around it, cur on it: they may be at the same slot.
+// Head is inside the ring, tail outside, cur on it, so that all are visible at the same slot.
 const HANDS = [
   ["head", "M0 -64L-6 -51H6Z"],
   ["cur", "M0 -79.5L5.5 -74L0 -68.5L-5.5 -74Z"],
   ["tail", "M0 -84L-6 -97H6Z"],
 ];
 
-// A hand goes on clockwise, also over the top.
+// A hand always moves clockwise, also past the top.
 class Hand {
   #turns = 0;
   #at;
@@ -68,10 +68,10 @@ function drawing(ring) {
   return { figure: el("figure", { class: "ring", "data-ring": `${ring.dir} ${ring.index}` }, shape, indices, passed), own, given, waiting, hands, name, number, about, values, passed };
 }
 
-// A queue of a device that is no netmap ring has counters only.
+// A queue of a device without netmap rings has only counters.
 function queue(ring) {
   const passed = el("figcaption");
-  return { figure: el("figure", { class: "ring queue", "data-ring": `${ring.dir} ${ring.index}` }, el("strong", {}, `${ring.dir} ${ring.index}`), el("p", { class: "dim" }, "a queue of the device, no netmap ring"), passed), passed };
+  return { figure: el("figure", { class: "ring queue", "data-ring": `${ring.dir} ${ring.index}` }, el("strong", {}, `${ring.dir} ${ring.index}`), el("p", { class: "dim" }, "a queue of the device, not a netmap ring"), passed), passed };
 }
 
 export class Rings {
@@ -103,7 +103,7 @@ export class Rings {
     put(known.waiting, "d", arc(hwcur, head, slots));
     known.hands.forEach(([name, hand]) => hand.to(ring[name], slots));
     known.values.forEach(([field, value]) => say(value, String(ring[field])));
-    // What the program may read, or fill.
+    // Slots that the program may read or fill.
     const owned = (hwtail - head + slots) % slots;
     say(known.name, `${ring.dir} ${ring.index}`);
     say(known.number, count(owned));
@@ -113,5 +113,5 @@ export class Rings {
 
 export const ringLegend = () =>
   el("div", { class: "legend" },
-    [["own", "the program's: head to tail"], ["given", "handed to it since: tail to hwtail"], ["waiting", "released, not taken yet: hwcur to head"]].map(([name, text]) => el("span", {}, el("i", { class: `key arc-${name}` }), text)),
+    [["own", "the program's: head to tail"], ["given", "available to it: tail to hwtail"], ["waiting", "released, not yet taken: hwcur to head"]].map(([name, text]) => el("span", {}, el("i", { class: `key arc-${name}` }), text)),
     [["head", "head"], ["cur", "cur"], ["tail", "tail"]].map(([name, text]) => el("span", {}, el("i", { class: `key hand-${name}` }), text)));

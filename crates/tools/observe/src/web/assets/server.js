@@ -1,4 +1,4 @@
-// The server, which wants the token with each question. It is kept for this tab only.
+// Requests to the server, each with the token, which is stored for this tab only.
 
 const KEY = "netvale-token";
 const PATIENCE = 8000;
@@ -10,7 +10,8 @@ export class Refused extends Error {
   }
 }
 
-// The token comes after the # of the address, which browsers send to nobody; it is taken from there, so that it is in no bookmark either.
+// The token is in the address after the #, which browsers send to no server. It is removed from the address, so that
+// bookmarks do not contain it.
 export function takeToken() {
   const token = fields().get("token");
   if (token) {
@@ -22,7 +23,7 @@ export function takeToken() {
 
 const fields = () => new URLSearchParams(location.hash.slice(1));
 
-// The port of the address, which can be passed on; the address of one.
+// The port named in the page's address, and the address of a port, which can be shared.
 export const linkedPort = () => fields().get("port") ?? undefined;
 export function showPort(name) {
   const hash = name === undefined ? "" : `#${new URLSearchParams({ port: name })}`;
@@ -44,7 +45,7 @@ export async function json(path, parameters = {}) {
   return answer.json();
 }
 
-// What comes, as it comes; `heard` is told how many bytes that are.
+// Downloads a body and returns it; `heard` is called with the number of bytes so far.
 export async function download(path, parameters, signal, heard) {
   const answer = await ask(path, parameters, signal);
   if (!answer.ok) throw new Refused(answer.status, await answer.text());

@@ -1,4 +1,4 @@
-// Tables of ports, workers and drops, and the figures on top.
+// Tables of ports, workers and drops, and the figures at the top.
 
 import { el, pressable, put, say, swap } from "./dom.js";
 import { chart } from "./charts.js";
@@ -31,7 +31,7 @@ export class Summary {
   }
 }
 
-// Head, class of the column, what it sorts by, and its text.
+// A column: head, class, sort key, and text.
 const COLUMNS = [
   ["Port", "text", (row) => row.name, (row) => visible(row.info ? `${row.name} (${row.info})` : row.name)],
   ["Kind", "text some", (row) => row.kind, (row) => kind(row)],
@@ -43,7 +43,7 @@ const COLUMNS = [
   ["Drops/s", "", (row) => row.rate?.drops ?? 0, (row) => (row.rate ? si(row.rate.drops) : "–")],
   ["Batch", "some", (row) => row.rate?.in.batch ?? 0, (row) => (row.rate?.in.batch ? row.rate.in.batch.toFixed(1) : "–")],
 ];
-const TITLES = { Batch: "Frames that the switch takes from it at a time" };
+const TITLES = { Batch: "Frames that the switch takes at a time" };
 
 export class PortTable {
   #body = el("tbody");
@@ -84,7 +84,7 @@ export class PortTable {
       return (this.sort.down ? -by : by) || a.name.localeCompare(b.name, "en", { numeric: true });
     };
     const found = rows.filter(has).sort(order);
-    // A thousand rows are enough to look at, and few enough to draw twice a second.
+    // At most a thousand rows are shown, which can be drawn twice a second.
     const shown = found.slice(0, 1000).map((row) => this.#row(row, selected));
     if (shown.length !== this.#body.children.length || shown.some((row, at) => this.#body.children[at] !== row)) swap(this.#body, shown);
     say(this.more, found.length > shown.length ? `and ${count(found.length - shown.length)} more: filter by name` : found.length === 0 ? "none" : "");
@@ -145,7 +145,7 @@ export class WorkerList {
   }
 }
 
-// Reasons over all ports, those that go on first; where most of each happens.
+// Drop reasons over all ports, those in progress first, each with the port that has most of the drops.
 export function drawDrops(place, ports, rates, select) {
   const reasons = new Map();
   for (const port of ports) {

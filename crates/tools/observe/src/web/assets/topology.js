@@ -1,19 +1,20 @@
-// Switches as bars, and their ports along them. A line's dots move as frames do, the faster the more there are.
+// Draws switches as bars, with their ports along them. Dots move along the lines as frames do: the more frames, the
+// faster.
 
 import { el, pressable, say, svg, swap } from "./dom.js";
 import { isGuest, kind, plural, short, si, visible } from "./format.js";
 
-// Ports of a switch that are drawn; the table has all.
+// Maximum number of drawn ports of a switch; the table has all.
 const MOST = 64;
 const [BOX, WIRE, BAR, GAP, LEFT] = [46, 26, 24, 18, 12];
 
-// Of 9 pixels a character takes about 7.
+// The average width of a character is about 7 of its 9 pixels.
 const cut = (text, width) => (text.length * 7 > width ? `${text.slice(0, Math.max(2, Math.floor(width / 7) - 1))}…` : text);
 
 function box(port, width, select) {
   const name = svg("text", { y: 18, class: "name" }, cut(short(port), width - 22));
   const figures = svg("text", { y: 36, class: "figures" });
-  // What is wider than a character is on average does not run over the next box.
+  // A text with wider characters than average is clipped at the next box.
   const texts = svg("svg", { x: 10, width: width - 22, height: BOX }, name, figures);
   const mark = svg("circle", { cx: width - 10, cy: 10, r: 4, class: "mark" });
   const title = svg("title");
@@ -28,7 +29,7 @@ function wire(x, from, to) {
   return { in: line(-5, "in"), out: line(5, "out") };
 }
 
-// More frames, faster dots: from 2.4 s for one dot to its next to a fifth of one. Thicker lines, too.
+// More frames make dots faster (from 2.4 s to 0.13 s between two dots) and lines thicker.
 function flow(line, pps) {
   line.classList.toggle("moves", pps >= 1);
   const decades = Math.min(7, Math.log10(Math.max(1, pps)));
@@ -84,24 +85,24 @@ export class Topology {
     this.#bars = new Map();
     const drawings = stats.switches.map((one) => this.#switch(one, stats.ports.filter((port) => port.switch === one.name), width));
     const beside = [...stats.ports.filter((port) => !port.switch), ...others];
-    if (beside.length > 0) drawings.push(el("h3", {}, "Beside the switches"), this.#rest(beside.slice(0, MOST), width));
-    if (drawings.length === 0) drawings.push(el("p", { class: "dim" }, "There is no port that you may see. netvale attach vale0 tap:nv0 makes one."));
+    if (beside.length > 0) drawings.push(el("h3", {}, "Without a switch"), this.#rest(beside.slice(0, MOST), width));
+    if (drawings.length === 0) drawings.push(el("p", { class: "dim" }, "There are no ports that you may see. Make one with: netvale attach vale0 tap:nv0"));
     swap(this.#place, drawings);
   }
 
-  // Shelves of a bar with ports above and below it; the bars are joined on the left.
+  // Draws a switch as rows of a bar with ports above and below; the bars are joined on the left.
   #switch(one, ports, width) {
     const shown = ports.slice(0, MOST);
     const room = Math.max(2, Math.floor((width - LEFT) / 138));
     const step = (width - LEFT) / room;
-    // A bar is as long as its ports need, and its name.
+    // A bar is as long as its ports and its name need.
     const columns = Math.min(room, Math.max(2, Math.ceil(shown.length / 2)));
     width = Math.round(LEFT + columns * step);
     const [shelf, parts] = [BOX + WIRE + BAR + WIRE + BOX + GAP, []];
     const label = svg("text", { x: LEFT + 12, class: "bar-label" });
     this.#bars.set(one.name, label);
     const shelves = Math.max(1, Math.ceil(shown.length / (2 * columns)));
-    // Without ports below it, the last bar is the end; without any, there is no room above either.
+    // Below the last bar there is no room if it has no ports there; without any ports, there is none above either.
     const offset = shown.length === 0 ? 4 : 2;
     let [bottom, first] = [0, 0];
     for (let at = 0; at < shelves; at += 1) {
@@ -131,7 +132,7 @@ export class Topology {
     const top = isAbove ? y - WIRE - BOX : y + BAR + WIRE;
     made.shape.setAttribute("transform", `translate(${x} ${top})`);
     if (isGuest(port)) made.shape.classList.add("guest");
-    // From the port to the switch: dots of lines move from their first end to their second.
+    // The line runs from the port to the switch: its dots move from the first end to the second.
     const middle = x + width / 2;
     made.wire = isAbove ? wire(middle, y - WIRE, y) : wire(middle, y + BAR + WIRE, y + BAR);
     this.#boxes.push(made);

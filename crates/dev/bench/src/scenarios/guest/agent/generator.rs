@@ -1,4 +1,4 @@
-//! The generator of the guest's own kernel, pktgen, on its interface.
+//! pktgen, the generator of the guest's own kernel, on the guest's interface.
 
 use netvale_control::types::Mac;
 
@@ -7,25 +7,24 @@ use super::*;
 /// The kernel's module, and the folder of its files.
 const MODULE: &str = "/lib/pktgen.ko";
 const FOLDER: &str = "/proc/net/pktgen";
-/// The files of all of it, of the first processor's thread, and of the interface.
+/// The control files of pktgen, of the first CPU's thread, and of the interface.
 const ALL: &str = "pgctrl";
 const THREAD: &str = "kpktgend_0";
 const DEVICE: &str = "eth0";
-/// The interface's result while frames are sent.
+/// The interface's state while frames are sent.
 const SENDING: &str = "Result: Starting";
-/// The number of bursts that the same packet is sent in: making it is none of the driver's work.
+/// How often the same packet is sent before a new one is made, which would not be the driver's work.
 const SAME: u32 = 100_000;
-/// The longest that the thread may take to begin.
+/// Time limit for the thread to begin.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// Sends frames to the sink, in bursts of a given number that the driver learns of together; the kernel counts and
-/// times them.
+/// Sends frames to the sink, in bursts of which the driver is notified once; the kernel counts and times the frames.
 pub fn send(bytes: usize, burst: &str, window: Duration) -> Result<Done> {
     prepare(bytes, burst)?;
-    // The call returns when all has been stopped.
+    // The call returns when sending has stopped.
     let call = std::thread::spawn(|| tell(ALL, "start"));
     let has_begun = || Ok((call.is_finished() || state()?.contains(SENDING)).then_some(()));
-    // Told to stop before, it would begin afterwards and never end.
+    // A stop request that arrived earlier would have no effect, and sending would never end.
     let begun = interrupt::poll_until(START_LIMIT, has_begun)?;
     begun.ok_or_else(|| BenchError::Usage("pktgen did not begin".into()))?;
     std::thread::sleep(window);
@@ -35,7 +34,7 @@ pub fn send(bytes: usize, burst: &str, window: Duration) -> Result<Done> {
     result(&text).ok_or_else(|| BenchError::unreadable("pktgen", "the result", &text))
 }
 
-/// Says what is to be sent.
+/// Configures what is sent.
 fn prepare(bytes: usize, burst: &str) -> Result<()> {
     if !Path::new(FOLDER).exists() {
         child::run(Command::new("/bin/insmod").arg(MODULE))?;
@@ -59,12 +58,12 @@ fn tell(file: &str, what: &str) -> Result<()> {
     written.map_err(BenchError::io(format!("telling pktgen {what}")))
 }
 
-/// What the kernel says of the interface.
+/// Returns the kernel's description of the interface's state.
 fn state() -> Result<String> {
     std::fs::read_to_string(format!("{FOLDER}/{DEVICE}")).map_err(BenchError::io("reading pktgen's state"))
 }
 
-/// The result in it, once all has been stopped.
+/// Returns the result in the description, which exists once sending has stopped.
 fn result(text: &str) -> Option<Done> {
     let (_, result) = text.split_once("Result: OK: ")?;
     let (micros, rest) = result.split_once('(')?;
@@ -77,7 +76,7 @@ fn result(text: &str) -> Option<Done> {
 mod tests {
     use super::*;
 
-    /// Objective: the kernel's count and time are read; what it says of a setting, or while it sends, is no result.
+    /// Objective: the kernel's count and time are parsed; a setting's state, or that during sending, has no result.
     #[test]
     fn results() {
         let text = "Current:\n     pkts-sofar: 130240  errors: 0\n\

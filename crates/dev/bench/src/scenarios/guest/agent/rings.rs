@@ -1,50 +1,51 @@
-//! Netmap programs in the guest, on its interface's own rings: one that sends, one that receives.
+//! Netmap programs in the guest, on its interface's own rings: a sender and a receiver.
 
 use netvale_control::types::Mac;
 
 use super::*;
 use crate::scenarios::guest::interface::mac;
 
-/// The kernel's table of stations.
+/// The kernel's ARP table.
 const STATIONS: &str = "/proc/net/arp";
-/// The longest wait for the host's answer.
+/// Time limit for the host's ARP reply.
 const ANSWERED: Duration = Duration::from_secs(2);
 
-/// Bytes of a virtio-net header.
+/// Length of a virtio-net header in bytes.
 pub const HEADER: u32 = 12;
-/// Frames a sync.
+/// Frames per sync.
 const BATCH: u32 = 256;
-/// The longest wait for the first frame: its sender opens its rings meanwhile.
+/// Time limit for the first frame, because the sender opens its rings meanwhile.
 const FIRST: Duration = Duration::from_secs(5);
-/// What programs send: frames of their own, and datagrams. Kernels send other things, too.
+/// EtherTypes of the programs' frames: their own, and IPv4. Kernels send frames of other types as well.
 const KINDS: [[u8; 2]; 2] = [[0x88, 0xb5], [8, 0]];
-/// The longest wait for frames or for room, after which the program looks whether its time is up.
+/// Maximum wait for frames or room, after which the program checks the time.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 fn refused(why: &dyn std::fmt::Display) -> BenchError {
     BenchError::Usage(format!("netmap:eth0: {why}"))
 }
 
-/// The interface's rings, with that many bytes of header before each frame.
+/// Opens the interface's rings, with virtio-net headers of that length.
 fn open(hdr_len: u32) -> Result<Port> {
     let options = Options { hdr_len, ..Options::default() };
     Port::open_with("netmap:eth0", &options).map_err(|e| refused(&e))
 }
 
-/// A frame with an empty header.
+/// Returns a frame with an empty header before it.
 fn with_header(hdr_len: u32, frame: Vec<u8>) -> Vec<u8> {
     [vec![0; hdr_len as usize], frame].concat()
 }
 
-/// The Ethernet address of a station that the kernel's table has.
+/// Returns the Ethernet address of a station from the kernel's table.
 fn ethernet_address(table: &str, station: &str) -> Option<[u8; 6]> {
     let line = table.lines().find(|line| line.split_whitespace().next() == Some(station))?;
     let bytes = line.split_whitespace().nth(3)?.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
-    // One that has not answered yet has no address.
+    // A station that has not replied yet has the address zero.
     bytes.collect::<Option<Vec<_>>>()?.try_into().ok().filter(|address| *address != [0; 6])
 }
 
-/// A guest's address is known; its stack would not answer while its interface is a program's.
+/// Returns a station's Ethernet address. Guests' addresses are known; a guest's stack does not answer while a program
+/// has its interface.
 fn station(to: &str) -> Result<[u8; 6]> {
     match to {
         SINK => Ok(SINK_MAC),
@@ -53,23 +54,23 @@ fn station(to: &str) -> Result<[u8; 6]> {
     }
 }
 
-/// The kernel asks the host for its address again after each program that had the interface.
+/// Returns the host's Ethernet address. The kernel requests it again after each program that had the interface.
 fn host_address() -> Result<[u8; 6]> {
     let asking = socket((HOST, DISCARD))?;
     let end = Instant::now() + ANSWERED;
     loop {
-        // The kernel asks when it has something to send.
+        // The kernel requests an address when it has a packet to send.
         let _ = asking.send(&[]);
         let table = std::fs::read_to_string(STATIONS).map_err(BenchError::io(format!("reading {STATIONS}")))?;
         match ethernet_address(&table, HOST) {
             Some(address) => return Ok(address),
             None if Instant::now() < end => std::thread::sleep(PAUSE),
-            None => return Err(refused(&format!("{STATIONS} has no {HOST}"))),
+            None => return Err(refused(&format!("{STATIONS} has no entry for {HOST}"))),
         }
     }
 }
 
-/// Frames to a station: first line written.
+/// Sends frames to a station, and writes their first line.
 pub fn send(bytes: usize, hdr_len: u32, to: &str, window: Duration) -> Result<Done> {
     let frame = with_header(hdr_len, raw_frame(station(to)?, mac(GUEST), bytes));
     let mut port = open(hdr_len)?;
@@ -84,7 +85,7 @@ pub fn send(bytes: usize, hdr_len: u32, to: &str, window: Duration) -> Result<Do
     })
 }
 
-/// Waits for a program's frame.
+/// Waits for the first frame of a program.
 fn await_first(port: &mut Port, hdr_len: u32) -> Result<()> {
     let end = Instant::now() + FIRST;
     let mut frame = [0; 2048];
@@ -101,12 +102,12 @@ fn await_first(port: &mut Port, hdr_len: u32) -> Result<()> {
     Ok(())
 }
 
-/// Frames that come, from the first one on: slots only.
+/// Receives frames, counted from the first one; reads only slots.
 pub fn take(hdr_len: u32, window: Duration) -> Result<Done> {
     let own = std::fs::read_to_string("/sys/class/net/eth0/address").map_err(BenchError::io("reading the address"))?;
     let own: Mac = own.trim().parse().map_err(|_| BenchError::unreadable("the kernel", "the address", &own))?;
     let mut port = open(hdr_len)?;
-    // The switch learns, or remembers, where this guest is.
+    // A frame teaches or reminds the switch where this guest is.
     let hello = with_header(hdr_len, raw_frame(SINK_MAC, own.0, 60));
     port.tx().first_mut().ok_or_else(|| refused(&"no ring"))?.send(&hello);
     port.sync();
@@ -128,8 +129,8 @@ pub fn take(hdr_len: u32, window: Duration) -> Result<Done> {
 mod tests {
     use super::*;
 
-    /// Objective: a station's address is found in the kernel's table, and no other one's, nor that of one that does not
-    /// answer.
+    /// Objective: a station's address is found in the kernel's table, but not that of another station, or of one that
+    /// has not replied.
     #[test]
     fn addresses() {
         let table = "IP address       HW type     Flags       HW address            Mask     Device\n\
