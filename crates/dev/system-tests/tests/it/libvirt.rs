@@ -67,8 +67,7 @@ pub fn sh(line: &str) {
     stdout(&Command::new("sh").args(["-ec", line]).stdin(Stdio::null()).output().expect("sh runs"));
 }
 
-/// Waits until it is so.
-pub fn until(what: &str, done: impl FnMut() -> bool) {
+fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(guest::LIMIT, Duration::from_millis(50), done), "time is up: {what}");
 }
 

@@ -1,10 +1,10 @@
-//! Domains of an ordinary user's libvirt (`qemu:///session`), with a daemon of that user: each kind of interface that
-//! needs no privilege. All that the test makes is in namespaces of its own, and ends with it.
+//! Domains of an ordinary user's libvirt (`qemu:///session`) on that user's daemon, through each kind of interface that
+//! needs no privilege. Everything that the test creates is in its own namespaces and ends with it.
 
 use crate::common;
 use crate::common::guest;
 use crate::common::up;
-use crate::libvirt::{APART, FILES, reached, sh, until};
+use crate::libvirt::{APART, FILES, reached, sh};
 
 use std::fmt::Write as _;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -15,10 +15,10 @@ use common::{stderr, stdout};
 use guest::{Image, image};
 use up::Up;
 
-/// Nobody's number, and no other test's.
+/// A user ID that neither the system nor another test uses.
 const USER: u32 = 70_310;
 
-/// The user whom libvirt looks up, and whose folders they are.
+/// Creates the account that libvirt looks up, its folders and its configuration of libvirt.
 const ACCOUNT: &str = "
 echo \"session:x:$0:$0::/run/session:/bin/sh\" >>/run/etc/passwd; echo \"session:x:$0:\" >>/run/etc/group
 mkdir -m 700 /run/session /run/session/run; mkdir -p /run/session/.config/libvirt
@@ -26,7 +26,7 @@ printf 'security_driver = \"none\"\\nstdio_handler = \"file\"\\n' >/run/session/
 chown -R $0:$0 /run/session
 ";
 
-/// In the domain: the card whose address ends with N has 10.N.0.1.
+/// Runs in the domain: gives 10.N.0.1 to the card whose address ends in N.
 const SCRIPT: &str = "
 for card in /sys/class/net/eth*; do
     number=$(cut -d: -f6 $card/address); card=${card##*/}
@@ -36,7 +36,7 @@ echo ready
 read line </dev/ttyS0
 ";
 
-/// What the user runs.
+/// Runs a program as that user.
 fn as_user(program: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new("setpriv");
     let user = USER.to_string();
@@ -46,7 +46,7 @@ fn as_user(program: &str, arguments: &[&str]) -> Output {
     command.current_dir("/run/session").stdin(Stdio::null()).output().expect("setpriv runs")
 }
 
-/// A command of the user's virsh, which must succeed; else what libvirt logged is shown.
+/// Runs a command of the user's virsh, which must succeed; a failure shows QEMU's log.
 fn virsh(arguments: &[&str]) -> String {
     let output = as_user("virsh", &[&["--connect", "qemu:///session", "--quiet"], arguments].concat());
     let log = || std::fs::read_to_string("/run/session/.cache/libvirt/qemu/log/one.log").unwrap_or_default();
@@ -54,7 +54,7 @@ fn virsh(arguments: &[&str]) -> String {
     stdout(&output)
 }
 
-/// What the domain boots, where the user can read it.
+/// Writes the kernel and the initrd to where the user can read them.
 fn boot_files(image: &Image, dir: &Path) {
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).expect("permitted");
     std::fs::copy(image.folder.join("vmlinux"), dir.join("vmlinux")).expect("copied");
@@ -65,7 +65,7 @@ fn boot_files(image: &Image, dir: &Path) {
     assert!(status.is_ok_and(|s| s.success()));
 }
 
-/// The domain: its first four cards are elements, the last one is an argument of QEMU's. No MSI: QEMU 7.2 crashes with
+/// Returns the domain's XML: four cards are elements, the fifth is an argument for QEMU. No MSI: QEMU 7.2 crashes with
 /// it under TCG.
 fn domain(dir: &Path) -> String {
     let dir = dir.display();
@@ -100,7 +100,7 @@ fn domain(dir: &Path) -> String {
     )
 }
 
-/// None, and a line that says why, where it cannot run, or outside of the namespaces.
+/// Prepares the test's namespaces. Returns `None` outside them, or after printing why the test cannot run here.
 fn world() -> Option<&'static Image> {
     if !rustix::process::geteuid().is_root() {
         netvale_harness::skip("only root becomes another user");
@@ -123,8 +123,8 @@ fn world() -> Option<&'static Image> {
     Some(image)
 }
 
-/// Objective: a domain of a user's session, and that user's daemon, both without privileges, exchange frames by each
-/// kind of interface that libvirt has for sockets, and by one that only QEMU's arguments express.
+/// Objective: an unprivileged user's domain and daemon exchange frames through each kind of interface that libvirt has
+/// for sockets, and through a UNIX socket, which only QEMU's arguments express.
 #[test]
 fn a_users_domain_joins_by_vhost_user_tcp_udp_and_a_unix_socket() {
     let Some(image) = world() else { return };
@@ -148,6 +148,4 @@ fn a_users_domain_joins_by_vhost_user_tcp_udp_and_a_unix_socket() {
     std::fs::write("/run/session/one.xml", domain(dir.path())).expect("written");
     virsh(&["create", "one.xml"]);
     (1..=ports.len()).for_each(|number| reached(&format!("10.{number}.0.1")));
-    virsh(&["destroy", "one"]);
-    until("the port is free", || up.show("vale1:one")["notes"].to_string().contains("waits for"));
 }

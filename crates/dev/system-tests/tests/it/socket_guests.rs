@@ -1,5 +1,5 @@
-//! Virtual machines on socket ports: Debian's kernel under the QEMU of Debian 12, whose `-netdev` is a socket, so that
-//! neither shared memory nor a privilege is needed.
+//! Virtual machines on socket ports: Debian's kernel under Debian 12's QEMU, whose `-netdev` is a socket, without
+//! shared memory.
 
 use crate::common::guest;
 use crate::common::stdout;
@@ -13,8 +13,8 @@ use up::Up;
 /// Emulated guests take all the processor there is: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Number N has 10.1.0.N, and 10.7.0.N in VLAN 7. For each line on the console, it reaches each other number in both
-/// with frames of 8,000 bytes.
+/// Runs in guest N: 10.1.0.N, and 10.7.0.N in VLAN 7. For each line on the console, the guest pings all others at both
+/// addresses with packets of 8,000 bytes.
 const SCRIPT: &str = "
 ip addr add 10.1.0.$n/24 dev eth0; ip link set eth0 mtu 9000 up
 ip link add link eth0 name eth0.7 type vlan id 7
@@ -37,7 +37,7 @@ fn attach(up: &Up, line: &str) {
     stdout(&up.run(&format!("attach vale0 {line} --mtu 9000")));
 }
 
-/// Boots number `number` on that `-netdev`.
+/// Boots guest `number` with that `-netdev`.
 fn start(image: &guest::Image, number: u8, netdev: &str) -> Guest {
     let others: Vec<_> = (1..=3).filter(|n| *n != number).map(|n| n.to_string()).collect();
     let script = format!("n={number}; others='{}'{SCRIPT}", others.join(" "));
@@ -45,7 +45,7 @@ fn start(image: &guest::Image, number: u8, netdev: &str) -> Guest {
     Guest::start_with_netvale(image, &script, number, &nic)
 }
 
-/// Each of them reaches the others.
+/// Types a line into each guest, and waits until it has reached the others.
 fn all_reach_each_other(guests: &mut [Guest; 3], line: &str) {
     for (guest, others) in guests.iter_mut().zip([[2, 3], [1, 3], [1, 2]]) {
         guest.say(line);
@@ -56,8 +56,8 @@ fn all_reach_each_other(guests: &mut [Guest; 3], line: &str) {
     }
 }
 
-/// Objective: three guests, by stream, by datagrams and by VDE, reach each other with frames of 8,000 bytes, with tags
-/// and without; so they do after an upgrade, of which a QEMU that cannot connect again notices nothing.
+/// Objective: three guests, through stream, dgram and vde, reach each other with packets of 8,000 bytes, tagged and
+/// untagged; so they do after an upgrade, which a QEMU that cannot reconnect does not notice.
 #[test]
 fn guests_by_stream_dgram_and_vde_reach_each_other_before_and_after_an_upgrade() {
     let _one = ONE.lock();

@@ -113,7 +113,7 @@ pub struct Nic<'a> {
     /// Instead of vhost-user, QEMU's own device on a TAP in a network namespace of its own. In it, 10.1.0.1 answers,
     /// and writes what arrives at port 5000 to this file.
     pub tap: Option<&'a Path>,
-    /// QEMU's own device on this `-netdev`, whose id is n0, instead of vhost-user; nothing is done with the socket.
+    /// A `-netdev` with the id n0 for QEMU's own device, instead of vhost-user; `socket` is ignored.
     pub netdev: &'a str,
     /// An e1000 instead of virtio-net.
     pub e1000: bool,
