@@ -15,11 +15,11 @@ use netvale_harness::ChildProcess;
 use up::Up;
 
 /// Options for the namespaces of a test: files, network, processes.
-const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
+pub const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// Creates the files: an empty /run and /var, a configuration in which root runs everything, and the user that libvirt
 /// requires, which Debian's package of libvirt's services would make.
-const FILES: &str = r#"
+pub const FILES: &str = r#"
 mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var; mount -t tmpfs tmpfs /etc/libvirt
 mkdir /run/etc /var/lib /var/cache /var/log /var/tmp; ln -s /run /var/run
 cp /etc/passwd /etc/group /run/etc
@@ -62,7 +62,8 @@ while true; do
 done
 "#;
 
-fn sh(line: &str) {
+/// Runs a line of commands, which must succeed.
+pub fn sh(line: &str) {
     stdout(&Command::new("sh").args(["-ec", line]).stdin(Stdio::null()).output().expect("sh runs"));
 }
 
@@ -85,7 +86,8 @@ fn done(line: &str) -> String {
     stdout(&output)
 }
 
-fn reached(address: &str) {
+/// Waits until an address answers.
+pub fn reached(address: &str) {
     until(address, || {
         let mut ping = Command::new("ping");
         ping.args(["-c", "1", "-W", "1", address]).stdout(Stdio::null()).status().is_ok_and(|s| s.success())

@@ -113,6 +113,8 @@ pub struct Nic<'a> {
     /// Instead of vhost-user, QEMU's own device on a TAP in a network namespace of its own. In it, 10.1.0.1 answers,
     /// and writes what arrives at port 5000 to this file.
     pub tap: Option<&'a Path>,
+    /// A `-netdev` with the id n0 for QEMU's own device, instead of vhost-user; `socket` is ignored.
+    pub netdev: &'a str,
     /// An e1000 instead of virtio-net.
     pub e1000: bool,
     /// If not 0: netvale's ptnet device with that many vectors instead of virtio-net; the socket is the ptnet port's.
@@ -136,6 +138,7 @@ impl<'a> Nic<'a> {
             machine: "",
             kernel: "",
             tap: None,
+            netdev: "",
             e1000: false,
             ptnet: 0,
             vfio_user: false,
@@ -220,6 +223,8 @@ impl Guest {
             let queues = if nic.pairs > 1 { format!(",queues={}", nic.pairs) } else { String::new() };
             let tap = format!("tap,id=n0,ifname=there0,script=no,downscript=no,vhost=off{queues}");
             command.args(["-netdev", &tap]);
+        } else if !nic.netdev.is_empty() {
+            command.args(["-netdev", nic.netdev]);
         } else if nic.vfio_user || nic.function {
             let device = |path: &str| {
                 serde_json::json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": path}}).to_string()
