@@ -47,9 +47,9 @@ fn only_queues_of_that_tap_are_accepted() {
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::RDONLY)]).contains("reading and writing"));
     assert!(refused("nvt0", vec![opened("/dev/null", rw)]).contains("expected an open /dev/net/tun"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", rw | nonblock)]).contains("no interface"));
-    assert!(refused("nvt0", again(&one)).contains("interface nvt1, not nvt0"));
+    assert!(refused("nvt0", again(&one)).contains("interface nvt1, expected nvt0"));
     let mixed = again(&several[..1]).into_iter().chain(again(&one)).collect();
-    assert!(refused("nvt0", mixed).contains("interface nvt1, not nvt0"));
+    assert!(refused("nvt0", mixed).contains("interface nvt1, expected nvt0"));
     assert!(refused("nvt0", again(&several[..1])).contains("another number of queues"));
     fcntl_setfl(&one[0], rw).unwrap();
     assert!(refused("nvt1", again(&one)).contains("blocking"));
