@@ -204,7 +204,8 @@ fn split_ports(text: &str) -> Option<(String, Option<&str>)> {
     if let Some(bracketed) = text.strip_prefix('[') {
         let (address, rest) = bracketed.split_once(']')?;
         let (prefix, ports) = rest.split_once(':').map_or((rest, None), |(prefix, ports)| (prefix, Some(ports)));
-        return Some((format!("{address}{prefix}"), ports));
+        let is_prefix = prefix.is_empty() || prefix.starts_with('/');
+        return is_prefix.then(|| (format!("{address}{prefix}"), ports));
     }
     match text.split_once(':') {
         Some((net, ports)) if !ports.contains(':') => Some((net.to_owned(), Some(ports))),

@@ -25,7 +25,6 @@ const LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
 struct GotPacket {
     src: IpAddr,
-    protocol: u8,
     l4: Vec<u8>,
 }
 
@@ -99,7 +98,7 @@ impl TestGuest {
     fn wait_packet(&mut self, what: &str, protocol: u8) -> GotPacket {
         self.wait(what, |bytes| match crate::frame::parse(bytes)? {
             GuestFrame::Packet(got) if got.protocol == protocol => {
-                Some(GotPacket { src: got.src, protocol, l4: got.l4.to_vec() })
+                Some(GotPacket { src: got.src, l4: got.l4.to_vec() })
             }
             _ => None,
         })
@@ -204,6 +203,7 @@ fn a_connection_carries_bytes_both_ways_and_ends_half_by_half() {
     }
     assert_eq!(got, b"answer");
     guest.say(OWN, Make::Tcp { ports, seq: 1009, ack: end, flags: ACK, payload: b"" });
+    guest.gateway.turn(&mut guest.ready, Duration::ZERO).unwrap();
     guest.say(OWN, Make::Tcp { ports, seq: 1009, ack: end, flags: ACK, payload: b"" });
     let after = guest.wait_segment("the connection is forgotten");
     assert_eq!(after.flags & RST, RST);

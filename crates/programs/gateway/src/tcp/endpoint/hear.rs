@@ -6,7 +6,7 @@ use netvale_wire::tcp::{ACK, FIN, RST, SYN};
 
 use super::super::segment::TcpSegment;
 use super::super::seq::TcpSeq;
-use super::{TcpEndpoint, TcpHeard, TcpState};
+use super::{PLAIN_ROOM, TcpEndpoint, TcpHeard, TcpState};
 
 /// Acknowledgements that are owed for segments out of order.
 const MAX_DUPLICATES: u32 = 4;
@@ -50,6 +50,8 @@ impl TcpEndpoint {
             return TcpHeard::default();
         }
         self.take_syn(segment);
+        // Our SYN has offered that much.
+        self.edge = self.expected.plus(PLAIN_ROOM);
         self.state = TcpState::Open;
         self.una = segment.ack;
         self.window_ack = segment.ack;
