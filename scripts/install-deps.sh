@@ -42,7 +42,9 @@ arping|unmodified program that sends and receives
 arp-scan|unmodified program that sends and receives
 python3-scapy|unmodified program that loads libpcap at run time; sockets of the Python package
 jq|reads what netvale says as JSON, for the scripts of tests/policies
-dnsmasq-base|DHCP server, right or rogue
+dnsmasq-base|DHCP server, right or rogue; names for guests of a gateway
+bind9-dnsutils|asks a gateway for names (dig)
+isc-dhcp-client|asks a gateway for an address
 frr|control plane of VXLAN ports (zebra, bgpd), in namespaces of a test's own
 gobgpd|another BGP beside it
 nfdump|reads what sfcapd wrote

@@ -22,6 +22,8 @@ pub(crate) mod at {
 pub const HEADER_LEN: usize = 20;
 /// Flag "don't fragment" of the fragment field.
 pub const DONT_FRAGMENT: u16 = 0x4000;
+/// "More fragments", in the fragment field.
+pub const MORE_FRAGMENTS: u16 = 0x2000;
 
 /// Mask in the fragment field: flag "more fragments" and fragment offset.
 const FRAGMENT_MASK: u16 = 0x3fff;
@@ -75,6 +77,8 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         total_len: u16 = at::TOTAL_LEN;
         /// Identification, the same in all fragments of a packet.
         ident: u16 = at::IDENT;
+        /// The fragment field: "don't fragment", [`MORE_FRAGMENTS`], and the offset in units of 8 bytes.
+        fragment: u16 = at::FRAGMENT;
         /// Time to live.
         ttl: u8 = at::TTL;
         /// Protocol of the payload, as in [`crate::layers`].

@@ -20,11 +20,16 @@ pub const HEADER_LEN: usize = 40;
 /// Maximum number of extension headers that are skipped. A packet with more is malformed.
 pub const MAX_EXTENSIONS: usize = 8;
 
+/// Next-header value of a fragment header.
+pub const FRAGMENT: u8 = 44;
+/// Bytes of a fragment header.
+pub const FRAGMENT_LEN: usize = 8;
+
 /// Next-header values of the extension headers (RFC 8200 §4.1, RFC 4302 §2, RFC 6275 §6.1).
 mod next {
     pub const HOP_BY_HOP: u8 = 0;
     pub const ROUTING: u8 = 43;
-    pub const FRAGMENT: u8 = 44;
+    pub const FRAGMENT: u8 = super::FRAGMENT;
     pub const AUTHENTICATION: u8 = 51;
     pub const DESTINATION: u8 = 60;
     pub const MOBILITY: u8 = 135;

@@ -4,10 +4,14 @@ use core::net::IpAddr;
 
 use crate::{MalformedPacket, ethernet, ipv4, ipv6};
 
+/// IP protocol number of ICMP.
+pub const ICMP: u8 = 1;
 /// IP protocol number of TCP.
 pub const TCP: u8 = 6;
 /// IP protocol number of UDP.
 pub const UDP: u8 = 17;
+/// IP protocol number of ICMPv6.
+pub const ICMP6: u8 = 58;
 /// IP protocol number of SCTP.
 pub const SCTP: u8 = 132;
 

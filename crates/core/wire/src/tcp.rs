@@ -9,8 +9,10 @@ pub(crate) mod at {
     pub const SRC_PORT: usize = 0;
     pub const DST_PORT: usize = 2;
     pub const SEQ: usize = 4;
+    pub const ACK: usize = 8;
     pub const DATA_OFFSET: usize = 12;
     pub const FLAGS: usize = 13;
+    pub const WINDOW: usize = 14;
     pub const CHECKSUM: usize = 16;
 }
 
@@ -20,8 +22,14 @@ pub const HEADER_LEN: usize = 20;
 pub const CHECKSUM_OFFSET: u16 = at::CHECKSUM as u16;
 /// Flag: no more data from the sender.
 pub const FIN: u8 = 0x01;
+/// Flag: the sequence number is the sender's first.
+pub const SYN: u8 = 0x02;
+/// Flag: the connection does not exist, or ends now.
+pub const RST: u8 = 0x04;
 /// Flag: push the data to the receiving application.
 pub const PSH: u8 = 0x08;
+/// Flag: the acknowledgement number is valid.
+pub const ACK: u8 = 0x10;
 /// Flag: congestion window reduced (RFC 3168 §6.1.2).
 pub const CWR: u8 = 0x80;
 
@@ -51,6 +59,18 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
         Header::parse(bytes)?;
         bytes.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
     }
+
+    /// Makes the start of `bytes` a header with `options` bytes of options behind it (a multiple of 4, at most 40), with
+    /// all other fields zero.
+    pub fn init(bytes: &'a mut [u8], options: usize) -> Result<Self, MalformedPacket> {
+        if options % 4 != 0 || options > 40 {
+            return Err(MalformedPacket::BadField);
+        }
+        let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(MalformedPacket::Truncated)?;
+        *header = [0; HEADER_LEN];
+        header[at::DATA_OFFSET] = ((HEADER_LEN + options) as u8 / 4) << 4;
+        Ok(Self(header))
+    }
 }
 
 impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
@@ -61,6 +81,10 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         dst_port: u16 = at::DST_PORT;
         /// Sequence number of the first byte of payload.
         seq: u32 = at::SEQ;
+        /// Sequence number that the sender expects next; valid with [`ACK`].
+        ack: u32 = at::ACK;
+        /// Bytes that the sender takes, before scaling.
+        window: u16 = at::WINDOW;
         /// The eight flags: [`FIN`] is the lowest bit, [`CWR`] the highest.
         flags: u8 = at::FLAGS;
         /// Checksum.
@@ -76,8 +100,16 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
 
 impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
     field::stores! {
+        /// Stores the source port.
+        set_src_port: u16 = at::SRC_PORT;
+        /// Stores the destination port.
+        set_dst_port: u16 = at::DST_PORT;
         /// Stores the sequence number.
         set_seq: u32 = at::SEQ;
+        /// Stores the acknowledgement number.
+        set_ack: u32 = at::ACK;
+        /// Stores the window.
+        set_window: u16 = at::WINDOW;
         /// Stores the flags.
         set_flags: u8 = at::FLAGS;
         /// Stores the checksum.
@@ -109,6 +141,29 @@ mod tests {
         let (read, _) = etherparse::TcpHeader::from_slice(&bytes).unwrap();
         assert_eq!((read.sequence_number, read.checksum), (1, 2));
         assert_eq!((read.fin, read.psh, read.cwr), (true, false, false));
+    }
+
+    #[test]
+    fn a_header_written_field_by_field_is_that_of_etherparse() {
+        let mut known = etherparse::TcpHeader::new(1, 2, 3, 5);
+        known.acknowledgment_number = 4;
+        known.ack = true;
+        known.syn = true;
+        known.set_options_raw(&[1, 1, 1, 1]).unwrap();
+        let mut bytes = [0xee; 24];
+        bytes[20..].fill(1);
+        let mut header = Header::init(&mut bytes, 4).unwrap();
+        header.set_src_port(1);
+        header.set_dst_port(2);
+        header.set_seq(3);
+        header.set_ack(4);
+        header.set_window(5);
+        header.set_flags(SYN | ACK);
+        assert_eq!(bytes[..], known.to_bytes()[..]);
+        let header = Header::parse(&bytes).unwrap();
+        assert_eq!((header.ack(), header.window(), header.flags() & RST), (4, 5, 0));
+        assert!(Header::init(&mut bytes, 3).is_err() && Header::init(&mut bytes, 44).is_err());
+        assert!(Header::init(&mut bytes[..19], 0).is_err());
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod demo;
 mod doctor;
 mod e1000;
 mod forwarders;
+mod gateway;
 mod guests;
 mod handover_guests;
 mod hosts;

@@ -18,6 +18,7 @@ pub mod export;
 pub mod extcap;
 pub mod filter;
 pub mod fwd;
+pub mod gateway;
 pub mod lb;
 pub mod link;
 pub mod list;
@@ -56,6 +57,7 @@ pub enum CliCommand {
     Apply(apply::ApplyArgs),
     Export(export::ExportArgs),
     Vm(vm::VmArgs),
+    Gateway(Box<gateway::GatewayArgs>),
     Evpn(evpn::EvpnArgs),
     List(list::PortListArgs),
     Show(show::ShowArgs),
@@ -104,6 +106,7 @@ impl CliCommand {
             Self::Apply(args) => apply::run(args, ctx),
             Self::Export(args) => export::run(args, ctx),
             Self::Vm(args) => vm::run(args, ctx),
+            Self::Gateway(args) => gateway::run(args, ctx),
             Self::Evpn(args) => evpn::run(args, ctx),
             Self::List(args) => list::run(args, ctx),
             Self::Show(args) => show::run(args, ctx),

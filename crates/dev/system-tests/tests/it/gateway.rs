@@ -1,0 +1,5 @@
+//! The scripts of `tests/gateway`: a switch's way out.
+
+netvale_system_tests::scripts! {
+    "gateway": way_out; measuring:
+}

@@ -1,0 +1,234 @@
+//! What all parts of a gateway share: the [`GatewayCore`] has its link, its policy, its record, and sends packets.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use netvale_wire::layers::UDP;
+use netvale_wire::{MacAddr, ipv4};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::dns::clients::NewNameClient;
+use crate::flows::{FlowEnds, FlowLog};
+use crate::frame::GuestPacket;
+use crate::frame::build::{self, PacketEnds, TTL};
+use crate::guests::{GuestAddresses, GuestTable};
+use crate::icmp::message::{self, IcmpProblem};
+use crate::link::GatewayLink;
+use crate::net::GatewayNet;
+use crate::policy::{EgressPolicy, EgressRequest, EgressVerdict};
+use crate::poller::Poller;
+use crate::random::RandomPool;
+use crate::slots::SlotId;
+use crate::timers::TimerHeap;
+
+/// ICMP errors sent in a second.
+const ERRORS: u32 = 1000;
+
+/// Why a flow may not begin: a [`FlowRefusal`] is the reason in the record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowRefusal {
+    /// The policy forbids it.
+    Policy,
+    /// It leads to an address of the host that no rule names.
+    HostAddress,
+    /// It stays within the switch's network.
+    Inside,
+    /// The guest's share is used up.
+    Limit,
+}
+
+impl FlowRefusal {
+    /// The word in the record.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::HostAddress => "host-address",
+            Self::Inside => "inside",
+            Self::Limit => "limit",
+        }
+    }
+}
+
+/// The shared parts.
+pub struct GatewayCore {
+    /// The port of the switch.
+    pub link: GatewayLink,
+    /// Addresses.
+    pub net: GatewayNet,
+    /// Watched descriptors.
+    pub poller: Poller,
+    /// Guests' shares.
+    pub guests: GuestTable,
+    /// Guests' addresses.
+    pub neighbours: GuestAddresses,
+    /// What guests may reach.
+    pub policy: EgressPolicy,
+    /// The record.
+    pub flows: FlowLog,
+    /// Times.
+    pub timers: TimerHeap,
+    /// Random numbers.
+    pub random: RandomPool,
+    /// The time of this round.
+    pub now: Instant,
+    /// TCP connections of guests to the name service that are new.
+    pub name_clients: Vec<NewNameClient>,
+    /// Connections to the name service whose answers have come.
+    pub asked_again: Vec<SlotId>,
+    errors: ErrorAllowance,
+    datagram: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct ErrorAllowance {
+    second: Instant,
+    used: u32,
+}
+
+impl GatewayCore {
+    /// The parts, at the beginning.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(
+        link: GatewayLink,
+        net: GatewayNet,
+        policy: EgressPolicy,
+        guests: GuestTable,
+        flows: FlowLog,
+    ) -> std::io::Result<Self> {
+        let now = Instant::now();
+        Ok(GatewayCore {
+            link,
+            net,
+            poller: Poller::new()?,
+            guests,
+            neighbours: GuestAddresses::default(),
+            policy,
+            flows,
+            timers: TimerHeap::default(),
+            random: RandomPool::default(),
+            now,
+            name_clients: Vec::new(),
+            asked_again: Vec::new(),
+            errors: ErrorAllowance { second: now, used: 0 },
+            datagram: Vec::new(),
+        })
+    }
+
+    /// Where a flow leads at the host's side, if it may begin there.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn judge(&self, ends: &FlowEnds) -> Result<SocketAddr, FlowRefusal> {
+        let dst = ends.remote.ip();
+        let own = self.net.is_own(dst);
+        if !own && self.net.is_inside(dst) {
+            return Err(FlowRefusal::Inside);
+        }
+        let outer: IpAddr = match dst {
+            IpAddr::V4(_) if own => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) if own => Ipv6Addr::LOCALHOST.into(),
+            // From a guest, these lead nowhere; the loopback is behind the gateway's own address.
+            _ if dst.is_loopback() || dst.is_unspecified() => return Err(FlowRefusal::Policy),
+            _ => dst,
+        };
+        let port = ends.remote.port();
+        let request = EgressRequest { guest: ends.mac, transport: ends.transport, dst: outer, port };
+        match self.policy.decide(&request) {
+            EgressVerdict::Refuse => Err(FlowRefusal::Policy),
+            EgressVerdict::Allow { by_name: false } if !own && is_of_host(outer) => Err(FlowRefusal::HostAddress),
+            EgressVerdict::Allow { .. } => Ok(SocketAddr::new(outer, port)),
+        }
+    }
+
+    /// How a guest sees an address of the host's side.
+    pub fn seen_by_guest(&self, outer: IpAddr) -> Option<IpAddr> {
+        if outer.is_loopback() { self.net.own(outer) } else { Some(outer) }
+    }
+
+    /// Sends a packet with a complete transport to a guest's station.
+    pub fn send_packet(&mut self, mac: MacAddr, src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) {
+        self.send_with(mac, src, dst, protocol, TTL, l4);
+    }
+
+    /// The same with a time to live.
+    pub fn send_with(&mut self, mac: MacAddr, src: IpAddr, dst: IpAddr, protocol: u8, ttl: u8, l4: &[u8]) {
+        let most = usize::from(u16::MAX) - if src.is_ipv4() { ipv4::HEADER_LEN } else { 0 };
+        if src.is_ipv4() != dst.is_ipv4() || l4.len() > most {
+            return;
+        }
+        let ends = PacketEnds { src_mac: self.net.mac, dst_mac: mac, src, dst };
+        let ident = self.random.u32();
+        let link = &mut self.link;
+        build::packet(&ends, protocol, ttl, l4, self.net.mtu.into(), ident, |parts| {
+            link.send(parts);
+        });
+    }
+
+    /// Sends a datagram to a guest's station.
+    pub fn send_datagram(&mut self, mac: MacAddr, src: SocketAddr, dst: SocketAddr, payload: &[u8]) {
+        let mut l4 = std::mem::take(&mut self.datagram);
+        let ends = PacketEnds { src_mac: self.net.mac, dst_mac: mac, src: src.ip(), dst: dst.ip() };
+        build::datagram(&mut l4, &ends, src.port(), dst.port(), payload);
+        self.send_packet(mac, src.ip(), dst.ip(), UDP, &l4);
+        self.datagram = l4;
+    }
+
+    /// Tells a guest why its packet did not arrive. `by` is the host that says so, if it is not the gateway.
+    pub fn send_error(&mut self, packet: &GuestPacket<'_>, problem: IcmpProblem, by: Option<IpAddr>) {
+        self.send_error_about(packet.mac, packet.src, packet.packet, problem, by);
+    }
+
+    /// The same about a packet of which only the first bytes are known.
+    pub fn send_error_about(
+        &mut self,
+        mac: MacAddr,
+        guest: IpAddr,
+        packet: &[u8],
+        problem: IcmpProblem,
+        by: Option<IpAddr>,
+    ) {
+        let by = by.filter(|by| by.is_ipv4() == guest.is_ipv4() && !by.is_loopback());
+        let Some(src) = by.or_else(|| self.net.own(guest)) else { return };
+        if !self.may_send_error() || packet.is_empty() {
+            return;
+        }
+        let l4 = message::error(problem, packet, src, guest);
+        self.send_packet(mac, src, guest, message::protocol(src), &l4);
+    }
+
+    fn may_send_error(&mut self) -> bool {
+        if self.now.saturating_duration_since(self.errors.second) >= Duration::from_secs(1) {
+            self.errors = ErrorAllowance { second: self.now, used: 0 };
+        }
+        self.errors.used += 1;
+        self.errors.used <= ERRORS
+    }
+}
+
+/// Whether an address is one of the host's own: then the kernel would send from that address to it. Nothing is sent.
+pub fn is_of_host(address: IpAddr) -> bool {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
+        // Without a descriptor nobody knows; the flow would not begin either.
+        return true;
+    };
+    if rustix::net::connect(&socket, &SocketAddr::new(address, 9)).is_err() {
+        return false;
+    }
+    let own = rustix::net::getsockname(&socket).ok().and_then(|own| SocketAddr::try_from(own).ok());
+    own.is_none_or(|own| own.ip() == address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
+    fn the_hosts_own_addresses_are_known() {
+        assert!(is_of_host(Ipv4Addr::LOCALHOST.into()));
+        assert!(!is_of_host("192.0.2.77".parse().unwrap()));
+    }
+}

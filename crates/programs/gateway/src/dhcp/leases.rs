@@ -1,0 +1,383 @@
+//! Leases: which client has which address until when, by a clock that never goes back.
+//!
+//! A [`LeaseTable`] has a bounded number of clients. A [`StaticLease`] is one that the user has written down.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use netvale_wire::MacAddr;
+
+use crate::net::InterfaceAddress;
+
+/// Clients that are known together.
+const MAX_CLIENTS: usize = 4096;
+/// How long an offer holds.
+const OFFER: Duration = Duration::from_secs(60);
+/// How long an address is left alone that a client has found in use.
+const DECLINED: Duration = Duration::from_secs(600);
+/// The longest label of a name.
+const MAX_LABEL: usize = 63;
+/// Names by which guests look for services of a network's owner: none is a guest's.
+const RESERVED_NAMES: [&str; 5] = ["gateway", "localhost", "wpad", "isatap", "local"];
+
+/// An address for a station, with a name if there is one: `MAC=IP[,NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticLease {
+    /// The station.
+    pub mac: MacAddr,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Its name.
+    pub name: Option<String>,
+}
+
+/// Text that is not a static lease.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a lease: write MAC=IP or MAC=IP,NAME, as in 02:00:00:00:00:09=10.0.0.9,vm9")]
+pub struct BadStaticLease(String);
+
+impl FromStr for StaticLease {
+    type Err = BadStaticLease;
+
+    fn from_str(text: &str) -> Result<Self, BadStaticLease> {
+        let bad = || BadStaticLease(text.to_owned());
+        let (mac, rest) = text.split_once('=').ok_or_else(bad)?;
+        let (address, name) = rest.split_once(',').map_or((rest, None), |(address, name)| (address, Some(name)));
+        let name = name.map(|name| label(name.as_bytes()).ok_or_else(bad)).transpose()?;
+        Ok(StaticLease { mac: mac.parse().map_err(|_| bad())?, address: address.parse().map_err(|_| bad())?, name })
+    }
+}
+
+/// The first label of a name in lower case, if it is one that a host may have (RFC 1123 §2.1).
+pub fn label(name: &[u8]) -> Option<String> {
+    let first = name.split(|byte| *byte == b'.' || *byte == 0).next()?;
+    let fits = !first.is_empty() && first.len() <= MAX_LABEL;
+    let plain = first.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
+    let edges = first.first() != Some(&b'-') && first.last() != Some(&b'-');
+    let text = String::from_utf8(first.to_ascii_lowercase()).ok()?;
+    (fits && plain && edges && !RESERVED_NAMES.contains(&text.as_str())).then_some(text)
+}
+
+/// The state of a client's address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LeaseState {
+    Offered,
+    Bound,
+    /// Given back, or run out: kept for the client while nobody else needs it.
+    Free,
+}
+
+#[derive(Clone, Debug)]
+struct ClientLease {
+    address: Ipv4Addr,
+    mac: MacAddr,
+    state: LeaseState,
+    until: Instant,
+    name: Option<String>,
+}
+
+/// The leases.
+#[derive(Debug)]
+pub struct LeaseTable {
+    net: InterfaceAddress<Ipv4Addr>,
+    fixed: Vec<StaticLease>,
+    clients: HashMap<Vec<u8>, ClientLease>,
+    by_address: HashMap<Ipv4Addr, Vec<u8>>,
+    declined: HashMap<Ipv4Addr, Instant>,
+    /// Where the search for a free address begins.
+    next: u32,
+}
+
+impl LeaseTable {
+    /// Leases of a network, none of them given out.
+    pub fn new(net: InterfaceAddress<Ipv4Addr>, fixed: Vec<StaticLease>) -> Self {
+        let next = u32::from(net.address);
+        LeaseTable { net, fixed, clients: HashMap::new(), by_address: HashMap::new(), declined: HashMap::new(), next }
+    }
+
+    fn fixed_address(&self, mac: MacAddr) -> Option<Ipv4Addr> {
+        self.fixed.iter().find(|lease| lease.mac == mac).map(|lease| lease.address)
+    }
+
+    /// Whether guests may have an address at all.
+    pub fn is_possible(&self, address: Ipv4Addr) -> bool {
+        self.net.is_host(address) && address != self.net.address
+    }
+
+    /// Whether an address can go to a client that does not have it.
+    fn is_free(&self, address: Ipv4Addr, client: &[u8], mac: MacAddr, now: Instant) -> bool {
+        let fixed = self.fixed.iter().find(|lease| lease.address == address);
+        let for_client = fixed.is_none_or(|lease| lease.mac == mac);
+        let declined = self.declined.get(&address).is_some_and(|until| *until > now);
+        let holder = self.by_address.get(&address).filter(|holder| holder.as_slice() != client);
+        let held = holder.and_then(|holder| self.clients.get(holder)).is_some_and(|lease| lease.is_held(now));
+        self.is_possible(address) && for_client && !declined && !held
+    }
+
+    /// The address that a client has, offered or bound, now or before.
+    pub fn address(&self, client: &[u8]) -> Option<Ipv4Addr> {
+        self.clients.get(client).map(|lease| lease.address)
+    }
+
+    /// Whether a client has been bound, and its address could not have gone to another since.
+    pub fn is_bound(&self, client: &[u8], now: Instant) -> bool {
+        self.clients.get(client).is_some_and(|lease| lease.state == LeaseState::Bound && lease.until > now)
+    }
+
+    /// The address for a client that looks for one (RFC 2131 §4.3.1): the one written down for its station, the one it
+    /// has or had, the one it wants, or a free one. `in_use` says whether another station shows an address.
+    pub fn choose(
+        &self,
+        client: &[u8],
+        mac: MacAddr,
+        wanted: Option<Ipv4Addr>,
+        now: Instant,
+        in_use: impl Fn(Ipv4Addr) -> bool,
+    ) -> Option<Ipv4Addr> {
+        if let Some(fixed) = self.fixed_address(mac) {
+            return Some(fixed);
+        }
+        let free = |address: &Ipv4Addr| self.is_free(*address, client, mac, now) && !in_use(*address);
+        self.address(client).filter(free).or_else(|| wanted.filter(free)).or_else(|| self.search(free))
+    }
+
+    /// A free address, searched for in at most as many steps as there can be clients and addresses in use.
+    fn search(&self, free: impl Fn(&Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
+        let first = u32::from(self.net.address) & u32::from(self.net.mask());
+        let count = !u32::from(self.net.mask());
+        let begin = self.next.wrapping_sub(first);
+        let steps = count.min(2 * MAX_CLIENTS as u32);
+        (1..=steps).map(|step| Ipv4Addr::from(first + (begin.wrapping_add(step) & count))).find(free)
+    }
+
+    /// Holds an address for a client until it takes the offer.
+    pub fn offer(&mut self, client: &[u8], mac: MacAddr, address: Ipv4Addr, now: Instant) {
+        if self.is_bound(client, now) && self.address(client) == Some(address) {
+            return;
+        }
+        self.next = address.into();
+        self.set(client, mac, address, LeaseState::Offered, now + OFFER);
+    }
+
+    /// Gives a client an address, if it is free. Returns whether it is the client's.
+    pub fn bind(&mut self, client: &[u8], mac: MacAddr, address: Ipv4Addr, until: Instant, now: Instant) -> bool {
+        let right = self.fixed_address(mac).is_none_or(|fixed| fixed == address);
+        if !right || !self.is_free(address, client, mac, now) {
+            return false;
+        }
+        self.set(client, mac, address, LeaseState::Bound, until);
+        self.by_address.get(&address).is_some_and(|holder| holder == client)
+    }
+
+    fn set(&mut self, client: &[u8], mac: MacAddr, address: Ipv4Addr, state: LeaseState, until: Instant) {
+        if !self.clients.contains_key(client) && self.clients.len() >= MAX_CLIENTS {
+            return;
+        }
+        if let Some(former) = self.by_address.insert(address, client.to_vec())
+            && former != client
+        {
+            self.clients.remove(&former);
+        }
+        let name = self.clients.get(client).and_then(|lease| lease.name.clone());
+        let lease = ClientLease { address, mac, state, until, name };
+        if let Some(old) = self.clients.insert(client.to_vec(), lease)
+            && old.address != address
+        {
+            self.by_address.remove(&old.address);
+        }
+    }
+
+    /// A client gives its address back.
+    pub fn release(&mut self, client: &[u8], address: Ipv4Addr) {
+        if let Some(lease) = self.clients.get_mut(client).filter(|lease| lease.address == address) {
+            lease.state = LeaseState::Free;
+        }
+    }
+
+    /// A client has taken another server's offer.
+    pub fn withdraw(&mut self, client: &[u8]) {
+        if let Some(lease) = self.clients.get_mut(client).filter(|lease| lease.state == LeaseState::Offered) {
+            lease.state = LeaseState::Free;
+        }
+    }
+
+    /// A client has found its address in use. Returns whether it was its address.
+    pub fn decline(&mut self, client: &[u8], address: Ipv4Addr, now: Instant) -> bool {
+        let had = self.address(client) == Some(address);
+        if had {
+            self.clients.remove(client);
+            self.by_address.remove(&address);
+            self.declined.insert(address, now + DECLINED);
+        }
+        had
+    }
+
+    /// Gives a client its name, if that is nobody else's.
+    pub fn set_name(&mut self, client: &[u8], mac: MacAddr, name: Option<&[u8]>) {
+        let fixed = self.fixed.iter().find(|lease| lease.mac == mac).and_then(|lease| lease.name.clone());
+        let name = fixed.or_else(|| name.and_then(label).filter(|name| !self.is_taken(client, name)));
+        if let Some(lease) = self.clients.get_mut(client) {
+            lease.name = name.or(lease.name.take());
+        }
+    }
+
+    fn is_taken(&self, client: &[u8], name: &str) -> bool {
+        let fixed = self.fixed.iter().any(|lease| lease.name.as_deref() == Some(name));
+        let others = self.clients.iter().filter(|(other, _)| other.as_slice() != client);
+        fixed || others.map(|(_, lease)| lease).any(|lease| lease.name.as_deref() == Some(name))
+    }
+
+    /// The name of a client.
+    pub fn name(&self, client: &[u8]) -> Option<&str> {
+        self.clients.get(client)?.name.as_deref()
+    }
+
+    /// Station and address of a name.
+    pub fn by_name(&self, name: &str) -> Option<(MacAddr, Ipv4Addr)> {
+        let fixed = self.fixed.iter().find(|lease| lease.name.as_deref() == Some(name));
+        let fixed = fixed.map(|lease| (lease.mac, lease.address));
+        let bound = || self.clients.values().find(|lease| lease.is_named(name));
+        fixed.or_else(|| bound().map(|lease| (lease.mac, lease.address)))
+    }
+
+    /// The name of an address.
+    pub fn by_address(&self, address: Ipv4Addr) -> Option<&str> {
+        let fixed = self.fixed.iter().find(|lease| lease.address == address).and_then(|lease| lease.name.as_deref());
+        let bound = || self.clients.get(self.by_address.get(&address)?)?.name.as_deref();
+        fixed.or_else(bound)
+    }
+
+    /// The station that an address was leased to.
+    pub fn station(&self, address: Ipv4Addr) -> Option<MacAddr> {
+        let fixed = self.fixed.iter().find(|lease| lease.address == address).map(|lease| lease.mac);
+        fixed.or_else(|| Some(self.clients.get(self.by_address.get(&address)?)?.mac))
+    }
+
+    /// Forgets clients whose lease has ended, oldest first, once many are known, and addresses that were left alone.
+    pub fn clean(&mut self, now: Instant) {
+        self.declined.retain(|_, until| *until > now);
+        if self.clients.len() < MAX_CLIENTS / 2 {
+            return;
+        }
+        let by_address = &mut self.by_address;
+        self.clients.retain(|_, lease| {
+            let keep = lease.is_held(now);
+            if !keep {
+                by_address.remove(&lease.address);
+            }
+            keep
+        });
+    }
+}
+
+impl ClientLease {
+    fn is_held(&self, now: Instant) -> bool {
+        self.state != LeaseState::Free && self.until > now
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        self.state == LeaseState::Bound && self.name.as_deref() == Some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn table(prefix: u8, fixed: &[&str]) -> LeaseTable {
+        let net = InterfaceAddress { address: [10, 0, 0, 1].into(), prefix };
+        LeaseTable::new(net, fixed.iter().map(|text| text.parse().unwrap()).collect())
+    }
+
+    fn ip(last: u8) -> Ipv4Addr {
+        [10, 0, 0, last].into()
+    }
+
+    #[test]
+    fn a_client_keeps_its_address_and_nobody_else_gets_it() {
+        let mut leases = table(24, &[]);
+        let now = Instant::now();
+        let nobody = |_: Ipv4Addr| false;
+        let first = leases.choose(b"a", A, None, now, nobody).unwrap();
+        assert_eq!(first, ip(2));
+        leases.offer(b"a", A, first, now);
+        assert_eq!(leases.choose(b"b", B, Some(first), now, nobody), Some(ip(3)));
+        assert!(leases.bind(b"a", A, first, now + HOUR, now));
+        assert!(!leases.bind(b"b", B, first, now + HOUR, now));
+        leases.release(b"a", first);
+        assert_eq!(leases.choose(b"a", A, None, now, nobody), Some(first), "its own again");
+        assert_eq!(leases.choose(b"b", B, Some(first), now, nobody), Some(first), "or who asks for it");
+        assert_ne!(leases.choose(b"b", B, Some(first), now, |address| address == first), Some(first), "unless in use");
+    }
+
+    #[test]
+    fn a_network_runs_out_and_recovers() {
+        let mut leases = table(29, &[]);
+        let now = Instant::now();
+        let nobody = |_: Ipv4Addr| false;
+        for n in 0..5u8 {
+            let address = leases.choose(&[n], A, None, now, nobody).unwrap();
+            leases.offer(&[n], A, address, now);
+            assert!(leases.bind(&[n], A, address, now + HOUR, now));
+        }
+        assert_eq!(leases.choose(b"x", B, None, now, nobody), None);
+        assert!(leases.choose(b"x", B, None, now + HOUR, nobody).is_some());
+        assert!(leases.decline(&[0], leases.address(&[0]).unwrap(), now));
+        assert_eq!(leases.choose(b"x", B, None, now, nobody), None, "a declined address is left alone");
+    }
+
+    #[test]
+    fn written_leases_go_to_their_stations_alone() {
+        let mut leases = table(24, &["02:00:00:00:00:01=10.0.0.50,web"]);
+        let now = Instant::now();
+        let nobody = |_: Ipv4Addr| false;
+        assert_eq!(leases.choose(b"a", A, Some(ip(9)), now, nobody), Some(ip(50)));
+        assert_ne!(leases.choose(b"b", B, Some(ip(50)), now, nobody), Some(ip(50)));
+        assert!(!leases.bind(b"b", B, ip(50), now + HOUR, now) && !leases.bind(b"a", A, ip(9), now + HOUR, now));
+        assert!(leases.bind(b"a", A, ip(50), now + HOUR, now));
+        assert_eq!(leases.by_name("web"), Some((A, ip(50))));
+    }
+
+    #[test]
+    fn names_are_hosts_names_and_one_clients() {
+        let mut leases = table(24, &[]);
+        let now = Instant::now();
+        assert!(leases.bind(b"a", A, ip(2), now + HOUR, now) && leases.bind(b"b", B, ip(3), now + HOUR, now));
+        leases.set_name(b"a", A, Some(b"VM-1.example"));
+        leases.set_name(b"b", B, Some(b"vm-1"));
+        assert_eq!((leases.name(b"a"), leases.name(b"b")), (Some("vm-1"), None));
+        assert_eq!(leases.by_address(ip(2)), Some("vm-1"));
+        for bad in [&b""[..], b"-a", b"a-", b"a b", b"wpad", b"\xff", &[b'a'; 64]] {
+            assert_eq!(label(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn clients_beyond_the_limit_get_nothing_and_take_nothing() {
+        let net = InterfaceAddress { address: [10, 0, 0, 1].into(), prefix: 8 };
+        let mut leases = LeaseTable::new(net, Vec::new());
+        let now = Instant::now();
+        for n in 0..MAX_CLIENTS as u32 + 10 {
+            let client = n.to_be_bytes();
+            if let Some(address) = leases.choose(&client, A, None, now, |_| false) {
+                leases.offer(&client, A, address, now);
+            }
+        }
+        assert_eq!((leases.clients.len(), leases.by_address.len()), (MAX_CLIENTS, MAX_CLIENTS));
+        leases.clean(now + OFFER);
+        assert_eq!((leases.clients.len(), leases.by_address.len()), (0, 0));
+    }
+
+    #[test]
+    fn text_that_is_no_lease_is_refused() {
+        for bad in ["", "x", "02:00:00:00:00:01", "02:00:00:00:00:01=", "02:00:00:00:00:01=10.0.0.9,-", "=10.0.0.1"] {
+            assert!(bad.parse::<StaticLease>().is_err(), "{bad}");
+        }
+    }
+}

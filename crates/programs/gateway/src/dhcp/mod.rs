@@ -1,0 +1,238 @@
+//! The DHCP server (RFC 2131 §4.3), one [`DhcpServer`] for the gateway's network.
+//!
+//! It is a function of messages and time: a [`DhcpAnswer`] says what goes where, and nothing is sent here.
+
+pub mod leases;
+pub mod message;
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use netvale_wire::MacAddr;
+
+use self::leases::LeaseTable;
+use self::message::{DhcpKind, DhcpMessage, DhcpReply, option};
+use crate::net::InterfaceAddress;
+
+/// Port of servers.
+pub const SERVER_PORT: u16 = 67;
+/// Port of clients.
+pub const CLIENT_PORT: u16 = 68;
+
+/// What the server tells its clients.
+#[derive(Clone, Debug)]
+pub struct DhcpSettings {
+    /// The server's address, which is the router's and the name server's.
+    pub own: InterfaceAddress<Ipv4Addr>,
+    /// How long leases hold.
+    pub lease: Duration,
+    /// The network's MTU.
+    pub mtu: u16,
+    /// Its domain.
+    pub domain: String,
+}
+
+/// An answer, and where it goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DhcpAnswer {
+    /// The station, or all.
+    pub mac: MacAddr,
+    /// The address, or all.
+    pub to: Ipv4Addr,
+    /// The message.
+    pub bytes: Vec<u8>,
+}
+
+/// What a REQUEST means (RFC 2131 §4.3.2, table 4).
+enum RequestState {
+    Selecting(Ipv4Addr),
+    InitReboot(Ipv4Addr),
+    /// Renewing or rebinding: the client has the address and uses it.
+    Extending(Ipv4Addr),
+    Malformed,
+}
+
+/// The server.
+#[derive(Debug)]
+pub struct DhcpServer {
+    settings: DhcpSettings,
+    /// The leases.
+    pub leases: LeaseTable,
+}
+
+impl DhcpServer {
+    /// A server with leases.
+    pub fn new(settings: DhcpSettings, leases: LeaseTable) -> Self {
+        DhcpServer { settings, leases }
+    }
+
+    /// Takes the payload of a datagram that came from station `mac`. `in_use` says whether another station shows an
+    /// address.
+    pub fn take(
+        &mut self,
+        mac: MacAddr,
+        bytes: &[u8],
+        now: Instant,
+        in_use: impl Fn(Ipv4Addr) -> bool,
+    ) -> Option<DhcpAnswer> {
+        // Another station's address in the message would be a lease in its name.
+        let message = DhcpMessage::parse(bytes).filter(|message| message.chaddr == mac)?;
+        let client = message.client();
+        match message.kind {
+            DhcpKind::Discover => self.discover(&message, &client, now, in_use),
+            DhcpKind::Request => self.request(&message, &client, now, in_use),
+            DhcpKind::Decline => self.decline(&message, &client, now),
+            DhcpKind::Release => self.release(&message, &client),
+            DhcpKind::Inform => Some(self.inform(&message)),
+            DhcpKind::Offer | DhcpKind::Ack | DhcpKind::Nak => None,
+        }
+    }
+
+    fn discover(
+        &mut self,
+        message: &DhcpMessage,
+        client: &[u8],
+        now: Instant,
+        in_use: impl Fn(Ipv4Addr) -> bool,
+    ) -> Option<DhcpAnswer> {
+        let Some(address) = self.leases.choose(client, message.chaddr, message.requested, now, in_use) else {
+            tracing::warn!("{}: no address is left for it", message.chaddr);
+            return None;
+        };
+        self.leases.offer(client, message.chaddr, address, now);
+        // Beyond the limit of clients, there is no offer to keep.
+        (self.leases.address(client) == Some(address)).then(|| self.grant(DhcpKind::Offer, message, client, address))
+    }
+
+    fn request(
+        &mut self,
+        message: &DhcpMessage,
+        client: &[u8],
+        now: Instant,
+        in_use: impl Fn(Ipv4Addr) -> bool,
+    ) -> Option<DhcpAnswer> {
+        if message.server.is_some_and(|server| server != self.settings.own.address) {
+            self.leases.withdraw(client);
+            return None;
+        }
+        let known = self.leases.address(client);
+        match request_state(message) {
+            RequestState::Selecting(address) if known == Some(address) => {
+                self.bind(message, client, address, now).or_else(|| Some(self.nak(message)))
+            }
+            RequestState::Selecting(_) => Some(self.nak(message)),
+            RequestState::InitReboot(address) => match known {
+                _ if !self.leases.is_possible(address) => Some(self.nak(message)),
+                // Without a record the server is silent: another one may have it.
+                None => None,
+                Some(known) if known != address => Some(self.nak(message)),
+                Some(_) => self.bind(message, client, address, now).or_else(|| Some(self.nak(message))),
+            },
+            // A client that uses an address keeps it, also after a restart of this server, if nobody else has it.
+            RequestState::Extending(address) if known.is_none_or(|known| known == address) && !in_use(address) => {
+                self.bind(message, client, address, now).or_else(|| Some(self.nak(message)))
+            }
+            RequestState::Extending(_) => Some(self.nak(message)),
+            RequestState::Malformed => None,
+        }
+    }
+
+    fn bind(&mut self, message: &DhcpMessage, client: &[u8], address: Ipv4Addr, now: Instant) -> Option<DhcpAnswer> {
+        let bound = self.leases.bind(client, message.chaddr, address, now + self.settings.lease, now);
+        bound.then(|| {
+            self.leases.set_name(client, message.chaddr, message.name.as_deref());
+            let name = self.leases.name(client).unwrap_or_default();
+            tracing::info!("{}: lease of {address} {name}", message.chaddr);
+            self.grant(DhcpKind::Ack, message, client, address)
+        })
+    }
+
+    fn decline(&mut self, message: &DhcpMessage, client: &[u8], now: Instant) -> Option<DhcpAnswer> {
+        let address = message.requested?;
+        if self.leases.decline(client, address, now) {
+            tracing::warn!("{}: it found {address} in use by another station", message.chaddr);
+        }
+        None
+    }
+
+    fn release(&mut self, message: &DhcpMessage, client: &[u8]) -> Option<DhcpAnswer> {
+        self.leases.release(client, message.ciaddr);
+        None
+    }
+
+    fn inform(&self, message: &DhcpMessage) -> DhcpAnswer {
+        let reply = self.reply(DhcpKind::Ack, message, Ipv4Addr::UNSPECIFIED, Vec::new());
+        self.address_reply(message, &reply, message.ciaddr)
+    }
+
+    /// An offer or a confirmation.
+    fn grant(&self, kind: DhcpKind, message: &DhcpMessage, client: &[u8], address: Ipv4Addr) -> DhcpAnswer {
+        let seconds = u32::try_from(self.settings.lease.as_secs()).unwrap_or(u32::MAX);
+        let time = |code: u8, seconds: u32| (code, seconds.to_be_bytes().to_vec());
+        let mut options = vec![
+            time(option::LEASE_TIME, seconds),
+            time(option::RENEWAL, seconds / 2),
+            time(option::REBINDING, (u64::from(seconds) * 7 / 8) as u32),
+        ];
+        if let Some(name) = self.leases.name(client) {
+            options.push((option::HOST_NAME, name.as_bytes().to_vec()));
+        }
+        let reply = self.reply(kind, message, address, options);
+        self.address_reply(message, &reply, address)
+    }
+
+    fn nak(&self, message: &DhcpMessage) -> DhcpAnswer {
+        let options = vec![
+            (option::SERVER, self.settings.own.address.octets().to_vec()),
+            (option::MESSAGE, b"not an address of yours here".to_vec()),
+        ];
+        let reply = DhcpReply { kind: DhcpKind::Nak, yiaddr: Ipv4Addr::UNSPECIFIED, options };
+        self.to_all(message, &reply)
+    }
+
+    /// A reply with the server's identity, `first`, and what the client wants to know of the network.
+    fn reply(&self, kind: DhcpKind, message: &DhcpMessage, yiaddr: Ipv4Addr, first: Vec<(u8, Vec<u8>)>) -> DhcpReply {
+        let own = &self.settings.own;
+        let address = own.address.octets().to_vec();
+        let mut options = vec![(option::SERVER, address.clone())];
+        options.extend(first);
+        let of_network = [
+            (option::MASK, own.mask().octets().to_vec()),
+            (option::ROUTER, address.clone()),
+            (option::DNS, address),
+            (option::DOMAIN, self.settings.domain.as_bytes().to_vec()),
+            (option::BROADCAST, own.broadcast().octets().to_vec()),
+            (option::MTU, self.settings.mtu.to_be_bytes().to_vec()),
+        ];
+        options.extend(of_network.into_iter().filter(|(code, _)| message.wants(*code)));
+        // RFC 6842: a server returns what it knows the client by.
+        options.extend(message.client_id.clone().map(|id| (option::CLIENT_ID, id)));
+        DhcpReply { kind, yiaddr, options }
+    }
+
+    /// Where a reply goes (RFC 2131 §4.1): to the client's present address, to all if it asks for that, or to `address`
+    /// at the client's station, which does not answer to ARP yet.
+    fn address_reply(&self, message: &DhcpMessage, reply: &DhcpReply, address: Ipv4Addr) -> DhcpAnswer {
+        if message.ciaddr.is_unspecified() && (message.broadcast || address.is_unspecified()) {
+            return self.to_all(message, reply);
+        }
+        let to = if message.ciaddr.is_unspecified() { address } else { message.ciaddr };
+        DhcpAnswer { mac: message.chaddr, to, bytes: reply.bytes(message) }
+    }
+
+    fn to_all(&self, message: &DhcpMessage, reply: &DhcpReply) -> DhcpAnswer {
+        DhcpAnswer { mac: MacAddr::BROADCAST, to: Ipv4Addr::BROADCAST, bytes: reply.bytes(message) }
+    }
+}
+
+fn request_state(message: &DhcpMessage) -> RequestState {
+    match (message.server, message.requested, message.ciaddr.is_unspecified()) {
+        (Some(_), Some(address), true) => RequestState::Selecting(address),
+        (None, Some(address), true) => RequestState::InitReboot(address),
+        (None, None, false) => RequestState::Extending(message.ciaddr),
+        _ => RequestState::Malformed,
+    }
+}
+
+#[cfg(test)]
+mod tests;

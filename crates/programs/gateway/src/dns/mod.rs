@@ -1,0 +1,324 @@
+//! The name service: names of the switch's network, and all others from the host's name servers.
+//!
+//! A [`NameService`] forwards a guest's message as it is, but for its number, from a socket of its own: port and number
+//! are random. What comes back from the server that was asked, with the same question, goes to the guest byte for byte:
+//! types that nobody here knows, EDNS, the case of letters, and the mark of an answer that was cut. Guests that ask by
+//! TCP are answered by TCP, with what the server says by TCP.
+
+pub mod clients;
+pub mod message;
+pub mod names;
+pub mod resolv;
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Instant;
+
+use netvale_wire::MacAddr;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use self::clients::NameClient;
+use self::message::{DnsOutcome, DnsQuery, ParsedQuery};
+use self::names::LocalNames;
+use self::resolv::ResolverFile;
+use crate::core::GatewayCore;
+use crate::dhcp::leases::LeaseTable;
+use crate::guests::GuestResource;
+use crate::poller::{Readiness, WatchMode, WatchedThing};
+use crate::slots::{NumberedValues, SlotId};
+use crate::timers::TimedThing;
+
+pub use self::resolv::PORT;
+
+/// Questions under way, of all guests.
+const MAX_QUESTIONS: usize = 4096;
+/// Datagrams taken from a server in a row: what comes is the answer, or forged.
+const BATCH: usize = 16;
+
+/// Who has asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NameAsker {
+    /// A guest, by a datagram from `guest` to `own`.
+    Datagram {
+        /// Its address and port.
+        guest: SocketAddr,
+        /// The gateway's, to which it has sent.
+        own: SocketAddr,
+    },
+    /// A guest's TCP connection.
+    Connection(SlotId),
+}
+
+/// What is said to a server, and heard.
+enum ServerExchange {
+    None,
+    Udp(OwnedFd),
+    /// By TCP, behind lengths of two bytes: what was sent of the message, and what has come.
+    Tcp {
+        socket: OwnedFd,
+        sent: usize,
+        got: Vec<u8>,
+    },
+}
+
+struct NameQuestion {
+    asker: NameAsker,
+    mac: MacAddr,
+    /// The guest's message with a number of our own.
+    message: Vec<u8>,
+    /// The guest's number.
+    id: [u8; 2],
+    /// Where the question ends.
+    end: usize,
+    /// How many servers have been asked.
+    tries: usize,
+    until: Instant,
+    exchange: ServerExchange,
+    /// An answer that was no help, for when no other server is either.
+    fallback: Option<Vec<u8>>,
+}
+
+/// The service.
+pub struct NameService {
+    questions: NumberedValues<NameQuestion>,
+    clients: NumberedValues<NameClient>,
+    file: ResolverFile,
+    scratch: Vec<u8>,
+}
+
+impl NameService {
+    /// A service that asks the servers of a file in the form of `resolv.conf`.
+    pub fn new(file: &Path) -> Self {
+        NameService {
+            questions: NumberedValues::default(),
+            clients: NumberedValues::default(),
+            file: ResolverFile::new(file),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Takes a guest's message.
+    pub fn take(
+        &mut self,
+        core: &mut GatewayCore,
+        leases: Option<&LeaseTable>,
+        mac: MacAddr,
+        asker: NameAsker,
+        bytes: &[u8],
+    ) {
+        let query = match message::parse_query(bytes) {
+            ParsedQuery::Query(query) => query,
+            ParsedQuery::Refused(outcome) => {
+                let answer = message::refusal(bytes, outcome);
+                return self.deliver(core, mac, asker, answer.as_deref());
+            }
+            ParsedQuery::Nothing => return self.deliver(core, mac, asker, None),
+        };
+        let names = LocalNames { net: &core.net, leases, addresses: &core.neighbours };
+        if let Some(answer) = names.answer(&query) {
+            return self.deliver(core, mac, asker, Some(&answer));
+        }
+        if self.questions.len() >= MAX_QUESTIONS || !core.guests.take(mac, GuestResource::Question) {
+            let answer = message::refusal(bytes, DnsOutcome::Failed);
+            return self.deliver(core, mac, asker, answer.as_deref());
+        }
+        self.begin(core, mac, asker, &query);
+    }
+
+    /// Begins to ask servers.
+    fn begin(&mut self, core: &mut GatewayCore, mac: MacAddr, asker: NameAsker, query: &DnsQuery<'_>) {
+        let id = self.questions.insert(NameQuestion {
+            asker,
+            mac,
+            message: query.bytes.to_vec(),
+            id: query.id.to_be_bytes(),
+            end: query.end,
+            tries: 0,
+            until: core.now,
+            exchange: ServerExchange::None,
+            fallback: None,
+        });
+        self.ask_next(core, id);
+    }
+
+    /// Asks the next server, or gives up.
+    fn ask_next(&mut self, core: &mut GatewayCore, id: SlotId) {
+        let settings = self.file.settings(core.now);
+        let most = settings.servers.len() * settings.attempts as usize;
+        let timeout = settings.timeout;
+        loop {
+            let Some(question) = self.questions.get(id) else { return };
+            if question.tries >= most {
+                return self.give_up(core, id);
+            }
+            let server = settings.servers[question.tries % settings.servers.len()];
+            question.tries += 1;
+            let number = core.random.u16().to_be_bytes();
+            question.message[..2].copy_from_slice(&number);
+            question.until = core.now + timeout;
+            if let Some(exchange) = question.begin(core, id, server) {
+                question.exchange = exchange;
+                core.timers.add(core.now + timeout, TimedThing::Question(id));
+                return;
+            }
+        }
+    }
+
+    fn give_up(&mut self, core: &mut GatewayCore, id: SlotId) {
+        let Some(question) = self.questions.get(id) else { return };
+        let failed = || message::refusal(&question.message, DnsOutcome::Failed);
+        let answer = question.fallback.take().or_else(failed);
+        self.finish(core, id, answer);
+    }
+
+    /// Gives the guest its answer, with its own number.
+    fn finish(&mut self, core: &mut GatewayCore, id: SlotId, answer: Option<Vec<u8>>) {
+        let Some(question) = self.questions.remove(id) else { return };
+        core.guests.give_back(question.mac, GuestResource::Question);
+        let answer = answer.map(|mut bytes| {
+            bytes[..2].copy_from_slice(&question.id);
+            bytes
+        });
+        self.deliver(core, question.mac, question.asker, answer.as_deref());
+    }
+
+    fn deliver(&mut self, core: &mut GatewayCore, mac: MacAddr, asker: NameAsker, answer: Option<&[u8]>) {
+        match asker {
+            NameAsker::Datagram { guest, own } => {
+                if let Some(answer) = answer {
+                    core.send_datagram(mac, own, guest, answer);
+                }
+            }
+            NameAsker::Connection(id) => self.answer_client(core, id, answer),
+        }
+    }
+
+    /// Takes what a server says.
+    pub fn ready(&mut self, core: &mut GatewayCore, id: SlotId, readiness: Readiness) {
+        let heard = match self.questions.get(id) {
+            Some(question) => question.hear(readiness, &mut self.scratch),
+            None => return,
+        };
+        match heard {
+            HeardAnswer::Nothing => {}
+            HeardAnswer::Failure => self.ask_next(core, id),
+            HeardAnswer::Answer(answer) => {
+                let servers = self.file.settings(core.now).servers.len();
+                match self.questions.get(id) {
+                    Some(question) if message::is_no_help(&answer) && question.tries < servers => {
+                        question.fallback = Some(answer);
+                        self.ask_next(core, id);
+                    }
+                    _ => self.finish(core, id, Some(answer)),
+                }
+            }
+        }
+    }
+
+    /// A server has been silent for too long.
+    pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
+        let Some(question) = self.questions.get(id) else { return };
+        // A timer of a server that was asked before comes early.
+        if question.until <= core.now {
+            self.ask_next(core, id);
+        }
+    }
+}
+
+enum HeardAnswer {
+    Nothing,
+    Failure,
+    Answer(Vec<u8>),
+}
+
+impl NameQuestion {
+    /// Opens a socket to a server, and asks.
+    fn begin(&self, core: &GatewayCore, id: SlotId, server: SocketAddr) -> Option<ServerExchange> {
+        let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let by_tcp = matches!(self.asker, NameAsker::Connection(_));
+        let kind = if by_tcp { SocketType::STREAM } else { SocketType::DGRAM };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, kind, flags, None).ok()?;
+        match rustix::net::connect(&socket, &server) {
+            Ok(()) => {}
+            Err(Errno::INPROGRESS) if by_tcp => {}
+            Err(_) => return None,
+        }
+        let mode = if by_tcp { WatchMode::Changes } else { WatchMode::Readable };
+        core.poller.add(&socket, WatchedThing::Question(id), mode).ok()?;
+        if by_tcp {
+            return Some(ServerExchange::Tcp { socket, sent: 0, got: Vec::new() });
+        }
+        rustix::net::send(&socket, &self.message, SendFlags::DONTWAIT).ok()?;
+        Some(ServerExchange::Udp(socket))
+    }
+
+    fn is_answer(&self, answer: &[u8]) -> bool {
+        message::is_answer(&self.message, self.end, answer)
+    }
+
+    fn hear(&mut self, readiness: Readiness, scratch: &mut Vec<u8>) -> HeardAnswer {
+        match &self.exchange {
+            ServerExchange::None => HeardAnswer::Nothing,
+            ServerExchange::Udp(socket) => {
+                for _ in 0..BATCH {
+                    scratch.clear();
+                    scratch.reserve(usize::from(u16::MAX));
+                    let room = rustix::buffer::spare_capacity(scratch);
+                    match rustix::net::recv(socket, room, RecvFlags::DONTWAIT) {
+                        Ok(_) if self.is_answer(scratch) => return HeardAnswer::Answer(scratch.clone()),
+                        Ok(_) => {}
+                        Err(Errno::AGAIN | Errno::INTR) => return HeardAnswer::Nothing,
+                        Err(_) => return HeardAnswer::Failure,
+                    }
+                }
+                HeardAnswer::Nothing
+            }
+            ServerExchange::Tcp { .. } => self.hear_tcp(readiness, scratch),
+        }
+    }
+
+    fn hear_tcp(&mut self, readiness: Readiness, scratch: &mut Vec<u8>) -> HeardAnswer {
+        let ServerExchange::Tcp { socket, sent, got } = &mut self.exchange else { return HeardAnswer::Nothing };
+        if readiness.writable && !send_framed(socket, &self.message, sent) {
+            return HeardAnswer::Failure;
+        }
+        loop {
+            scratch.clear();
+            scratch.reserve(usize::from(u16::MAX));
+            let room = rustix::buffer::spare_capacity(scratch);
+            match rustix::net::recv(&*socket, room, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => return HeardAnswer::Failure,
+                Ok(_) => got.extend_from_slice(scratch),
+                Err(Errno::AGAIN | Errno::INTR) => return HeardAnswer::Nothing,
+                Err(_) => return HeardAnswer::Failure,
+            }
+            if let Some(answer) = framed(got) {
+                let answer = answer.to_vec();
+                let right = self.is_answer(&answer);
+                return if right { HeardAnswer::Answer(answer) } else { HeardAnswer::Failure };
+            }
+        }
+    }
+}
+
+/// The first message behind its length, once it is there.
+fn framed(bytes: &[u8]) -> Option<&[u8]> {
+    let (len, rest) = bytes.split_first_chunk::<2>()?;
+    rest.get(..u16::from_be_bytes(*len).into())
+}
+
+/// Sends what is left of a message behind its length. Returns whether the connection takes it.
+fn send_framed(socket: &OwnedFd, message: &[u8], sent: &mut usize) -> bool {
+    let bytes = [&(message.len() as u16).to_be_bytes()[..], message].concat();
+    while *sent < bytes.len() {
+        match rustix::net::send(socket, &bytes[*sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => *sent += count,
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOTCONN) => return true,
+            Err(_) => return false,
+        }
+    }
+    true
+}

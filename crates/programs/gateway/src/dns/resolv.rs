@@ -1,0 +1,163 @@
+//! The host's name servers: `resolv.conf` (resolv.conf(5)), read again when it has changed.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where name servers are asked.
+pub const PORT: u16 = 53;
+/// Servers of a file; libraries take three.
+const MAX_SERVERS: usize = 8;
+/// How long one server is waited for, if the file does not say.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// How often a server is asked, if the file does not say.
+const ATTEMPTS: u32 = 2;
+/// The longest file.
+const MAX_FILE: u64 = 1 << 16;
+
+/// What the file says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ResolverSettings {
+    /// The servers in order.
+    pub servers: Vec<SocketAddr>,
+    /// How long one is waited for.
+    pub timeout: Duration,
+    /// How often all of them are asked.
+    pub attempts: u32,
+}
+
+/// Tells one version of a file from another.
+type FileStamp = [i64; 4];
+
+/// The file, as it was read last.
+#[derive(Debug)]
+pub struct ResolverFile {
+    path: PathBuf,
+    settings: ResolverSettings,
+    stamp: Option<FileStamp>,
+    looked: Option<Instant>,
+}
+
+impl ResolverFile {
+    /// A file that is read when it is needed.
+    pub fn new(path: &Path) -> Self {
+        ResolverFile { path: path.to_path_buf(), settings: parse(""), stamp: None, looked: None }
+    }
+
+    /// What the file says; it is looked at once a second at most.
+    pub fn settings(&mut self, now: Instant) -> &ResolverSettings {
+        let is_recent = |looked| now.saturating_duration_since(looked) < Duration::from_secs(1);
+        if !self.looked.is_some_and(is_recent) {
+            self.looked = Some(now);
+            self.read();
+        }
+        &self.settings
+    }
+
+    fn read(&mut self) {
+        let meta = fs::metadata(&self.path).ok();
+        let stamp = meta.as_ref().map(|meta| [meta.ino() as i64, meta.size() as i64, meta.mtime(), meta.mtime_nsec()]);
+        if stamp.is_some() && stamp == self.stamp {
+            return;
+        }
+        // A file that is gone, or half written, leaves what there was.
+        let small = meta.filter(|meta| meta.size() <= MAX_FILE);
+        if let Some(text) = small.and_then(|_| fs::read_to_string(&self.path).ok()) {
+            self.settings = parse(&text);
+            self.stamp = stamp;
+            tracing::debug!("name servers: {:?}", self.settings.servers);
+        }
+    }
+}
+
+/// The words of a file. Without a server, it is one on this host.
+fn parse(text: &str) -> ResolverSettings {
+    let mut settings = ResolverSettings { servers: Vec::new(), timeout: TIMEOUT, attempts: ATTEMPTS };
+    for line in text.lines() {
+        let line = line.split(['#', ';']).next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("nameserver") => settings.servers.extend(words.next().and_then(server)),
+            Some("options") => words.for_each(|word| set_option(&mut settings, word)),
+            _ => {}
+        }
+    }
+    settings.servers.truncate(MAX_SERVERS);
+    if settings.servers.is_empty() {
+        settings.servers.push((Ipv4Addr::LOCALHOST, PORT).into());
+    }
+    settings
+}
+
+/// An address, of IPv6 also with a zone: `fe80::1%eth0`.
+fn server(text: &str) -> Option<SocketAddr> {
+    let Some((address, zone)) = text.split_once('%') else {
+        return Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT));
+    };
+    let index = zone.parse().ok().or_else(|| interface_index(zone))?;
+    Some(SocketAddrV6::new(address.parse::<Ipv6Addr>().ok()?, PORT, 0, index).into())
+}
+
+fn interface_index(name: &str) -> Option<u32> {
+    let plain = !name.contains('/') && name != "." && name != "..";
+    let text = plain.then(|| fs::read_to_string(Path::new("/sys/class/net").join(name).join("ifindex")).ok())?;
+    text?.trim().parse().ok()
+}
+
+fn set_option(settings: &mut ResolverSettings, word: &str) {
+    match word.split_once(':').map(|(name, value)| (name, value.parse::<u32>())) {
+        Some(("timeout", Ok(seconds))) => settings.timeout = Duration::from_secs(seconds.clamp(1, 30).into()),
+        Some(("attempts", Ok(attempts))) => settings.attempts = attempts.clamp(1, 5),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(text: &str) -> Vec<String> {
+        parse(text).servers.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_file_is_read_in_all_its_forms() {
+        let text = [
+            "# comment",
+            "search lan",
+            " nameserver\t192.0.2.1 # one",
+            ";nameserver 192.0.2.9",
+            "nameserver 2001:db8::1",
+            "nameserver fe80::1%3",
+            "nameserver bad",
+            "nameserver",
+            "options timeout:7 attempts:3 rotate edns0",
+        ]
+        .join("\n");
+        assert_eq!(servers(&text), ["192.0.2.1:53", "[2001:db8::1]:53", "[fe80::1%3]:53"]);
+        let settings = parse(&text);
+        assert_eq!((settings.timeout, settings.attempts), (Duration::from_secs(7), 3));
+        assert_eq!(servers(""), ["127.0.0.1:53"]);
+        assert_eq!(parse("options timeout:0 attempts:x timeout:99").timeout, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_change_is_seen_and_a_loss_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("resolv.conf");
+        let mut file = ResolverFile::new(&path);
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let first = |file: &mut ResolverFile, at| file.settings(at).servers[0].to_string();
+        assert_eq!(first(&mut file, now), "127.0.0.1:53");
+        fs::write(&path, "nameserver 192.0.2.1\n").unwrap();
+        assert_eq!(first(&mut file, now), "127.0.0.1:53", "within the same second");
+        assert_eq!(first(&mut file, now + second), "192.0.2.1:53");
+        fs::write(&path, "nameserver 192.0.2.22\n").unwrap();
+        assert_eq!(first(&mut file, now + 2 * second), "192.0.2.22:53");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(first(&mut file, now + 3 * second), "192.0.2.22:53");
+    }
+}

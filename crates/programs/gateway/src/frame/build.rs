@@ -1,0 +1,241 @@
+//! Frames for guests.
+
+use std::net::IpAddr;
+
+use netvale_wire::checksum::pseudo;
+use netvale_wire::layers::UDP;
+use netvale_wire::{MacAddr, Sum, VnetHdr, ethernet, ipv4, ipv6, udp};
+
+use super::VNET_LEN;
+
+/// Time to live of the gateway's packets.
+pub const TTL: u8 = 64;
+/// Bytes before the transport header, at most: virtio-net, Ethernet, IPv6 and fragment header.
+pub const MAX_HEADERS: usize = VNET_LEN + ethernet::HEADER_LEN + ipv6::HEADER_LEN + ipv6::FRAGMENT_LEN;
+
+/// Both ends of a packet for a guest.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketEnds {
+    /// The gateway's station.
+    pub src_mac: MacAddr,
+    /// The guest's station, or a group.
+    pub dst_mac: MacAddr,
+    /// IP source.
+    pub src: IpAddr,
+    /// IP destination, of the same version.
+    pub dst: IpAddr,
+}
+
+/// A packet's place among its fragments.
+#[derive(Clone, Copy, Debug)]
+struct FragmentPlace {
+    ident: u32,
+    offset: usize,
+    more: bool,
+}
+
+/// The headers of a frame, in a buffer of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameHeaders {
+    bytes: [u8; MAX_HEADERS],
+    len: usize,
+}
+
+impl FrameHeaders {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
+/// Headers of a whole packet with `len` bytes of `protocol`.
+pub fn headers(ends: &PacketEnds, protocol: u8, ttl: u8, len: usize, vnet: &VnetHdr) -> FrameHeaders {
+    with_place(ends, protocol, ttl, len, vnet, None)
+}
+
+/// Headers of an Ethernet frame of another protocol.
+pub fn ethernet_headers(src: MacAddr, dst: MacAddr, ethertype: u16) -> FrameHeaders {
+    let mut out = FrameHeaders { bytes: [0; MAX_HEADERS], len: VNET_LEN };
+    out.push(&dst.0);
+    out.push(&src.0);
+    out.push(&ethertype.to_be_bytes());
+    out
+}
+
+fn with_place(
+    ends: &PacketEnds,
+    protocol: u8,
+    ttl: u8,
+    len: usize,
+    vnet: &VnetHdr,
+    place: Option<FragmentPlace>,
+) -> FrameHeaders {
+    let v4 = ends.src.is_ipv4();
+    let ethertype = if v4 { ethernet::IPV4 } else { ethernet::IPV6 };
+    let mut out = ethernet_headers(ends.src_mac, ends.dst_mac, ethertype);
+    out.bytes[..VNET_LEN].copy_from_slice(&vnet.to_bytes_mrg());
+    match (ends.src, ends.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => out.push(&v4_header(src, dst, protocol, ttl, len, place)),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            let extension = place.map(|place| fragment_header(protocol, place));
+            let next = if extension.is_some() { ipv6::FRAGMENT } else { protocol };
+            let len = len + extension.map_or(0, |bytes| bytes.len());
+            out.push(&v6_header(src, dst, next, ttl, len));
+            out.push(extension.as_ref().map_or(&[][..], |bytes| &bytes[..]));
+        }
+        // Addresses of two versions make a frame that no guest takes.
+        _ => {}
+    }
+    out
+}
+
+fn v4_header(
+    src: std::net::Ipv4Addr,
+    dst: std::net::Ipv4Addr,
+    protocol: u8,
+    ttl: u8,
+    len: usize,
+    place: Option<FragmentPlace>,
+) -> [u8; ipv4::HEADER_LEN] {
+    let mut bytes = [0; ipv4::HEADER_LEN];
+    let Ok(mut header) = ipv4::Header::init(&mut bytes) else { return bytes };
+    header.set_total_len((ipv4::HEADER_LEN + len) as u16);
+    header.set_ttl(ttl);
+    header.set_protocol(protocol);
+    header.set_src(src);
+    header.set_dst(dst);
+    match place {
+        None => header.set_fragment(ipv4::DONT_FRAGMENT),
+        Some(place) => {
+            let more = if place.more { ipv4::MORE_FRAGMENTS } else { 0 };
+            header.set_ident(place.ident as u16);
+            header.set_fragment((place.offset / 8) as u16 | more);
+        }
+    }
+    header.set_checksum(header.sum().checksum());
+    bytes
+}
+
+fn v6_header(
+    src: std::net::Ipv6Addr,
+    dst: std::net::Ipv6Addr,
+    next: u8,
+    ttl: u8,
+    len: usize,
+) -> [u8; ipv6::HEADER_LEN] {
+    let mut bytes = [0; ipv6::HEADER_LEN];
+    let Ok(mut header) = ipv6::Header::init(&mut bytes) else { return bytes };
+    header.set_payload_len(len as u16);
+    header.set_next_header(next);
+    header.set_hop_limit(ttl);
+    header.set_src(src);
+    header.set_dst(dst);
+    bytes
+}
+
+fn fragment_header(protocol: u8, place: FragmentPlace) -> [u8; ipv6::FRAGMENT_LEN] {
+    let [high, low] = (place.offset as u16 | u16::from(place.more)).to_be_bytes();
+    let [a, b, c, d] = place.ident.to_be_bytes();
+    [protocol, 0, high, low, a, b, c, d]
+}
+
+/// A packet whose transport is complete, checksum included: as one frame, or as fragments that fit the MTU.
+pub fn packet(
+    ends: &PacketEnds,
+    protocol: u8,
+    ttl: u8,
+    l4: &[u8],
+    mtu: usize,
+    ident: u32,
+    mut send: impl FnMut(&[&[u8]]),
+) {
+    let ip = if ends.src.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+    let none = VnetHdr::default();
+    if ip + l4.len() <= mtu {
+        send(&[headers(ends, protocol, ttl, l4.len(), &none).bytes(), l4]);
+        return;
+    }
+    let overhead = if ends.src.is_ipv4() { ip } else { ip + ipv6::FRAGMENT_LEN };
+    let room = (mtu.saturating_sub(overhead) / 8 * 8).max(8);
+    let last = l4.len().div_ceil(room) - 1;
+    for (index, piece) in l4.chunks(room).enumerate() {
+        let place = FragmentPlace { ident, offset: index * room, more: index < last };
+        send(&[with_place(ends, protocol, ttl, piece.len(), &none, Some(place)).bytes(), piece]);
+    }
+}
+
+/// A packet from its IP header on, to be quoted in an ICMP error about it.
+pub fn bare_packet(src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) -> Vec<u8> {
+    let mut packet = match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => v4_header(src, dst, protocol, TTL, l4.len(), None).to_vec(),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => v6_header(src, dst, protocol, TTL, l4.len()).to_vec(),
+        _ => Vec::new(),
+    };
+    packet.extend_from_slice(l4);
+    packet
+}
+
+/// A datagram with its header and checksum, in place of what `out` held.
+pub fn datagram(out: &mut Vec<u8>, ends: &PacketEnds, src_port: u16, dst_port: u16, payload: &[u8]) {
+    out.clear();
+    out.extend_from_slice(&[0; udp::HEADER_LEN]);
+    out.extend_from_slice(payload);
+    let len = out.len() as u16;
+    let Ok(mut header) = udp::Header::parse_mut(out) else { return };
+    header.set_src_port(src_port);
+    header.set_dst_port(dst_port);
+    header.set_datagram_len(len);
+    let sum = pseudo(ends.src, ends.dst, UDP, len).unwrap_or(Sum::ZERO).add_bytes(out);
+    if let Ok(mut header) = udp::Header::parse_mut(out) {
+        header.set_checksum(sum.nonzero_checksum());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reassembly::Reassembly;
+    use super::super::{GuestFrame, parse};
+    use super::*;
+    use std::time::Instant;
+
+    fn ends(src: IpAddr, dst: IpAddr) -> PacketEnds {
+        PacketEnds { src_mac: MacAddr([2, 0, 0, 0, 0, 1]), dst_mac: MacAddr([2, 0, 0, 0, 0, 9]), src, dst }
+    }
+
+    fn both() -> [PacketEnds; 2] {
+        let v6 = |last| IpAddr::V6([0xfd00, 0, 0, 0, 0, 0, 0, last].into());
+        [ends([192, 0, 2, 1].into(), [10, 0, 0, 9].into()), ends(v6(1), v6(9))]
+    }
+
+    /// Objective: datagrams of any length come out as frames within the MTU from which the same datagram is put
+    /// together.
+    #[test]
+    fn datagrams_of_any_length_arrive() {
+        for ends in both() {
+            for len in [0, 1, 1000, 1472, 1473, 9000, 65_000] {
+                let payload: Vec<u8> = (0..len).map(|n| n as u8).collect();
+                let mut l4 = Vec::new();
+                datagram(&mut l4, &ends, 53, 1000, &payload);
+                let mut frames = Vec::new();
+                packet(&ends, UDP, TTL, &l4, 1500, 7, |parts| frames.push(parts.concat()));
+                assert!(frames.iter().all(|frame| frame.len() <= VNET_LEN + 14 + 1500));
+                assert_eq!(arrived(&frames).as_deref(), Some(&l4[..]), "{len}");
+            }
+        }
+    }
+
+    fn arrived(frames: &[Vec<u8>]) -> Option<Vec<u8>> {
+        let mut reassembly = Reassembly::default();
+        let now = Instant::now();
+        frames.iter().find_map(|frame| match parse(frame)? {
+            GuestFrame::Packet(packet) => Some(packet.l4.to_vec()),
+            GuestFrame::Fragment(piece) => Some(reassembly.add(&piece, now)?.packet()?.l4.to_vec()),
+            GuestFrame::Arp(..) => None,
+        })
+    }
+}

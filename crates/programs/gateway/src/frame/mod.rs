@@ -1,0 +1,282 @@
+//! Frames: those of guests, parsed from private copies, and those for guests.
+//!
+//! A [`GuestFrame`] is what a frame holds that concerns the gateway: an ARP packet, a whole [`GuestPacket`] of IP, or
+//! an [`IpFragment`] of one. Lengths and checksums have been checked; what does not fit is `None`, and ignored.
+
+use std::net::IpAddr;
+
+use netvale_wire::checksum::pseudo;
+use netvale_wire::layers::{ICMP, ICMP6, TCP, UDP};
+use netvale_wire::vnet::{self, VnetForm};
+use netvale_wire::{MacAddr, Sum, VnetHdr, ethernet, ipv4, ipv6, udp};
+
+pub mod build;
+pub mod reassembly;
+
+/// Bytes of virtio-net header before each frame of the gateway's port.
+pub const VNET_LEN: usize = vnet::LEN_MRG;
+
+/// A frame of a guest.
+#[derive(Clone, Copy, Debug)]
+pub enum GuestFrame<'a> {
+    /// An ARP packet, with the station that sent the frame.
+    Arp(MacAddr, &'a [u8]),
+    /// A whole packet.
+    Packet(GuestPacket<'a>),
+    /// A piece of a packet.
+    Fragment(IpFragment<'a>),
+}
+
+/// A whole IP packet of a guest.
+#[derive(Clone, Copy, Debug)]
+pub struct GuestPacket<'a> {
+    /// The station that sent the frame.
+    pub mac: MacAddr,
+    /// The station that it was sent to.
+    pub to: MacAddr,
+    /// IP source.
+    pub src: IpAddr,
+    /// IP destination.
+    pub dst: IpAddr,
+    /// Protocol of `l4`.
+    pub protocol: u8,
+    /// Time to live, or hop limit.
+    pub ttl: u8,
+    /// Transport header and payload.
+    pub l4: &'a [u8],
+    /// The packet from its IP header on, for an ICMP error about it.
+    pub packet: &'a [u8],
+    /// Payload bytes of each datagram, if `l4` is several of them with one header; otherwise 0.
+    pub segment: usize,
+}
+
+/// A piece of an IP packet.
+#[derive(Clone, Copy, Debug)]
+pub struct IpFragment<'a> {
+    /// The station that sent the frame.
+    pub mac: MacAddr,
+    /// The station that it was sent to.
+    pub to: MacAddr,
+    /// IP source.
+    pub src: IpAddr,
+    /// IP destination.
+    pub dst: IpAddr,
+    /// Protocol of the whole packet.
+    pub protocol: u8,
+    /// Time to live, or hop limit.
+    pub ttl: u8,
+    /// The same for all pieces of a packet.
+    pub ident: u32,
+    /// Offset of `payload` in the packet's, in bytes.
+    pub offset: usize,
+    /// Whether pieces follow.
+    pub more: bool,
+    /// The piece.
+    pub payload: &'a [u8],
+    /// The piece with its IP header.
+    pub packet: &'a [u8],
+}
+
+/// Both stations of a frame.
+#[derive(Clone, Copy)]
+struct FrameStations {
+    mac: MacAddr,
+    to: MacAddr,
+}
+
+/// Parses a frame behind its virtio-net header.
+pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
+    let header = VnetHdr::parse(bytes, VnetForm::Mergeable).ok()?;
+    let frame = bytes.get(VNET_LEN..)?;
+    let stations = ethernet::Header::parse(frame).ok()?;
+    if stations.src().is_multicast() || stations.src().is_zero() {
+        return None;
+    }
+    // Frames with a VLAN tag belong to another network.
+    let packet = frame.get(ethernet::HEADER_LEN..)?;
+    let ends = FrameStations { mac: stations.src(), to: stations.dst() };
+    match stations.ethertype() {
+        ethernet::ARP => Some(GuestFrame::Arp(stations.src(), packet)),
+        ethernet::IPV4 => parse_v4(packet, &header, ends),
+        ethernet::IPV6 => parse_v6(packet, &header, ends),
+        _ => None,
+    }
+}
+
+fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Option<GuestFrame<'a>> {
+    let header = ipv4::Header::parse(bytes).ok()?;
+    let head = header.header_len();
+    let packet = bytes.get(..header.total_len().into())?;
+    let l4 = packet.get(head..)?;
+    if Sum::of(&packet[..head]).fold() != 0xffff || ipv4::has_source_route(&packet[ipv4::HEADER_LEN..head]) {
+        return None;
+    }
+    let FrameStations { mac, to } = stations;
+    let src = IpAddr::V4(header.src());
+    let dst = IpAddr::V4(header.dst());
+    let protocol = header.protocol();
+    let ttl = header.ttl();
+    if header.is_fragment() {
+        let field = header.fragment();
+        return Some(GuestFrame::Fragment(IpFragment {
+            mac,
+            to,
+            src,
+            dst,
+            protocol,
+            ttl,
+            ident: header.ident().into(),
+            offset: usize::from(field & 0x1fff) * 8,
+            more: field & ipv4::MORE_FRAGMENTS != 0,
+            payload: l4,
+            packet,
+        }));
+    }
+    whole(GuestPacket { mac, to, src, dst, protocol, ttl, l4, packet, segment: 0 }, vnet)
+}
+
+fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Option<GuestFrame<'a>> {
+    let header = ipv6::Header::parse(bytes).ok()?;
+    let packet = bytes.get(..ipv6::HEADER_LEN + usize::from(header.payload_len()))?;
+    let FrameStations { mac, to } = stations;
+    let src = IpAddr::V6(header.src());
+    let dst = IpAddr::V6(header.dst());
+    let ttl = header.hop_limit();
+    if header.next_header() == ipv6::FRAGMENT {
+        let (fragment, payload) = packet[ipv6::HEADER_LEN..].split_first_chunk::<{ ipv6::FRAGMENT_LEN }>()?;
+        let [protocol, _, high, low, ident @ ..] = *fragment;
+        let field = u16::from_be_bytes([high, low]);
+        return Some(GuestFrame::Fragment(IpFragment {
+            mac,
+            to,
+            src,
+            dst,
+            protocol,
+            ttl,
+            ident: u32::from_be_bytes(ident),
+            offset: usize::from(field & 0xfff8),
+            more: field & 1 != 0,
+            payload,
+            packet,
+        }));
+    }
+    let upper = ipv6::upper(packet).ok().filter(|upper| !upper.fragment && !upper.source_route)?;
+    let l4 = packet.get(upper.offset..)?;
+    whole(GuestPacket { mac, to, src, dst, protocol: upper.protocol, ttl, l4, packet, segment: 0 }, vnet)
+}
+
+/// A packet whose transport's checksum is right, or left to whoever takes it.
+fn whole<'a>(packet: GuestPacket<'a>, vnet: &VnetHdr) -> Option<GuestFrame<'a>> {
+    let segment = if vnet.gso_type == vnet::GSO_UDP_L4 { vnet.gso_size.into() } else { 0 };
+    let left = vnet.flags & vnet::F_NEEDS_CSUM != 0;
+    (left || packet.is_intact()).then_some(GuestFrame::Packet(GuestPacket { segment, ..packet }))
+}
+
+impl GuestPacket<'_> {
+    /// Whether the transport's checksum is right. Unknown transports have none.
+    pub fn is_intact(&self) -> bool {
+        let sums = |covered: &[u8]| {
+            let len = u16::try_from(covered.len()).ok();
+            let sum = len.and_then(|len| pseudo(self.src, self.dst, self.protocol, len));
+            sum.is_some_and(|sum| sum.add_bytes(covered).fold() == 0xffff)
+        };
+        match (self.protocol, self.src) {
+            (TCP, _) | (ICMP6, IpAddr::V6(_)) => sums(self.l4),
+            (ICMP, IpAddr::V4(_)) => Sum::of(self.l4).fold() == 0xffff,
+            (UDP, src) => udp::Header::parse(self.l4).is_ok_and(|header| {
+                let covered = self.l4.get(..header.datagram_len().into());
+                (header.checksum() == 0 && src.is_ipv4()) || covered.is_some_and(sums)
+            }),
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::PacketBuilder;
+
+    fn with_header(frame: &[u8]) -> Vec<u8> {
+        [&[0; VNET_LEN][..], frame].concat()
+    }
+
+    fn udp_frame() -> Vec<u8> {
+        let mut frame = Vec::new();
+        PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 1])
+            .ipv4([10, 0, 0, 9], [192, 0, 2, 1], 64)
+            .udp(1000, 53)
+            .write(&mut frame, b"question")
+            .unwrap();
+        with_header(&frame)
+    }
+
+    fn packet(bytes: &[u8]) -> Option<GuestPacket<'_>> {
+        match parse(bytes) {
+            Some(GuestFrame::Packet(packet)) => Some(packet),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_known_packet_is_taken_apart() {
+        let bytes = [udp_frame(), vec![0; 20]].concat();
+        let packet = packet(&bytes).expect("a packet with padding behind it");
+        assert_eq!((packet.mac, packet.to), (MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([2, 0, 0, 0, 0, 1])));
+        assert_eq!((packet.protocol, packet.ttl, packet.l4.len()), (UDP, 64, 16));
+    }
+
+    /// Objective: any flipped bit of a packet whose checksums cover it makes it nothing, and so does any cut.
+    #[test]
+    fn damaged_and_cut_packets_are_ignored() {
+        let bytes = udp_frame();
+        for at in VNET_LEN + 14..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(packet(&damaged).is_none(), "byte {at}");
+        }
+        for len in 0..bytes.len() {
+            assert!(parse(&bytes[..len]).is_none(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_checksum_that_is_left_to_the_receiver_is_not_looked_at() {
+        let mut bytes = udp_frame();
+        bytes[0] = vnet::F_NEEDS_CSUM;
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        assert!(packet(&bytes).is_some());
+    }
+
+    #[test]
+    fn frames_of_groups_and_of_other_networks_are_ignored() {
+        let mut bytes = udp_frame();
+        bytes[VNET_LEN + 6] |= 1;
+        assert!(parse(&bytes).is_none(), "a group as source");
+        let mut tagged = udp_frame();
+        let tag = [0x81, 0, 0, 7];
+        let at = VNET_LEN + 12;
+        tagged.splice(at..at, tag);
+        assert!(parse(&tagged).is_none(), "a VLAN tag");
+    }
+
+    #[test]
+    fn fragments_of_both_versions_are_told_apart_from_packets() {
+        let mut v4 = udp_frame();
+        let ip = VNET_LEN + 14;
+        v4[ip + 6] = 0x20;
+        v4[ip + 10..ip + 12].fill(0);
+        let sum = Sum::of(&v4[ip..ip + 20]).checksum();
+        v4[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+        let Some(GuestFrame::Fragment(first)) = parse(&v4) else { panic!("a fragment") };
+        assert_eq!((first.offset, first.more, first.payload.len()), (0, true, 16));
+        let mut v6 = vec![0; VNET_LEN + 14 + 40 + 8 + 8];
+        v6[VNET_LEN..VNET_LEN + 14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 0x86, 0xdd]);
+        let header = &mut v6[VNET_LEN + 14..];
+        header[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 16, ipv6::FRAGMENT, 64]);
+        header[40..48].copy_from_slice(&[UDP, 0, 0, 0x10, 0, 0, 0, 7]);
+        let Some(GuestFrame::Fragment(last)) = parse(&v6) else { panic!("a fragment") };
+        assert_eq!((last.offset, last.more, last.ident, last.payload.len()), (16, false, 7, 8));
+    }
+}

@@ -1,0 +1,247 @@
+//! Packets put together from their fragments (RFC 791 §3.2, RFC 8200 §4.5), in bounded memory.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use netvale_wire::MacAddr;
+
+use super::{GuestPacket, IpFragment};
+
+/// Packets under way, of all guests and of one.
+const MAX_PACKETS: usize = 64;
+const MAX_OF_A_GUEST: usize = 16;
+/// Pieces of a packet: enough for 64 KiB on a link of 1,280 bytes.
+const MAX_PIECES: usize = 64;
+/// How long the first piece waits for the others.
+const LIMIT: Duration = Duration::from_secs(15);
+/// The longest payload of a packet.
+const MAX_PAYLOAD: usize = 65_535;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct PacketKey {
+    mac: MacAddr,
+    src: IpAddr,
+    dst: IpAddr,
+    protocol: u8,
+    ident: u32,
+}
+
+/// A packet of which pieces are missing.
+#[derive(Debug)]
+struct PartialPacket {
+    began: Instant,
+    bytes: Vec<u8>,
+    /// The pieces that are there, in order, without overlap.
+    pieces: Vec<std::ops::Range<usize>>,
+    /// Length of the payload, once its last piece is there.
+    len: Option<usize>,
+    /// The first piece's packet, for ICMP errors.
+    first: Vec<u8>,
+}
+
+/// A packet that was put together.
+#[derive(Debug)]
+pub struct WholePacket {
+    mac: MacAddr,
+    to: MacAddr,
+    src: IpAddr,
+    dst: IpAddr,
+    protocol: u8,
+    ttl: u8,
+    l4: Vec<u8>,
+    first: Vec<u8>,
+}
+
+impl WholePacket {
+    /// The packet, if its transport's checksum is right.
+    pub fn packet(&self) -> Option<GuestPacket<'_>> {
+        let packet = GuestPacket {
+            mac: self.mac,
+            to: self.to,
+            src: self.src,
+            dst: self.dst,
+            protocol: self.protocol,
+            ttl: self.ttl,
+            l4: &self.l4,
+            packet: &self.first,
+            segment: 0,
+        };
+        packet.is_intact().then_some(packet)
+    }
+}
+
+/// The fragments that wait for others.
+#[derive(Debug, Default)]
+pub struct Reassembly {
+    packets: HashMap<PacketKey, PartialPacket>,
+}
+
+impl Reassembly {
+    /// Takes a fragment. Returns the packet when it is complete.
+    pub fn add(&mut self, piece: &IpFragment<'_>, now: Instant) -> Option<WholePacket> {
+        let end = piece.offset + piece.payload.len();
+        let cut = piece.more && piece.payload.len() % 8 != 0;
+        if piece.payload.is_empty() || end > MAX_PAYLOAD || cut {
+            return None;
+        }
+        let key =
+            PacketKey { mac: piece.mac, src: piece.src, dst: piece.dst, protocol: piece.protocol, ident: piece.ident };
+        self.make_room(&key, now);
+        let partial = self.packets.entry(key).or_insert_with(|| PartialPacket::new(now));
+        match partial.add(piece, end) {
+            AddedPiece::Waits => None,
+            AddedPiece::Bad => {
+                self.packets.remove(&key);
+                None
+            }
+            AddedPiece::Last => self.packets.remove(&key).map(|done| done.whole(piece)),
+        }
+    }
+
+    /// Ends what is too old, and then the oldest if there are too many.
+    fn make_room(&mut self, key: &PacketKey, now: Instant) {
+        if self.packets.contains_key(key) {
+            return;
+        }
+        self.packets.retain(|_, partial| now.saturating_duration_since(partial.began) < LIMIT);
+        let of_guest = self.packets.keys().filter(|other| other.mac == key.mac).count();
+        let full = self.packets.len() >= MAX_PACKETS;
+        if of_guest >= MAX_OF_A_GUEST || full {
+            let candidates = self.packets.iter().filter(|(other, _)| of_guest == 0 || other.mac == key.mac);
+            if let Some(oldest) = candidates.min_by_key(|(_, partial)| partial.began).map(|(key, _)| *key) {
+                self.packets.remove(&oldest);
+            }
+        }
+    }
+}
+
+enum AddedPiece {
+    Waits,
+    Last,
+    Bad,
+}
+
+impl PartialPacket {
+    fn new(began: Instant) -> Self {
+        PartialPacket { began, bytes: Vec::new(), pieces: Vec::new(), len: None, first: Vec::new() }
+    }
+
+    fn add(&mut self, piece: &IpFragment<'_>, end: usize) -> AddedPiece {
+        let range = piece.offset..end;
+        if self.pieces.contains(&range) {
+            return AddedPiece::Waits;
+        }
+        // Overlaps are an attack (RFC 5722 §3).
+        let overlaps = self.pieces.iter().any(|other| range.start < other.end && other.start < range.end);
+        let beyond = self.len.is_some_and(|len| end > len || !piece.more);
+        let behind = !piece.more && self.pieces.last().is_some_and(|last| last.end > end);
+        if overlaps || beyond || behind || self.pieces.len() >= MAX_PIECES {
+            return AddedPiece::Bad;
+        }
+        if !piece.more {
+            self.len = Some(end);
+        }
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[range.clone()].copy_from_slice(piece.payload);
+        if piece.offset == 0 {
+            self.first = piece.packet.to_vec();
+        }
+        let at = self.pieces.partition_point(|other| other.start < range.start);
+        self.pieces.insert(at, range);
+        if self.is_complete() { AddedPiece::Last } else { AddedPiece::Waits }
+    }
+
+    fn is_complete(&self) -> bool {
+        let mut end = 0;
+        let joined = self.pieces.iter().all(|piece| piece.start == std::mem::replace(&mut end, piece.end));
+        joined && self.len == Some(end)
+    }
+
+    fn whole(self, last: &IpFragment<'_>) -> WholePacket {
+        WholePacket {
+            mac: last.mac,
+            to: last.to,
+            src: last.src,
+            dst: last.dst,
+            protocol: last.protocol,
+            ttl: last.ttl,
+            l4: self.bytes,
+            first: self.first,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(offset: usize, more: bool, payload: &[u8]) -> IpFragment<'_> {
+        IpFragment {
+            mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            to: MacAddr([2, 0, 0, 0, 0, 1]),
+            src: [10, 0, 0, 9].into(),
+            dst: [192, 0, 2, 1].into(),
+            // Without a checksum of its own.
+            protocol: 200,
+            ttl: 64,
+            ident: 7,
+            offset,
+            more,
+            payload,
+            packet: payload,
+        }
+    }
+
+    fn put_together(pieces: &[IpFragment<'_>]) -> Option<Vec<u8>> {
+        let mut reassembly = Reassembly::default();
+        let now = Instant::now();
+        let whole = pieces.iter().filter_map(|piece| reassembly.add(piece, now)).last()?;
+        whole.packet().map(|packet| packet.l4.to_vec())
+    }
+
+    #[test]
+    fn pieces_in_any_order_make_the_packet() {
+        let [a, b, c] = [piece(0, true, b"01234567"), piece(8, true, b"89abcdef"), piece(16, false, b"gh")];
+        for order in [[a, b, c], [c, b, a], [b, a, c], [c, a, b]] {
+            assert_eq!(put_together(&order).as_deref(), Some(&b"0123456789abcdefgh"[..]));
+        }
+        assert_eq!(put_together(&[a, a, b, c]).as_deref(), Some(&b"0123456789abcdefgh"[..]), "a copy of a piece");
+    }
+
+    #[test]
+    fn overlaps_gaps_and_odd_lengths_make_nothing() {
+        let first = piece(0, true, b"01234567");
+        for bad in [
+            vec![first, piece(8, true, b"odd"), piece(16, false, b"x")],
+            vec![first, piece(16, false, b"x")],
+            vec![first, piece(0, true, b"0123456789abcdef"), piece(16, false, b"x")],
+            vec![piece(8, false, b"x"), piece(16, true, b"89abcdef"), first],
+            vec![piece(8, false, b"x"), piece(16, false, b"y"), first],
+            vec![first, piece(8, false, b"")],
+            vec![piece(65_528, false, b"01234567")],
+        ] {
+            assert_eq!(put_together(&bad), None, "{bad:?}");
+        }
+    }
+
+    /// Objective: fragments that never end take bounded memory, and do not keep others' packets from completing.
+    #[test]
+    fn a_flood_of_first_pieces_is_bounded() {
+        let mut reassembly = Reassembly::default();
+        let now = Instant::now();
+        for guest in 0..40u8 {
+            for ident in 0..100 {
+                let mac = MacAddr([2, 0, 0, 0, 1, guest]);
+                reassembly.add(&IpFragment { mac, ident, ..piece(0, true, b"01234567") }, now);
+            }
+        }
+        assert!(reassembly.packets.len() <= MAX_PACKETS);
+        assert!(reassembly.add(&piece(0, true, b"01234567"), now).is_none());
+        assert!(reassembly.add(&piece(8, false, b"8"), now).is_some());
+        reassembly.add(&piece(0, true, b"01234567"), now + LIMIT);
+        assert_eq!(reassembly.packets.len(), 1, "the others are too old");
+    }
+}

@@ -1,0 +1,242 @@
+//! ICMP echo: of the gateway itself, and of hosts beyond it through unprivileged sockets (icmp(7), `ping_group_range`).
+//!
+//! [`EchoFlows`] has a socket for each guest and identifier. The kernel puts the socket's own identifier into requests;
+//! sequence numbers and contents pass unchanged. A guest gets a reply only if the destination sent one.
+
+pub mod message;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use netvale_wire::MacAddr;
+use netvale_wire::layers::{ICMP, ICMP6};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+
+use self::message::{HEADER_LEN, IcmpProblem, kind};
+use crate::core::GatewayCore;
+use crate::flows::{FlowBytes, FlowDirection, FlowEnds};
+use crate::frame::GuestPacket;
+use crate::guests::GuestResource;
+use crate::policy::FlowTransport;
+use crate::poller::{Readiness, WatchMode, WatchedThing};
+use crate::slots::{NumberedValues, SlotId};
+use crate::sys;
+use crate::timers::TimedThing;
+
+/// How long a socket stays without a request.
+const IDLE: Duration = Duration::from_secs(60);
+/// Replies taken from a socket in a row.
+const BATCH: usize = 32;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct PingKey {
+    mac: MacAddr,
+    guest: IpAddr,
+    remote: IpAddr,
+    ident: u16,
+}
+
+struct EchoFlow {
+    key: PingKey,
+    outer: IpAddr,
+    socket: OwnedFd,
+    began: Instant,
+    used: Instant,
+    counts: FlowBytes,
+}
+
+impl EchoFlow {
+    fn ends(&self) -> FlowEnds {
+        ends_of(&self.key)
+    }
+}
+
+fn ends_of(key: &PingKey) -> FlowEnds {
+    FlowEnds {
+        transport: FlowTransport::Icmp,
+        direction: FlowDirection::Out,
+        mac: key.mac,
+        guest: SocketAddr::new(key.guest, key.ident),
+        remote: SocketAddr::new(key.remote, 0),
+    }
+}
+
+/// The sockets of echo requests.
+#[derive(Default)]
+pub struct EchoFlows {
+    flows: NumberedValues<EchoFlow>,
+    by_key: HashMap<PingKey, SlotId>,
+    /// Whether the log says already that the kernel has no such sockets, for IPv4 and IPv6.
+    said: [bool; 2],
+    scratch: Vec<u8>,
+}
+
+impl EchoFlows {
+    /// Takes an ICMP message of a guest that is for the gateway or for beyond it.
+    pub fn take(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>) {
+        let is_echo = match packet.protocol {
+            ICMP => packet.l4.first() == Some(&kind::ECHO),
+            ICMP6 => packet.l4.first() == Some(&kind::ECHO6),
+            _ => false,
+        };
+        if !is_echo || packet.l4.len() < HEADER_LEN || packet.l4[1] != 0 {
+            return;
+        }
+        if core.net.is_own(packet.dst) {
+            self.reply(core, packet);
+        } else {
+            self.forward(core, packet);
+        }
+    }
+
+    fn reply(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>) {
+        let reply = if packet.protocol == ICMP { kind::ECHO_REPLY } else { kind::ECHO_REPLY6 };
+        let ident = u16::from_be_bytes([packet.l4[4], packet.l4[5]]);
+        message::echo(&mut self.scratch, reply, ident, &packet.l4[6..], packet.dst, packet.src);
+        core.send_packet(packet.mac, packet.dst, packet.src, packet.protocol, &self.scratch);
+    }
+
+    fn forward(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>) {
+        let ident = u16::from_be_bytes([packet.l4[4], packet.l4[5]]);
+        let key = PingKey { mac: packet.mac, guest: packet.src, remote: packet.dst, ident };
+        let Some(id) = self.by_key.get(&key).copied().or_else(|| self.open(core, key, packet)) else { return };
+        let Some(flow) = self.flows.get(id) else { return };
+        flow.used = core.now;
+        flow.counts.sent += (packet.l4.len() - HEADER_LEN) as u64;
+        let to = SocketAddr::new(flow.outer, 0);
+        match rustix::net::sendto(&flow.socket, packet.l4, SendFlags::DONTWAIT, &to) {
+            Err(Errno::NETUNREACH) => core.send_error(packet, IcmpProblem::Network, None),
+            Err(Errno::HOSTUNREACH) => core.send_error(packet, IcmpProblem::Host, None),
+            Err(Errno::PERM | Errno::ACCESS) => core.send_error(packet, IcmpProblem::Prohibited, None),
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, core: &mut GatewayCore, key: PingKey, packet: &GuestPacket<'_>) -> Option<SlotId> {
+        let outer = match core.judge(&ends_of(&key)) {
+            Ok(outer) => outer.ip(),
+            Err(refusal) => {
+                core.flows.refused(&ends_of(&key), refusal.word(), core.now);
+                core.send_error(packet, IcmpProblem::Prohibited, None);
+                return None;
+            }
+        };
+        let socket = self.socket(outer)?;
+        if !core.guests.take(key.mac, GuestResource::Ping) {
+            core.flows.refused(&ends_of(&key), "limit", core.now);
+            return None;
+        }
+        let flow = EchoFlow { key, outer, socket, began: core.now, used: core.now, counts: FlowBytes::default() };
+        let id = self.flows.insert(flow);
+        self.by_key.insert(key, id);
+        core.flows.opened(&ends_of(&key));
+        core.timers.add(core.now + IDLE, TimedThing::Ping(id));
+        let watched =
+            self.flows.get(id).map(|flow| core.poller.add(&flow.socket, WatchedThing::Ping(id), WatchMode::Readable));
+        if !matches!(watched, Some(Ok(()))) {
+            self.close(core, id, "descriptors");
+            return None;
+        }
+        Some(id)
+    }
+
+    /// A socket for echoes, or a word in the log about why there is none.
+    fn socket(&mut self, outer: IpAddr) -> Option<OwnedFd> {
+        let v6 = outer.is_ipv6();
+        let (family, protocol) =
+            if v6 { (AddressFamily::INET6, ipproto::ICMPV6) } else { (AddressFamily::INET, ipproto::ICMP) };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match rustix::net::socket_with(family, SocketType::DGRAM, flags, Some(protocol)) {
+            Ok(socket) => {
+                let _ = sys::queue_errors(&socket, v6);
+                Some(socket)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.said[usize::from(v6)], true) {
+                    tracing::warn!(
+                        "guests' pings are not answered: this kernel gives their sockets to no group of this user \
+                         ({error}); as root: sysctl -w net.ipv4.ping_group_range='0 2147483647'"
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    /// Passes on what a socket has received.
+    pub fn ready(&mut self, core: &mut GatewayCore, id: SlotId, readiness: Readiness) {
+        // Errors stay reported until they are taken, also those that a request's sending has met.
+        for _ in 0..BATCH {
+            if !readiness.error || !self.pass_error(core, id) {
+                break;
+            }
+        }
+        for _ in 0..BATCH {
+            let Some(flow) = self.flows.get(id) else { return };
+            self.scratch.clear();
+            self.scratch.reserve(usize::from(u16::MAX));
+            let room = rustix::buffer::spare_capacity(&mut self.scratch);
+            match rustix::net::recvfrom(&flow.socket, room, RecvFlags::DONTWAIT) {
+                Ok((_, _, from)) => {
+                    let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+                    if from.is_some_and(|from| from.ip() == flow.outer) {
+                        self.pass_on(core, id);
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                // It is in the queue of errors.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn pass_on(&mut self, core: &mut GatewayCore, id: SlotId) {
+        let Some(flow) = self.flows.get(id) else { return };
+        let reply = if flow.key.guest.is_ipv4() { kind::ECHO_REPLY } else { kind::ECHO_REPLY6 };
+        if self.scratch.len() < HEADER_LEN || self.scratch[0] != reply {
+            return;
+        }
+        let key = flow.key;
+        flow.counts.received += (self.scratch.len() - HEADER_LEN) as u64;
+        self.scratch[4..6].copy_from_slice(&key.ident.to_be_bytes());
+        message::set_checksum(&mut self.scratch, key.remote, key.guest);
+        core.send_packet(key.mac, key.remote, key.guest, message::protocol(key.guest), &self.scratch);
+    }
+
+    /// Passes on an ICMP error that has come for a socket. Returns whether there was one, or another error.
+    fn pass_error(&mut self, core: &mut GatewayCore, id: SlotId) -> bool {
+        let Some(flow) = self.flows.get(id) else { return false };
+        let Some(error) = sys::next_error(&flow.socket) else { return false };
+        let key = flow.key;
+        let v4 = key.guest.is_ipv4();
+        let problem = IcmpProblem::of_message(error.kind, error.code, error.info, v4);
+        let Some(problem) = problem.filter(|_| error.by_icmp) else { return true };
+        let request = if v4 { kind::ECHO } else { kind::ECHO6 };
+        let mut l4 = Vec::new();
+        message::echo(&mut l4, request, key.ident, &[0, 0], key.guest, key.remote);
+        let packet = crate::frame::build::bare_packet(key.guest, key.remote, message::protocol(key.guest), &l4);
+        core.send_error_about(key.mac, key.guest, &packet, problem, error.by);
+        true
+    }
+
+    /// Ends a socket that has been idle.
+    pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
+        let Some(flow) = self.flows.get(id) else { return };
+        let end = flow.used + IDLE;
+        if end <= core.now {
+            self.close(core, id, "idle");
+        } else {
+            core.timers.add(end, TimedThing::Ping(id));
+        }
+    }
+
+    fn close(&mut self, core: &mut GatewayCore, id: SlotId, reason: &str) {
+        let Some(flow) = self.flows.remove(id) else { return };
+        self.by_key.remove(&flow.key);
+        core.guests.give_back(flow.key.mac, GuestResource::Ping);
+        core.flows.closed(&flow.ends(), reason, flow.counts, core.now.saturating_duration_since(flow.began));
+    }
+}

@@ -1,0 +1,223 @@
+//! The gateway's place in the switch's network: its addresses, and whose others are.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use netvale_wire::MacAddr;
+
+/// All nodes of a link.
+pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// An [`InterfaceAddress`] is an address with the length of its network's prefix, such as `10.0.0.1/24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceAddress<A> {
+    /// The address.
+    pub address: A,
+    /// Bits of the prefix.
+    pub prefix: u8,
+}
+
+/// Text that is not an interface's address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an address of a network: write 10.0.0.1/24 (prefix 8 to 30) or fd00::1/64")]
+pub struct BadInterfaceAddress(String);
+
+/// The addresses of a gateway as text: `10.0.0.1/24`, `fd00::1/64`, or both with a comma between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatewayAddresses {
+    /// For IPv4.
+    pub v4: Option<InterfaceAddress<Ipv4Addr>>,
+    /// For IPv6.
+    pub v6: Option<InterfaceAddress<Ipv6Addr>>,
+}
+
+impl FromStr for GatewayAddresses {
+    type Err = BadInterfaceAddress;
+
+    fn from_str(text: &str) -> Result<Self, BadInterfaceAddress> {
+        let mut addresses = GatewayAddresses { v4: None, v6: None };
+        for part in text.split(',') {
+            let bad = || BadInterfaceAddress(part.to_owned());
+            let (address, prefix) = part.split_once('/').ok_or_else(bad)?;
+            let prefix: u8 = prefix.parse().map_err(|_| bad())?;
+            match address.parse().map_err(|_| bad())? {
+                IpAddr::V4(address) if addresses.v4.is_none() && usable_v4(address, prefix) => {
+                    addresses.v4 = Some(InterfaceAddress { address, prefix });
+                }
+                IpAddr::V6(address) if addresses.v6.is_none() && usable_v6(address, prefix) => {
+                    addresses.v6 = Some(InterfaceAddress { address, prefix });
+                }
+                _ => return Err(bad()),
+            }
+        }
+        Ok(addresses)
+    }
+}
+
+/// A network with room for guests, and an address in it that a host may have.
+fn usable_v4(address: Ipv4Addr, prefix: u8) -> bool {
+    let mask = mask_v4(prefix);
+    let host = u32::from(address) & !mask;
+    (8..=30).contains(&prefix) && host != 0 && host != !mask && !address.is_loopback() && !address.is_multicast()
+}
+
+/// Guests make addresses of their own from prefixes of 64 bits only (RFC 4862 §5.5.3).
+fn usable_v6(address: Ipv6Addr, prefix: u8) -> bool {
+    let group_or_local = address.is_multicast() || address.is_unicast_link_local() || address.is_loopback();
+    prefix == 64 && !group_or_local && address.to_bits() as u64 != 0
+}
+
+fn mask_v4(prefix: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0)
+}
+
+impl InterfaceAddress<Ipv4Addr> {
+    /// The network's mask.
+    pub fn mask(&self) -> Ipv4Addr {
+        mask_v4(self.prefix).into()
+    }
+
+    /// The address of all hosts of the network.
+    pub fn broadcast(&self) -> Ipv4Addr {
+        (u32::from(self.address) | !mask_v4(self.prefix)).into()
+    }
+
+    /// Whether an address is one of the network.
+    pub fn contains(&self, address: Ipv4Addr) -> bool {
+        (u32::from(address) ^ u32::from(self.address)) & mask_v4(self.prefix) == 0
+    }
+
+    /// Whether a host of the network may have an address: neither the network's own nor that of all hosts.
+    pub fn is_host(&self, address: Ipv4Addr) -> bool {
+        let host = u32::from(address) & !mask_v4(self.prefix);
+        self.contains(address) && host != 0 && host != !mask_v4(self.prefix)
+    }
+}
+
+impl InterfaceAddress<Ipv6Addr> {
+    /// Whether an address is one of the network.
+    pub fn contains(&self, address: Ipv6Addr) -> bool {
+        (address.to_bits() ^ self.address.to_bits()) >> 64 == 0
+    }
+}
+
+/// The addresses, and what guests are told of their network.
+#[derive(Clone, Debug)]
+pub struct GatewayNet {
+    /// The gateway's station.
+    pub mac: MacAddr,
+    /// Its addresses.
+    pub addresses: GatewayAddresses,
+    /// The MTU of the switch's network, in bytes.
+    pub mtu: u16,
+    /// The domain of guests' names.
+    pub domain: String,
+}
+
+impl GatewayNet {
+    /// The gateway's address of one of the network's versions of IP that `like` has.
+    pub fn own(&self, like: IpAddr) -> Option<IpAddr> {
+        match like {
+            IpAddr::V4(_) => self.addresses.v4.map(|own| own.address.into()),
+            IpAddr::V6(address) if address.is_unicast_link_local() => Some(self.link_local().into()),
+            IpAddr::V6(_) => self.addresses.v6.map(|own| own.address.into()),
+        }
+    }
+
+    /// The gateway's link-local address, made from its station's (RFC 4291, appendix A).
+    pub fn link_local(&self) -> Ipv6Addr {
+        let [a, b, c, d, e, f] = self.mac.0;
+        let word = |high, low| u16::from_be_bytes([high, low]);
+        Ipv6Addr::new(0xfe80, 0, 0, 0, word(a ^ 2, b), word(c, 0xff), word(0xfe, d), word(e, f))
+    }
+
+    /// Whether an address is the gateway's.
+    pub fn is_own(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.addresses.v4.is_some_and(|own| own.address == address),
+            IpAddr::V6(address) => {
+                let own = self.addresses.v6;
+                own.is_some_and(|own| own.address == address || self.link_local() == address)
+            }
+        }
+    }
+
+    /// Whether a guest may have an address.
+    pub fn is_guests(&self, address: IpAddr) -> bool {
+        let there = match address {
+            IpAddr::V4(address) => self.addresses.v4.is_some_and(|own| own.is_host(address)),
+            IpAddr::V6(address) => {
+                self.addresses.v6.is_some_and(|own| own.contains(address) || address.is_unicast_link_local())
+            }
+        };
+        there && !self.is_own(address)
+    }
+
+    /// Whether packets for an address stay within the switch's network.
+    pub fn is_inside(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.addresses.v4.is_some_and(|own| own.contains(address)),
+            IpAddr::V6(address) => {
+                self.addresses.v6.is_some_and(|own| own.contains(address)) || address.is_unicast_link_local()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn example() -> GatewayNet {
+    GatewayNet {
+        mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        addresses: "10.0.0.1/24,fd00::1/64".parse().expect("addresses"),
+        mtu: 1500,
+        domain: "lan".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_gateways_are_those_of_hosts() {
+        for text in ["10.0.0.1/24", "fd00::1/64", "10.0.0.1/24,fd00::1/64", "fd00::1/64,192.0.2.1/30"] {
+            assert!(text.parse::<GatewayAddresses>().is_ok(), "{text}");
+        }
+        for text in [
+            "",
+            "10.0.0.1",
+            "10.0.0.1/31",
+            "10.0.0.1/7",
+            "10.0.0.0/24",
+            "10.0.0.255/24",
+            "10.0.0.1/24,10.0.1.1/24",
+            "fd00::1/65",
+            "fd00::/64",
+            "fe80::1/64",
+            "ff02::1/64",
+            "127.0.0.1/8",
+            "10.0.0.1/24,",
+        ] {
+            assert!(text.parse::<GatewayAddresses>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn own_guests_and_outer_addresses_are_told_apart() {
+        let net = example();
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        assert_eq!(net.link_local(), "fe80::ff:fe00:1".parse::<Ipv6Addr>().expect("an address"));
+        for own in ["10.0.0.1", "fd00::1", "fe80::ff:fe00:1"] {
+            assert!(net.is_own(ip(own)) && !net.is_guests(ip(own)) && net.is_inside(ip(own)), "{own}");
+        }
+        for guest in ["10.0.0.2", "10.0.0.254", "fd00::2", "fe80::2"] {
+            assert!(net.is_guests(ip(guest)) && net.is_inside(ip(guest)), "{guest}");
+        }
+        for other in ["10.0.0.0", "10.0.0.255"] {
+            assert!(!net.is_guests(ip(other)) && net.is_inside(ip(other)), "{other}");
+        }
+        for outer in ["10.0.1.1", "fd01::1", "::1", "127.0.0.1"] {
+            assert!(!net.is_guests(ip(outer)) && !net.is_inside(ip(outer)), "{outer}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What the loop waits for: descriptors, each with a [`WatchedThing`] that says whose it is.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use crate::slots::SlotId;
+
+/// Events taken from the kernel together.
+const EVENTS: usize = 256;
+
+/// Whose descriptor is ready.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WatchedThing {
+    /// The switch's port: frames, or room.
+    Link,
+    /// The end of that port.
+    LinkEnd,
+    /// The order to end.
+    Stop,
+    /// The socket of a TCP flow.
+    Tcp(SlotId),
+    /// The socket of a UDP mapping.
+    Udp(SlotId),
+    /// The socket of echo requests.
+    Ping(SlotId),
+    /// A question at a name server.
+    Question(SlotId),
+    /// The gateway's own end of a TCP connection to its name service.
+    NameClient(SlotId),
+    /// A published port.
+    Published(SlotId),
+}
+
+impl WatchedThing {
+    fn to_word(self) -> u64 {
+        let word = |kind: u64, id: SlotId| kind << 56 | u64::from(id.generation) << 32 | u64::from(id.index);
+        let none = SlotId { index: 0, generation: 0 };
+        match self {
+            Self::Link => word(0, none),
+            Self::Stop => word(1, none),
+            Self::Tcp(id) => word(2, id),
+            Self::Udp(id) => word(3, id),
+            Self::Ping(id) => word(4, id),
+            Self::Question(id) => word(5, id),
+            Self::NameClient(id) => word(6, id),
+            Self::Published(id) => word(7, id),
+            Self::LinkEnd => word(8, none),
+        }
+    }
+
+    fn from_word(word: u64) -> Option<Self> {
+        let id = SlotId { index: word as u32, generation: (word >> 32) as u32 & 0xff_ffff };
+        Some(match word >> 56 {
+            0 => Self::Link,
+            1 => Self::Stop,
+            2 => Self::Tcp(id),
+            3 => Self::Udp(id),
+            4 => Self::Ping(id),
+            5 => Self::Question(id),
+            6 => Self::NameClient(id),
+            7 => Self::Published(id),
+            8 => Self::LinkEnd,
+            _ => return None,
+        })
+    }
+}
+
+/// What happened at a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Readiness {
+    /// Something can be read, or the peer has ended.
+    pub readable: bool,
+    /// Something can be written.
+    pub writable: bool,
+    /// There is an error to be asked for.
+    pub error: bool,
+}
+
+/// How a descriptor is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WatchMode {
+    /// Reported as long as something can be read.
+    Readable,
+    /// Reported once for each change, in both directions.
+    Changes,
+}
+
+/// The kernel's list of watched descriptors. A descriptor leaves it when it is closed.
+#[derive(Debug)]
+pub struct Poller(OwnedFd);
+
+impl Poller {
+    /// An empty list.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Poller(epoll::create(CreateFlags::CLOEXEC)?))
+    }
+
+    /// Watches a descriptor.
+    ///
+    /// # Errors
+    /// The kernel's limit of watched descriptors is reached.
+    pub fn add(&self, fd: impl AsFd, thing: WatchedThing, mode: WatchMode) -> io::Result<()> {
+        let flags = match mode {
+            WatchMode::Readable => EventFlags::IN,
+            WatchMode::Changes => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET,
+        };
+        Ok(epoll::add(&self.0, fd, EventData::new_u64(thing.to_word()), flags)?)
+    }
+
+    /// Waits for up to `limit`. An interrupted wait ends early.
+    pub fn wait(&self, limit: Duration, ready: &mut Vec<(WatchedThing, Readiness)>) {
+        ready.clear();
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
+        let Ok((events, _)) = epoll::wait(&self.0, &mut events[..], Some(&limit)) else { return };
+        for event in events {
+            let flags = event.flags;
+            let error = flags.intersects(EventFlags::ERR);
+            let ended = flags.intersects(EventFlags::HUP | EventFlags::RDHUP);
+            let readable = flags.contains(EventFlags::IN) || ended || error;
+            let writable = flags.contains(EventFlags::OUT) || error;
+            if let Some(thing) = WatchedThing::from_word(event.data.u64()) {
+                ready.push((thing, Readiness { readable, writable, error }));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thing_reads_back_from_its_word() {
+        let id = SlotId { index: u32::MAX, generation: 0xff_ffff };
+        use WatchedThing::*;
+        for thing in [Link, LinkEnd, Stop, Tcp(id), Udp(id), Ping(id), Question(id), NameClient(id), Published(id)] {
+            assert_eq!(WatchedThing::from_word(thing.to_word()), Some(thing));
+        }
+        assert_eq!(WatchedThing::from_word(u64::MAX), None);
+    }
+
+    #[test]
+    fn what_can_be_read_is_reported_until_it_is_read() {
+        let poller = Poller::new().unwrap();
+        let (mut a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+        poller.add(&b, WatchedThing::Stop, WatchMode::Readable).unwrap();
+        let mut ready = Vec::new();
+        poller.wait(Duration::ZERO, &mut ready);
+        assert_eq!(ready, []);
+        std::io::Write::write_all(&mut a, b"x").unwrap();
+        for _ in 0..2 {
+            poller.wait(Duration::from_secs(5), &mut ready);
+            assert!(matches!(ready[..], [(WatchedThing::Stop, Readiness { readable: true, .. })]));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Clients of published UDP ports.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use netvale_wire::MacAddr;
+
+use super::{BATCH, seen_client, station};
+use crate::arp_nd;
+use crate::core::GatewayCore;
+use crate::dhcp::leases::LeaseTable;
+use crate::flows::{FlowBytes, FlowDirection, FlowEnds};
+use crate::policy::FlowTransport;
+use crate::slots::SlotId;
+use crate::sys::asked;
+
+/// How long a client is known without a datagram.
+const IDLE: Duration = Duration::from_secs(125);
+/// Clients of all ports.
+const MAX_CLIENTS: usize = 4096;
+
+/// Both ends as the guest has them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct SeenEnds {
+    guest: SocketAddr,
+    seen: SocketAddr,
+}
+
+struct PublishedClient {
+    port: SlotId,
+    mac: MacAddr,
+    client: SocketAddr,
+    /// The host's address that it has asked, from which answers leave.
+    asked: Option<IpAddr>,
+    began: Instant,
+    used: Instant,
+    bytes: FlowBytes,
+}
+
+/// The clients.
+#[derive(Default)]
+pub struct PublishedClients {
+    clients: HashMap<SeenEnds, PublishedClient>,
+    scratch: Vec<u8>,
+}
+
+impl PublishedClients {
+    /// Passes datagrams of a port on to its guest. One whose guest is not known yet is lost; the guest is looked for.
+    pub fn receive(
+        &mut self,
+        core: &mut GatewayCore,
+        leases: Option<&LeaseTable>,
+        port: SlotId,
+        socket: &OwnedFd,
+        guest: SocketAddr,
+    ) {
+        for _ in 0..BATCH {
+            self.scratch.resize(usize::from(u16::MAX), 0);
+            let Some(got) = asked::receive(socket, &mut self.scratch) else { return };
+            self.scratch.truncate(got.len);
+            let Some(mac) = station(core, leases, guest.ip()) else {
+                arp_nd::ask(core, guest.ip());
+                continue;
+            };
+            let ends = PublishedEnds { port, mac, client: got.from, asked: got.asked, guest };
+            let Some(seen) = self.note(core, ends) else { continue };
+            core.send_datagram(mac, seen, guest, &self.scratch);
+        }
+    }
+
+    /// Notes a client's datagram. Returns how the guest sees the client.
+    fn note(&mut self, core: &mut GatewayCore, ends: PublishedEnds) -> Option<SocketAddr> {
+        let mut seen = seen_client(core, ends.client, ends.guest.ip())?;
+        // Two clients of different loopback addresses may have the same port.
+        for _ in 0..BATCH {
+            let key = SeenEnds { guest: ends.guest, seen };
+            match self.clients.get_mut(&key) {
+                Some(known) if known.client == ends.client && known.port == ends.port => {
+                    known.used = core.now;
+                    known.asked = ends.asked;
+                    known.bytes.received += self.scratch.len() as u64;
+                    return Some(seen);
+                }
+                Some(_) => seen.set_port(seen.port().wrapping_add(1) | 0x8000),
+                None => {
+                    self.open(core, key, ends);
+                    return Some(seen);
+                }
+            }
+        }
+        None
+    }
+
+    fn open(&mut self, core: &mut GatewayCore, key: SeenEnds, ends: PublishedEnds) {
+        if self.clients.len() >= MAX_CLIENTS
+            && let Some(oldest) = self.clients.iter().min_by_key(|(_, client)| client.used).map(|(key, _)| *key)
+        {
+            self.close(core, &oldest, "limit");
+        }
+        core.flows.opened(&flow_ends(&key, ends.mac));
+        let bytes = FlowBytes { sent: 0, received: self.scratch.len() as u64 };
+        let PublishedEnds { port, mac, client, asked, .. } = ends;
+        let entry = PublishedClient { port, mac, client, asked, began: core.now, used: core.now, bytes };
+        self.clients.insert(key, entry);
+    }
+
+    /// Sends a guest's datagram to a client, if `seen` is one.
+    pub fn answer<'a>(
+        &mut self,
+        core: &GatewayCore,
+        guest: SocketAddr,
+        seen: SocketAddr,
+        payload: &[u8],
+        socket: impl FnOnce(SlotId) -> Option<&'a OwnedFd>,
+    ) -> bool {
+        let Some(client) = self.clients.get_mut(&SeenEnds { guest, seen }) else { return false };
+        client.used = core.now;
+        client.bytes.sent += payload.len() as u64;
+        if let Some(socket) = socket(client.port) {
+            // Datagrams without room are lost, as elsewhere.
+            let _ = asked::send(socket, payload, client.client, client.asked);
+        }
+        true
+    }
+
+    /// Forgets clients that were silent for long.
+    pub fn clean(&mut self, core: &mut GatewayCore) {
+        let old = self.clients.iter().filter(|(_, client)| client.used + IDLE <= core.now);
+        let old: Vec<_> = old.map(|(key, _)| *key).collect();
+        old.iter().for_each(|key| self.close(core, key, "idle"));
+    }
+
+    fn close(&mut self, core: &mut GatewayCore, key: &SeenEnds, reason: &str) {
+        if let Some(client) = self.clients.remove(key) {
+            let lived = core.now.saturating_duration_since(client.began);
+            core.flows.closed(&flow_ends(key, client.mac), reason, client.bytes, lived);
+        }
+    }
+}
+
+/// A client, its port, and the guest behind that.
+#[derive(Clone, Copy)]
+struct PublishedEnds {
+    port: SlotId,
+    mac: MacAddr,
+    client: SocketAddr,
+    asked: Option<IpAddr>,
+    guest: SocketAddr,
+}
+
+fn flow_ends(key: &SeenEnds, mac: MacAddr) -> FlowEnds {
+    FlowEnds { transport: FlowTransport::Udp, direction: FlowDirection::In, mac, guest: key.guest, remote: key.seen }
+}

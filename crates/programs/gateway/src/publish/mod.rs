@@ -1,0 +1,257 @@
+//! Published ports: connections and datagrams from the host's side to guests.
+//!
+//! A [`Publisher`] listens at the host's addresses. A guest sees the client's own address, or the gateway's if the
+//! client is on the host's loopback, where the guest could not answer to. A guest that is not there is looked for; a
+//! client whose guest stays away is reset within [`SEARCH`] and [the time for an answer](crate::tcp).
+
+mod datagrams;
+pub mod rule;
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use netvale_wire::MacAddr;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use self::datagrams::PublishedClients;
+use self::rule::{PublishRule, PublishedGuest};
+use crate::arp_nd;
+use crate::core::GatewayCore;
+use crate::dhcp::leases::LeaseTable;
+use crate::flows::{FlowDirection, FlowEnds};
+use crate::policy::FlowTransport;
+use crate::poller::{WatchMode, WatchedThing};
+use crate::slots::{NumberedValues, SlotId};
+use crate::sys::asked;
+use crate::tcp::TcpFlows;
+use crate::timers::TimedThing;
+
+/// How long a guest's station is looked for.
+pub const SEARCH: Duration = Duration::from_secs(3);
+/// Time between questions for it.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// Clients whose guest is looked for.
+const MAX_CALLERS: usize = 256;
+/// Connections taken in a row.
+const BATCH: usize = 64;
+/// Connections that wait to be taken.
+const BACKLOG: i32 = 1024;
+
+struct PublishedPort {
+    rule: PublishRule,
+    socket: OwnedFd,
+}
+
+/// A client whose guest is looked for.
+struct WaitingCaller {
+    socket: OwnedFd,
+    client: SocketAddr,
+    guest: SocketAddr,
+    since: Instant,
+}
+
+/// A port that cannot be published.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot publish {listen}: {source}; choose another port, or end the program that has it")]
+pub struct PublishError {
+    listen: SocketAddr,
+    source: std::io::Error,
+}
+
+/// The ports.
+#[derive(Default)]
+pub struct Publisher {
+    ports: NumberedValues<PublishedPort>,
+    callers: Vec<WaitingCaller>,
+    clients: PublishedClients,
+    spare: SpareDescriptor,
+}
+
+/// A descriptor for when there is none left: with its help, clients are reset, who would be reported for ever
+/// otherwise.
+#[derive(Default)]
+struct SpareDescriptor(Option<OwnedFd>);
+
+impl SpareDescriptor {
+    fn keep(&mut self) {
+        if self.0.is_none() {
+            self.0 = std::fs::File::open("/dev/null").ok().map(OwnedFd::from);
+        }
+    }
+
+    fn turn_away(&mut self, listener: &OwnedFd) {
+        self.0 = None;
+        if let Ok(socket) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
+            reset(&socket);
+        }
+        self.keep();
+    }
+}
+
+impl Publisher {
+    /// Publishes a port.
+    ///
+    /// # Errors
+    /// Another program has it, or this user may not have it.
+    pub fn add(&mut self, core: &GatewayCore, rule: PublishRule) -> Result<(), PublishError> {
+        self.spare.keep();
+        let listen = rule.listen;
+        let failed = |errno: Errno| PublishError { listen, source: errno.into() };
+        let socket = listening_socket(&rule).map_err(failed)?;
+        let id = self.ports.insert(PublishedPort { rule, socket });
+        let Some(port) = self.ports.get(id) else { return Ok(()) };
+        let watched = core.poller.add(&port.socket, WatchedThing::Published(id), WatchMode::Readable);
+        watched.map_err(|source| PublishError { listen, source })
+    }
+
+    /// Takes connections, or datagrams, of a port.
+    pub fn ready(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&LeaseTable>, id: SlotId) {
+        let Some(port) = self.ports.get(id) else { return };
+        let Some(guest) = guest_of(&port.rule, core, leases) else {
+            return refuse_all(port);
+        };
+        if port.rule.transport == FlowTransport::Udp {
+            self.clients.receive(core, leases, id, &port.socket, guest);
+            return;
+        }
+        for _ in 0..BATCH {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let (socket, client) = match rustix::net::acceptfrom_with(&port.socket, flags) {
+                Ok(accepted) => accepted,
+                Err(Errno::MFILE | Errno::NFILE) => return self.spare.turn_away(&port.socket),
+                Err(_) => return,
+            };
+            let Some(client) = client.and_then(|client| SocketAddr::try_from(client).ok()) else { continue };
+            let caller = WaitingCaller { socket, client, guest, since: core.now };
+            match station(core, leases, guest.ip()) {
+                Some(mac) => call(core, tcp, mac, caller),
+                None if self.callers.len() < MAX_CALLERS => {
+                    if self.callers.is_empty() {
+                        core.timers.add(core.now + ASK_AGAIN, TimedThing::Callers);
+                    }
+                    arp_nd::ask(core, guest.ip());
+                    self.callers.push(caller);
+                }
+                None => reset(&caller.socket),
+            }
+        }
+    }
+
+    /// Looks again for guests of waiting clients.
+    pub fn timer(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&LeaseTable>) {
+        for caller in std::mem::take(&mut self.callers) {
+            if let Some(mac) = station(core, leases, caller.guest.ip()) {
+                call(core, tcp, mac, caller);
+            } else if core.now.saturating_duration_since(caller.since) < SEARCH {
+                arp_nd::ask(core, caller.guest.ip());
+                self.callers.push(caller);
+            } else {
+                let ends = ends_of(&caller, MacAddr::ZERO, caller.client, FlowTransport::Tcp);
+                core.flows.refused(&ends, "no-guest", core.now);
+                reset(&caller.socket);
+            }
+        }
+        if !self.callers.is_empty() {
+            core.timers.add(core.now + ASK_AGAIN, TimedThing::Callers);
+        }
+    }
+
+    /// Sends a guest's datagram to a client of a published port. Returns whether it was for one.
+    pub fn take(&mut self, core: &mut GatewayCore, guest: SocketAddr, seen: SocketAddr, payload: &[u8]) -> bool {
+        let ports = &mut self.ports;
+        self.clients.answer(core, guest, seen, payload, move |id| ports.get(id).map(|port| &port.socket))
+    }
+
+    /// Forgets clients that were silent for long.
+    pub fn clean(&mut self, core: &mut GatewayCore) {
+        self.clients.clean(core);
+    }
+}
+
+fn listening_socket(rule: &PublishRule) -> Result<OwnedFd, Errno> {
+    let family = if rule.listen.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let is_tcp = rule.transport == FlowTransport::Tcp;
+    let kind = if is_tcp { SocketType::STREAM } else { SocketType::DGRAM };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, kind, flags, None)?;
+    if is_tcp {
+        rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
+    if rule.listen.is_ipv6() {
+        rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &rule.listen)?;
+    if is_tcp {
+        rustix::net::listen(&socket, BACKLOG)?;
+    } else {
+        // Without it, answers leave from the address that the kernel chooses.
+        let _ = asked::tell_asked(&socket, rule.listen.is_ipv6());
+    }
+    Ok(socket)
+}
+
+/// The guest's address and port, if its name is known.
+fn guest_of(rule: &PublishRule, core: &GatewayCore, leases: Option<&LeaseTable>) -> Option<SocketAddr> {
+    let address = match &rule.guest {
+        PublishedGuest::Address(address) => *address,
+        PublishedGuest::Name(name) => leases?.by_name(name)?.1.into(),
+    };
+    core.net.is_guests(address).then(|| SocketAddr::new(address, rule.port))
+}
+
+/// Without a guest, connections are reset, and datagrams are lost.
+fn refuse_all(port: &PublishedPort) {
+    for _ in 0..BATCH {
+        if port.rule.transport == FlowTransport::Tcp {
+            let Ok(socket) = rustix::net::accept_with(&port.socket, SocketFlags::CLOEXEC) else { return };
+            reset(&socket);
+        } else {
+            let flags = rustix::net::RecvFlags::DONTWAIT;
+            if rustix::net::recv(&port.socket, &mut [0u8; 1][..], flags).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A socket that does not linger resets its connection when it is closed.
+fn reset(socket: &OwnedFd) {
+    let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+fn station(core: &GatewayCore, leases: Option<&LeaseTable>, guest: IpAddr) -> Option<MacAddr> {
+    let leased = || match guest {
+        IpAddr::V4(address) => leases?.station(address),
+        IpAddr::V6(_) => None,
+    };
+    core.neighbours.station(guest).or_else(leased)
+}
+
+fn ends_of(caller: &WaitingCaller, mac: MacAddr, seen: SocketAddr, transport: FlowTransport) -> FlowEnds {
+    FlowEnds { transport, direction: FlowDirection::In, mac, guest: caller.guest, remote: seen }
+}
+
+/// Begins a connection to a guest.
+fn call(core: &mut GatewayCore, tcp: &mut TcpFlows, mac: MacAddr, caller: WaitingCaller) {
+    let Some(mut seen) = seen_client(core, caller.client, caller.guest.ip()) else { return reset(&caller.socket) };
+    let mut ends = ends_of(&caller, mac, seen, FlowTransport::Tcp);
+    // Two clients of different loopback addresses may have the same port.
+    for _ in 0..BATCH {
+        if !tcp.is_taken(&ends) {
+            return tcp.call(core, caller.socket, ends);
+        }
+        seen.set_port(core.random.u16() | 0x8000);
+        ends.remote = seen;
+    }
+    reset(&caller.socket);
+}
+
+/// How a guest sees a client: by its own address, or the gateway's if the guest could not answer to that.
+fn seen_client(core: &GatewayCore, client: SocketAddr, guest: IpAddr) -> Option<SocketAddr> {
+    let ip = client.ip();
+    let reachable = ip.is_ipv4() == guest.is_ipv4() && !ip.is_loopback() && !core.net.is_inside(ip);
+    let ip = if reachable { ip } else { core.net.own(guest)? };
+    Some(SocketAddr::new(ip, client.port()))
+}

@@ -1,0 +1,121 @@
+//! Published ports as text: `[ADDRESS:]PORT:GUEST:PORT[/udp]`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+use crate::dhcp::leases::label;
+use crate::policy::FlowTransport;
+
+/// A guest, by its address or its name: a [`PublishedGuest`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PublishedGuest {
+    /// An address.
+    Address(IpAddr),
+    /// The name of a lease.
+    Name(String),
+}
+
+/// A port of the host, and the guest's behind it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PublishRule {
+    /// The host's address and port.
+    pub listen: SocketAddr,
+    /// The guest.
+    pub guest: PublishedGuest,
+    /// The guest's port.
+    pub port: u16,
+    /// TCP or UDP.
+    pub transport: FlowTransport,
+}
+
+/// Text that is not a published port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a port to publish: write [ADDRESS:]PORT:GUEST:PORT[/udp], as in 127.0.0.1:2222:10.0.0.5:22")]
+pub struct BadPublishRule(String);
+
+impl FromStr for PublishRule {
+    type Err = BadPublishRule;
+
+    fn from_str(text: &str) -> Result<Self, BadPublishRule> {
+        parse(text).ok_or_else(|| BadPublishRule(text.to_owned()))
+    }
+}
+
+fn parse(text: &str) -> Option<PublishRule> {
+    let (rest, transport) = match text.strip_suffix("/udp") {
+        Some(rest) => (rest, FlowTransport::Udp),
+        None => (text.strip_suffix("/tcp").unwrap_or(text), FlowTransport::Tcp),
+    };
+    let parts = split(rest)?;
+    let (address, [listen_port, guest, port]) = match &parts[..] {
+        [address, rest @ ..] if rest.len() == 3 => (address.parse().ok()?, <&[&str; 3]>::try_from(rest).ok()?),
+        rest => (IpAddr::V4(Ipv4Addr::LOCALHOST), <&[&str; 3]>::try_from(rest).ok()?),
+    };
+    let port_number = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0);
+    let guest = match guest.parse() {
+        Ok(address) => PublishedGuest::Address(address),
+        Err(_) => PublishedGuest::Name(label(guest.as_bytes()).filter(|name| name == guest)?),
+    };
+    let listen = SocketAddr::new(address, port_number(listen_port)?);
+    Some(PublishRule { listen, guest, port: port_number(port)?, transport })
+}
+
+/// The parts between colons; an IPv6 address is in brackets.
+fn split(text: &str) -> Option<Vec<&str>> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    loop {
+        let (part, behind) = match rest.strip_prefix('[') {
+            Some(bracketed) => {
+                let (part, behind) = bracketed.split_once(']')?;
+                (part, if behind.is_empty() { None } else { Some(behind.strip_prefix(':')?) })
+            }
+            None => rest.split_once(':').map_or((rest, None), |(part, behind)| (part, Some(behind))),
+        };
+        parts.push(part);
+        match behind {
+            Some(behind) => rest = behind,
+            None => return Some(parts),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read_in_all_their_forms() {
+        let rule: PublishRule = "127.0.0.1:2222:10.0.0.5:22".parse().unwrap();
+        assert_eq!((rule.listen.to_string().as_str(), rule.port), ("127.0.0.1:2222", 22));
+        assert_eq!(rule.guest, PublishedGuest::Address([10, 0, 0, 5].into()));
+        let rule: PublishRule = "8080:web:80".parse().unwrap();
+        assert_eq!(
+            (rule.listen.to_string().as_str(), rule.guest),
+            ("127.0.0.1:8080", PublishedGuest::Name("web".into()))
+        );
+        let rule: PublishRule = "[::1]:53:[fd00::9]:53/udp".parse().unwrap();
+        assert_eq!((rule.listen.to_string().as_str(), rule.transport), ("[::1]:53", FlowTransport::Udp));
+    }
+
+    #[test]
+    fn text_that_is_no_port_is_refused() {
+        for text in [
+            "",
+            "22",
+            "22:22",
+            "0:a:1",
+            "1:a:0",
+            "1:-a:1",
+            "1.2.3:1:a:1",
+            "1:2:3:4:5",
+            "[::1:1:a:1",
+            "[::1]1:a:1",
+            "70000:a:1",
+            "1:A_b:1",
+            "1:a:1/sctp",
+        ] {
+            assert!(text.parse::<PublishRule>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The [`Gateway`]: its parts, and the loop that drives them.
+
+mod dispatch;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit};
+
+use crate::core::GatewayCore;
+use crate::dhcp::leases::LeaseTable;
+use crate::dhcp::{DhcpServer, DhcpSettings};
+use crate::dns::NameService;
+use crate::flows::FlowLog;
+use crate::frame::reassembly::Reassembly;
+use crate::guests::GuestTable;
+use crate::icmp::EchoFlows;
+use crate::link::{GatewayLink, MAX_FRAME};
+use crate::options::GatewayOptions;
+use crate::poller::{Readiness, WatchMode, WatchedThing};
+use crate::publish::{PublishError, Publisher};
+use crate::ra::RouterAdverts;
+use crate::tcp::TcpFlows;
+use crate::timers::TimedThing;
+use crate::udp::UdpMappings;
+
+/// Frames taken in a round, and timers.
+const FRAMES: usize = 256;
+const TIMERS: usize = 1024;
+/// The longest sleep.
+const SLEEP: Duration = Duration::from_secs(60);
+/// Time between clearings of what is old.
+const HOUSEKEEPING: Duration = Duration::from_secs(10);
+
+/// Why a gateway cannot run, or has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The daemon has closed the port.
+    #[error("the port has ended: it was detached, or the daemon has ended; start the gateway again once it runs")]
+    Ended,
+    /// A port cannot be published.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    /// The record of flows cannot be written.
+    #[error("cannot open {path}: {source}; choose another file with --flows")]
+    Flows {
+        /// The file.
+        path: std::path::PathBuf,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// A descriptor is missing.
+    #[error("cannot watch descriptors: {0}; raise the limit (ulimit -n)")]
+    Descriptors(#[from] std::io::Error),
+}
+
+/// A gateway.
+pub struct Gateway {
+    core: GatewayCore,
+    frame: Vec<u8>,
+    reassembly: Reassembly,
+    dhcp: Option<DhcpServer>,
+    adverts: Option<RouterAdverts>,
+    names: NameService,
+    tcp: TcpFlows,
+    udp: UdpMappings,
+    echo: EchoFlows,
+    publisher: Publisher,
+    /// Frames without room that the log has told of.
+    lost: u64,
+}
+
+impl Gateway {
+    /// A gateway at a link. Ports are published from here on.
+    ///
+    /// # Errors
+    /// A port cannot be published, the record not be written, or a descriptor is missing.
+    pub fn new(link: GatewayLink, options: &GatewayOptions) -> Result<Self, GatewayError> {
+        raise_limit();
+        let flows = match &options.flows {
+            Some(path) => FlowLog::open(path).map_err(|source| GatewayError::Flows { path: path.clone(), source })?,
+            None => FlowLog::none(),
+        };
+        let guests = GuestTable::new(options.limits);
+        let mut core = GatewayCore::new(link, options.net(), options.policy.clone(), guests, flows)?;
+        let add = |fd: BorrowedFd<'_>, thing| core.poller.add(fd, thing, WatchMode::Readable);
+        core.link.watched(|fd| add(fd, WatchedThing::Link), |fd| add(fd, WatchedThing::LinkEnd))?;
+        let mut publisher = Publisher::default();
+        for rule in &options.publish {
+            publisher.add(&core, rule.clone())?;
+        }
+        core.timers.add(core.now + HOUSEKEEPING, TimedThing::Housekeeping);
+        Ok(Gateway {
+            core,
+            frame: vec![0; MAX_FRAME],
+            reassembly: Reassembly::default(),
+            dhcp: dhcp_server(options),
+            adverts: options.adverts.then(RouterAdverts::default),
+            names: NameService::new(&options.resolv_conf),
+            tcp: TcpFlows::default(),
+            udp: UdpMappings::default(),
+            echo: EchoFlows::default(),
+            publisher,
+            lost: 0,
+        })
+    }
+
+    /// Runs until `stop` becomes readable.
+    ///
+    /// # Errors
+    /// [`GatewayError::Ended`] if the port ends before.
+    pub fn run(&mut self, stop: impl AsFd) -> Result<(), GatewayError> {
+        self.core.poller.add(stop, WatchedThing::Stop, WatchMode::Readable)?;
+        if let Some(adverts) = &mut self.adverts {
+            adverts.begin(&mut self.core);
+        }
+        let mut ready = Vec::new();
+        while self.turn(&mut ready, SLEEP)? {}
+        self.end();
+        Ok(())
+    }
+
+    /// Does what there is to do, sleeps for up to `most`, and takes what has happened. Returns whether to go on.
+    fn turn(&mut self, ready: &mut Vec<(WatchedThing, Readiness)>, most: Duration) -> Result<bool, GatewayError> {
+        let limit = self.round();
+        self.core.poller.wait(limit.min(most), ready);
+        self.core.link.disarm();
+        self.core.now = Instant::now();
+        let mut goes_on = true;
+        for (thing, readiness) in ready.drain(..) {
+            match thing {
+                WatchedThing::Stop => goes_on = false,
+                WatchedThing::LinkEnd if self.core.link.is_closed() => return Err(GatewayError::Ended),
+                other => self.ready(other, readiness),
+            }
+        }
+        Ok(goes_on)
+    }
+
+    /// Does what there is to do, in bounded time. Returns how long to sleep.
+    fn round(&mut self) -> Duration {
+        self.core.now = Instant::now();
+        self.core.link.sync();
+        let frames = self.take_frames();
+        for client in std::mem::take(&mut self.core.name_clients) {
+            self.names.accept(&mut self.core, client);
+        }
+        self.names.go_on(&mut self.core, self.dhcp.as_ref().map(|dhcp| &dhcp.leases));
+        self.take_timers();
+        let waits_for_room = self.tcp.take_turns(&mut self.core);
+        self.core.flows.flush();
+        self.core.link.sync();
+        let more = frames == FRAMES || (self.tcp.is_busy() && !waits_for_room) || !self.core.asked_again.is_empty();
+        if more || self.core.link.arm(waits_for_room) {
+            return Duration::ZERO;
+        }
+        self.core.timers.until_first(self.core.now, SLEEP)
+    }
+
+    fn take_frames(&mut self) -> usize {
+        let mut frame = std::mem::take(&mut self.frame);
+        let mut count = 0;
+        while count < FRAMES
+            && let Some(len) = self.core.link.receive(&mut frame)
+        {
+            self.take_frame(&frame[..len]);
+            count += 1;
+        }
+        self.frame = frame;
+        count
+    }
+
+    fn take_timers(&mut self) {
+        for _ in 0..TIMERS {
+            let Some(thing) = self.core.timers.next_due(self.core.now) else { return };
+            self.time(thing);
+        }
+    }
+
+    fn time(&mut self, thing: TimedThing) {
+        let core = &mut self.core;
+        let leases = self.dhcp.as_ref().map(|dhcp| &dhcp.leases);
+        match thing {
+            TimedThing::Tcp(id) => self.tcp.timer(core, id),
+            TimedThing::Udp(id) => self.udp.timer(core, id),
+            TimedThing::Ping(id) => self.echo.timer(core, id),
+            TimedThing::Question(id) => self.names.timer(core, id),
+            TimedThing::NameClient(id) => self.names.client_timer(core, id),
+            TimedThing::Callers => self.publisher.timer(core, &mut self.tcp, leases),
+            TimedThing::Routers => {
+                if let Some(adverts) = &mut self.adverts {
+                    adverts.timer(core);
+                }
+            }
+            TimedThing::Housekeeping => self.clean(),
+        }
+    }
+
+    fn clean(&mut self) {
+        let now = self.core.now;
+        self.core.neighbours.clean(now);
+        if let Some(dhcp) = &mut self.dhcp {
+            dhcp.leases.clean(now);
+        }
+        self.publisher.clean(&mut self.core);
+        let lost = self.core.link.lost();
+        if lost > self.lost {
+            tracing::info!("{} frames for guests found no room at the switch's port", lost - self.lost);
+            self.lost = lost;
+        }
+        self.core.timers.add(now + HOUSEKEEPING, TimedThing::Housekeeping);
+    }
+
+    fn ready(&mut self, thing: WatchedThing, readiness: Readiness) {
+        let core = &mut self.core;
+        let leases = self.dhcp.as_ref().map(|dhcp| &dhcp.leases);
+        match thing {
+            WatchedThing::Link | WatchedThing::LinkEnd | WatchedThing::Stop => {}
+            WatchedThing::Tcp(id) => self.tcp.ready(core, id, readiness),
+            WatchedThing::Udp(id) => self.udp.ready(core, id, readiness),
+            WatchedThing::Ping(id) => self.echo.ready(core, id, readiness),
+            WatchedThing::Question(id) => self.names.ready(core, id, readiness),
+            WatchedThing::NameClient(id) => self.names.client_ready(core, leases, id),
+            WatchedThing::Published(id) => self.publisher.ready(core, &mut self.tcp, leases, id),
+        }
+    }
+
+    /// Tells guests that there is no way out any more, and ends all flows.
+    fn end(&mut self) {
+        if let Some(adverts) = &mut self.adverts {
+            adverts.end(&mut self.core);
+        }
+        self.tcp.end_all(&mut self.core);
+        self.udp.end_all(&mut self.core);
+        self.core.link.sync();
+        self.core.flows.flush();
+    }
+}
+
+fn dhcp_server(options: &GatewayOptions) -> Option<DhcpServer> {
+    let own = options.addresses.v4.filter(|_| options.dhcp)?;
+    let settings = DhcpSettings { own, lease: options.lease_time, mtu: options.mtu, domain: options.domain.clone() };
+    Some(DhcpServer::new(settings, LeaseTable::new(own, options.leases.clone())))
+}
+
+/// Each flow has a descriptor: as many as the system allows this user.
+fn raise_limit() {
+    let Rlimit { maximum, .. } = rustix::process::getrlimit(Resource::Nofile);
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+#[cfg(test)]
+mod tests;

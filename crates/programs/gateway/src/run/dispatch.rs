@@ -1,0 +1,113 @@
+//! Which part takes which packet.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use netvale_wire::layers::{ICMP, ICMP6, TCP, UDP};
+
+use super::Gateway;
+use crate::dhcp::{CLIENT_PORT, SERVER_PORT};
+use crate::dns::NameAsker;
+use crate::frame::{GuestFrame, GuestPacket};
+use crate::icmp::message::IcmpProblem;
+use crate::udp::UdpDatagram;
+use crate::{arp_nd, dns, frame, udp};
+
+/// For how long an address that was seen counts as used by its station.
+const IN_USE: Duration = Duration::from_secs(300);
+
+impl Gateway {
+    /// Takes a guest's frame, from its virtio-net header on.
+    pub fn take_frame(&mut self, bytes: &[u8]) {
+        match frame::parse(bytes) {
+            Some(GuestFrame::Arp(mac, packet)) => arp_nd::take_arp(&mut self.core, mac, packet),
+            Some(GuestFrame::Packet(packet)) => self.take_packet(&packet),
+            Some(GuestFrame::Fragment(piece)) if piece.to == self.core.net.mac => {
+                let whole = self.reassembly.add(&piece, self.core.now);
+                if let Some(packet) = whole.as_ref().and_then(|whole| whole.packet()) {
+                    self.take_packet(&packet);
+                }
+            }
+            Some(GuestFrame::Fragment(_)) | None => {}
+        }
+    }
+
+    fn take_packet(&mut self, packet: &GuestPacket<'_>) {
+        if packet.mac == self.core.net.mac || (packet.to != self.core.net.mac && !packet.to.is_multicast()) {
+            return;
+        }
+        if arp_nd::is_discovery(packet) {
+            return self.take_discovery(packet);
+        }
+        let datagram = udp::parse(packet);
+        if let Some(datagram) = datagram.filter(|datagram| datagram.dst_port == SERVER_PORT) {
+            return self.take_dhcp(packet, &datagram);
+        }
+        // Who sends from another's network, or to all, is not carried out of this one.
+        if packet.to.is_multicast() || !self.core.net.is_guests(packet.src) || is_group(packet.dst) {
+            return;
+        }
+        self.core.neighbours.learn(packet.src, packet.mac, self.core.now);
+        let own = self.core.net.is_own(packet.dst);
+        let local = matches!(packet.src, IpAddr::V6(src) if src.is_unicast_link_local());
+        if !own && local {
+            return;
+        }
+        if !own && packet.ttl <= 1 {
+            return self.core.send_error(packet, IcmpProblem::Expired, None);
+        }
+        self.carry(packet, datagram.as_ref(), own);
+    }
+
+    /// Takes a packet that may go out, or is for the gateway itself.
+    fn carry(&mut self, packet: &GuestPacket<'_>, datagram: Option<&UdpDatagram<'_>>, own: bool) {
+        match (packet.protocol, datagram) {
+            (TCP, _) => self.tcp.take(&mut self.core, packet),
+            (UDP, Some(datagram)) => self.take_datagram(packet, datagram, own),
+            (ICMP | ICMP6, _) => self.echo.take(&mut self.core, packet),
+            (UDP, None) => {}
+            _ if own => {}
+            _ => self.core.send_error(packet, IcmpProblem::Prohibited, None),
+        }
+    }
+
+    fn take_datagram(&mut self, packet: &GuestPacket<'_>, datagram: &UdpDatagram<'_>, own: bool) {
+        let guest = SocketAddr::new(packet.src, datagram.src_port);
+        let remote = SocketAddr::new(packet.dst, datagram.dst_port);
+        if own && datagram.dst_port == dns::PORT {
+            let leases = self.dhcp.as_ref().map(|dhcp| &dhcp.leases);
+            let asker = NameAsker::Datagram { guest, own: remote };
+            self.names.take(&mut self.core, leases, packet.mac, asker, datagram.payload);
+        } else if packet.segment > 0 || !self.publisher.take(&mut self.core, guest, remote, datagram.payload) {
+            self.udp.take(&mut self.core, packet, datagram);
+        }
+    }
+
+    fn take_discovery(&mut self, packet: &GuestPacket<'_>) {
+        match (packet.l4.first(), &mut self.adverts) {
+            (Some(&arp_nd::ROUTER_SOLICITATION), Some(adverts)) => adverts.take(&mut self.core, packet),
+            _ => arp_nd::take_nd(&mut self.core, packet),
+        }
+    }
+
+    fn take_dhcp(&mut self, packet: &GuestPacket<'_>, datagram: &UdpDatagram<'_>) {
+        let here = self.core.net.is_own(packet.dst) || packet.dst == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let Some(dhcp) = self.dhcp.as_mut().filter(|_| here) else { return };
+        let core = &mut self.core;
+        let since = core.now.checked_sub(IN_USE).unwrap_or(core.now);
+        let in_use = |address: Ipv4Addr| {
+            core.neighbours.is_used_since(address.into(), since).is_some_and(|mac| mac != packet.mac)
+        };
+        let Some(answer) = dhcp.take(packet.mac, datagram.payload, core.now, in_use) else { return };
+        let Some(own) = core.net.addresses.v4 else { return };
+        let src = SocketAddr::from((own.address, SERVER_PORT));
+        core.send_datagram(answer.mac, src, (answer.to, CLIENT_PORT).into(), &answer.bytes);
+    }
+}
+
+fn is_group(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast() || address.is_unspecified(),
+        IpAddr::V6(address) => address.is_multicast() || address.is_unspecified(),
+    }
+}

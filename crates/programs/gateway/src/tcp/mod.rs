@@ -1,0 +1,264 @@
+//! TCP beyond the gateway: each connection of a guest ends here, and goes on over a socket of the host's.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`seq`] | sequence numbers |
+//! | [`segment`] | segments, parsed and made |
+//! | [`queue`] | bytes that the guest has not acknowledged |
+//! | [`path`] | round trips and congestion |
+//! | [`endpoint`] | the guest's connection, as a state machine |
+//! | [`flow`] | a connection and its socket |
+//!
+//! [`TcpFlows`] has all of them. A SYN is answered when the host's `connect` has succeeded: refused is refused, and
+//! what cannot be reached is an ICMP error about the SYN. Bytes are kept here until the guest has acknowledged them, up
+//! to its share; the sockets' own buffers hold what comes before its turn.
+
+pub mod endpoint;
+pub mod flow;
+mod open;
+pub mod path;
+pub mod queue;
+pub mod segment;
+pub mod seq;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use netvale_wire::MacAddr;
+use netvale_wire::tcp::{ACK, RST, SYN};
+use rustix::io::Errno;
+
+use self::endpoint::TcpState;
+use self::flow::{TcpClosing, TcpFlow, TurnResult, writer};
+use self::segment::{SegmentOut, TcpSegment};
+use crate::core::GatewayCore;
+use crate::flows::{FlowDirection, FlowEnds};
+use crate::frame::GuestPacket;
+use crate::guests::GuestResource;
+use crate::icmp::message::IcmpProblem;
+use crate::policy::FlowTransport;
+use crate::poller::Readiness;
+use crate::slots::{NumberedValues, SlotId};
+use crate::timers::TimedThing;
+
+/// How long an open connection may be silent (RFC 5382 REQ-5), and one that is not open (REQ-5, and the host's own
+/// limit).
+const IDLE: Duration = Duration::from_secs(2 * 3600 + 4 * 60);
+const CONNECT: Duration = Duration::from_secs(240);
+/// How long a guest may take to answer a published port's call.
+const ANSWER: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct TcpKey {
+    mac: MacAddr,
+    guest: SocketAddr,
+    remote: SocketAddr,
+}
+
+impl TcpKey {
+    fn of(ends: &FlowEnds) -> Self {
+        TcpKey { mac: ends.mac, guest: ends.guest, remote: ends.remote }
+    }
+}
+
+/// All connections.
+#[derive(Default)]
+pub struct TcpFlows {
+    flows: NumberedValues<TcpFlow>,
+    by_key: HashMap<TcpKey, SlotId>,
+    /// Those that have something to do, in turn.
+    busy: VecDeque<SlotId>,
+}
+
+impl TcpFlows {
+    /// Takes a segment of a guest.
+    pub fn take(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>) {
+        let Some(segment) = segment::parse(packet.l4) else { return };
+        let ends = FlowEnds {
+            transport: FlowTransport::Tcp,
+            direction: FlowDirection::Out,
+            mac: packet.mac,
+            guest: SocketAddr::new(packet.src, segment.src_port),
+            remote: SocketAddr::new(packet.dst, segment.dst_port),
+        };
+        match self.by_key.get(&TcpKey::of(&ends)).copied() {
+            Some(id) => self.hear(core, id, &segment),
+            None if segment.has(SYN) && !segment.has(ACK) && !segment.has(RST) => {
+                self.begin(core, packet, &segment, ends);
+            }
+            None => refuse(core, &ends, segment.refusal()),
+        }
+    }
+
+    fn hear(&mut self, core: &mut GatewayCore, id: SlotId, segment: &TcpSegment<'_>) {
+        let Some(flow) = self.flows.get(id) else { return };
+        let (closing, refusal) = flow.hear(segment, core.now);
+        let ends = flow.ends;
+        if flow.endpoint.state() == TcpState::Open && std::mem::take(&mut flow.is_half_open) {
+            core.guests.give_back(ends.mac, GuestResource::Connecting);
+        }
+        refuse(core, &ends, refusal);
+        match closing {
+            Some(closing) => self.close(core, id, closing),
+            None => self.make_busy(id),
+        }
+    }
+
+    fn make_busy(&mut self, id: SlotId) {
+        if let Some(flow) = self.flows.get(id).filter(|flow| !flow.is_busy) {
+            flow.is_busy = true;
+            self.busy.push_back(id);
+        }
+    }
+
+    /// A socket is ready for something.
+    pub fn ready(&mut self, core: &mut GatewayCore, id: SlotId, readiness: Readiness) {
+        let Some(flow) = self.flows.get(id) else { return };
+        flow.note(readiness);
+        if flow.endpoint.state() != TcpState::Connecting {
+            self.make_busy(id);
+            return;
+        }
+        match rustix::net::sockopt::socket_error(&flow.socket) {
+            Ok(Ok(())) if readiness.writable => self.connected(core, id),
+            Ok(Ok(())) => {}
+            Ok(Err(error)) | Err(error) => self.fail(core, id, error),
+        }
+    }
+
+    fn connected(&mut self, core: &mut GatewayCore, id: SlotId) {
+        let Some(flow) = self.flows.get(id) else { return };
+        flow.endpoint.connected();
+        flow.first_packet = Vec::new();
+        core.flows.opened(&flow.ends);
+        self.make_busy(id);
+    }
+
+    /// Whether connections have something to do now.
+    pub fn is_busy(&self) -> bool {
+        !self.busy.is_empty()
+    }
+
+    /// Lets each connection that has something to do take a turn. Returns whether it is room at the link that they wait
+    /// for.
+    pub fn take_turns(&mut self, core: &mut GatewayCore) -> bool {
+        for _ in 0..self.busy.len() {
+            if !core.link.has_room() {
+                return true;
+            }
+            let Some(id) = self.busy.pop_front() else { break };
+            let Some(flow) = self.flows.get(id) else { continue };
+            flow.is_busy = false;
+            let most = core.guests.bytes_left(flow.ends.mac) + flow.charged;
+            let result = flow.take_turn(core, most);
+            let memory = flow.memory();
+            core.guests.count_bytes(flow.ends.mac, std::mem::replace(&mut flow.charged, memory), memory);
+            match result {
+                TurnResult::Rests => self.set_timer(core, id),
+                TurnResult::GoesOn => {
+                    self.set_timer(core, id);
+                    self.make_busy(id);
+                }
+                TurnResult::Closed(closing) => self.close(core, id, closing),
+            }
+        }
+        false
+    }
+
+    /// Has a connection looked at when its time comes.
+    fn set_timer(&mut self, core: &mut GatewayCore, id: SlotId) {
+        let Some(flow) = self.flows.get(id) else { return };
+        let limit = flow.limit();
+        let at = flow.endpoint.deadline().map_or(limit, |deadline| deadline.min(limit));
+        if flow.timed.is_none_or(|timed| at < timed) {
+            flow.timed = Some(at);
+            core.timers.add(at, TimedThing::Tcp(id));
+        }
+    }
+
+    /// The time of a connection has come, or an earlier one.
+    pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
+        let Some(flow) = self.flows.get(id) else { return };
+        if flow.timed.is_some_and(|timed| timed <= core.now) {
+            flow.timed = None;
+        }
+        let gone = flow.endpoint.on_time(core.now);
+        let state = flow.endpoint.state();
+        if flow.limit() <= core.now {
+            match state {
+                TcpState::Open => self.close(core, id, TcpClosing::Idle),
+                TcpState::Connecting => self.fail(core, id, Errno::TIMEDOUT),
+                TcpState::SynSent => self.close(core, id, TcpClosing::Unanswered),
+                TcpState::SynReceived | TcpState::Closed => self.close(core, id, TcpClosing::GuestGone),
+            }
+        } else if gone {
+            self.close(core, id, TcpClosing::GuestGone);
+        } else {
+            self.set_timer(core, id);
+            self.make_busy(id);
+        }
+    }
+
+    /// The socket could not connect: the guest learns it as from a router or the host itself.
+    fn fail(&mut self, core: &mut GatewayCore, id: SlotId, error: Errno) {
+        let Some(mut flow) = self.remove(core, id) else { return };
+        let (problem, reason) = match error {
+            Errno::NETUNREACH | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => (Some(IcmpProblem::Network), "unreachable"),
+            Errno::HOSTUNREACH | Errno::HOSTDOWN => (Some(IcmpProblem::Host), "unreachable"),
+            Errno::TIMEDOUT => (Some(IcmpProblem::Host), "timeout"),
+            Errno::ACCESS | Errno::PERM => (Some(IcmpProblem::Prohibited), "host-policy"),
+            Errno::CONNREFUSED => (None, "refused"),
+            _ => (None, "failed"),
+        };
+        core.flows.refused(&flow.ends, reason, core.now);
+        match problem {
+            Some(problem) => {
+                core.send_error_about(flow.ends.mac, flow.ends.guest.ip(), &flow.first_packet, problem, None);
+            }
+            None => refuse(core, &flow.ends, flow.endpoint.reset()),
+        }
+    }
+
+    /// Ends a connection. Whoever does not know yet is told by a reset.
+    fn close(&mut self, core: &mut GatewayCore, id: SlotId, closing: TcpClosing) {
+        let Some(mut flow) = self.remove(core, id) else { return };
+        if closing != TcpClosing::End {
+            if closing != TcpClosing::GuestReset {
+                refuse(core, &flow.ends, flow.endpoint.reset());
+            }
+            // A socket that does not linger resets its connection when it is closed.
+            let _ = rustix::net::sockopt::set_socket_linger(&flow.socket, Some(Duration::ZERO));
+        }
+        let lived = core.now.saturating_duration_since(flow.began);
+        core.flows.closed(&flow.ends, closing.word(), flow.bytes, lived);
+    }
+
+    /// Ends all connections.
+    pub fn end_all(&mut self, core: &mut GatewayCore) {
+        for id in self.flows.ids() {
+            self.close(core, id, TcpClosing::Stopped);
+        }
+    }
+
+    fn remove(&mut self, core: &mut GatewayCore, id: SlotId) -> Option<TcpFlow> {
+        let flow = self.flows.remove(id)?;
+        self.by_key.remove(&TcpKey::of(&flow.ends));
+        let mac = flow.ends.mac;
+        core.guests.count_bytes(mac, flow.charged, 0);
+        if flow.is_half_open {
+            core.guests.give_back(mac, GuestResource::Connecting);
+        }
+        core.guests.give_back(mac, GuestResource::Tcp);
+        Some(flow)
+    }
+}
+
+/// Sends a segment of no connection, if there is one.
+fn refuse(core: &mut GatewayCore, ends: &FlowEnds, segment: Option<SegmentOut>) {
+    let Some(segment) = segment else { return };
+    let headers = writer(ends, core.net.mac).headers(&segment, u16::MAX);
+    if let Some(headers) = headers {
+        core.link.send(&[headers.frame(), headers.tcp()]);
+    }
+}

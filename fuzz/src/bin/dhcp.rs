@@ -1,0 +1,84 @@
+//! Any messages of some stations to the gateway's DHCP server, as time passes.
+//!
+//! Input, again and again: a station (one byte), tenths of a minute that pass (one byte), the message's length (two
+//! bytes), the message.
+#![cfg_attr(feature = "libfuzzer", no_main)]
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use netvale_fuzz::fuzz_target;
+use netvale_gateway::dhcp::leases::LeaseTable;
+use netvale_gateway::dhcp::message::{DhcpKind, DhcpMessage};
+use netvale_gateway::dhcp::{DhcpServer, DhcpSettings};
+use netvale_gateway::net::InterfaceAddress;
+use netvale_wire::MacAddr;
+
+const LEASE: Duration = Duration::from_secs(600);
+
+/// Who has an address until when, as the answers say.
+type Holders = HashMap<Ipv4Addr, (Vec<u8>, Instant)>;
+
+fuzz_target!(|data: &[u8]| {
+    let own = InterfaceAddress { address: [10, 0, 0, 1].into(), prefix: 28 };
+    let settings = DhcpSettings { own, lease: LEASE, mtu: 1500, domain: "lan".to_owned() };
+    let fixed = vec!["02:00:00:00:00:03=10.0.0.3,web".parse().expect("a lease")];
+    let mut server = DhcpServer::new(settings, LeaseTable::new(own, fixed));
+    let mut holders = Holders::new();
+    let mut now = Instant::now();
+    let mut rest = data;
+    while let Some((&[station, passed, high, low], behind)) = rest.split_first_chunk::<4>() {
+        now += Duration::from_secs(u64::from(passed) * 6);
+        let len = usize::from(u16::from_be_bytes([high, low])).min(behind.len());
+        let (message, next) = behind.split_at(len);
+        let mac = MacAddr([2, 0, 0, 0, 0, station % 8]);
+        // Half of the time, the message is in the station's own name.
+        let mut bytes = message.to_vec();
+        if station & 0x80 != 0 && bytes.len() >= 34 {
+            bytes[28..34].copy_from_slice(&mac.0);
+        }
+        say(&mut server, &mut holders, mac, &bytes, now);
+        server.leases.clean(now);
+        rest = next;
+    }
+});
+
+fn say(server: &mut DhcpServer, holders: &mut Holders, mac: MacAddr, bytes: &[u8], now: Instant) {
+    let message = DhcpMessage::parse(bytes);
+    let in_use = |address: Ipv4Addr| address.octets()[3] == 9;
+    let Some(answer) = server.take(mac, bytes, now, in_use) else {
+        if let Some(message) = message {
+            given_up(holders, &message);
+        }
+        return;
+    };
+    let message = message.expect("an answer is to a message");
+    assert!(answer.bytes.len() >= 300 && answer.bytes.len() <= 548);
+    let [.., a, b, c, d] = answer.bytes[..20] else { panic!("a fixed part") };
+    let address = Ipv4Addr::from([a, b, c, d]);
+    if answer.bytes[242] != 5 || address.is_unspecified() {
+        return;
+    }
+    assert!((2..=14).contains(&d) && [a, b, c] == [10, 0, 0], "{address} is no guest's");
+    let client = message.client();
+    if let Some((holder, until)) = holders.get(&address) {
+        assert!(*holder == client || *until <= now, "{address} has two clients");
+    }
+    holders.insert(address, (client, now + LEASE));
+}
+
+/// What a client gives back, or finds in use, is nobody's.
+fn given_up(holders: &mut Holders, message: &DhcpMessage) {
+    let address = match message.kind {
+        DhcpKind::Release => Some(message.ciaddr),
+        DhcpKind::Decline => message.requested,
+        _ => None,
+    };
+    let client = message.client();
+    if let Some(address) = address
+        && holders.get(&address).is_some_and(|(holder, _)| *holder == client)
+    {
+        holders.remove(&address);
+    }
+}

@@ -1,0 +1,43 @@
+//! Any message as a guest's question, and any message as a server's answer to it.
+//!
+//! Input: the question's length (two bytes), the question, the answer.
+#![cfg_attr(feature = "libfuzzer", no_main)]
+
+use std::time::Instant;
+
+use netvale_fuzz::fuzz_target;
+use netvale_gateway::dhcp::leases::LeaseTable;
+use netvale_gateway::dns::message::{DnsOutcome, ParsedQuery, is_answer, is_no_help, parse_query, refusal};
+use netvale_gateway::dns::names::LocalNames;
+use netvale_gateway::guests::GuestAddresses;
+use netvale_gateway::net::GatewayNet;
+use netvale_wire::MacAddr;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((len, rest)) = data.split_first_chunk::<2>() else { return };
+    let (question, answer) = rest.split_at(usize::from(u16::from_be_bytes(*len)).min(rest.len()));
+    let refused = refusal(question, DnsOutcome::Failed);
+    assert_eq!(refused.is_some(), question.len() >= 12);
+    is_no_help(answer);
+    let ParsedQuery::Query(query) = parse_query(question) else { return };
+    assert!(query.end <= question.len() && query.name.len() <= 255);
+    assert!(is_answer(question, query.end, &refused.expect("a header")));
+    if is_answer(question, query.end, answer) {
+        assert_eq!(answer[..2], question[..2]);
+    }
+    let net = GatewayNet {
+        mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        addresses: "10.0.0.1/24,fd00::1/64".parse().expect("addresses"),
+        mtu: 1500,
+        domain: "lan".to_owned(),
+    };
+    let fixed = vec!["02:00:00:00:00:09=10.0.0.9,vm9".parse().expect("a lease")];
+    let leases = net.addresses.v4.map(|own| LeaseTable::new(own, fixed));
+    let mut addresses = GuestAddresses::default();
+    addresses.learn("fd00::9".parse().expect("an address"), MacAddr([2, 0, 0, 0, 0, 9]), Instant::now());
+    let names = LocalNames { net: &net, leases: leases.as_ref(), addresses: &addresses };
+    if let Some(own) = names.answer(&query) {
+        assert!(is_answer(question, query.end, &own), "an answer to another question");
+        assert!(own.len() < 1232, "an answer that no guest takes");
+    }
+});

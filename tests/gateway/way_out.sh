@@ -1,0 +1,272 @@
+#!/usr/bin/env bash
+# The way out: a gateway of an ordinary user, at the switch of that user's own daemon, and a guest in a namespace that
+# this user has made. Nothing of netvale's has a privilege.
+#
+# `host` has the daemon and the gateway, and a cable to `outside`, where servers for HTTP, names and datagrams are.
+# measures: no
+# shellcheck source=SCRIPTDIR/../lib.sh
+. "$(dirname "$0")/../lib.sh"
+need busybox curl dhclient dig dnsmasq python3 nsenter ping
+
+# --- the network
+
+with_v6() {
+    in_space "$1" sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0
+}
+
+network() {
+    space host
+    space outside
+    with_v6 host
+    with_v6 outside
+    veth host up0 outside down0
+    ip -n host addr add 192.0.2.1/24 dev up0
+    ip -n outside addr add 192.0.2.2/24 dev down0
+    ip -n host addr add 2001:db8::1/64 dev up0 nodad
+    ip -n outside addr add 2001:db8::2/64 dev down0 nodad
+}
+
+# servers: HTTP and names outside, HTTP on the host's loopback.
+servers() {
+    mkdir "$work/www" "$work/own"
+    head -c 5000000 /dev/urandom >"$work/www/file"
+    echo own >"$work/own/index.html"
+    background in_space outside busybox httpd -f -p '[::]:80' -h "$work/www"
+    background in_space host busybox httpd -f -p 127.0.0.1:8080 -h "$work/own"
+    background in_space outside dnsmasq -k -C /dev/null --user=root --pid-file= -p 53 --no-resolv --no-hosts \
+        --listen-address=192.0.2.2 --bind-interfaces --address=/invalid/ --address=/example.test/192.0.2.2 --address=/example.test/2001:db8::2 \
+        --txt-record=long.test,"$(head -c 200 /dev/zero | tr '\0' a)" >"$work/dnsmasq.err" 2>&1
+    echo "nameserver 192.0.2.2" >"$work/resolv.conf"
+    chmod 644 "$work/resolv.conf"
+    wait_for "the servers answer" 20 in_space host curl -sf -o /dev/null http://192.0.2.2/file
+    wait_for "the name server answers" 20 in_space host dig +short +time=1 @192.0.2.2 example.test
+}
+
+# begin_gateway [OPTION…]: another one ends before.
+begin_gateway() {
+    [ -z "${gateway:-}" ] || end_of "$gateway" || true
+    : >"$work/gateway.err"
+    background in_space host "${as_user[@]}" "$NETVALE" --run-dir "$work/host/run" gateway vale0 \
+        10.0.0.1/24,fd00::1/64 --resolv-conf "$work/resolv.conf" --flows "$work/host/flows" "$@" \
+        >>"$work/gateway.err" 2>&1
+    gateway=$!
+    wait_for "the gateway is ready" 20 grep -q ready "$work/gateway.err"
+}
+
+# begin_guest NAME: a user's own namespaces, with a TAP of the switch in them.
+begin_guest() {
+    background in_space host "${as_user[@]}" unshare --user --map-root-user --net --mount bash -c "
+        '$NETVALE' --run-dir '$work/host/run' attach vale0 tap:$1 --name $1 --netns /proc/self/ns/net && echo attached &&
+        exec sleep infinity" >"$work/$1.out" 2>&1
+    guest=$!
+    wait_for "the guest $1 is on the switch" 20 grep -q attached "$work/$1.out"
+    guests[$1]=$(inner "$guest")
+    inside "$1" ip link set lo up
+    inside "$1" ip link set "$1" up
+}
+
+# The process of a guest: the one in namespaces of its own.
+inner() {
+    local pid=$1 child
+    while child=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null) && [ -n "${child// /}" ]; do
+        pid=${child%% *}
+    done
+    echo "$pid"
+}
+
+# inside GUEST COMMAND…
+inside() {
+    ${direct:-} nsenter --net="/proc/${guests[$1]}/ns/net" "${@:2}"
+}
+
+declare -A guests=()
+cat >"$work/udhcpc.script" <<'SCRIPT'
+#!/bin/sh
+case $1 in bound | renew)
+    ip addr flush dev "$interface" scope global
+    ip addr add "$ip/$mask" dev "$interface"
+    ip route replace default via "$router"
+    echo "$ip $router $dns $domain $mtu" >"$STATE"
+esac
+SCRIPT
+chmod 755 "$work/udhcpc.script"
+
+# lease GUEST: by busybox' client.
+lease() {
+    STATE=$work/$1.lease inside "$1" busybox udhcpc -q -n -f -t 5 -T 1 -i "$1" -s "$work/udhcpc.script" -x "hostname:$1" \
+        -O mtu -O domain >"$work/$1.udhcpc" 2>&1 || fail "$1 gets a lease" "$(tail -n 5 "$work/$1.udhcpc" "$work/gateway.err")"
+    ok "$1 gets a lease: $(cat "$work/$1.lease")"
+}
+
+cat >"$work/dhclient.script" <<'SCRIPT'
+#!/bin/sh
+case $reason in BOUND | RENEW | REBIND | REBOOT)
+    ip addr flush dev "$interface" scope global
+    ip addr add "$new_ip_address/24" dev "$interface"
+    ip route replace default via "$new_routers"
+    echo "$reason $new_ip_address" >>"$STATE"
+esac
+SCRIPT
+chmod 755 "$work/dhclient.script"
+
+# isc_lease GUEST: by ISC's client, which asks for its former address when it starts again. The last word of its state is
+# what it has done.
+isc_lease() {
+    inside "$1" timeout 30 dhclient -1 -e "STATE=$work/$1.isc" -sf "$work/dhclient.script" -lf "$work/$1.leases" \
+        -pf "$work/$1.pid" "$1" >"$work/$1.dhclient" 2>&1 || fail "$1 gets a lease" "$(tail -n 5 "$work/$1.dhclient")"
+    end_of "$(cat "$work/$1.pid")" || true
+    ok "$1 has a lease: $(tail -n 1 "$work/$1.isc")"
+}
+
+# --- checks
+
+# same WHAT GOT WANTED
+same() {
+    [ "$2" = "$3" ] || fail "$1" "got $2, wanted $3"
+    ok "$1"
+}
+
+fetch() {
+    inside "$1" curl -s --max-time 20 "${@:2}"
+}
+
+fetches() {
+    fetch "$2" -o "$work/got" "$3" || fail "$1" "curl: $?" "$(tail -n 3 "$work/gateway.err")"
+    cmp "$work/got" "${4:-$work/www/file}" || fail "$1" "other bytes"
+    ok "$1"
+}
+
+# refused WHAT GUEST CODE URL: within two seconds.
+refused() {
+    local code=0 begin=$SECONDS
+    fetch "$2" -o /dev/null "$4" || code=$?
+    same "$1" "$code" "$3"
+    expect "… without waiting" $((SECONDS - begin)) -le $((2 * patience))
+}
+
+answers() {
+    local what=$1 wanted=$2
+    shift 2
+    same "$what" "$(inside a dig +short +time=2 +tries=2 @10.0.0.1 "$@" | tr '\n' ' ')" "$wanted "
+}
+
+status() {
+    inside a dig +time=2 +tries=2 @10.0.0.1 "$@" | sed -n 's/.*status: \([A-Z]*\).*/\1/p'
+}
+
+# record FILTER: how many lines of the flows' record it is true of.
+record() {
+    jq -c "select($1)" "$work/host/flows" | wc -l
+}
+
+addresses_and_names() {
+    lease a
+    same "the gateway is router and name server" "$(cut -d ' ' -f 2-5 "$work/a.lease")" "10.0.0.1 10.0.0.1 lan 1500"
+    begin_guest b
+    touch "$work/b.leases"
+    isc_lease b
+    isc_lease b
+    same "… and the same again after a restart" "$(cut -d ' ' -f 2 "$work/b.isc" | uniq | wc -l)" 1
+    tail -n 1 "$work/b.isc" | grep -q REBOOT || fail "it asks for its former address" "$(cat "$work/b.isc")"
+    lease b
+    inside a ping -q -c 1 -W 2 10.0.0.1 >/dev/null || fail "the gateway answers to a ping"
+    ok "the gateway answers to a ping"
+    answers "a name from outside" 192.0.2.2 example.test
+    answers "… by TCP" 192.0.2.2 +tcp example.test
+    answers "… in any case of letters" 192.0.2.2 eXamPle.TEST
+    answers "a type of many bytes" "\"$(head -c 200 /dev/zero | tr '\0' a)\"" TXT long.test
+    answers "another guest's name" "$(cut -d ' ' -f 1 "$work/b.lease")" b.lan
+    answers "… and back" b.lan. -x "$(cut -d ' ' -f 1 "$work/b.lease")"
+    same "no such name in the network" "$(status c.lan)" NXDOMAIN
+    same "no such name outside" "$(status nothing.invalid)" NXDOMAIN
+    same "no data is another answer" "$(status b.lan MX)" NOERROR
+    inside a ping -q -c 1 -W 2 "$(cut -d ' ' -f 1 "$work/b.lease")" >/dev/null || fail "guests reach each other"
+    ok "guests reach each other"
+}
+
+way_out() {
+    fetches "5 MB by HTTP" a http://192.0.2.2/file
+    wait_for "the guest has made itself an address" 20 has_v6 a
+    fetches "5 MB by IPv6" a 'http://[2001:db8::2]/file'
+    refused "a closed port is refused" a 7 http://192.0.2.2:81/
+    refused "an address to which there is no way" a 7 http://198.51.100.1/
+    same "a datagram there and back" "$(inside a dig +short +time=2 @192.0.2.2 example.test)" 192.0.2.2
+    background in_space outside python3 "$root/tests/hosts/transfer.py" serve 192.0.2.2 9090 >"$work/server.out" 2>&1
+    local server=$!
+    wait_for "the server listens" 20 grep -q ready "$work/server.out"
+    inside a python3 "$root/tests/hosts/transfer.py" fetch 192.0.2.2 9090 $((10 << 20)) >"$work/client.out" 2>&1 ||
+        fail "10 MiB each way, and datagrams" "$(cat "$work/client.out")" "$(tail -n 3 "$work/gateway.err")"
+    ended "10 MiB each way, and datagrams" "$server" 0
+}
+
+has_v6() {
+    inside "$1" ip -6 -j addr show dev "$1" scope global | jq -e '[.[].addr_info[]? | select(.tentative | not)] != []'
+}
+
+# The kernel has sockets for pings for those groups that it is told.
+pings() {
+    in_space host sysctl -qw net.ipv4.ping_group_range="1 0"
+    ! inside a ping -q -c 1 -W 1 192.0.2.2 >/dev/null || fail "a ping without a socket is not answered"
+    grep -q ping_group_range "$work/gateway.err" || fail "the log says why" "$(tail -n 3 "$work/gateway.err")"
+    ok "a ping without a socket is not answered, and the log says why"
+    in_space host sysctl -qw net.ipv4.ping_group_range="0 2147483647"
+    inside a ping -q -c 2 -i 0.2 -W 2 192.0.2.2 >/dev/null || fail "a ping of a host outside"
+    inside a ping -q -c 2 -i 0.2 -W 2 -s 4000 192.0.2.2 >/dev/null || fail "a long ping of a host outside"
+    inside a ping -q -c 2 -i 0.2 -W 2 2001:db8::2 >/dev/null || fail "a ping of a host outside, by IPv6"
+    ok "pings of a host outside"
+    ! inside a ping -q -c 1 -W 1 192.0.2.77 >/dev/null || fail "a host that is not there does not answer"
+    ok "a host that is not there does not answer"
+}
+
+policy() {
+    refused "the host's loopback" a 7 http://10.0.0.1:8080/
+    refused "an address of the host" a 7 http://192.0.2.1/
+    ip -n host route add 172.16.0.0/12 dev up0
+    refused "a private network" a 7 http://172.16.0.1/
+    begin_gateway --allow 127.0.0.1:8080 --deny any --allow 192.0.2.2:80/tcp
+    fetches "what is allowed of the loopback" a http://10.0.0.1:8080/ "$work/own/index.html"
+    fetches "what is allowed outside" a http://192.0.2.2/file
+    refused "what is not" a 7 'http://[2001:db8::2]/file'
+    ! inside a dig +time=1 +tries=1 @192.0.2.2 example.test >/dev/null || fail "names from another server"
+    ok "names from another server"
+    answers "names from the gateway" 192.0.2.2 example.test
+    expect "refusals are recorded" "$(record '.event == "refused" and .reason == "policy"')" -ge 4
+    expect "flows are recorded with their bytes" "$(record '.event == "closed" and .received > 5000000')" -ge 3
+}
+
+way_in() {
+    begin_gateway --publish 127.0.0.1:2222:a:22 --publish 192.0.2.1:8081:a:80
+    lease a
+    background inside a busybox httpd -f -p 80 -h "$work/www"
+    wait_for "a published port, from the guest's first listen" 20 in_space outside curl -sf -o "$work/got" \
+        http://192.0.2.1:8081/file
+    cmp "$work/got" "$work/www/file" || fail "a published port" "other bytes"
+    local code=0
+    in_space host curl -s --max-time 10 http://127.0.0.1:2222/ >/dev/null || code=$?
+    expect "a port on which the guest does not listen is reset: curl says" "$code" -eq 56
+}
+
+# A gateway that is killed takes its flows with it, and nothing opens.
+death() {
+    kill -KILL "$gateway"
+    wait "$gateway" 2>/dev/null || true
+    gateway=
+    local code=0
+    inside a curl -s --connect-timeout 2 -o /dev/null http://192.0.2.2/file || code=$?
+    expect "without a gateway there is no way out: curl says $code" "$code" -ge 7
+    begin_gateway
+    fetches "a new one is the way out again" a http://192.0.2.2/file
+}
+
+network
+servers
+host_daemon host "${as_user[@]}"
+begin_gateway
+begin_guest a
+addresses_and_names
+way_out
+pings
+policy
+way_in
+death
+finish
