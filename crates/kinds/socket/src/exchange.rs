@@ -74,6 +74,11 @@ fn who_made(connection: &OwnedFd) -> Option<String> {
     })
 }
 
+/// The user of whom [`PeerArrival::who`] tells.
+pub fn user_of(who: &str) -> Option<u32> {
+    who.rsplit_once("user ").and_then(|(_, user)| user.parse().ok())
+}
+
 /// Bytes that a socket of datagrams, or of frames on this host, should have room for; it gets what the host allows.
 const WIDE: usize = 4 << 20;
 

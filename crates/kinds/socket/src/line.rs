@@ -1,7 +1,7 @@
 //! A line: what stays of a port while its peers come and go. Its seats are what workers see, and a peer's queues sit in
 //! them as long as it is connected. Its story is what is shown of its peers.
 
-use std::cell::{Ref, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -130,6 +130,8 @@ pub struct SocketLine {
     news: Arc<OwnedFd>,
     peer: RefCell<Option<LinePeer>>,
     story: RefCell<LineStory>,
+    /// Only peers that ask for its number get it.
+    is_reserved: Cell<bool>,
 }
 
 /// The queues of a port.
@@ -146,14 +148,25 @@ impl SocketLine {
         let output = Arc::<Seat<PeerEgress>>::default();
         let egress: Arc<dyn Egress> = Arc::new(SeatEgress(Arc::clone(&output)));
         let ingress: Box<dyn Ingress> = Box::new(SeatIngress::new(Arc::clone(&input)).by_calls());
-        let (peer, story) = Default::default();
-        let line = SocketLine { input, output, rules: Arc::clone(rules), news: Arc::clone(news), peer, story };
+        let (peer, story, is_reserved) = Default::default();
+        let (rules, news) = (Arc::clone(rules), Arc::clone(news));
+        let line = SocketLine { input, output, rules, news, peer, story, is_reserved };
         Ok((line, (vec![egress], vec![ingress])))
     }
 
     /// Whether a peer is connected.
     pub fn is_taken(&self) -> bool {
         self.peer.borrow().is_some()
+    }
+
+    /// Whether only peers that ask for its number get it.
+    pub fn is_reserved(&self) -> bool {
+        self.is_reserved.get()
+    }
+
+    /// Leaves it to peers that ask for its number, or to any.
+    pub fn reserve(&self, is_reserved: bool) {
+        self.is_reserved.set(is_reserved);
     }
 
     /// What is shown of its peers.

@@ -28,6 +28,9 @@ pub struct LineState {
     pub about: Option<String>,
     /// The connected peer.
     pub peer: Option<SocketPeerState>,
+    /// Only peers that ask for its number get it.
+    #[serde(default)]
+    pub reserved: bool,
 }
 
 /// A peer.
@@ -57,7 +60,7 @@ impl SocketLine {
             begun: Vec::new(),
             backlog: Vec::new(),
         });
-        LineState { connections, last_error, who, about, peer }
+        LineState { connections, last_error, who, about, peer, reserved: self.is_reserved() }
     }
 
     /// The same exactly. The workers must be parked. `None`: one of them does not give a queue back.
@@ -76,7 +79,8 @@ impl SocketLine {
     /// # Errors
     /// [`BadState`] if what is said contradicts itself.
     pub fn restore(&self, state: LineState, format: FrameFormat, own: Option<SocketPeer>) -> Result<(), BadState> {
-        let LineState { connections, last_error, who, about, peer } = state;
+        let LineState { connections, last_error, who, about, peer, reserved } = state;
+        self.reserve(reserved);
         let story = LineStory { connections, last_error, who, about };
         self.continue_story(story.clone());
         let Some(SocketPeerState { socket, control, noted, begun, backlog }) = peer else { return Ok(()) };

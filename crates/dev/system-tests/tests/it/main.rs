@@ -34,6 +34,7 @@ mod restart;
 mod sandbox;
 mod service;
 mod shared_cpus;
+mod sockets;
 mod upgrade;
 mod upgrade_all;
 mod upgrade_virtio;

@@ -6,8 +6,8 @@ use super::{AfterColon, SpecKind, fitting, stem};
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, SocketPath};
 
-/// Longest path of the folder: with the names of sockets in it, it has to fit into an address (unix(7)).
-const MAX_FOLDER: usize = 95;
+/// Longest path of the folder: with the names of sockets in it (`/65535.0`), it has to fit into an address (unix(7)).
+const MAX_FOLDER: usize = 99;
 
 /// A VDE switch.
 pub(super) const KIND: SpecKind = SpecKind {
