@@ -334,7 +334,7 @@ def passes(folder):
 
 
 def killed(program, folder):
-    """A killed console takes its daemon along; the next one is there at once. So it is after a kill of both, and beside
+    """A killed console takes its daemon along; the next one is there immediately. So it is after a kill of both, and beside
     a live switch."""
     other = os.path.join(folder, "other")
     os.mkdir(other)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The drop-in for vde_switch, as an ordinary user without capabilities, with Debian's plugs: the ways in which NixOS's
 # test driver and os-autoinst start it and talk to it; answers and VLANs beside Debian's vde_switch, which is the judge;
-# long and tagged frames; kills, leftovers, two starts at once, and everything that is malformed.
+# long and tagged frames; kills, leftovers, several starts together, and everything that is malformed.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -31,8 +31,8 @@ looks "answers are those of Debian's vde_switch" answers "$(command -v vde_switc
 looks "a port's VLAN is set before its peer comes, and outlives it" ports
 looks "modes and groups are those of Debian's vde_switch" modes "$(command -v vde_switch)"
 looks "commands in one write, in single bytes, without reader, without end" sessions
-looks "killed: the next one has the same place at once, also beside leftovers" killed
-looks "two starts at once: one switch" twice
+looks "killed: the next one has the same place immediately, also beside leftovers" killed
+looks "several starts together: one switch" twice
 looks "files in the way, and paths that are too long, are left alone" way
 looks "a hub's loop leaves the console and other switches alone" loop
 looks "requests of every version" versions

@@ -35,10 +35,9 @@ pub(super) fn start(words: &[OsString]) -> Result<ExitCode, VdeFailure> {
 }
 
 /// Leaves the starter's session, before there are other processes.
-pub(super) fn enter() -> Result<(), VdeFailure> {
+pub(super) fn enter() {
     // Fails only for a process that leads a group already.
     let _ = rustix::process::setsid();
-    Ok(())
 }
 
 /// Tells the starter that all is ready, and leaves its files and its folder.

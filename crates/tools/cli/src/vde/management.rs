@@ -27,7 +27,7 @@ impl ManagementSocket {
     /// Listens at a path. A socket that was left behind is replaced; a file that is none, and a socket that somebody
     /// listens at, are left alone.
     pub(super) fn listen(path: &Path, mode: u32, group: Option<&str>) -> Result<ManagementSocket, VdeFailure> {
-        let shown = path.display();
+        let shown = &path.display();
         let path = std::path::absolute(path).map_err(VdeFailure::step(format!("{shown}: no path")))?;
         let len = path.as_os_str().len();
         if len > LONGEST_SOCKET {

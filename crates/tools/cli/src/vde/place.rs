@@ -56,7 +56,7 @@ impl SwitchPlace {
     pub(super) fn remove(&self) {
         let lock = self.lock();
         // What another switch has begun there, it keeps.
-        if !self.is_taken(lock.as_ref()) {
+        if !lock.as_ref().is_some_and(is_held) {
             let _ = std::fs::remove_dir_all(&self.run_dir);
         }
         let _ = std::fs::remove_dir(&self.folder);
@@ -64,18 +64,18 @@ impl SwitchPlace {
 
     /// Whether a daemon has the run directory.
     pub(super) fn has_daemon(&self) -> bool {
-        self.is_taken(self.lock().as_ref())
+        self.lock().as_ref().is_some_and(is_held)
     }
 
     /// The daemon's lock, if there is one.
     fn lock(&self) -> Option<File> {
         File::open(self.run_dir.join("lock")).ok()
     }
+}
 
-    /// Whether a daemon has that lock. If none has, this process has it until it is closed.
-    fn is_taken(&self, lock: Option<&File>) -> bool {
-        lock.is_some_and(|lock| rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_err())
-    }
+/// Whether a daemon has that lock. If none has, this process has it until the file is closed.
+fn is_held(lock: &File) -> bool {
+    rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
 /// The first of the usual folders that can be made, or is there.

@@ -24,7 +24,7 @@ const MOST_SESSIONS: usize = 64;
 /// Runs a switch until its end.
 pub(super) fn run(options: &VdeOptions) -> Result<(), VdeFailure> {
     if options.daemon {
-        background::enter()?;
+        background::enter();
     }
     let signals = ConsoleSignals::new()?;
     let place = SwitchPlace::make(options)?;
@@ -73,10 +73,9 @@ fn begin_with(console: &mut VdeConsole, file: &Path) -> Result<SessionEnd, VdeFa
         answer => {
             // What was refused is told with its line.
             let lines = answer.lines();
-            let lines: Vec<&str> = lines.lines().collect();
-            for pair in lines.windows(2).filter(|pair| pair[0].starts_with("vde[")) {
-                if pair[1].starts_with('1') && !pair[1].starts_with("1000") {
-                    say(format_args!("{}: {}", pair[0], pair[1]));
+            for (command, said) in lines.lines().zip(lines.lines().skip(1)) {
+                if command.starts_with("vde[") && said.starts_with('1') && !said.starts_with("1000") {
+                    say(format_args!("{command}: {said}"));
                 }
             }
             Ok(SessionEnd::None)

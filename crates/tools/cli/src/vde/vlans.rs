@@ -258,6 +258,10 @@ pub fn of_switch(vlan: Option<u16>) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use netvale_control::types::Policies;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn with_ports(numbers: &[u16]) -> VlanTable {
@@ -336,6 +340,34 @@ mod tests {
         assert_eq!(Value::from_iter(t.usual().into_iter().filter(|(_, v)| !v.is_null())), json!({"learning": false}));
         t.is_hub = false;
         assert_eq!(said(&t, 1), json!({"access": 10, "loop_guard": true}));
+    }
+
+    proptest! {
+        /// Objective: whatever is asked for, in any order, the policies of each port are ones that a switch takes, and
+        /// frames without a tag are in the VLAN that is shown.
+        #[test]
+        fn policies_are_ones_that_a_switch_takes(asked in vec((0..6, -1..6, -1..6), 0..60)) {
+            let mut t = with_ports(&[1, 2, 3]);
+            for (what, a, b) in asked {
+                // Most of it is refused.
+                let _ = match what {
+                    0 => t.create(a),
+                    1 => t.remove(a),
+                    2 => t.set(a, if b == 5 { 4095 } else { b }).map(drop),
+                    3 => t.add(a, b).map(drop),
+                    4 => t.delete(a, b).map(drop),
+                    _ => { t.is_hub = a > 2; Ok(()) }
+                };
+            }
+            for (number, port) in t.ports() {
+                let policies = Policies::default().with(&t.policies(port)).unwrap();
+                prop_assert!(policies.check().is_ok(), "{number}: {policies:?}");
+                let untagged = policies.access.filter(|_| policies.isolated != Some(true)).or(policies.native);
+                let expected = (!t.is_hub && port.shown() != 4095).then_some(port.shown());
+                prop_assert_eq!(untagged.map(|vlan| of_switch(Some(vlan))), expected);
+                prop_assert!(expected.is_none_or(|vlan| t.vlans.contains(&vlan)));
+            }
+        }
     }
 
     /// Objective: VLANs are shown with those ports that are asked for, in VDE's words.

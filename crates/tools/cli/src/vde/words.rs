@@ -116,6 +116,9 @@ impl LineBuffer {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Objective: a line is a path and a rest, whatever blanks there are; an empty one and a comment are nothing.
@@ -169,6 +172,27 @@ mod tests {
         assert_eq!(buffer.push(b"\n"), [whole("cd")]);
         assert_eq!(buffer.push(b"\xff\ne"), [whole("\u{fffd}")]);
         assert_eq!((buffer.end(), buffer.end()), (Some(whole("e")), None));
+    }
+
+    proptest! {
+        /// Objective: bytes of any kind are read as the same lines, wherever they are cut.
+        #[test]
+        fn cuts_change_nothing(bytes in vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..3000), cut in 0..3000_usize) {
+            let read = |pieces: &[&[u8]]| {
+                let mut buffer = LineBuffer::default();
+                let mut lines: Vec<ReadLine> = pieces.iter().flat_map(|piece| buffer.push(piece)).collect();
+                lines.extend(buffer.end());
+                lines
+            };
+            let (head, tail) = bytes.split_at(cut.min(bytes.len()));
+            let lines = read(&[head, tail]);
+            prop_assert_eq!(&lines, &read(&[&bytes]));
+            for line in lines {
+                if let ReadLine::Whole(line) = line {
+                    prop_assert!(VdeCommand::read(&line).is_none_or(|command| !command.path.contains(char::is_whitespace)));
+                }
+            }
+        }
     }
 
     /// Objective: a line without end takes no memory, is answered once, and does not swallow the next one.
