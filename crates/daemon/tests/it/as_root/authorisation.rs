@@ -178,11 +178,11 @@ const ROWS: &[(&str, Ask)] = &[
         q.world.attached();
         q.may_call("port.detach", json!({"switch": "vale0", "port": "a"}))
     }),
-    ("`vxlan.set`, `vxlan.local` of the owner's port", |q| {
-        // It is not a tunnel, which only permitted users learn.
+    ("`vxlan.set`, `vxlan.local`, `vde.set` of the owner's port", |q| {
+        // It is neither a tunnel nor VDE's, which only permitted users learn.
         let port = q.world.attached();
-        let may = ["vxlan.set", "vxlan.local"].map(|method| q.may_call(method, json!({"port": port})));
-        assert_eq!(may[0], may[1]);
+        let may = ["vxlan.set", "vxlan.local", "vde.set"].map(|method| q.may_call(method, json!({"port": port})));
+        assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
         may[0]
     }),
     ("`port.set` of the owner's port", |q| {
