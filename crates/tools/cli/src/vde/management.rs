@@ -40,14 +40,15 @@ impl ManagementSocket {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
         let socket = socket.map_err(failed("no socket can be made"))?;
         let address = SocketAddrUnix::new(path.as_os_str()).map_err(failed("no path of a socket"))?;
-        if rustix::net::bind(&socket, &address) == Err(Errno::ADDRINUSE) {
-            make_room(&path)?;
-        }
-        match rustix::net::bind(&socket, &address) {
-            // It is bound already.
-            Err(Errno::INVAL) => {}
-            done => done.map_err(failed("the socket cannot be bound"))?,
-        }
+        let bind = || rustix::net::bind(&socket, &address);
+        let bound = match bind() {
+            Err(Errno::ADDRINUSE) => {
+                make_room(&path)?;
+                bind()
+            }
+            done => done,
+        };
+        bound.map_err(failed("the socket cannot be bound"))?;
         let made = ManagementSocket { listener: UnixListener::from(socket), file: file_of(&path), path };
         // Nobody can connect before listen(2).
         give(&made.path, mode, group)?;

@@ -165,10 +165,11 @@ fn make_private(dir: &Path) -> Result<(), VdeFailure> {
         Err(why) if why.kind() == ErrorKind::AlreadyExists => {}
         done => return done.map_err(failed),
     }
-    let is_ours =
-        |meta: Metadata| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o077 == 0;
+    let is_ours = |meta: &Metadata| {
+        meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o077 == 0
+    };
     match std::fs::symlink_metadata(dir) {
-        Ok(meta) if is_ours(meta) => Ok(()),
+        Ok(meta) if is_ours(&meta) => Ok(()),
         _ => Err(VdeFailure(format!("{} is no folder of this user's alone: remove it", dir.display()))),
     }
 }

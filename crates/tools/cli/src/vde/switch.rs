@@ -15,7 +15,7 @@ use super::answers::VdeError;
 use super::options::VdeOptions;
 
 /// The switch, and the port that its plugs come through.
-const SWITCH: &str = "vde";
+const SWITCH: &str = "vale0";
 const PORT: &str = "port";
 /// Longest payload of a frame: what plugs of VDE have room for.
 const MTU: u32 = 9216;

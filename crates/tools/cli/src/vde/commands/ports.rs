@@ -249,7 +249,7 @@ mod tests {
         let plug =
             VdePlug { count: 6, who: "process 9 of user 0".into(), user: Some(0), about: "vdeplug: pid=9".into() };
         let info = VdeInfo { number: 1, reserved: false, plug: Some(plug) };
-        let mut port = ShownPort { name: "vde:port0001".into(), of: ShownPeer::Plug(info) };
+        let mut port = ShownPort { name: "vale0:port0001".into(), of: ShownPeer::Plug(info) };
         let mut text = String::new();
         print_port(&mut text, 1, 10, &port);
         print_counts(&mut text, [(9, 12_200), (0, 0)]);
