@@ -85,18 +85,20 @@ class Console:
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(LIMIT)
+        self.got = b""
         until("the management socket takes connections", lambda: self.socket.connect_ex(path) == 0)
         self.banner = self.read()
 
     def read(self):
-        """What comes until the prompt, or the end."""
-        got = b""
-        while not got.endswith(self.PROMPT):
+        """What comes until the next prompt, or the end."""
+        while self.PROMPT not in self.got:
             piece = self.socket.recv(65536)
             if not piece:
-                return got
-            got += piece
-        return got[: -len(self.PROMPT)]
+                last, self.got = self.got, b""
+                return last
+            self.got += piece
+        answer, self.got = self.got.split(self.PROMPT, 1)
+        return answer
 
     def ask(self, line):
         self.socket.sendall(line.encode() + b"\n")

@@ -154,13 +154,13 @@ impl StdinSession {
     }
 
     fn run(&self, console: &mut VdeConsole, line: &ReadLine) -> SessionEnd {
-        let prompt = if self.is_terminal { PROMPT } else { "" };
+        let prompt = if self.is_terminal { format!("\n{PROMPT}") } else { String::new() };
         match answer(console, line) {
             VdeAnswer::Shutdown => return SessionEnd::Shutdown,
             // Its end ends the switch; this does not.
             VdeAnswer::Logout => {}
             // Who does not read the answers may still want what the commands do.
-            answer => _ = crate::out::text(format_args!("{}\n{prompt}", answer.lines())),
+            answer => _ = crate::out::text(format_args!("{}{prompt}", answer.lines())),
         }
         SessionEnd::None
     }
