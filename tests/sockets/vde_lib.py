@@ -35,6 +35,12 @@ def frame(to, by, length=100, vlan=None, kind=0x88B5, mark=0):
     return head + bytes(length - len(head))
 
 
+def listens(path):
+    """Whether somebody listens there. A leftover looks the same otherwise."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == 0
+
+
 def address(number):
     return f"02:00:00:00:00:{number:02x}"
 
@@ -50,7 +56,7 @@ class Switch:
             command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         )
         if ready:
-            until("the switch is ready", lambda: os.path.exists(self.mgmt) or self.process.poll() is not None)
+            until("the switch is ready", lambda: listens(self.mgmt) or self.process.poll() is not None)
             assert self.process.poll() is None, self.process.stderr.read()
 
     def end(self):

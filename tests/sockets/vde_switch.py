@@ -12,7 +12,7 @@ import sys
 import time
 
 from vde_lib import (
-    ALL, LIMIT, Console, Plug, Plugs, Switch, address, end_process, frame, is_gone, raw_plug, until,
+    ALL, LIMIT, Console, Plug, Plugs, Switch, address, end_process, frame, is_gone, listens, raw_plug, until,
 )
 
 
@@ -380,7 +380,7 @@ def twice(program, folder):
             else:
                 said = one.process.stderr.read()
                 assert one.process.returncode == 255 and (b"already" in said or b"listens" in said), said
-        until("it is ready", lambda: os.path.exists(winner.mgmt))
+        until("it is ready", lambda: listens(winner.mgmt))
         passes(winner.folder)
         # A later one changes nothing.
         late = Switch(program, folder, ready=False)
