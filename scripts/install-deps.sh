@@ -41,6 +41,7 @@ tcpreplay|unmodified program that sends through packet sockets
 arping|unmodified program that sends and receives
 arp-scan|unmodified program that sends and receives
 python3-scapy|unmodified program that loads libpcap at run time; sockets of the Python package
+vde2|the vde_switch beside which the drop-in answers, and its plugs
 jq|reads what netvale says as JSON, for the scripts of tests/policies
 dnsmasq-base|DHCP server, right or rogue; names for guests of a gateway
 bind9-dnsutils|asks a gateway for names (dig)

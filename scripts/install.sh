@@ -92,6 +92,9 @@ fi
 install -d "$to/lib/wireshark/extcap"
 ln -sfn ../../../bin/netvale "$to/lib/wireshark/extcap/netvale-extcap"
 echo "for another Wireshark: netvale extcap --install"
+# Harnesses that start vde_switch find it first.
+install -d "$to/lib/netvale/drop-in"
+ln -sfn ../../../bin/netvale "$to/lib/netvale/drop-in/vde_switch"
 # The CNI plugin. Runtimes look for plugins in folders of their own.
 install -m 755 "$built/netvale-cni" "$to/lib/netvale/"
 echo "for containers: ln -s $prefix/lib/netvale/netvale-cni /opt/cni/bin/ (podman on Debian: /usr/lib/cni/)"

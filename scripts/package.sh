@@ -142,6 +142,9 @@ finish_deb() {
         cp -a "$stage"/links/pcap/* "$tree/usr/lib/netvale/pcap/"
         # Wireshark finds the ports through this.
         ln -s ../../../../bin/netvale "$tree/usr/lib/$tuple/wireshark/extcap/netvale-extcap"
+        # Harnesses that start vde_switch find it first.
+        mkdir "$tree/usr/lib/netvale/drop-in"
+        ln -s ../../../bin/netvale "$tree/usr/lib/netvale/drop-in/vde_switch"
         # podman finds the plugin through this.
         mkdir "$tree/usr/lib/cni"
         ln -s ../netvale/netvale-cni "$tree/usr/lib/cni/netvale-cni"

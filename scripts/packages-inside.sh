@@ -156,6 +156,7 @@ upgrade_packages() {
     netvale-bench --list >/dev/null
     [ -s /usr/share/man/man1/netvale-up.1.gz ] || [ -d /usr/share/man ] || fail "no manual pages"
     /usr/lib/*/wireshark/extcap/netvale-extcap --extcap-interfaces | grep '{value=netvale-ssh}' >/dev/null || fail "no program for Wireshark"
+    /usr/lib/netvale/drop-in/vde_switch --version | grep '^VDE ' >/dev/null || fail "no drop-in for vde_switch"
     ldconfig -p | grep 'libnetmap.so.0 ' >/dev/null || fail "the loader does not find libnetmap.so.0"
     traffic
 }

@@ -25,8 +25,8 @@ use crate::request::Request;
 use crate::types::{
     AllStats, AllStatsParams, ApplyParams, ApplyResult, AttachParams, Confirmation, DetachParams, Event, EvictionInfo,
     ExportReply, GroupsInfo, ListParams, NOTIFICATION, PortInfo, SetParams, ShowParams, SubscribeParams,
-    SubscribeReply, SwitchInfo, TableEntry, TableParams, TraceBeginParams, TraceBeginReply, TraceRead, Version,
-    VxlanSetParams,
+    SubscribeReply, SwitchInfo, TableEntry, TableParams, TraceBeginParams, TraceBeginReply, TraceRead, VdeSetParams,
+    Version, VxlanSetParams,
 };
 
 mod admission;
@@ -218,6 +218,14 @@ impl Client {
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
     pub fn vxlan_set(&mut self, params: VxlanSetParams) -> Result<Confirmation, ClientError> {
+        self.call(&Request::OfKind(params.into()))
+    }
+
+    /// Makes ports of a VDE switch before their plugs come.
+    ///
+    /// # Errors
+    /// [`ClientError`] without an answer, or on a refusal.
+    pub fn vde_set(&mut self, params: VdeSetParams) -> Result<Confirmation, ClientError> {
         self.call(&Request::OfKind(params.into()))
     }
 

@@ -176,7 +176,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{PortOptions, VxlanLocalParams, VxlanSetParams};
+    use crate::types::{PortOptions, VdeSetParams, VxlanLocalParams, VxlanSetParams};
     use serde_json::json;
 
     fn all() -> Vec<Request> {
@@ -202,6 +202,7 @@ mod tests {
             Request::Unsubscribe,
             Request::OfKind(VxlanSetParams { port: "vale0:v".into(), replace: true, ..Default::default() }.into()),
             Request::OfKind(VxlanLocalParams { port: "vale0:v".into(), watch: true, since: Some(3) }.into()),
+            Request::OfKind(VdeSetParams { port: "vale0:l".into(), reserve: vec![7], ..Default::default() }.into()),
             Request::TraceBegin(TraceBeginParams {
                 of: vec!["vale0".into()],
                 drops: true,

@@ -33,7 +33,7 @@ impl RequestHandler for Fake {
             }
             Request::PortDetach(_)
             | Request::Unsubscribe
-            | Request::OfKind(KindRequest::VxlanSet(_))
+            | Request::OfKind(KindRequest::VxlanSet(_) | KindRequest::VdeSet(_))
             | Request::Shutdown => Reply::Done(Confirmation {}),
             Request::OfKind(KindRequest::VxlanLocal(_)) => Reply::OfKind(KindReply::VxlanLocal(VxlanLocal::default())),
             // Large enough to arrive in many pieces.

@@ -3,6 +3,7 @@
 
 mod e1000;
 mod ptnet;
+mod vde;
 mod vhost;
 mod vxlan;
 
@@ -10,6 +11,7 @@ pub use e1000::*;
 pub use ptnet::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+pub use vde::*;
 pub use vhost::*;
 pub use vxlan::*;
 
@@ -62,6 +64,8 @@ of_kinds! {
     E1000(E1000Info) "e1000"
     /// A VXLAN tunnel: its endpoints.
     Vxlan(VxlanInfo) "vxlan"
+    /// A port of a VDE switch: its plug.
+    Vde(VdeInfo) "vde"
 }
 
 of_kinds! {
@@ -130,6 +134,8 @@ requests! {
     VxlanSet(VxlanSetParams) "vxlan.set"
     /// Reads the addresses on this host's side of a tunnel. Answer: [`KindReply::VxlanLocal`].
     VxlanLocal(VxlanLocalParams) "vxlan.local"
+    /// Makes ports of a VDE switch before their plugs come. Answer: [`Reply::Done`](crate::Reply::Done).
+    VdeSet(VdeSetParams) "vde.set"
 }
 
 /// The answer to a request to ports of one kind.

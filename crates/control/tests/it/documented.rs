@@ -94,7 +94,7 @@ fn replies_are_replies() {
             "subscribe" => same::<SubscribeReply>(result),
             "trace.begin" => same::<TraceBeginReply>(result),
             "trace.read" => same::<TraceRead>(result),
-            "port.detach" | "unsubscribe" | "vxlan.set" | "shutdown" => same::<Confirmation>(result),
+            "port.detach" | "unsubscribe" | "vxlan.set" | "vde.set" | "shutdown" => same::<Confirmation>(result),
             other => panic!("{other} is not checked"),
         }
     }

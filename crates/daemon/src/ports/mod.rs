@@ -106,7 +106,9 @@ pub const KINDS: &[AttachKind] = &[
     AttachKind::new("dgram", socket::attach::dgram).with_kernel(&[&socket::kernel::KERNEL]),
     AttachKind::new("seqpacket", socket::attach::seqpacket).with_kernel(&[&socket::kernel::KERNEL]),
     AttachKind::new("unixgram", socket::attach::unixgram).with_kernel(&[&socket::kernel::KERNEL]),
-    AttachKind::new("vde", socket::attach::vde).with_kernel(&[&socket::kernel::KERNEL]),
+    AttachKind::new("vde", socket::attach::vde)
+        .with_kernel(&[&socket::kernel::KERNEL])
+        .with_methods(&socket::methods::METHODS),
     AttachKind::new("null", null::attach),
     AttachKind::new("echo", echo::attach),
 ];

@@ -382,3 +382,86 @@ fn clients_and_refusals() {
         assert!(reply["error"].to_string().contains(why), "{port}: {reply}");
     }
 }
+
+/// A VDE switch `vale0:p`, whose plugs have at most that many ports; its folder.
+fn vde_switch(d: &Daemon, peers: u32) -> PathBuf {
+    let folder = d.path("p.sock");
+    std::fs::create_dir(&folder).unwrap();
+    attach(d, &format!("vde:{}", folder.display()), json!({"name": "p", "peers": peers, "access": 10}));
+    folder
+}
+
+/// Objective: a line that is made before its plug has the policies that were set meanwhile, and is only for who asks
+/// for its number, also in another daemon; once it is released, any plug gets it.
+#[test]
+fn lines_before_their_plugs() {
+    let d = Daemon::managed("");
+    let folder = vde_switch(&d, 4);
+    let set = |params: Value| d.call("vde.set", params);
+    assert_eq!(set(json!({"port": "vale0:p", "reserve": [7, 1]}))["result"], json!({}));
+    assert_eq!(d.ports(), ["vale0:p", "vale0:p0001", "vale0:p0007"]);
+    let shown = show(&d, "vale0:p0007");
+    assert_eq!((&shown["policies"]["access"], &shown["vde"]), (&json!(10), &json!({"number": 7, "reserved": true})));
+    assert!(notes(&d, "vale0:p0007").contains("only plugs that ask for number 7"));
+    d.call("port.set", json!({"port": "vale0:p0007", "set": {"access": 20}}));
+    d.call("port.set", json!({"port": "vale0:p", "set": {"access": 30}}));
+    for round in 0..2 {
+        if round == 0 {
+            d.is_succeeded();
+        } else {
+            d.is_killed();
+        }
+        let number = 2 + round;
+        let first = VdeEnd::new(&folder, &d.path(&format!("any{round}.sock")), 0);
+        let port = format!("vale0:p{number:04}");
+        until("any plug has another port", || is_taken(&d, &port));
+        assert_eq!(show(&d, &port)["policies"]["access"], 30);
+        let asking = VdeEnd::new(&folder, &d.path(&format!("own{round}.sock")), 7);
+        until("who asks has the port", || is_taken(&d, "vale0:p0007"));
+        let shown = show(&d, "vale0:p0007");
+        assert_eq!((&shown["policies"]["access"], &shown["vde"]["plug"]["count"]), (&json!(20), &json!(round + 1)));
+        assert_eq!(shown["vde"]["plug"]["user"], json!(rustix::process::getuid().as_raw()));
+        drop(asking);
+        until("it has left", || !is_taken(&d, "vale0:p0007"));
+        // The next round's plug is another one's.
+        set(json!({"port": "vale0:p", "reserve": [number]}));
+        drop(first);
+        until("it has left, too", || !is_taken(&d, &port));
+    }
+    set(json!({"port": "vale0:p", "release": [1]}));
+    let _any = VdeEnd::new(&folder, &d.path("released.sock"), 0);
+    until("any plug has it", || is_taken(&d, "vale0:p0001"));
+}
+
+/// Objective: what cannot be is refused as a whole: other ports than VDE's, the number 0, and more lines than there may
+/// be, which can be changed.
+#[test]
+fn lines_that_cannot_be() {
+    let d = Daemon::start("");
+    vde_switch(&d, 2);
+    lab(&d, json!({}));
+    for (params, why) in [
+        (json!({"port": "vale0:none"}), "no port"),
+        (json!({"port": "vale0:lab", "reserve": [1]}), "no VDE switch"),
+        (json!({"port": "vale0:p", "reserve": [1, 0]}), "no number"),
+        (json!({"port": "vale0:p", "reserve": [1, 2], "release": [3]}), "at most 2"),
+        (json!({"port": "vale0:p", "reserve": [65536]}), "65536"),
+        (json!({"port": "vale0:p", "lines": [1]}), "lines"),
+    ] {
+        let reply = d.call("vde.set", params);
+        assert!(reply["error"].to_string().contains(why), "{reply}");
+        assert_eq!(d.ports(), ["vale0:lab", "vale0:p"]);
+    }
+    assert_eq!(
+        d.call("vde.set", json!({"port": "vale0:p", "peers": 3, "reserve": [1, 2], "release": [3]}))["result"],
+        json!({})
+    );
+    let fewer = d.call("vde.set", json!({"port": "vale0:p", "peers": 2}));
+    assert!(fewer["error"].to_string().contains("3 ports"), "{fewer}");
+    let line = d.call("vde.set", json!({"port": "vale0:p0001", "reserve": [4]}));
+    assert!(line["error"].to_string().contains("no VDE switch"), "{line}");
+    d.call("port.detach", json!({"switch": "vale0", "port": "p0001"}));
+    assert_eq!(d.call("vde.set", json!({"port": "vale0:p", "peers": 2}))["result"], json!({}));
+    let text = d.call("config.export", json!({}))["result"]["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("peers = 2") && !text.contains("p0002"), "{text}");
+}

@@ -76,6 +76,11 @@ fn who_made(connection: &OwnedFd) -> Option<String> {
     })
 }
 
+/// Returns the user named at the end of [`PeerArrival::who`].
+pub fn user_of(who: &str) -> Option<u32> {
+    who.rsplit_once("user ").and_then(|(_, user)| user.parse().ok())
+}
+
 /// Requested buffer size in bytes for UNIX and datagram sockets; the kernel grants what the host allows.
 const WIDE: usize = 4 << 20;
 

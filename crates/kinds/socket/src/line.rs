@@ -1,7 +1,7 @@
 //! A line: the part of a port that stays while its peers come and go. Workers use its seats, which hold a connected
 //! peer's queues. Its story describes the peers for display.
 
-use std::cell::{Ref, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -130,6 +130,8 @@ pub struct SocketLine {
     news: Arc<OwnedFd>,
     peer: RefCell<Option<LinePeer>>,
     story: RefCell<LineStory>,
+    /// Only peers that ask for its number get it.
+    is_reserved: Cell<bool>,
 }
 
 /// The queues of a port.
@@ -146,14 +148,25 @@ impl SocketLine {
         let output = Arc::<Seat<PeerEgress>>::default();
         let egress: Arc<dyn Egress> = Arc::new(SeatEgress(Arc::clone(&output)));
         let ingress: Box<dyn Ingress> = Box::new(SeatIngress::new(Arc::clone(&input)).by_calls());
-        let (peer, story) = Default::default();
-        let line = SocketLine { input, output, rules: Arc::clone(rules), news: Arc::clone(news), peer, story };
+        let (peer, story, is_reserved) = Default::default();
+        let (rules, news) = (Arc::clone(rules), Arc::clone(news));
+        let line = SocketLine { input, output, rules, news, peer, story, is_reserved };
         Ok((line, (vec![egress], vec![ingress])))
     }
 
     /// Returns whether a peer is connected.
     pub fn is_taken(&self) -> bool {
         self.peer.borrow().is_some()
+    }
+
+    /// Whether only peers that request its number get it.
+    pub fn is_reserved(&self) -> bool {
+        self.is_reserved.get()
+    }
+
+    /// Reserves the line for peers that request its number, or opens it to all.
+    pub fn reserve(&self, is_reserved: bool) {
+        self.is_reserved.set(is_reserved);
     }
 
     /// Returns the history of the line's peers.

@@ -28,6 +28,9 @@ pub struct LineState {
     pub about: Option<String>,
     /// The connected peer.
     pub peer: Option<SocketPeerState>,
+    /// Only peers that ask for its number get it.
+    #[serde(default)]
+    pub reserved: bool,
 }
 
 /// State of a connected peer.
@@ -57,7 +60,7 @@ impl SocketLine {
             begun: Vec::new(),
             backlog: Vec::new(),
         });
-        LineState { connections, last_error, who, about, peer }
+        LineState { connections, last_error, who, about, peer, reserved: self.is_reserved() }
     }
 
     /// Returns the exact state for a successor. The workers must be parked. `None` if one of them does not return a
@@ -77,7 +80,8 @@ impl SocketLine {
     /// # Errors
     /// [`BadState`] if the state contradicts itself.
     pub fn restore(&self, state: LineState, format: FrameFormat, own: Option<SocketPeer>) -> Result<(), BadState> {
-        let LineState { connections, last_error, who, about, peer } = state;
+        let LineState { connections, last_error, who, about, peer, reserved } = state;
+        self.reserve(reserved);
         let story = LineStory { connections, last_error, who, about };
         self.continue_story(story.clone());
         let Some(SocketPeerState { socket, control, noted, begun, backlog }) = peer else { return Ok(()) };

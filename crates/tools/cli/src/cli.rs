@@ -10,7 +10,7 @@ use clap_complete::CompleteEnv;
 use crate::cmd::{CliCommand, attach, extcap};
 use crate::complete;
 use crate::error::{EXIT_CODES, FailureKind};
-use crate::{CliContext, CliError};
+use crate::{CliContext, CliError, vde};
 
 /// netmap rings and VALE switches on stock Linux: one daemon, and everything attaches to it.
 #[derive(Debug, Parser)]
@@ -53,7 +53,11 @@ pub fn main() -> ExitCode {
         .bin("netvale")
         .shells(complete::SHELLS)
         .complete();
-    let words = words(std::env::args_os());
+    let given: Vec<OsString> = std::env::args_os().collect();
+    if is_called(&given, vde::PROGRAM) {
+        return vde::main(given.get(1..).unwrap_or_default());
+    }
+    let words = words(given);
     let matches = attach::help::narrowed(command(), &words).get_matches_from(words);
     let cli = match <NetvaleCli as clap::FromArgMatches>::from_arg_matches(&matches) {
         Ok(cli) => cli,
@@ -64,13 +68,16 @@ pub fn main() -> ExitCode {
 }
 
 /// Returns the words of the command line. A program with the name of the extcap program is started as that subcommand.
-fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut words: Vec<_> = given.collect();
-    let name = words.first().map(Path::new).and_then(Path::file_name);
-    if name.is_some_and(|name| name == extcap::PROGRAM) {
+fn words(mut words: Vec<OsString>) -> Vec<OsString> {
+    if is_called(&words, extcap::PROGRAM) {
         words.splice(..1, ["netvale".into(), "extcap".into()]);
     }
     words
+}
+
+/// Whether the program is called by that name, in any folder.
+fn is_called(words: &[OsString], name: &str) -> bool {
+    words.first().map(Path::new).and_then(Path::file_name).is_some_and(|called| called == name)
 }
 
 fn report(error: &CliError) -> ExitCode {
@@ -85,10 +92,18 @@ mod tests {
     /// Objective: the program in Wireshark's folder is a subcommand, in any folder; no other name is.
     #[test]
     fn the_name_in_wiresharks_folder_is_a_subcommand() {
-        let words = |given: &[&str]| super::words(given.iter().map(|word| word.into()));
+        let words = |given: &[&str]| super::words(given.iter().map(Into::into).collect());
         assert_eq!(words(&["/usr/lib/x/netvale-extcap", "--capture"]), ["netvale", "extcap", "--capture"]);
         assert_eq!(words(&["/usr/bin/netvale", "netvale-extcap"]), ["/usr/bin/netvale", "netvale-extcap"]);
         assert!(words(&[]).is_empty());
+    }
+
+    /// Objective: the name of VDE's switch is that of another program, in any folder; no other name is.
+    #[test]
+    fn the_name_of_vdes_switch_is_another_program() {
+        let is_switch = |name: &str| super::is_called(&[name.into(), "-x".into()], crate::vde::PROGRAM);
+        assert!(is_switch("vde_switch") && is_switch("/opt/bin/vde_switch"));
+        assert!(!is_switch("/opt/vde_switch/netvale") && !is_switch("vde_switch.old"));
     }
 
     /// Objective: clap's own checks hold: no flag twice, no clash of names.

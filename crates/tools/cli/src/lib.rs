@@ -17,6 +17,7 @@
 //! | `progress.rs` | the progress line on standard error |
 //! | `rates.rs`, `units.rs` | rates computed from counters, and their notation |
 //! | `values.rs` | values that several subcommands take |
+//! | [`vde`] | the drop-in for `vde_switch` |
 
 pub mod capture;
 pub mod cli;
@@ -36,6 +37,7 @@ pub mod rates;
 pub mod signals;
 pub mod units;
 pub mod values;
+pub mod vde;
 
 pub use cli::main;
 pub use ctx::CliContext;

@@ -123,7 +123,7 @@ fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
             _ => Ok(number),
         };
     }
-    let free = || lines.iter().filter(|(_, line)| !line.is_taken());
+    let free = || lines.iter().filter(|(_, line)| !line.is_taken() && !line.is_reserved());
     let had = free().find(|(_, line)| arrival.who.is_some() && line.story().who == arrival.who);
     if let Some((number, _)) = had.or_else(|| free().next()) {
         return Ok(*number);
@@ -132,9 +132,12 @@ fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
     new.filter(|_| has_room).ok_or_else(full)
 }
 
-/// Creates a further line, with its port.
-fn new_line(d: &mut Daemon, known: &mut KnownExchange, number: u16) -> Result<Rc<SocketLine>, String> {
-    let LineTemplate { at, kind, owner, domain, lossless, policies, rules, .. } = known.template.clone();
+/// Creates a further line, with its port. Where the port that was attached is none, it has the policies for new lines.
+pub(super) fn new_line(d: &mut Daemon, known: &mut KnownExchange, number: u16) -> Result<Rc<SocketLine>, String> {
+    let LineTemplate { at, kind, owner, domain, lossless, mut policies, rules, first, .. } = known.template.clone();
+    if let Some(attached) = d.ports.get(&at.full()).filter(|_| first > 0) {
+        policies = attached.policies.clone();
+    }
     let at = SwitchPort::new(&at.switch, line_name(kind, &at.port, number));
     if at.full().len() > MOST_NAME {
         return Err(format!("the port name {} is too long: expected at most {MOST_NAME} bytes", at.full()));

@@ -5,9 +5,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use netvale_control::types::PortKind;
+use netvale_control::types::{PortInfo, PortKind, VdeInfo, VdePlug};
 use netvale_fdio::state::{Fd, State};
 use netvale_port::listener::Claim;
+use netvale_socket::exchange::user_of;
 use netvale_socket::line::PEER_MEMORY;
 use netvale_socket::{FrameRules, LeftPeer, LineState, LineStory, SocketLine};
 use rustix::io::Errno;
@@ -98,6 +99,11 @@ impl SocketPort {
         }
     }
 
+    /// Whether it is a VDE switch: the port that was attached.
+    pub(super) fn is_vde_switch(&self) -> bool {
+        self.kind == PortKind::Vde && self.sockets.is_some()
+    }
+
     fn state(&self, line: Option<LineState>) -> std::io::Result<State> {
         let sockets = self.sockets.as_ref().map(|sockets| sockets.borrow().clone()).unwrap_or_default();
         Ok(State::of(&SocketState { exchange: self.exchange.clone(), number: self.number, sockets, line })?)
@@ -107,6 +113,16 @@ impl SocketPort {
 impl PortBackend for SocketPort {
     fn kind(&self) -> PortKind {
         self.kind
+    }
+
+    fn describe(&self, info: &mut PortInfo) {
+        let Some(line) = self.line.as_ref().filter(|_| self.kind == PortKind::Vde) else { return };
+        let LineStory { connections, who, about, .. } = line.story();
+        let user = who.as_deref().and_then(user_of);
+        let (who, about) = (who.unwrap_or_default(), about.unwrap_or_default());
+        let plug = VdePlug { count: connections, who, user, about };
+        let plug = line.is_taken().then_some(plug);
+        info.detail = Some(VdeInfo { number: self.number, reserved: line.is_reserved(), plug }.into());
     }
 
     fn notes(&self) -> Vec<String> {
@@ -123,6 +139,9 @@ impl PortBackend for SocketPort {
         if line.is_taken() {
             notes.extend(about.map(|about| format!("the peer's description: {about}")));
             notes.extend((connections > 1).then(|| format!("earlier peers: {}", connections - 1)));
+        }
+        if line.is_reserved() {
+            notes.push(format!("only plugs that ask for number {} get it", self.number));
         }
         notes.extend(last_error.map(|why| format!("the last peer was disconnected: {why}")));
         notes

@@ -27,6 +27,7 @@ fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Option<Resul
     Some(match request {
         KindRequest::VxlanSet(p) => set(d, p).map(|()| Reply::Done(Confirmation {})),
         KindRequest::VxlanLocal(p) => local(d, p, caller).map(|local| Reply::OfKind(KindReply::VxlanLocal(local))),
+        _ => return None,
     })
 }
 

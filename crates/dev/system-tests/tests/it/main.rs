@@ -37,6 +37,7 @@ mod sandbox;
 mod service;
 mod shared_cpus;
 mod socket_guests;
+mod sockets;
 mod upgrade;
 mod upgrade_all;
 mod upgrade_virtio;

@@ -6,8 +6,9 @@ use super::{AfterColon, SpecKind, fitting, stem};
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, SocketPath};
 
-/// Maximum length of the folder's path in bytes: with a socket's name, it must fit into an address (unix(7)).
-const MAX_FOLDER: usize = 95;
+/// Maximum length of the folder's path in bytes: with a socket's name in it (`/65535.0`), it must fit into an address
+/// (unix(7)).
+const MAX_FOLDER: usize = 99;
 
 /// The kind `vde`: a VDE switch.
 pub(super) const KIND: SpecKind = SpecKind {

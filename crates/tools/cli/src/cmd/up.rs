@@ -39,6 +39,10 @@ pub struct UpArgs {
     #[arg(long)]
     pub take_over: bool,
 
+    /// End with the process of this number, which starts the daemon.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub parent: Option<u32>,
+
     /// Log messages of this level and above, to standard error.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
@@ -72,9 +76,25 @@ pub fn run(args: &UpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         let what = format!("--cpu {none}: this machine has no CPU of that number");
         return Err(CliError::usage(what, "'lscpu' lists the machine's CPUs"));
     }
+    if let Some(parent) = args.parent.filter(|_| !args.take_over) {
+        end_with(parent)?;
+    }
     log_from(args.log_level);
     netvale_daemon::run(configure(args, ctx)?).map_err(|e| failed(&e))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the kernel send SIGTERM to this process when its parent ends.
+fn end_with(parent: u32) -> Result<(), CliError> {
+    let next = "start it again";
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+        .map_err(|e| CliError::failed(format!("the end of process {parent} cannot be watched: {e}"), next))?;
+    // It may have ended before that.
+    let found = rustix::process::getppid().map(|pid| pid.as_raw_pid().unsigned_abs());
+    if found == Some(parent) {
+        return Ok(());
+    }
+    Err(CliError::failed(format!("process {parent} has not started this one, or has ended"), next))
 }
 
 /// Returns the first of the CPUs that does not exist: it is not in the kernel's list, which includes offline CPUs.

@@ -21,7 +21,7 @@ pub const FOR_ANY_MACHINE: &str = "netvale attach vale0 vhost:/run/netvale/vm1.s
 pub fn facts(detail: &PortDetail) -> Option<String> {
     match detail {
         PortDetail::Vxlan(tunnel) => Some(vxlan::facts(tunnel)),
-        PortDetail::Vhost(_) | PortDetail::Ptnet(_) | PortDetail::E1000(_) => None,
+        PortDetail::Vhost(_) | PortDetail::Ptnet(_) | PortDetail::E1000(_) | PortDetail::Vde(_) => None,
     }
 }
 
@@ -42,6 +42,6 @@ pub fn arguments(detail: &PortDetail, machine: GuestMachine<'_>) -> Option<Resul
             let other = format!("attach it to a vhost port: {FOR_ANY_MACHINE}");
             Some(vfio_user::arguments(&[&card.path], machine, &other))
         }
-        PortDetail::Vxlan(_) => None,
+        PortDetail::Vxlan(_) | PortDetail::Vde(_) => None,
     }
 }

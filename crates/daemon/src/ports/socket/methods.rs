@@ -1,0 +1,124 @@
+//! Lines that are there before their peers: `vde.set`. Only plugs of VDE say which line they want.
+
+use std::collections::BTreeSet;
+
+use netvale_control::types::{Confirmation, KindRequest, PortKind, VdeSetParams};
+use netvale_control::{ErrorCode, Reply, RpcError};
+
+use super::peers::new_line;
+use super::port::{SocketPort, line_name};
+use crate::caller::Caller;
+use crate::daemon::Daemon;
+use crate::ports::kind::Methods;
+use crate::ports::plug::unplug;
+use crate::registry::exchanges::KnownExchange;
+
+/// The requests of VDE's switches.
+pub const METHODS: Methods = Methods { answer, due: |_| Vec::new() };
+
+fn answer(d: &mut Daemon, request: &KindRequest, _caller: Caller) -> Option<Result<Reply, RpcError>> {
+    match request {
+        KindRequest::VdeSet(p) => Some(set(d, p).map(|()| Reply::Done(Confirmation {}))),
+        _ => None,
+    }
+}
+
+/// Makes lines, or none of them, and says who gets which.
+fn set(d: &mut Daemon, p: &VdeSetParams) -> Result<(), RpcError> {
+    let mut known = taken(d, &p.port)?;
+    let done = change(d, &mut known, p);
+    d.exchanges.put_back(&p.port, known);
+    match done {
+        Ok(()) => {
+            remember(d, p);
+            Ok(())
+        }
+        Err(Unmade { new, why }) => {
+            for number in new {
+                // One that is gone already is no error.
+                let _ = unplug(d, &line_name(PortKind::Vde, &p.port, number), "others could not be made with it");
+            }
+            Err(why)
+        }
+    }
+}
+
+fn change(d: &mut Daemon, known: &mut KnownExchange, p: &VdeSetParams) -> Result<(), Unmade> {
+    let wanted: Vec<u16> = p.reserve.iter().chain(&p.release).copied().collect();
+    let most = fits(known, p, &wanted)?;
+    make(d, known, &wanted)?;
+    known.template.most = most;
+    for (numbers, is_reserved) in [(&p.reserve, true), (&p.release, false)] {
+        let lines = numbers.iter().filter_map(|number| known.exchange.lines().get(number));
+        lines.for_each(|line| line.reserve(is_reserved));
+    }
+    Ok(())
+}
+
+/// Why lines were not made, and those that had been.
+struct Unmade {
+    new: Vec<u16>,
+    why: RpcError,
+}
+
+impl From<RpcError> for Unmade {
+    fn from(why: RpcError) -> Unmade {
+        Unmade { new: Vec::new(), why }
+    }
+}
+
+/// The exchange of the port that was attached, if that is one of VDE's.
+fn taken(d: &mut Daemon, full: &str) -> Result<KnownExchange, RpcError> {
+    let port = d.ports.get(full).ok_or_else(|| {
+        RpcError::new(ErrorCode::NotFound, format!("there is no port {full}"), "'netvale list' shows the ports")
+    })?;
+    let is_vde = port.behind.get::<SocketPort>().is_some_and(SocketPort::is_vde_switch);
+    let known = if is_vde { d.exchanges.take(full) } else { None };
+    known.ok_or_else(|| {
+        let hint = "name the port that was attached as vde:/DIR, without a number";
+        RpcError::new(ErrorCode::InvalidParams, format!("{full} is no VDE switch"), hint)
+    })
+}
+
+/// How many lines there may be, if these fit.
+fn fits(known: &KnownExchange, p: &VdeSetParams, wanted: &[u16]) -> Result<usize, Unmade> {
+    let most = p.peers.map_or(known.template.most, |peers| peers as usize);
+    let mut numbers: BTreeSet<u16> = known.exchange.lines().keys().copied().collect();
+    numbers.extend(wanted);
+    if wanted.contains(&0) {
+        let hint = "numbers of ports are 1 to 65535";
+        return Err(RpcError::new(ErrorCode::InvalidParams, "0 is no number of a port", hint).into());
+    }
+    if numbers.len() > most {
+        let what = format!("{} ports of plugs: at most {most} are allowed here", numbers.len());
+        return Err(RpcError::new(ErrorCode::InvalidParams, what, "allow more ('peers'), or detach some").into());
+    }
+    Ok(most)
+}
+
+/// Makes those that do not exist.
+fn make(d: &mut Daemon, known: &mut KnownExchange, wanted: &[u16]) -> Result<(), Unmade> {
+    let mut new = Vec::new();
+    for &number in wanted {
+        if known.exchange.lines().contains_key(&number) {
+            continue;
+        }
+        match new_line(d, known, number) {
+            Ok(_) => new.push(number),
+            Err(why) => {
+                let hint = "'netvale list' shows the ports";
+                return Err(Unmade { new, why: RpcError::new(ErrorCode::InvalidParams, why, hint) });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Another process has the same limit and the same lines.
+fn remember(d: &mut Daemon, p: &VdeSetParams) {
+    let declared = d.ports.get_mut(&p.port).and_then(|record| record.declared.as_mut());
+    if let Some((declared, peers)) = declared.zip(p.peers) {
+        declared.params.options.peers = Some(peers);
+    }
+    d.news.ring();
+}

@@ -1,0 +1,5 @@
+//! The scripts of `tests/sockets`: other projects' programs at socket ports.
+
+netvale_system_tests::scripts! {
+    "sockets": vde_switch; measuring:
+}

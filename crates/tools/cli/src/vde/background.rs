@@ -1,0 +1,54 @@
+//! `--daemon`: the switch runs in a session of its own, and its starter ends once it is ready.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+
+use super::{CANNOT_START, PROGRAM, VdeFailure};
+
+/// Tells the process in the background what it is.
+const VARIABLE: &str = "NETVALE_VDE_BACKGROUND";
+/// What it writes when it is ready.
+const READY: &[u8] = b"ready";
+
+/// Whether this is the process in the background.
+pub(super) fn is_inside() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
+/// Starts one with the same words, and waits until it is ready.
+pub(super) fn start(words: &[OsString]) -> Result<ExitCode, VdeFailure> {
+    let failed = |what: &str| VdeFailure::step(format!("the switch cannot be started in the background: {what}"));
+    let program = std::env::current_exe().map_err(failed("its program"))?;
+    let mut command = Command::new(program);
+    command.arg0(PROGRAM).args(words).env(VARIABLE, "1").stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(failed("a process"))?;
+    let mut said = Vec::new();
+    child.stdout.take().into_iter().for_each(|mut from| _ = from.read_to_end(&mut said));
+    if said == READY {
+        return Ok(ExitCode::SUCCESS);
+    }
+    // It has said why on standard error.
+    let status = child.wait().map_err(failed("its end"))?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::from(CANNOT_START), ExitCode::from))
+}
+
+/// Leaves the starter's session, before there are other processes.
+pub(super) fn enter() {
+    // Fails only for a process that leads a group already.
+    let _ = rustix::process::setsid();
+}
+
+/// Tells the starter that all is ready, and leaves its files and its folder.
+pub(super) fn ready() -> Result<(), VdeFailure> {
+    let failed = |what: &str| VdeFailure::step(format!("the background: {what}"));
+    let mut out = std::io::stdout();
+    out.write_all(READY).and_then(|()| out.flush()).map_err(failed("the starter does not listen"))?;
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null").map_err(failed("/dev/null"))?;
+    let done = rustix::stdio::dup2_stdin(&null)
+        .and_then(|()| rustix::stdio::dup2_stdout(&null))
+        .and_then(|()| rustix::stdio::dup2_stderr(&null));
+    done.map_err(|why| failed("standard output")(why.into()))?;
+    std::env::set_current_dir("/").map_err(failed("/"))
+}

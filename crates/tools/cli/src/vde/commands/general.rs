@@ -1,0 +1,80 @@
+//! Commands of the switch as a whole.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::super::answers::{VdeAnswer, VdeError};
+use super::super::console::VdeConsole;
+use super::super::usage;
+use super::ROWS;
+
+/// Categories of events, and plugins: their columns.
+pub(super) const EVENTS: &str = "CATEGORY               TAG STATUS HELP\n------------           --- ------ ----\n";
+pub(super) const PLUGINS: &str = "NAME                   HELP\n------------           ----\n";
+/// Files that may load one another.
+const MOST_LOADING: usize = 8;
+/// Most bytes of a file of commands.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// A list of which there is nothing here.
+pub(super) fn none_of(columns: &str) -> VdeAnswer {
+    VdeAnswer::Told(columns.to_owned(), Err(VdeError::NoFile))
+}
+
+/// `help`.
+pub(super) fn help(_: &mut VdeConsole, beginning: &str) -> VdeAnswer {
+    let heads = ["COMMAND PATH       SYNTAX          HELP\n", "------------       --------------  ------------\n"];
+    let mut text = heads.concat();
+    for row in ROWS.iter().filter(|row| row.path.starts_with(beginning)) {
+        // A string takes all that is written.
+        let _ = writeln!(text, "{:<18} {:<15} {}", row.path, row.syntax, row.help);
+    }
+    VdeAnswer::told(Ok(text))
+}
+
+/// `showinfo`.
+pub(super) fn show_all(console: &mut VdeConsole, _: &str) -> VdeAnswer {
+    let facts = &console.facts;
+    let uptime = facts.begun.elapsed().as_secs();
+    let pid = std::process::id();
+    let mut text = format!("{}\npid {pid} MAC {} uptime {uptime}\n", usage::banner(), facts.mac);
+    if let Some((path, mode)) = &facts.mgmt {
+        let _ = writeln!(text, "mgmt {} perm 0{mode:03o}", path.display());
+    }
+    let _ = writeln!(text, "netvale --run-dir {} list", facts.run_dir.display());
+    VdeAnswer::told(Ok(text))
+}
+
+/// `ds/showinfo`.
+pub(super) fn show_sockets(console: &mut VdeConsole, _: &str) -> VdeAnswer {
+    let facts = &console.facts;
+    VdeAnswer::told(Ok(format!("ctl dir {}\nstd mode 0{:03o}\n", facts.folder.display(), facts.mode)))
+}
+
+/// `load`.
+pub(super) fn load(console: &mut VdeConsole, path: &str) -> VdeAnswer {
+    if console.loading >= MOST_LOADING {
+        return Err(VdeError::Loop).into();
+    }
+    let Some(file) = read(Path::new(path)) else { return Err(VdeError::NoFile).into() };
+    console.loading += 1;
+    let mut text = String::new();
+    let mut ends = None;
+    for line in file.lines().filter(|line| !line.trim().is_empty()) {
+        let answer = super::run(console, line);
+        let _ = write!(text, "vde[{path}]: {line}\n{}", answer.lines());
+        if matches!(answer, VdeAnswer::Logout | VdeAnswer::Shutdown) {
+            ends = Some(answer);
+            break;
+        }
+    }
+    console.loading -= 1;
+    ends.unwrap_or(VdeAnswer::Loaded(text, Ok(())))
+}
+
+/// A file of commands. What is no file could make the console wait.
+fn read(path: &Path) -> Option<String> {
+    let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MOST_BYTES);
+    let bytes = is_file.then(|| std::fs::read(path).ok())??;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}

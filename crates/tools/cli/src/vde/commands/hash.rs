@@ -1,0 +1,75 @@
+//! Commands of the table of addresses.
+
+use std::fmt::Write;
+
+use netvale_control::types::{Mac, TableEntry};
+
+use super::super::answers::{VdeAnswer, VdeError};
+use super::super::console::{HashNumbers, VdeConsole};
+use super::super::vlans::of_switch;
+use super::super::words::number;
+
+/// `hash/showinfo`.
+pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
+    let HashNumbers { size, collected, expires, persists } = console.facts.hash;
+    VdeAnswer::told(Ok(format!(
+        "Hash size {size}\nGC interval {collected} secs\nGC expire {expires} secs\nMin persistence {persists} secs\n"
+    )))
+}
+
+/// `hash/setsize`: a power of two.
+pub(super) fn set_size(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
+    let size = u32::try_from(number(rest)).ok().filter(|size| *size > 0).and_then(u32::checked_next_power_of_two);
+    let Some(size) = size.and_then(|size| i32::try_from(size).ok()) else { return Err(VdeError::Invalid).into() };
+    console.facts.hash.size = size;
+    Ok(()).into()
+}
+
+/// `hash/setgcint`.
+pub(super) fn set_collected(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
+    console.facts.hash.collected = number(rest);
+    Ok(()).into()
+}
+
+/// `hash/setexpire`.
+pub(super) fn set_expires(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
+    console.facts.hash.expires = number(rest);
+    Ok(()).into()
+}
+
+/// `hash/setminper`.
+pub(super) fn set_persists(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
+    console.facts.hash.persists = number(rest);
+    Ok(()).into()
+}
+
+/// `hash/print`.
+pub(super) fn print(console: &mut VdeConsole, _: &str) -> VdeAnswer {
+    VdeAnswer::told(lines(console, |_| true))
+}
+
+/// `hash/find`.
+pub(super) fn find(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
+    let mut words = rest.split_whitespace();
+    let Some(mac) = words.next().and_then(|word| word.parse::<Mac>().ok()) else {
+        return VdeAnswer::told(Err(VdeError::Invalid));
+    };
+    let vlan = words.next().map_or(0, number);
+    let found = lines(console, |entry| entry.mac == mac && i32::from(of_switch(entry.vlan)) == vlan);
+    VdeAnswer::told(found.and_then(|text| if text.is_empty() { Err(VdeError::NoAddress) } else { Ok(text) }))
+}
+
+fn lines(console: &mut VdeConsole, fits: impl Fn(&TableEntry) -> bool) -> Result<String, VdeError> {
+    let table = console.switch.table()?;
+    let size = u64::try_from(console.facts.hash.size).unwrap_or(1).max(1);
+    let mut text = String::new();
+    for entry in table.iter().filter(|entry| fits(entry)) {
+        let Some(port) = console.switch.number_of(&entry.port) else { continue };
+        let vlan = of_switch(entry.vlan);
+        let slot = entry.mac.0.iter().fold(u64::from(vlan), |sum, byte| sum * 31 + u64::from(*byte)) % size;
+        let TableEntry { mac, age_seconds, .. } = entry;
+        // A string takes all that is written.
+        let _ = writeln!(text, "Hash: {slot:04} Addr: {mac} VLAN {vlan:04} to port: {port:03}  age {age_seconds} secs");
+    }
+    Ok(text)
+}

@@ -1,0 +1,52 @@
+//! Commands of the spanning tree, which there is not: the switch watches for loops instead.
+
+use std::fmt::Write;
+
+use super::super::answers::{VdeAnswer, VdeError};
+use super::super::console::VdeConsole;
+use super::super::words::{number, three_numbers};
+
+/// `fstp/showinfo`.
+pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
+    let (mac, priority) = (console.facts.mac, console.facts.priority);
+    let is_guarded = console.vlans.is_guarded;
+    VdeAnswer::told(Ok(format!("MAC {mac} Priority {priority} (0x{priority:04x})\nFSTP={is_guarded}\n")))
+}
+
+/// `fstp/setfstp`.
+pub(super) fn set(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
+    let is_guarded = number(rest) != 0;
+    let done = console.change(|vlans| {
+        vlans.is_guarded = is_guarded;
+        Ok(())
+    });
+    VdeAnswer::told(done.map(|()| String::new()))
+}
+
+/// `fstp/setedge`, `fstp/bonus`: a line that is well-formed, and changes nothing.
+pub(super) fn accept(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
+    let Some((vlan, port, _)) = three_numbers(rest) else { return Err(VdeError::Invalid).into() };
+    let known = console.vlans.number(port).and_then(|_| console.vlans.print(Some(vlan), &Default::default()));
+    known.map(drop).into()
+}
+
+/// `fstp/print`.
+pub(super) fn print(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
+    let one = (!rest.is_empty()).then(|| number(rest));
+    let (mac, priority) = (console.facts.mac, console.facts.priority.to_be_bytes());
+    let [.., high, low] = priority;
+    let vlans = console.vlans.print(one, &Default::default());
+    VdeAnswer::told(vlans.map(|vlans| {
+        let mut text = String::new();
+        for vlan in vlans.lines() {
+            // A string takes all that is written.
+            let _ = write!(
+                text,
+                "FST DATA {vlan} ROOTSWITCH FSTP IS DISABLED\n ++ root {high:02x}:{low:02x}:{mac}\n \
+                 ++ designated ff:ff:ff:ff:ff:ff:ff:ff\n \
+                 ++ rootport 0000 cost 0 age 0 bonusport 0000 bonuscost 0\n"
+            );
+        }
+        text
+    }))
+}

@@ -1,0 +1,143 @@
+//! The management socket.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::VdeFailure;
+use super::place::{LONGEST_SOCKET, give};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 16;
+
+/// A socket that listens, and its file, which goes with it.
+#[derive(Debug)]
+pub(super) struct ManagementSocket {
+    pub listener: UnixListener,
+    path: PathBuf,
+    /// Device and number of the file.
+    file: Option<(u64, u64)>,
+}
+
+impl ManagementSocket {
+    /// Listens at a path. A socket that was left behind is replaced; a file that is none, and a socket that somebody
+    /// listens at, are left alone.
+    pub(super) fn listen(path: &Path, mode: u32, group: Option<&str>) -> Result<ManagementSocket, VdeFailure> {
+        let shown = &path.display();
+        let path = std::path::absolute(path).map_err(VdeFailure::step(format!("{shown}: no path")))?;
+        let len = path.as_os_str().len();
+        if len > LONGEST_SOCKET {
+            return Err(VdeFailure(format!(
+                "{shown}: the path has {len} bytes: at most {LONGEST_SOCKET} are expected of a socket's"
+            )));
+        }
+        let failed = |what: &'static str| move |why: Errno| VdeFailure(format!("{shown}: {what}: {why}"));
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let socket = socket.map_err(failed("no socket can be made"))?;
+        let address = SocketAddrUnix::new(path.as_os_str()).map_err(failed("no path of a socket"))?;
+        let bind = || rustix::net::bind(&socket, &address);
+        let bound = match bind() {
+            Err(Errno::ADDRINUSE) => {
+                make_room(&path)?;
+                bind()
+            }
+            done => done,
+        };
+        bound.map_err(failed("the socket cannot be bound"))?;
+        let made = ManagementSocket { listener: UnixListener::from(socket), file: file_of(&path), path };
+        // Nobody can connect before listen(2).
+        give(&made.path, mode, group)?;
+        rustix::net::listen(&made.listener, BACKLOG).map_err(failed("the socket cannot listen"))?;
+        Ok(made)
+    }
+
+    /// Its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ManagementSocket {
+    fn drop(&mut self) {
+        if self.file.is_some() && file_of(&self.path) == self.file {
+            // The folder may be gone.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn file_of(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Removes a socket that nobody listens at.
+fn make_room(path: &Path) -> Result<(), VdeFailure> {
+    let shown = path.display();
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    if !is_socket {
+        return Err(VdeFailure(format!("{shown} exists and is no socket: choose another path, or remove it")));
+    }
+    match UnixStream::connect(path) {
+        Err(why) if why.kind() == std::io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(VdeFailure::step(format!("{shown}: cannot be replaced")))
+        }
+        _ => Err(VdeFailure(format!("another program listens at {shown}: choose another path"))),
+    }
+}
+
+/// The file of the commands that a switch begins with, if there is one.
+pub(super) fn usual_commands() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    let own = home.map(|home| Path::new(OsStr::new(&home)).join(".vde2/vde_switch.rc"));
+    own.into_iter().chain([PathBuf::from("/etc/vde2/vde_switch.rc")]).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn why(path: &Path) -> String {
+        ManagementSocket::listen(path, 0o600, None).unwrap_err().to_string()
+    }
+
+    /// Objective: a socket that was left behind is replaced; a live one, a plain file and a path that is too long are
+    /// refused, and left as they are.
+    #[test]
+    fn what_is_in_the_way_is_left_alone_unless_it_is_a_leftover() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m");
+        drop(UnixListener::bind(&path).unwrap());
+        let made = ManagementSocket::listen(&path, 0o660, None).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o660);
+        UnixStream::connect(&path).unwrap();
+        assert!(why(&path).contains("another program listens"), "{}", why(&path));
+        let plain = dir.path().join("plain");
+        std::fs::write(&plain, "x").unwrap();
+        assert!(why(&plain).contains("is no socket"), "{}", why(&plain));
+        assert_eq!(std::fs::read_to_string(&plain).unwrap(), "x");
+        assert!(why(&dir.path().join("x".repeat(110))).contains("at most 107"));
+        drop(made);
+        assert!(!path.exists());
+    }
+
+    /// Objective: at its end, a switch removes its own socket, and not one that took its place.
+    #[test]
+    fn a_socket_of_another_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m");
+        let made = ManagementSocket::listen(&path, 0o600, None).unwrap();
+        // The old number is not given away while the socket has the file.
+        std::fs::rename(&path, dir.path().join("old")).unwrap();
+        let other = UnixListener::bind(&path).unwrap();
+        drop(made);
+        assert!(path.exists());
+        drop(other);
+    }
+}

@@ -1,0 +1,107 @@
+//! The drop-in for `vde_switch`: this program, called by that name.
+//!
+//! A *console* takes VDE's options and management commands. The switch is a daemon of its own, `netvale up`, with one
+//! `vde:` port; the console asks it by the control protocol, as every other client may.
+//!
+//! ```text
+//!  standard input ──┐                                            control
+//!  --mgmt's socket ─┴─► sessions ─► commands ─► VLANs and ports ─────────► netvale up ◄──► plugs
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`options`] | the command line, as getopt_long_only(3) reads it |
+//! | `place` | the folder of the sockets, and the daemon's run directory |
+//! | `background` | `--daemon` |
+//! | `process` | the daemon's process |
+//! | `switch` | the daemon, asked by the control protocol |
+//! | [`vlans`] | VDE's VLANs, and the policies that they are |
+//! | [`answers`] | what commands are answered |
+//! | [`words`] | a command's words and numbers |
+//! | `console` | the state that commands change |
+//! | `commands` | the commands, a table |
+//! | `sessions` | standard input, and connections to the management socket |
+//! | `management` | the management socket |
+//! | `serve` | waits for all of them |
+
+pub mod answers;
+mod background;
+mod commands;
+mod console;
+mod management;
+pub mod options;
+mod place;
+mod process;
+mod serve;
+mod sessions;
+mod switch;
+mod usage;
+pub mod vlans;
+pub mod words;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use options::{AskedOf, VdeOptions};
+
+/// The name of the program that this is then.
+pub const PROGRAM: &str = "vde_switch";
+/// The release of VDE whose answers these are: programs read it.
+const RELEASE: &str = "2.3.2";
+/// The exit status of a switch that cannot start.
+const CANNOT_START: u8 = 255;
+
+/// Why a switch cannot start, or go on.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct VdeFailure(pub String);
+
+impl VdeFailure {
+    /// A step that failed.
+    fn step(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> VdeFailure {
+        move |why| VdeFailure(format!("{what}: {why}"))
+    }
+}
+
+impl From<crate::CliError> for VdeFailure {
+    fn from(why: crate::CliError) -> VdeFailure {
+        VdeFailure(format!("{why}\n  {}", why.next()))
+    }
+}
+
+/// Runs the program with the words behind its name.
+#[must_use]
+pub fn main(words: &[OsString]) -> ExitCode {
+    match options::read(words) {
+        Ok(AskedOf::Help) => print(usage::text()),
+        Ok(AskedOf::Version) => print(usage::version()),
+        Ok(AskedOf::Switch(options)) => started(&options, words),
+        Err(why) => {
+            say(format_args!("{why}\n{PROGRAM} --help lists the options"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn started(options: &VdeOptions, words: &[OsString]) -> ExitCode {
+    let done = if options.daemon && !background::is_inside() {
+        background::start(words)
+    } else {
+        serve::run(options).map(|()| ExitCode::SUCCESS)
+    };
+    done.unwrap_or_else(|why| {
+        say(&why);
+        ExitCode::from(CANNOT_START)
+    })
+}
+
+fn print(text: impl std::fmt::Display) -> ExitCode {
+    // Nobody is left to be told that nobody reads it.
+    let _ = crate::out::text(text);
+    ExitCode::SUCCESS
+}
+
+/// A line on standard error.
+fn say(what: impl std::fmt::Display) {
+    netvale_control::note!("{PROGRAM}: {what}");
+}

@@ -1,0 +1,229 @@
+//! The switch's life: it begins, waits for commands and signals, and ends.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+
+use super::answers::{VdeAnswer, VdeError};
+use super::console::VdeConsole;
+use super::management::{ManagementSocket, usual_commands};
+use super::options::VdeOptions;
+use super::place::SwitchPlace;
+use super::process::SwitchProcess;
+use super::sessions::{ManagementSession, SessionEnd, StdinSession};
+use super::{VdeFailure, background, commands, say};
+
+/// Connections to the management socket together.
+const MOST_SESSIONS: usize = 64;
+
+/// Runs a switch until its end.
+pub(super) fn run(options: &VdeOptions) -> Result<(), VdeFailure> {
+    if options.daemon {
+        background::enter();
+    }
+    let signals = ConsoleSignals::new()?;
+    let place = SwitchPlace::make(options)?;
+    let done = in_place(options, &place, &signals);
+    place.remove();
+    done
+}
+
+fn in_place(options: &VdeOptions, place: &SwitchPlace, signals: &ConsoleSignals) -> Result<(), VdeFailure> {
+    let mut process = SwitchProcess::start(place)?;
+    let done = with_daemon(options, place, signals, &mut process);
+    process.end();
+    done
+}
+
+fn with_daemon(
+    options: &VdeOptions,
+    place: &SwitchPlace,
+    signals: &ConsoleSignals,
+    process: &mut SwitchProcess,
+) -> Result<(), VdeFailure> {
+    let mut console = VdeConsole::begin(place, options)?;
+    let management = match &options.mgmt {
+        None => None,
+        Some(path) => Some(ManagementSocket::listen(path, options.mgmtmode, options.mgmtgroup.as_deref())?),
+    };
+    console.facts.mgmt = management.as_ref().map(|socket| (socket.path().to_owned(), options.mgmtmode));
+    if let Some(file) = options.rcfile.clone().or_else(usual_commands)
+        && begin_with(&mut console, &file)? == SessionEnd::Shutdown
+    {
+        return Ok(());
+    }
+    let _pidfile = options.pidfile.as_deref().map(PidFile::write).transpose()?;
+    if options.daemon {
+        background::ready()?;
+    }
+    let stdin = (!options.daemon && !options.nostdin).then(StdinSession::new);
+    ConsoleServer { console, management, sessions: Vec::new(), stdin }.serve(signals, process)
+}
+
+/// Runs the commands of a file.
+fn begin_with(console: &mut VdeConsole, file: &Path) -> Result<SessionEnd, VdeFailure> {
+    match commands::run(console, &format!("load {}", file.display())) {
+        VdeAnswer::Shutdown => Ok(SessionEnd::Shutdown),
+        VdeAnswer::Done(Err(VdeError::NoFile)) => Err(VdeFailure(format!("{}: cannot be read", file.display()))),
+        answer => {
+            // What was refused is told with its line.
+            let lines = answer.lines();
+            for (command, said) in lines.lines().zip(lines.lines().skip(1)) {
+                if command.starts_with("vde[") && said.starts_with('1') && !said.starts_with("1000") {
+                    say(format_args!("{command}: {said}"));
+                }
+            }
+            Ok(SessionEnd::None)
+        }
+    }
+}
+
+/// Signals that end the switch, and that its daemon has ended.
+struct ConsoleSignals {
+    woken: UnixStream,
+    is_over: Arc<AtomicBool>,
+}
+
+impl ConsoleSignals {
+    fn new() -> Result<ConsoleSignals, VdeFailure> {
+        let failed = || VdeFailure::step("signals cannot be waited for");
+        let (woken, ends) = UnixStream::pair().map_err(failed())?;
+        woken.set_nonblocking(true).map_err(failed())?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            // Before the descriptor: who is woken sees it.
+            signal_hook::flag::register(signal, Arc::clone(&is_over)).map_err(failed())?;
+        }
+        for signal in [SIGTERM, SIGINT, SIGHUP, SIGCHLD] {
+            let end = ends.try_clone().map_err(failed())?;
+            signal_hook::low_level::pipe::register(signal, end).map_err(failed())?;
+        }
+        Ok(ConsoleSignals { woken, is_over })
+    }
+
+    fn clear(&self) {
+        let mut bytes = [0; 64];
+        // Nothing more is there once it would wait.
+        while rustix::io::read(&self.woken, &mut bytes).is_ok_and(|len| len > 0) {}
+    }
+}
+
+/// The console with all that it listens to.
+struct ConsoleServer {
+    console: VdeConsole,
+    management: Option<ManagementSocket>,
+    sessions: Vec<ManagementSession>,
+    stdin: Option<StdinSession>,
+}
+
+/// What there is to do.
+#[derive(Default)]
+struct ConsoleEvents {
+    signal: bool,
+    stdin: bool,
+    management: bool,
+    sessions: Vec<bool>,
+}
+
+impl ConsoleServer {
+    fn serve(&mut self, signals: &ConsoleSignals, process: &mut SwitchProcess) -> Result<(), VdeFailure> {
+        loop {
+            let events = self.wait(signals).map_err(VdeFailure::step("commands cannot be waited for"))?;
+            if events.signal {
+                signals.clear();
+                if signals.is_over.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                if process.is_over() {
+                    return Err(VdeFailure("the switch has ended".to_owned()));
+                }
+            }
+            if self.serve_sessions(&events) == SessionEnd::Shutdown {
+                say("it was shut down");
+                return Ok(());
+            }
+            match self.stdin.as_mut().filter(|_| events.stdin).map(|stdin| stdin.serve(&mut self.console)) {
+                Some(SessionEnd::Over) => {
+                    say("standard input has ended, and the switch with it");
+                    return Ok(());
+                }
+                Some(SessionEnd::Shutdown) => {
+                    say("it was shut down");
+                    return Ok(());
+                }
+                Some(SessionEnd::None) | None => {}
+            }
+            self.accept(events.management);
+        }
+    }
+
+    fn wait(&self, signals: &ConsoleSignals) -> std::io::Result<ConsoleEvents> {
+        let stdin = rustix::stdio::stdin();
+        let mut fds = vec![PollFd::new(&signals.woken, PollFlags::IN)];
+        fds.extend(self.stdin.iter().map(|_| PollFd::from_borrowed_fd(stdin, PollFlags::IN)));
+        fds.extend(self.management.iter().map(|socket| PollFd::new(&socket.listener, PollFlags::IN)));
+        for session in &self.sessions {
+            let flags = if session.has_unread() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::from_borrowed_fd(session.stream().as_fd(), flags));
+        }
+        match poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => return Ok(ConsoleEvents::default()),
+            done => done?,
+        };
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let mut next = |is_there: bool| is_there && ready.next().unwrap_or(false);
+        let (signal, stdin, management) = (next(true), next(self.stdin.is_some()), next(self.management.is_some()));
+        Ok(ConsoleEvents { signal, stdin, management, sessions: ready.collect() })
+    }
+
+    fn serve_sessions(&mut self, events: &ConsoleEvents) -> SessionEnd {
+        let mut is_shutdown = false;
+        let mut ready = events.sessions.iter().copied();
+        let console = &mut self.console;
+        self.sessions.retain_mut(|session| {
+            let end =
+                if ready.next().unwrap_or(false) && !is_shutdown { session.serve(console) } else { SessionEnd::None };
+            is_shutdown |= end == SessionEnd::Shutdown;
+            end == SessionEnd::None
+        });
+        if is_shutdown { SessionEnd::Shutdown } else { SessionEnd::None }
+    }
+
+    fn accept(&mut self, is_ready: bool) {
+        let Some(socket) = self.management.as_ref().filter(|_| is_ready) else { return };
+        let Ok((stream, _)) = socket.listener.accept() else { return };
+        if self.sessions.len() >= MOST_SESSIONS {
+            say("a connection to the management socket is refused: there are too many");
+            return;
+        }
+        // One that cannot be made is closed.
+        self.sessions.extend(ManagementSession::new(stream));
+    }
+}
+
+/// The file that names the process, which goes with it.
+struct PidFile(PathBuf);
+
+impl PidFile {
+    fn write(path: &Path) -> Result<PidFile, VdeFailure> {
+        let failed = VdeFailure::step(format!("{}: cannot be written", path.display()));
+        let path = std::path::absolute(path).map_err(|why| VdeFailure(why.to_string()))?;
+        std::fs::write(&path, format!("{}\n", std::process::id())).map_err(failed)?;
+        Ok(PidFile(path))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        let own = format!("{}\n", std::process::id());
+        if std::fs::read_to_string(&self.0).is_ok_and(|text| text == own) {
+            // Its folder may be gone.
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}
