@@ -61,8 +61,8 @@ begin_guest() {
     guest=$!
     wait_for "the guest $1 is on the switch" 20 grep -q attached "$work/$1.out"
     guests[$1]=$(inner "$guest")
-    inside "$1" ip link set lo up
-    inside "$1" ip link set "$1" up
+    inside "$1" ip link set dev lo up
+    inside "$1" ip link set dev "$1" up
 }
 
 # The process of a guest: the one in namespaces of its own.
@@ -200,7 +200,7 @@ way_out() {
 }
 
 has_v6() {
-    inside "$1" ip -6 -j addr show dev "$1" scope global | jq -e '[.[].addr_info[]? | select(.tentative | not)] != []'
+    inside "$1" ip -6 -j addr show dev "$1" scope global | jq -e '[.[].addr_info[]? | select(.local and (.tentative | not))] != []'
 }
 
 # The kernel has sockets for pings for those groups that it is told.
@@ -241,6 +241,7 @@ way_in() {
     wait_for "a published port, from the guest's first listen" 20 in_space outside curl -sf -o "$work/got" \
         http://192.0.2.1:8081/file
     cmp "$work/got" "$work/www/file" || fail "a published port" "other bytes"
+    ok "a published port, from the guest's first listen"
     local code=0
     in_space host curl -s --max-time 10 http://127.0.0.1:2222/ >/dev/null || code=$?
     expect "a port on which the guest does not listen is reset: curl says" "$code" -eq 56

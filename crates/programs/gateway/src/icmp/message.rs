@@ -34,6 +34,8 @@ pub enum IcmpProblem {
     Port,
     /// A policy forbids it.
     Prohibited,
+    /// Its source is known on its own link only, and it would leave that (IPv6).
+    Scope,
     /// The packet is longer than that MTU.
     TooBig(u16),
     /// The packet has passed too many routers.
@@ -47,13 +49,14 @@ impl IcmpProblem {
             (Self::Network, true) => (3, 0),
             (Self::Host, true) => (3, 1),
             (Self::Port, true) => (3, 3),
-            (Self::Prohibited, true) => (3, 13),
+            (Self::Prohibited | Self::Scope, true) => (3, 13),
             (Self::TooBig(_), true) => (3, 4),
             (Self::Expired, true) => (11, 0),
             (Self::Network, false) => (1, 0),
             (Self::Host, false) => (1, 3),
             (Self::Port, false) => (1, 4),
             (Self::Prohibited, false) => (1, 1),
+            (Self::Scope, false) => (1, 2),
             (Self::TooBig(_), false) => (2, 0),
             (Self::Expired, false) => (3, 0),
         };

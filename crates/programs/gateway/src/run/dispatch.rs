@@ -51,7 +51,7 @@ impl Gateway {
         let own = self.core.net.is_own(packet.dst);
         let local = matches!(packet.src, IpAddr::V6(src) if src.is_unicast_link_local());
         if !own && local {
-            return;
+            return self.core.send_error(packet, IcmpProblem::Scope, None);
         }
         if !own && packet.ttl <= 1 {
             return self.core.send_error(packet, IcmpProblem::Expired, None);
