@@ -60,8 +60,8 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
         bytes.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
     }
 
-    /// Makes the start of `bytes` a header with `options` bytes of options behind it (a multiple of 4, at most 40), with
-    /// all other fields zero.
+    /// Makes the start of `bytes` a header with `options` bytes of options (a multiple of 4, at most 40). All other
+    /// fields are zero.
     pub fn init(bytes: &'a mut [u8], options: usize) -> Result<Self, MalformedPacket> {
         if options % 4 != 0 || options > 40 {
             return Err(MalformedPacket::BadField);

@@ -149,7 +149,8 @@ impl SocketLine {
         let egress: Arc<dyn Egress> = Arc::new(SeatEgress(Arc::clone(&output)));
         let ingress: Box<dyn Ingress> = Box::new(SeatIngress::new(Arc::clone(&input)).by_calls());
         let (peer, story, is_reserved) = Default::default();
-        let (rules, news) = (Arc::clone(rules), Arc::clone(news));
+        let rules = Arc::clone(rules);
+        let news = Arc::clone(news);
         let line = SocketLine { input, output, rules, news, peer, story, is_reserved };
         Ok((line, (vec![egress], vec![ingress])))
     }

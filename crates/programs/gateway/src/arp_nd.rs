@@ -8,7 +8,7 @@ use netvale_wire::{MacAddr, arp, ethernet};
 use crate::core::GatewayCore;
 use crate::frame::GuestPacket;
 use crate::frame::build::ethernet_headers;
-use crate::icmp::message::{group_station, set_checksum};
+use crate::icmp_message::{group_station, set_checksum};
 use crate::net::ALL_NODES;
 
 /// Types of Neighbour Discovery's messages.

@@ -1,18 +1,19 @@
-//! What all parts of a gateway share: the [`GatewayCore`] has its link, its policy, its record, and sends packets.
+//! The parts that all others of a gateway share: the [`GatewayCore`] has its link, its policy and its record, and sends
+//! packets. A refusal ([`FlowRefusal`]) is the reason why a flow may not begin.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use netvale_wire::layers::UDP;
 use netvale_wire::{MacAddr, ipv4};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::dns::clients::NewNameClient;
 use crate::flows::{FlowEnds, FlowLog};
 use crate::frame::GuestPacket;
 use crate::frame::build::{self, PacketEnds, TTL};
 use crate::guests::{GuestAddresses, GuestTable};
-use crate::icmp::message::{self, IcmpProblem};
+use crate::icmp_message::{self, IcmpProblem};
 use crate::link::GatewayLink;
 use crate::net::GatewayNet;
 use crate::policy::{EgressPolicy, EgressRequest, EgressVerdict};
@@ -47,6 +48,17 @@ impl FlowRefusal {
             Self::Limit => "limit",
         }
     }
+}
+
+/// A guest's new connection to the name service.
+#[derive(Debug)]
+pub struct NewNameClient {
+    /// The guest's station.
+    pub mac: MacAddr,
+    /// The guest's address.
+    pub guest: SocketAddr,
+    /// The service's end.
+    pub stream: UnixStream,
 }
 
 /// The shared parts.
@@ -194,8 +206,8 @@ impl GatewayCore {
         if !self.may_send_error() || packet.is_empty() {
             return;
         }
-        let l4 = message::error(problem, packet, src, guest);
-        self.send_packet(mac, src, guest, message::protocol(src), &l4);
+        let l4 = icmp_message::error(problem, packet, src, guest);
+        self.send_packet(mac, src, guest, icmp_message::protocol(src), &l4);
     }
 
     fn may_send_error(&mut self) -> bool {

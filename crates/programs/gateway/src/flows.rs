@@ -1,4 +1,4 @@
-//! The record of flows: a line of JSON for each that is opened, refused or closed.
+//! The record of flows: a line of JSON, with a flow's ends and bytes, for each that is opened, refused or closed.
 //!
 //! A line that cannot be written now waits in bounded memory; beyond that it is counted, and the count is a line of its
 //! own ([`FlowLog`]). Refusals are limited to a number a second, since guests cause as many as they like.

@@ -1,4 +1,4 @@
-//! Guests: their shares of what the gateway has, and where their addresses are.
+//! Guests: their share of each resource of the gateway, and the stations of their addresses.
 //!
 //! A guest is a station's address ([`GuestTable`]); one that makes up stations is for the switch to stop (`--guard`).
 //! [`GuestAddresses`] holds which station has which IP address.

@@ -17,7 +17,7 @@
 //! | [`frame`] | frames, parsed and made; fragments |
 //! | [`net`], [`guests`] | the gateway's addresses; guests' addresses and shares |
 //! | [`arp_nd`], [`ra`], [`dhcp`], [`dns`] | what guests need for a network |
-//! | [`tcp`], [`udp`], [`icmp`] | the way out |
+//! | [`tcp`], [`udp`], [`icmp`], [`icmp_message`] | the way out |
 //! | [`publish`] | the way in |
 //! | [`policy`], [`flows`] | what guests may reach; the record of what they did |
 //! | [`poller`], [`timers`], [`slots`], [`random`], `sys` | what the loop stands on |
@@ -31,6 +31,7 @@ pub mod flows;
 pub mod frame;
 pub mod guests;
 pub mod icmp;
+pub mod icmp_message;
 pub mod link;
 pub mod net;
 pub mod options;

@@ -1,4 +1,4 @@
-//! The gateway's place in the switch's network: its addresses, and whose others are.
+//! The net of a switch: the gateway's addresses in it, and the owners of others.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;

@@ -67,8 +67,8 @@ enum RuleNet {
 /// Text that is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a rule: write ADDRESS[/PREFIX][:PORT[-PORT]][/tcp|/udp|/icmp], or any; an IPv6 address with ports is in \
-     brackets"
+    "invalid rule {0:?}: expected ADDRESS[/PREFIX][:PORT[-PORT]][/tcp|/udp|/icmp], or any; an IPv6 address with ports \
+     is in brackets"
 )]
 pub struct BadEgressRule(String);
 

@@ -1,4 +1,4 @@
-//! What the loop waits for: descriptors, each with a [`WatchedThing`] that says whose it is.
+//! The poller of the loop: descriptors with their readiness, each with a [`WatchedThing`] that names its owner.
 
 use std::io;
 use std::mem::MaybeUninit;

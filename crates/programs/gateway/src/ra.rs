@@ -10,7 +10,7 @@ use netvale_wire::layers::ICMP6;
 use crate::arp_nd::{HOP_LIMIT, ROUTER_ADVERTISEMENT, ROUTER_SOLICITATION, SOURCE_STATION, options};
 use crate::core::GatewayCore;
 use crate::frame::GuestPacket;
-use crate::icmp::message::{group_station, set_checksum};
+use crate::icmp_message::{group_station, set_checksum};
 use crate::net::{ALL_NODES, GatewayNet};
 use crate::timers::TimedThing;
 

@@ -1,4 +1,4 @@
-//! Numbers that no guest and no server can guess, from the kernel.
+//! A pool of numbers that no guest and no server can guess, from the kernel.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 

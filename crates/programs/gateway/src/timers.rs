@@ -1,4 +1,4 @@
-//! Times at which something must be looked at, soonest first.
+//! A heap of times at which something must be examined, soonest first.
 //!
 //! A timer that moves stays where it was: who is looked at too early says when to look again. So a flow has one entry
 //! here however often its time changes.

@@ -119,7 +119,8 @@ impl PortBackend for SocketPort {
         let Some(line) = self.line.as_ref().filter(|_| self.kind == PortKind::Vde) else { return };
         let LineStory { connections, who, about, .. } = line.story();
         let user = who.as_deref().and_then(user_of);
-        let (who, about) = (who.unwrap_or_default(), about.unwrap_or_default());
+        let who = who.unwrap_or_default();
+        let about = about.unwrap_or_default();
         let plug = VdePlug { count: connections, who, user, about };
         let plug = line.is_taken().then_some(plug);
         info.detail = Some(VdeInfo { number: self.number, reserved: line.is_reserved(), plug }.into());

@@ -1,4 +1,4 @@
-//! The DHCP server (RFC 2131 §4.3), one [`DhcpServer`] for the gateway's network.
+//! The DHCP server (RFC 2131 §4.3), one [`DhcpServer`] for the gateway's network, with its settings.
 //!
 //! It is a function of messages and time: a [`DhcpAnswer`] says what goes where, and nothing is sent here.
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use netvale_wire::MacAddr;
 
 use super::{NameAsker, NameService, framed};
-use crate::core::GatewayCore;
+use crate::core::{GatewayCore, NewNameClient};
 use crate::dhcp::leases::LeaseTable;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::SlotId;
@@ -22,17 +22,6 @@ const MAX_CLIENTS: usize = 1024;
 const IDLE: Duration = Duration::from_secs(20);
 /// Bytes of a message with its length.
 const MAX_FRAMED: usize = 2 + u16::MAX as usize;
-
-/// A guest's connection that is new.
-#[derive(Debug)]
-pub struct NewNameClient {
-    /// The guest's station.
-    pub mac: MacAddr,
-    /// The guest's address.
-    pub guest: SocketAddr,
-    /// The service's end.
-    pub stream: UnixStream,
-}
 
 /// A connection.
 pub struct NameClient {

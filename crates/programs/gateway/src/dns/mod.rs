@@ -1,9 +1,10 @@
 //! The name service: names of the switch's network, and all others from the host's name servers.
 //!
-//! A [`NameService`] forwards a guest's message as it is, but for its number, from a socket of its own: port and number
-//! are random. What comes back from the server that was asked, with the same question, goes to the guest byte for byte:
-//! types that nobody here knows, EDNS, the case of letters, and the mark of an answer that was cut. Guests that ask by
-//! TCP are answered by TCP, with what the server says by TCP.
+//! The asker of a question is a guest's UDP port or a connection. A [`NameService`] forwards a message as it is, but
+//! for its number, from a socket of its own: port and number are random. What comes back from the server that was
+//! asked, with the same question, goes to the guest byte for byte: types that nobody here knows, EDNS, the case of
+//! letters, and the mark of an answer that was cut. Guests that ask by TCP are answered by TCP, with what the server
+//! says by TCP.
 
 pub mod clients;
 pub mod message;

@@ -1,4 +1,4 @@
-//! The host's name servers: `resolv.conf` (resolv.conf(5)), read again when it has changed.
+//! Settings of the host's resolver, the name servers: `resolv.conf` (resolv.conf(5)), read again when it has changed.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -46,7 +46,7 @@ impl ResolverFile {
         ResolverFile { path: path.to_path_buf(), settings: parse(""), stamp: None, looked: None }
     }
 
-    /// What the file says; it is looked at once a second at most.
+    /// What the file says; it is read at most one time per second.
     pub fn settings(&mut self, now: Instant) -> &ResolverSettings {
         let is_recent = |looked| now.saturating_duration_since(looked) < Duration::from_secs(1);
         if !self.looked.is_some_and(is_recent) {

@@ -1,4 +1,4 @@
-//! Frames for guests.
+//! Frames for guests, with the ends of their packets: both addresses.
 
 use std::net::IpAddr;
 

@@ -165,7 +165,7 @@ fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     whole(GuestPacket { mac, to, src, dst, protocol: upper.protocol, ttl, l4, packet, segment: 0 }, vnet)
 }
 
-/// A packet whose transport's checksum is right, or left to whoever takes it.
+/// A packet whose transport's checksum is right, or left to its receiver.
 fn whole<'a>(packet: GuestPacket<'a>, vnet: &VnetHdr) -> Option<GuestFrame<'a>> {
     let segment = if vnet.gso_type == vnet::GSO_UDP_L4 { vnet.gso_size.into() } else { 0 };
     let left = vnet.flags & vnet::F_NEEDS_CSUM != 0;

@@ -1,4 +1,4 @@
-//! Packets put together from their fragments (RFC 791 §3.2, RFC 8200 §4.5), in bounded memory.
+//! Reassembly: packets put together from their fragments (RFC 791 §3.2, RFC 8200 §4.5), in bounded memory.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -9,7 +9,7 @@ use super::Gateway;
 use crate::dhcp::{CLIENT_PORT, SERVER_PORT};
 use crate::dns::NameAsker;
 use crate::frame::{GuestFrame, GuestPacket};
-use crate::icmp::message::IcmpProblem;
+use crate::icmp_message::IcmpProblem;
 use crate::udp::UdpDatagram;
 use crate::{arp_nd, dns, frame, udp};
 

@@ -1,9 +1,9 @@
 //! The gateway's end of a connection with a guest: a state machine (RFC 9293 §3.10) without sockets.
 //!
-//! A [`TcpEndpoint`] is driven by segments ([`TcpEndpoint::hear`]), by the other connection at the host's side, and by
-//! time. [`TcpEndpoint::next_segment`] says what to send; it is asked until it says nothing. What a guest sends in
-//! order is given to the caller, which has room for what the window promised. What comes out of order is not kept: the
-//! guest is told so, and sends it again.
+//! A [`TcpEndpoint`] is driven by segments ([`TcpEndpoint::hear`] returns what was heard), by the other connection at
+//! the host's side, and by time. [`TcpEndpoint::next_segment`] says what to send; it is asked until it says nothing.
+//! What a guest sends in order is given to the caller, which has room for what the window promised. What comes out of
+//! order is not kept: the guest is told so, and sends it again.
 
 mod hear;
 mod send;

@@ -1,4 +1,4 @@
-//! A connection of a guest's, and the socket at the host's side to which its bytes go.
+//! A TCP flow: a guest's connection, and the socket at the host's side to which its bytes go.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;

@@ -8,6 +8,7 @@
 //! | [`path`] | round trips and congestion |
 //! | [`endpoint`] | the guest's connection, as a state machine |
 //! | [`flow`] | a connection and its socket |
+//! | `open` | how connections begin |
 //!
 //! [`TcpFlows`] has all of them. A SYN is answered when the host's `connect` has succeeded: refused is refused, and
 //! what cannot be reached is an ICMP error about the SYN. Bytes are kept here until the guest has acknowledged them, up
@@ -36,7 +37,7 @@ use crate::core::GatewayCore;
 use crate::flows::{FlowDirection, FlowEnds};
 use crate::frame::GuestPacket;
 use crate::guests::GuestResource;
-use crate::icmp::message::IcmpProblem;
+use crate::icmp_message::IcmpProblem;
 use crate::policy::FlowTransport;
 use crate::poller::Readiness;
 use crate::slots::{NumberedValues, SlotId};
@@ -220,7 +221,7 @@ impl TcpFlows {
         }
     }
 
-    /// Ends a connection. Whoever does not know yet is told by a reset.
+    /// Ends a connection. A peer that does not know yet gets a reset.
     fn close(&mut self, core: &mut GatewayCore, id: SlotId, closing: TcpClosing) {
         let Some(mut flow) = self.remove(core, id) else { return };
         if closing != TcpClosing::End {

@@ -1,4 +1,4 @@
-//! Segments of a connection with a guest: parsed from its packets, and made for it.
+//! Segments of a connection with a guest: parsed from its frames, and made into frames for it.
 //!
 //! A [`TcpSegment`] is what has come. A [`SegmentOut`] says what to send, and which bytes of the connection's queue
 //! with it; a [`SegmentWriter`] makes the headers.
@@ -21,7 +21,7 @@ const OPTION_MSS: u8 = 2;
 const OPTION_SCALE: u8 = 3;
 /// The largest shift of a window (RFC 7323 §2.3).
 const MAX_SCALE: u8 = 14;
-/// Bytes of options in a SYN of ours.
+/// Bytes of options in the gateway's SYN.
 const SYN_OPTIONS: usize = 8;
 
 /// A segment from a guest.
@@ -178,8 +178,7 @@ impl SegmentFrame {
 }
 
 impl SegmentWriter {
-    /// The headers of a segment. The checksum is left to whoever has to look at it, and so is cutting what is longer
-    /// than `mss`.
+    /// Returns the headers of a segment. The receiver completes the checksum, and cuts a segment longer than `mss`.
     pub fn headers(&self, segment: &SegmentOut, mss: u16) -> Option<SegmentFrame> {
         let options = if segment.syn.is_some() { SYN_OPTIONS } else { 0 };
         let len = HEADER_LEN + options;

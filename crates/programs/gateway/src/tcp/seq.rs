@@ -1,4 +1,4 @@
-//! Sequence numbers (RFC 9293 §3.4), which begin again after 2^32.
+//! Sequence numbers (RFC 9293 §3.4), seq for short, which begin again after 2^32.
 
 /// A sequence number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -23,7 +23,7 @@ use crate::flows::{FlowDirection, FlowEnds};
 use crate::frame::GuestPacket;
 use crate::frame::build::bare_packet;
 use crate::guests::GuestResource;
-use crate::icmp::message::IcmpProblem;
+use crate::icmp_message::IcmpProblem;
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};

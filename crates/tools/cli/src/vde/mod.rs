@@ -23,6 +23,7 @@
 //! | `sessions` | standard input, and connections to the management socket |
 //! | `management` | the management socket |
 //! | `serve` | waits for all of them |
+//! | `usage` | help and version |
 
 pub mod answers;
 mod background;

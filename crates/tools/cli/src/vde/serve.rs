@@ -177,7 +177,9 @@ impl ConsoleServer {
         };
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let mut next = |is_there: bool| is_there && ready.next().unwrap_or(false);
-        let (signal, stdin, management) = (next(true), next(self.stdin.is_some()), next(self.management.is_some()));
+        let signal = next(true);
+        let stdin = next(self.stdin.is_some());
+        let management = next(self.management.is_some());
         Ok(ConsoleEvents { signal, stdin, management, sessions: ready.collect() })
     }
 

@@ -189,7 +189,8 @@ mod tests {
             prop_assert_eq!(&lines, &read(&[&bytes]));
             for line in lines {
                 if let ReadLine::Whole(line) = line {
-                    prop_assert!(VdeCommand::read(&line).is_none_or(|command| !command.path.contains(char::is_whitespace)));
+                    let read = VdeCommand::read(&line);
+                    prop_assert!(read.is_none_or(|command| !command.path.contains(char::is_whitespace)));
                 }
             }
         }

@@ -11,7 +11,8 @@ use super::super::words::{number, number_and_word, two_numbers};
 
 /// `port/showinfo`.
 pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
-    let (most, is_hub) = (console.vlans.most, console.vlans.is_hub);
+    let most = console.vlans.most;
+    let is_hub = console.vlans.is_hub;
     VdeAnswer::told(Ok(format!("Numports={most}\nHUB={is_hub}\ncounters=true\n")))
 }
 

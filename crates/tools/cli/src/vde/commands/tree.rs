@@ -8,7 +8,8 @@ use super::super::words::{number, three_numbers};
 
 /// `fstp/showinfo`.
 pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
-    let (mac, priority) = (console.facts.mac, console.facts.priority);
+    let mac = console.facts.mac;
+    let priority = console.facts.priority;
     let is_guarded = console.vlans.is_guarded;
     VdeAnswer::told(Ok(format!("MAC {mac} Priority {priority} (0x{priority:04x})\nFSTP={is_guarded}\n")))
 }
@@ -33,7 +34,8 @@ pub(super) fn accept(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
 /// `fstp/print`.
 pub(super) fn print(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let one = (!rest.is_empty()).then(|| number(rest));
-    let (mac, priority) = (console.facts.mac, console.facts.priority.to_be_bytes());
+    let mac = console.facts.mac;
+    let priority = console.facts.priority.to_be_bytes();
     let [.., high, low] = priority;
     let vlans = console.vlans.print(one, &Default::default());
     VdeAnswer::told(vlans.map(|vlans| {

@@ -3,8 +3,6 @@
 //! [`EchoFlows`] has a socket for each guest and identifier. The kernel puts the socket's own identifier into requests;
 //! sequence numbers and contents pass unchanged. A guest gets a reply only if the destination sent one.
 
-pub mod message;
-
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -15,11 +13,11 @@ use netvale_wire::layers::{ICMP, ICMP6};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
-use self::message::{HEADER_LEN, IcmpProblem, kind};
 use crate::core::GatewayCore;
 use crate::flows::{FlowBytes, FlowDirection, FlowEnds};
 use crate::frame::GuestPacket;
 use crate::guests::GuestResource;
+use crate::icmp_message::{self, HEADER_LEN, IcmpProblem, kind};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
@@ -95,7 +93,7 @@ impl EchoFlows {
     fn reply(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>) {
         let reply = if packet.protocol == ICMP { kind::ECHO_REPLY } else { kind::ECHO_REPLY6 };
         let ident = u16::from_be_bytes([packet.l4[4], packet.l4[5]]);
-        message::echo(&mut self.scratch, reply, ident, &packet.l4[6..], packet.dst, packet.src);
+        icmp_message::echo(&mut self.scratch, reply, ident, &packet.l4[6..], packet.dst, packet.src);
         core.send_packet(packet.mac, packet.dst, packet.src, packet.protocol, &self.scratch);
     }
 
@@ -202,8 +200,8 @@ impl EchoFlows {
         let key = flow.key;
         flow.counts.received += (self.scratch.len() - HEADER_LEN) as u64;
         self.scratch[4..6].copy_from_slice(&key.ident.to_be_bytes());
-        message::set_checksum(&mut self.scratch, key.remote, key.guest);
-        core.send_packet(key.mac, key.remote, key.guest, message::protocol(key.guest), &self.scratch);
+        icmp_message::set_checksum(&mut self.scratch, key.remote, key.guest);
+        core.send_packet(key.mac, key.remote, key.guest, icmp_message::protocol(key.guest), &self.scratch);
     }
 
     /// Passes on an ICMP error that has come for a socket. Returns whether there was one, or another error.
@@ -216,8 +214,8 @@ impl EchoFlows {
         let Some(problem) = problem.filter(|_| error.by_icmp) else { return true };
         let request = if v4 { kind::ECHO } else { kind::ECHO6 };
         let mut l4 = Vec::new();
-        message::echo(&mut l4, request, key.ident, &[0, 0], key.guest, key.remote);
-        let packet = crate::frame::build::bare_packet(key.guest, key.remote, message::protocol(key.guest), &l4);
+        icmp_message::echo(&mut l4, request, key.ident, &[0, 0], key.guest, key.remote);
+        let packet = crate::frame::build::bare_packet(key.guest, key.remote, icmp_message::protocol(key.guest), &l4);
         core.send_error_about(key.mac, key.guest, &packet, problem, error.by);
         true
     }

@@ -1,4 +1,4 @@
-//! ICMP messages of both versions: echoes, and errors about guests' packets.
+//! ICMP messages of both versions: echoes, and errors. An error reports a problem with a guest's packet.
 
 use std::net::IpAddr;
 
