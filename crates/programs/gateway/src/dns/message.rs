@@ -1,8 +1,8 @@
 //! DNS messages (RFC 1035 §4): as much of them as a forwarder has to know, which is the question.
 //!
-//! A [`DnsQuery`] is a guest's question; its outcome is the code of an answer, and its data are a record's. Answers from
-//! servers pass unchanged, byte for byte, once they are known to be answers to it; only answers about the switch's own
-//! network are made here.
+//! A [`DnsQuery`] is a guest's question; its outcome is the code of an answer, and its data are a record's. Answers
+//! from servers pass unchanged, byte for byte, once they are known to be answers to it; only answers about the switch's
+//! own network are made here.
 
 use std::net::IpAddr;
 
