@@ -13,7 +13,8 @@
 # home has what the page says that its reader has: a checkout, a guest's disk. What runs in it is in guide-inside.sh and guide-session.sh.
 #
 # The system is a tree that is made once and kept, not this machine's own root: that one may be another Debian, may have a netvale of its
-# own, and has services and accounts that no reader has. All of it is Debian 12; what root reads first is run on Debian 13, too.
+# own, and has services and accounts that no reader has. All of it is Debian 12; what root reads first is run on Debian 13, too, and what
+# takes newer programs only there.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -27,8 +28,9 @@ programs_bookworm=(dbus-user-session sudo acl curl jq make ethtool iperf3 tcpdum
     qemu-system-x86 qemu-utils libvirt-daemon-system libvirt-clients frr openssh-client
     # These make the guests' disk.
     syslinux mtools dosfstools)
-programs_trixie=(dbus-user-session sudo acl curl make iperf3 tcpdump podman crun uidmap)
+programs_trixie=(dbus-user-session sudo acl curl make iperf3 tcpdump podman crun uidmap netavark passt)
 trixie_pages=(README.md docs/guide/{install,first-switch,service}.md)
+trixie_only=(docs/guide/podman.md)
 
 # All that is made lies in a memory file system that nobody else sees, and that ends with the script, however it ends.
 work=$target_dir/guide
@@ -61,6 +63,12 @@ check_pages() {
     for name in root member user rootless; do grep -qx "$name" <<<"$found" || fail "no page is for: $name"; done
 }
 
+# is_run PAGE RELEASE READER
+is_run() {
+    [[ " ${trixie_only[*]} " != *" $1 "* ]] || { [ "$2" = trixie ]; return; }
+    [ "$2" = bookworm ] || { [ "$3" = root ] && [[ " ${trixie_pages[*]} " == *" $1 "* ]]; }
+}
+
 # sessions PAGE…: all of them, as PAGE|RELEASE|READER|STATE|SHELL. Those with guests take the longest, and come first.
 sessions() {
     local page reader state shell release
@@ -69,7 +77,7 @@ sessions() {
             case ,${READERS:-$reader}, in *",$reader,"*) ;; *) continue ;; esac
             for release in bookworm trixie; do
                 case ,${RELEASES:-$release}, in *",$release,"*) ;; *) continue ;; esac
-                [ $release = bookworm ] || { [ "$reader" = root ] && [[ " ${trixie_pages[*]} " == *" $page "* ]]; } || continue
+                is_run "$page" "$release" "$reader" || continue
                 echo "$page|$release|$reader|$state|$shell"
             done
         done < <(list "$page")

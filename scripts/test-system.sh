@@ -16,7 +16,7 @@ stage_build() {
 
 # What guests boot from, made once and kept. Tests that lack it say that they are skipped.
 stage_guests() {
-    scripts/guest-image.sh && scripts/newer-debian.sh && scripts/newer-passt.sh && scripts/guest-driver.sh
+    scripts/guest-image.sh && scripts/newer-debian.sh && scripts/newer-passt.sh && scripts/newer-netavark.sh && scripts/guest-driver.sh
 }
 
 tests() {

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use guest::{Guest, Nic, image};
 use netvale_harness::net::NamespaceHost;
-use runtime::{Runtime, can_run, finish, path, start};
+use runtime::{Runtime, can_run, finish, inside, path, start};
 use serde_json::{Value, json};
 use up::until;
 
@@ -18,11 +18,6 @@ fn code(error: Result<Value, Value>) -> u64 {
     let error = error.expect_err("an error");
     assert!(error["msg"].as_str().is_some_and(|msg| !msg.is_empty()) && error["cniVersion"].is_string(), "{error}");
     error["code"].as_u64().expect("a code")
-}
-
-fn inside(host: &NamespaceHost, line: &str) -> String {
-    let words: Vec<_> = line.split(' ').collect();
-    common::stdout(&host.command(words[0], &words[1..]).output().expect("it starts"))
 }
 
 /// Objective: in each version, containers get interfaces with addresses, routes and what the runtime asks for, reach

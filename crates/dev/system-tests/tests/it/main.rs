@@ -20,6 +20,8 @@ mod hosts;
 mod killed_guests;
 mod libvirt;
 mod migration;
+mod netavark;
+mod netavark_itself;
 mod netmap_programs;
 mod netns;
 mod nics;

@@ -47,7 +47,7 @@ pub fn image() -> Option<&'static Image> {
 }
 
 /// The folder that a script makes.
-fn folder(script: &str) -> Option<PathBuf> {
+pub fn folder(script: &str) -> Option<PathBuf> {
     let path = netvale_system_tests::root().join("scripts").join(script);
     let output = Command::new(path).stdin(Stdio::null()).output().expect("the script runs");
     if !output.status.success() {
