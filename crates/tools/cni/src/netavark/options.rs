@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use netvale_control::options::{AttachOption, OptionShape};
 use netvale_portspec::SwitchName;
+use netvale_tap::device::MAX_QUEUES;
 use serde_json::{Map, Value};
 
 use crate::error::{CniError, Code};
@@ -90,7 +91,7 @@ impl PodmanSettings {
             "run_dir" if Path::new(text).is_absolute() => self.run_dir = Some(text.into()),
             "run_dir" => return Err(wrong(key, text, "a path that begins with '/'")),
             "mtu" => self.mtu = number(key, text, 68, 65_535)?,
-            "queues" => self.queues = number(key, text, 1, u32::MAX)?,
+            "queues" => self.queues = number(key, text, 1, MAX_QUEUES)?,
             "metric" => self.metric = number(key, text, 0, u32::MAX)?,
             "gro" => self.gro = flag(key, text)?,
             "no_default_route" => self.no_default_route = flag(key, text)?,
@@ -187,7 +188,7 @@ mod tests {
             ("mtu", ""),
             ("mtu", "big"),
             ("queues", "0"),
-            ("queues", "4294967296"),
+            ("queues", "257"),
             ("metric", "x"),
             ("gro", "yes"),
             ("no_default_route", ""),
