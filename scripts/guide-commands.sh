@@ -14,9 +14,9 @@
 # been used before. The reader's home contains what the page assumes: a checkout, a guest's disk. guide-inside.sh and
 # guide-session.sh run in it.
 #
-# The system is a tree that is built once and kept, not this machine's own root, which may be another Debian, may have a
-# netvale of its own, and has services and accounts that no reader has. All sessions run on Debian 12; root's sessions
-# with the pages that are read first also run on Debian 13.
+# The system is a tree that is made once and kept, not this machine's own root: that one may be another Debian, may have a netvale of its
+# own, and has services and accounts that no reader has. All of it is Debian 12; what root reads first is run on Debian 13, too, and what
+# takes newer programs only there.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -30,8 +30,9 @@ programs_bookworm=(dbus-user-session sudo acl curl jq make ethtool iperf3 tcpdum
     qemu-system-x86 qemu-utils libvirt-daemon-system libvirt-clients frr openssh-client
     # These build the guests' disk.
     syslinux mtools dosfstools)
-programs_trixie=(dbus-user-session sudo acl curl make iperf3 tcpdump podman crun uidmap)
+programs_trixie=(dbus-user-session sudo acl curl make iperf3 tcpdump podman crun uidmap netavark passt)
 trixie_pages=(README.md docs/guide/{install,first-switch,service}.md)
+trixie_only=(docs/guide/podman.md)
 
 # Everything is created in a memory file system that no other process sees and that disappears with the script, however
 # it ends.
@@ -65,8 +66,13 @@ check_pages() {
     for name in root member user rootless; do grep -qx "$name" <<<"$found" || fail "no page is for: $name"; done
 }
 
-# sessions PAGE…: prints all sessions as PAGE|RELEASE|READER|STATE|SHELL. Those with guests take the longest, and come
-# first.
+# is_run PAGE RELEASE READER
+is_run() {
+    [[ " ${trixie_only[*]} " != *" $1 "* ]] || { [ "$2" = trixie ]; return; }
+    [ "$2" = bookworm ] || { [ "$3" = root ] && [[ " ${trixie_pages[*]} " == *" $1 "* ]]; }
+}
+
+# sessions PAGE…: all of them, as PAGE|RELEASE|READER|STATE|SHELL. Those with guests take the longest, and come first.
 sessions() {
     local page reader state shell release
     for page in $(grep -l 'qcow2' "$@") $(grep -L 'qcow2' "$@"); do
@@ -74,7 +80,7 @@ sessions() {
             case ,${READERS:-$reader}, in *",$reader,"*) ;; *) continue ;; esac
             for release in bookworm trixie; do
                 case ,${RELEASES:-$release}, in *",$release,"*) ;; *) continue ;; esac
-                [ $release = bookworm ] || { [ "$reader" = root ] && [[ " ${trixie_pages[*]} " == *" $page "* ]]; } || continue
+                is_run "$page" "$release" "$reader" || continue
                 echo "$page|$release|$reader|$state|$shell"
             done
         done < <(list "$page")

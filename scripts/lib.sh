@@ -66,7 +66,25 @@ kept_tree() {
     echo "$tree"
 }
 
-# make_tree FOLDER FUNCTION: the part of kept_tree that runs in a shell of its own, with the lock held.
+# unpacked NAME RELEASE PACKAGE…: prints the folder of that name among the guests', with these packages of that release
+# of Debian's, unpacked once. What is in it never becomes part of this system: it is started by its own dynamic loader.
+unpacked() {
+    export release=$2 packages="${*:3}"
+    kept_tree "$1" unpack_packages
+}
+
+unpack_packages() {
+    local get=(apt-get -q -o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work/cache"
+        -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root)
+    local keys=/usr/share/keyrings/debian-archive-keyring.gpg
+    mkdir -p "$work/root" "$work/lists/partial" "$work/cache/archives/partial"
+    echo "deb [signed-by=$keys] http://deb.debian.org/debian $release main" >"$work/sources.list"
+    # shellcheck disable=SC2086 # words
+    cd "$work" && "${get[@]}" update && "${get[@]}" download $packages &&
+        for package in *.deb; do dpkg-deb --extract "$package" root || return 1; done
+}
+
+# make_tree FOLDER FUNCTION: kept_tree's work, in a shell of its own, while nobody else does it.
 make_tree() {
     # Not local, as the trap reads it when the shell ends.
     maker=

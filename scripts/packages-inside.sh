@@ -286,7 +286,21 @@ cni() {
     say "the CNI plugin gives a container an interface"
 }
 
-# The daemon's companions, as their pages describe them: they run under their units and do their work.
+# The same program as netavark's plugin, where podman looks for it.
+netavark() {
+    local network='{"name": "lab", "id": "7f", "driver": "netvale", "options": {"switch": "vale0"}, "subnets": [{"subnet": "10.1.0.0/24"}]}'
+    local container="{\"container_id\": \"c1\", \"network\": $network, \"network_options\": {\"interface_name\": \"eth0\", \"static_ips\": [\"10.1.0.2\"]}}"
+    local plugin=/usr/lib/netavark/netvale
+    ip netns add pod
+    "$plugin" create <<<"$network" >/tmp/netavark || fail "netavark's create: $(cat /tmp/netavark)"
+    "$plugin" setup /run/netns/pod <<<"$container" >/tmp/netavark || fail "netavark's setup: $(cat /tmp/netavark)"
+    [[ $(ip -n pod addr show eth0) == *" 10.1.0.2/24 "* ]] || fail "podman's container has no address"
+    "$plugin" teardown /run/netns/pod <<<"$container" || fail "netavark's teardown"
+    ip netns del pod
+    say "netavark's plugin gives a container an interface"
+}
+
+# Companions of the daemon, as their pages say: they run under their units, and do what they are for.
 companions() {
     local unit log
     mkdir -p /etc/systemd/system/netvale-sflow.service.d
@@ -367,6 +381,7 @@ watchdog
 journal
 user_units
 cni
+netavark
 companions
 purge
 from_source

@@ -52,18 +52,23 @@ struct CniArgs<'a> {
 
 impl CniArgs<'_> {
     fn about(&self, id: &str) -> String {
-        // Number of characters of the id: as many as people commonly type, and few enough for a port's `info`.
+        // As much of an id as people type.
         const KNOWN_BY: usize = 12;
-        const LONGEST: usize = 128;
         let name = match (self.namespace, self.pod) {
             (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
             (None, Some(pod)) => pod.to_owned(),
             (_, None) => id.chars().take(KNOWN_BY).collect(),
         };
-        let mut name: String = name.chars().filter(|c| !is_hidden(*c)).collect();
-        name.truncate(name.floor_char_boundary(LONGEST));
-        name
+        display_name(&name)
     }
+}
+
+/// As much of a name as fits a port's `info`.
+pub fn display_name(name: &str) -> String {
+    const LONGEST: usize = 128;
+    let mut name: String = name.chars().filter(|c| !is_hidden(*c)).collect();
+    name.truncate(name.floor_char_boundary(LONGEST));
+    name
 }
 
 fn bad(message: String) -> CniError {
@@ -116,20 +121,30 @@ impl Container {
     /// [`Code::Environment`] if one is missing or wrong.
     pub fn read(needs_netns: bool) -> Result<Container, CniError> {
         let id = needed("CNI_CONTAINERID")?;
-        if !is_name(&id) {
-            return Err(bad(format!(
-                "invalid CNI_CONTAINERID {id:?}: expected letters, digits, '_', '.' and '-', first a letter or digit"
-            )));
-        }
         let ifname = needed("CNI_IFNAME")?;
-        TapName::parse(&ifname).map_err(|e| bad(format!("CNI_IFNAME cannot be an interface's name: {e:#}")))?;
         let netns = if needs_netns { needed("CNI_NETNS")? } else { variable("CNI_NETNS")?.unwrap_or_default() };
-        if netns.len() > 4095 || netns.contains(char::is_control) {
-            return Err(bad("CNI_NETNS is not a path".into()));
-        }
         let text = variable("CNI_ARGS")?.unwrap_or_default();
         let args = args(&text)?;
-        Ok(Container { about: args.about(&id), mac: args.mac, id, ifname, netns })
+        let container = Container { about: args.about(&id), mac: args.mac, id, ifname, netns };
+        container.check(["CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS"])?;
+        Ok(container)
+    }
+
+    /// Checks its id, interface and namespace, which the runtime gave by these names.
+    ///
+    /// # Errors
+    /// [`Code::Environment`] with the one that is wrong.
+    pub fn check(&self, [id, ifname, netns]: [&str; 3]) -> Result<(), CniError> {
+        if !is_name(&self.id) {
+            let text = "letters, digits, '_', '.' and '-', the first a letter or digit";
+            return Err(bad(format!("{id} is {:?}: {text}", self.id)));
+        }
+        let named = TapName::parse(&self.ifname);
+        named.map_err(|e| bad(format!("{ifname} cannot be an interface's name: {e:#}")))?;
+        if self.netns.len() > 4095 || self.netns.contains(char::is_control) {
+            return Err(bad(format!("{netns} is no path")));
+        }
+        Ok(())
     }
 }
 

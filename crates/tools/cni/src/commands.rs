@@ -1,11 +1,10 @@
 //! The operations of the plugin.
 
-use netvale_control::ErrorCode;
-use netvale_control::client::{Client, ClientError};
-use netvale_control::types::Mac;
+use netvale_control::client::Client;
 use netvale_netns::Namespace;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use crate::attachment::{Attachment, connect, found, remove};
 use crate::call::{CniCommand, Container, NEWEST, VERSIONS};
 use crate::config::{CniConfig, InterfaceMode};
 use crate::error::{CniError, Code};
@@ -38,73 +37,35 @@ pub fn run(input: &Value) -> Result<Option<Value>, CniError> {
 
 fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
     let container = Container::read(true)?;
-    let port = name::of_port(&config.name, &container.id, &container.ifname);
+    let port = port_of(config, &container);
+    let attachment = Attachment { config, container: &container, port: &port };
     let mut daemon = connect(config)?;
-    // This check comes first: an earlier ADD's interface must stay unchanged.
-    if is_attached(config, &port, &mut daemon)? {
-        let text = format!(
-            "container {} already has an interface {} in the network {}",
-            container.id, container.ifname, config.name
-        );
-        return Err(CniError::advised(Code::Exists, text, "run DEL before the next ADD"));
+    // Before anything is made: an earlier ADD's interface must stay unchanged.
+    if attachment.is_there(&mut daemon)? {
+        return Err(attachment.exists("DEL comes before the next ADD"));
     }
     let namespace = Namespace::open(&container.netns)?;
-    if config.mode == InterfaceMode::Tap {
-        tap::attach(config, &container, &port, &namespace)?;
-    }
-    let made = || -> Result<(ContainerAddresses, ContainerInterface), CniError> {
-        let addresses = addresses(config, input)?;
-        let mut daemon = connect(config)?;
-        let interface = match config.mode {
-            InterfaceMode::Tap => {
-                // The policies are set while the interface is down, so that they apply to every frame.
-                let mac = tap::address(&namespace, &container.ifname)?;
-                set_policies(config, &container, &port, mac, &addresses, &mut daemon)?;
-                tap::configure(&namespace, &container.ifname, &addresses)?
-            }
-            InterfaceMode::VhostUser => {
-                let interface = vhost::attach(config, &container, &port, &addresses, &mut daemon)?;
-                set_policies(config, &container, &port, interface.mac, &addresses, &mut daemon)?;
-                interface
-            }
-        };
+    attachment.begin(&namespace)?;
+    let made = addresses(config, input).and_then(|addresses| {
+        let interface = attachment.complete(&namespace, &addresses)?;
         Ok((addresses, interface))
-    };
+    });
     let version = input["cniVersion"].as_str().unwrap_or_default();
-    match made() {
+    match made {
         Ok((addresses, interface)) => {
             let interface = ContainerInterface { sandbox: container.netns, ..interface };
             Ok(addresses.result(version, &interface, config.dns.as_ref()))
         }
         Err(error) => {
-            // The first error is reported. DEL removes what is left.
-            let _ = remove(config, &port, &mut daemon).map(|was_there| wait(was_there, &container));
+            // Reports the first error. DEL undoes the rest.
+            let _ = attachment.detach(&mut daemon);
             let _ = release(config, input);
             Err(error)
         }
     }
 }
 
-/// Sets the configured policies on the container's port.
-fn set_policies(
-    config: &CniConfig,
-    container: &Container,
-    port: &str,
-    mac: Mac,
-    addresses: &ContainerAddresses,
-    daemon: &mut Client,
-) -> Result<(), CniError> {
-    let full = format!("{}:{port}", config.bridge);
-    let set = config.policies.options(mac, addresses)?;
-    if !set.is_empty() {
-        daemon.set(&full, set)?;
-    }
-    // The name is informational, so the error of an older daemon, which does not support it, is ignored.
-    let _ = daemon.set(&full, Map::from_iter([("info".to_owned(), json!(container.about))]));
-    Ok(())
-}
-
-/// Runs the address plugin to get addresses.
+/// Requests addresses from the address plugin.
 fn addresses(config: &CniConfig, input: &Value) -> Result<ContainerAddresses, CniError> {
     if config.ipam.kind.is_empty() {
         return Ok(ContainerAddresses::default());
@@ -127,38 +88,16 @@ fn release(config: &CniConfig, input: &Value) -> Result<(), CniError> {
 
 fn del(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let container = Container::read(false)?;
-    let port = name::of_port(&config.name, &container.id, &container.ifname);
-    let removed = match Client::connect(&config.daemon_dir()) {
-        Ok(mut daemon) => remove(config, &port, &mut daemon).map(|was_there| wait(was_there, &container)),
-        // Without a daemon, there are no ports, and their interfaces are gone too.
-        Err(ClientError::NotRunning { .. }) => {
-            vhost::remove(config, &port);
-            Ok(())
-        }
-        Err(error) => Err(error.into()),
-    };
-    // Addresses are released even after an error.
+    let port = port_of(config, &container);
+    let removed = Attachment { config, container: &container, port: &port }.end();
+    // Addresses are released in any case.
     let released = release(config, input);
     removed.and(released)
 }
 
-/// Removes a port and everything that belongs to it. Returns whether it existed; a missing port is no error.
-fn remove(config: &CniConfig, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
-    let done = found(daemon.detach(&config.bridge, port)).map(|done| done.is_some());
-    vhost::remove(config, port);
-    done
-}
-
-/// Waits until the interface of a removed port is gone: the kernel may remove it only after the daemon has answered.
-fn wait(was_there: bool, container: &Container) {
-    if was_there && let Ok(namespace) = Namespace::open(&container.netns) {
-        tap::wait_gone(&namespace, &container.ifname);
-    }
-}
-
 fn check(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let container = Container::read(true)?;
-    let port = name::of_port(&config.name, &container.id, &container.ifname);
+    let port = port_of(config, &container);
     let Some(previous) = &config.prev_result else {
         return Err(CniError::new(Code::Config, "prevResult is missing: CHECK compares with what ADD returned"));
     };
@@ -166,9 +105,10 @@ fn check(config: &CniConfig, input: &Value) -> Result<(), CniError> {
         ipam::run(&config.ipam.kind, "CHECK", input)?;
     }
     let mut daemon = connect(config)?;
-    if !is_attached(config, &port, &mut daemon)? {
-        let full = format!("{}:{port}", config.bridge);
-        return Err(CniError::new(Code::Broken, format!("the container's port {full} is not on the switch")));
+    let attachment = Attachment { config, container: &container, port: &port };
+    if !attachment.is_there(&mut daemon)? {
+        let text = format!("the container's port {} is not on the switch", attachment.full());
+        return Err(CniError::new(Code::Broken, text));
     }
     if config.mode == InterfaceMode::VhostUser {
         return Ok(());
@@ -187,8 +127,9 @@ fn gc(config: &CniConfig, input: &Value) -> Result<(), CniError> {
         ));
     }
     let valid = config.valid.as_deref().unwrap_or_default();
-    let keep: Vec<_> = valid.iter().map(|one| name::of_port(&config.name, &one.container, &one.ifname)).collect();
-    let own = name::of_network(&config.name);
+    let keep: Vec<_> =
+        valid.iter().map(|one| name::of_port(name::CNI, &config.name, &one.container, &one.ifname)).collect();
+    let own = name::of_network(name::CNI, &config.name);
     let mut daemon = connect(config)?;
     let mut first = Ok(());
     let there = found(daemon.ports(Some(&config.bridge)))?.unwrap_or_default();
@@ -207,19 +148,6 @@ fn status(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, "STATUS", input).map(drop) }
 }
 
-fn connect(config: &CniConfig) -> Result<Client, CniError> {
-    Ok(Client::connect(&config.daemon_dir())?)
-}
-
-/// Returns whether the container's port is on the switch.
-fn is_attached(config: &CniConfig, port: &str, daemon: &mut Client) -> Result<bool, CniError> {
-    Ok(found(daemon.show(&format!("{}:{port}", config.bridge)))?.is_some())
-}
-
-/// Turns the daemon's error that an object does not exist into `None`.
-fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, CniError> {
-    match answer {
-        Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(None),
-        answer => Ok(Some(answer?)),
-    }
+fn port_of(config: &CniConfig, container: &Container) -> String {
+    name::of_port(name::CNI, &config.name, &container.id, &container.ifname)
 }

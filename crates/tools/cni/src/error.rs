@@ -62,7 +62,16 @@ impl CniError {
         CniError::Own { code, message: message.into(), details: details.into() }
     }
 
-    /// Formats the error for the runtime.
+    /// The error as one text.
+    pub fn text(&self) -> String {
+        match self {
+            CniError::Delegated(error) => error.to_string(),
+            CniError::Own { message, details, .. } if details.is_empty() => message.clone(),
+            CniError::Own { message, details, .. } => format!("{message}; {details}"),
+        }
+    }
+
+    /// The error in the runtime's format.
     pub fn json(&self, version: &str) -> Value {
         match self {
             CniError::Delegated(error) => error.clone(),

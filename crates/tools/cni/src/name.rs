@@ -1,5 +1,4 @@
-//! Names of ports, derived from the network, the container and its interface. The same input always gives the same
-//! name.
+//! Names of ports: derived from the kind of runtime, the network, the container and its interface, and always the same.
 //!
 //! Each name begins with a prefix derived from the network's name, by which the network's ports are found among all
 //! others on the switch.
@@ -8,14 +7,19 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
-/// Returns the prefix of the names of all ports of a network.
-pub fn of_network(network: &str) -> String {
-    format!("cni_{:08x}_", sum(&[network]) >> 32)
+/// The first word of the names of CNI's ports.
+pub const CNI: &str = "cni";
+/// The first word of the names of netavark's ports, which CNI's `GC` leaves alone.
+pub const NETAVARK: &str = "netavark";
+
+/// The prefix of all port names of a network.
+pub fn of_network(runtime: &str, network: &str) -> String {
+    format!("{runtime}_{:08x}_", sum(&[network]) >> 32)
 }
 
-/// Returns the name of a container's port.
-pub fn of_port(network: &str, container: &str, ifname: &str) -> String {
-    format!("{}{:016x}", of_network(network), sum(&[network, container, ifname]))
+/// The name of a container's port.
+pub fn of_port(runtime: &str, network: &str, container: &str, ifname: &str) -> String {
+    format!("{}{:016x}", of_network(runtime, network), sum(&[network, container, ifname]))
 }
 
 /// Returns a hash that never changes: ports outlive a run of the plugin, and its release.
@@ -36,16 +40,20 @@ mod tests {
     /// network's prefix.
     #[test]
     fn names_stay_the_same_and_fit_a_port() {
-        let one = of_port("net", "container", "eth0");
+        let one = of_port(CNI, "net", "container", "eth0");
         assert_eq!(one, "cni_0db03702_69a552f9cca88e69");
-        assert!(netvale_portspec::Ident::parse(&one).is_ok() && one.starts_with(&of_network("net")));
+        assert!(netvale_portspec::Ident::parse(&one).is_ok() && one.starts_with(&of_network(CNI, "net")));
+        let podman = of_port(NETAVARK, "net", "container", "eth0");
+        assert_eq!(podman, "netavark_0db03702_69a552f9cca88e69");
+        assert!(netvale_portspec::Ident::parse(&podman).is_ok());
         for other in [
-            of_port("net", "containe", "reth0"),
-            of_port("net", "container", "eth1"),
-            of_port("ne", "container", "eth0"),
+            of_port(CNI, "net", "containe", "reth0"),
+            of_port(CNI, "net", "container", "eth1"),
+            of_port(CNI, "ne", "container", "eth0"),
+            podman,
         ] {
             assert_ne!(one, other);
         }
-        assert!(!one.starts_with(&of_network("net2")));
+        assert!(!one.starts_with(&of_network(CNI, "net2")) && !one.starts_with(&of_network(NETAVARK, "net")));
     }
 }

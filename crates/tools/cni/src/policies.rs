@@ -27,6 +27,9 @@ pub struct PodPolicies {
     bandwidth: Option<Bandwidth>,
     /// Parameters that the runtime sets.
     runtime_config: RuntimePolicies,
+    /// Options of `port.set`, as they are.
+    #[serde(skip)]
+    set: Map<String, Value>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -80,6 +83,12 @@ impl PodPolicies {
         Ok(policies)
     }
 
+    /// Policies in the words of `port.set`. A `guard` compares with the container's addresses, unless others are given.
+    pub fn of(mut set: Map<String, Value>) -> PodPolicies {
+        let guard = set.remove("guard").and_then(|checks| checks.as_str().map(str::to_owned));
+        PodPolicies { guard, set, ..PodPolicies::default() }
+    }
+
     fn trunk(&self) -> Result<Option<String>, CniError> {
         let Some(list) = self.vlan_trunk.as_ref().filter(|list| !list.is_empty()) else { return Ok(None) };
         let parts: Vec<String> = list.iter().map(Trunk::text).collect::<Result<_, _>>()?;
@@ -120,6 +129,7 @@ impl PodPolicies {
         }
         let bandwidth = self.runtime_config.bandwidth.as_ref().or(self.bandwidth.as_ref());
         set.extend(bandwidth.map(Bandwidth::options).unwrap_or_default());
+        set.extend(self.set.clone());
         Ok(set)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use guest::{Guest, Nic, image};
 use netvale_harness::net::NamespaceHost;
-use runtime::{Runtime, can_run, finish, path, start};
+use runtime::{Runtime, can_run, finish, inside, path, start};
 use serde_json::{Value, json};
 use up::until;
 
@@ -20,13 +20,8 @@ fn code(error: Result<Value, Value>) -> u64 {
     error["code"].as_u64().expect("a code")
 }
 
-fn inside(host: &NamespaceHost, line: &str) -> String {
-    let words: Vec<_> = line.split(' ').collect();
-    common::stdout(&host.command(words[0], &words[1..]).output().expect("it starts"))
-}
-
-/// Objective: with each version of the specification, containers get interfaces with addresses, routes and the
-/// requested settings, reach each other, pass CHECK, and can be removed twice.
+/// Objective: in each version, containers get interfaces with addresses, routes and what the runtime asks for, reach
+/// each other, pass CHECK, and are removed, twice.
 #[test]
 fn containers_reach_each_other_and_are_removed() {
     if !can_run() {

@@ -22,6 +22,8 @@ mod killed_guests;
 mod libvirt;
 mod libvirt_session;
 mod migration;
+mod netavark;
+mod netavark_itself;
 mod netmap_programs;
 mod netns;
 mod nics;

@@ -85,7 +85,21 @@ pub fn configure(
     })?
 }
 
-/// Waits until the interface is gone, for at most 5 s.
+/// Whether the namespace has such an interface.
+///
+/// # Errors
+/// [`Code::Kernel`] if that cannot be found out.
+pub fn is_there(namespace: &Namespace, ifname: &str) -> Result<bool, CniError> {
+    namespace.within(|| {
+        let mut netlink = NamespaceSocket::open().map_err(kernel("open a netlink socket"))?;
+        match netlink.link(ifname) {
+            Err(Errno::NODEV) => Ok(false),
+            link => link.map(|_| true).map_err(kernel(&format!("find the interface {ifname}"))),
+        }
+    })?
+}
+
+/// Waits until the interface is gone, up to the limit for a busy kernel.
 pub fn wait_gone(namespace: &Namespace, ifname: &str) {
     let until = Instant::now() + LIMIT;
     // If the namespace can no longer be entered, it has no interfaces.

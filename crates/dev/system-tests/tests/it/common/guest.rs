@@ -46,8 +46,8 @@ pub fn image() -> Option<&'static Image> {
     found.as_ref()
 }
 
-/// Runs the script that makes a folder. Returns the folder.
-fn folder(script: &str) -> Option<PathBuf> {
+/// The folder that a script makes.
+pub fn folder(script: &str) -> Option<PathBuf> {
     let path = netvale_system_tests::root().join("scripts").join(script);
     let output = Command::new(path).stdin(Stdio::null()).output().expect("the script runs");
     if !output.status.success() {

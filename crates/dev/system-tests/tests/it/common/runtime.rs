@@ -1,4 +1,4 @@
-//! The part of a container runtime: it starts the plugin as the CNI specification requires, and makes network
+//! The part of a container runtime: it starts the plugin as the CNI specification or netavark says, and makes network
 //! namespaces.
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -72,7 +72,26 @@ impl Runtime {
         finish(start(&mut self.command(operation, id, netns), config.to_string().as_bytes()))
     }
 
-    /// Returns the recorded calls of the address plugin, one per line.
+    /// As [`described`], with this daemon.
+    pub fn described(&self, id: &str, address: &str) -> Value {
+        let mut input = described(id, address);
+        input["network"]["options"] = json!({"run_dir": self.up.dir()});
+        input
+    }
+
+    /// The plugin, for an operation of netavark's.
+    pub fn netavark(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(netvale_system_tests::programs().join("netvale-cni"));
+        command.args(words).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command
+    }
+
+    /// Runs an operation of netavark's.
+    pub fn ask(&self, words: &[&str], input: &Value) -> Result<Value, Value> {
+        finish(start(&mut self.netavark(words), input.to_string().as_bytes()))
+    }
+
+    /// What the address plugin was asked, a line each.
     pub fn asked(&self) -> Vec<String> {
         let asked = std::fs::read_to_string(self.dir.path().join("asked")).unwrap_or_default();
         asked.lines().map(str::to_owned).collect()
@@ -84,6 +103,15 @@ impl Runtime {
         let ports = listed["ports"].as_array().cloned().unwrap_or_default();
         ports.iter().filter_map(|port| port["name"].as_str().map(str::to_owned)).collect()
     }
+}
+
+/// A container as netavark describes it to its plugins, on the network `lab`.
+pub fn described(id: &str, address: &str) -> Value {
+    json!({"container_id": id, "container_name": format!("name-{id}"), "port_mappings": null,
+        "network": {"name": "lab", "id": "2f259bab93aaaaa2", "driver": "netvale", "dns_enabled": false,
+            "internal": false, "ipv6_enabled": false, "ipam_options": {"driver": "host-local"},
+            "subnets": [{"subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}]},
+        "network_options": {"interface_name": "eth0", "static_ips": [address]}})
 }
 
 /// Starts the plugin and writes its input.
@@ -117,4 +145,10 @@ pub fn can_run() -> bool {
         netvale_harness::skip("only root can make network namespaces, and a TAP needs /dev/net/tun");
     }
     can
+}
+
+/// Output of a command that must succeed in a namespace.
+pub fn inside(host: &NamespaceHost, line: &str) -> String {
+    let words: Vec<_> = line.split(' ').collect();
+    crate::common::stdout(&host.command(words[0], &words[1..]).output().expect("it starts"))
 }

@@ -1,0 +1,214 @@
+//! The options of a network (`podman network create -o KEY=VALUE`), and those of one container, which precede them: all
+//! texts.
+//!
+//! A *settings* value is what they say together.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use netvale_control::options::{AttachOption, OptionShape};
+use netvale_portspec::SwitchName;
+use netvale_tap::device::MAX_QUEUES;
+use serde_json::{Map, Value};
+
+use crate::error::{CniError, Code};
+
+/// Options as podman gives them.
+pub type OptionTexts = BTreeMap<String, String>;
+
+/// The options that say where the network is; the others do not matter for a removal.
+const PLACE: [&str; 2] = ["switch", "run_dir"];
+/// The metric of netavark's own drivers.
+const METRIC: u32 = 100;
+
+/// What the options say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodmanSettings {
+    /// The switch.
+    pub switch: String,
+    /// The daemon's run directory.
+    pub run_dir: Option<PathBuf>,
+    /// MTU of the interface in bytes; 0: 1500.
+    pub mtu: u32,
+    /// Queues of the TAP; 0: 1.
+    pub queues: u32,
+    /// Whether TCP segments are merged for the container.
+    pub gro: bool,
+    /// Whether gateways get no default route.
+    pub no_default_route: bool,
+    /// Metric of routes that have none of their own.
+    pub metric: u32,
+    /// Policies of the port.
+    pub policies: Map<String, Value>,
+}
+
+impl Default for PodmanSettings {
+    fn default() -> PodmanSettings {
+        PodmanSettings {
+            switch: "vale0".into(),
+            run_dir: None,
+            mtu: 0,
+            queues: 0,
+            gro: false,
+            no_default_route: false,
+            metric: METRIC,
+            policies: Map::new(),
+        }
+    }
+}
+
+fn bad(text: String) -> CniError {
+    CniError::new(Code::Config, text)
+}
+
+impl PodmanSettings {
+    /// Reads all options.
+    ///
+    /// # Errors
+    /// [`Code::Config`] with the option that is unknown or wrong.
+    pub fn read(options: &OptionTexts) -> Result<PodmanSettings, CniError> {
+        let mut settings = PodmanSettings::default();
+        options.iter().try_for_each(|(key, text)| settings.put(key, text))?;
+        Ok(settings)
+    }
+
+    /// Reads where the network is.
+    ///
+    /// # Errors
+    /// As [`PodmanSettings::read`].
+    pub fn place(options: &OptionTexts) -> Result<PodmanSettings, CniError> {
+        let mut options = options.clone();
+        options.retain(|key, _| PLACE.contains(&key.as_str()));
+        PodmanSettings::read(&options)
+    }
+
+    fn put(&mut self, key: &str, text: &str) -> Result<(), CniError> {
+        match key {
+            "switch" => {
+                SwitchName::parse(text).map_err(|e| bad(format!("switch: {e:#}")))?;
+                text.clone_into(&mut self.switch);
+            }
+            "run_dir" if Path::new(text).is_absolute() => self.run_dir = Some(text.into()),
+            "run_dir" => return Err(wrong(key, text, "a path that begins with '/'")),
+            "mtu" => self.mtu = number(key, text, 68, 65_535)?,
+            "queues" => self.queues = number(key, text, 1, MAX_QUEUES)?,
+            "metric" => self.metric = number(key, text, 0, u32::MAX)?,
+            "gro" => self.gro = flag(key, text)?,
+            "no_default_route" => self.no_default_route = flag(key, text)?,
+            _ => {
+                let shape = policy(key)?.shape;
+                let value = shape.parse(text).map_err(|_| wrong(key, text, &shape.to_string()))?;
+                self.policies.insert(key.to_owned(), value);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The policy of that name. A filter is compiled by the command, and a port's text for people is the container's name.
+fn policy(key: &str) -> Result<&'static AttachOption, CniError> {
+    let can_be_text = |option: &&AttachOption| option.is_for_frames() && !matches!(option.shape, OptionShape::List(_));
+    AttachOption::find(key).filter(can_be_text).ok_or_else(|| {
+        let known = "switch, run_dir, mtu, queues, gro, metric, no_default_route, and policies such as access or guard";
+        CniError::advised(Code::Config, format!("{key} is no option of a network"), format!("there are {known}"))
+    })
+}
+
+fn wrong(key: &str, text: &str, expected: &str) -> CniError {
+    let said: String = text.chars().take(80).collect();
+    bad(format!("{key} is {said:?}; it is {expected}"))
+}
+
+fn number(key: &str, text: &str, least: u32, most: u32) -> Result<u32, CniError> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| wrong(key, text, &OptionShape::Number(least, most).to_string()))
+}
+
+fn flag(key: &str, text: &str) -> Result<bool, CniError> {
+    match text {
+        "1" | "true" | "on" => Ok(true),
+        "0" | "false" | "off" => Ok(false),
+        _ => Err(wrong(key, text, "true or false")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn texts(pairs: &[(&str, &str)]) -> OptionTexts {
+        pairs.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect()
+    }
+
+    /// Objective: each option is read; those that are missing have their defaults.
+    #[test]
+    fn each_option_is_read() {
+        assert_eq!(PodmanSettings::read(&texts(&[])).unwrap(), PodmanSettings::default());
+        let all = texts(&[
+            ("switch", "lab.1"),
+            ("run_dir", "/srv/run"),
+            ("mtu", "9000"),
+            ("queues", "2"),
+            ("gro", "true"),
+            ("no_default_route", "1"),
+            ("metric", "0"),
+            ("access", "10"),
+            ("isolated", "on"),
+            ("guard", "ip,arp"),
+            ("rate_in", "80mbit"),
+        ]);
+        let policies = json!({"access": 10, "isolated": true, "guard": "ip,arp", "rate_in": "80mbit"});
+        let expected = PodmanSettings {
+            switch: "lab.1".into(),
+            run_dir: Some("/srv/run".into()),
+            mtu: 9000,
+            queues: 2,
+            gro: true,
+            no_default_route: true,
+            metric: 0,
+            policies: policies.as_object().cloned().unwrap(),
+        };
+        assert_eq!(PodmanSettings::read(&all).unwrap(), expected);
+    }
+
+    /// Objective: an option that is unknown or wrong is refused by its name; a removal does not look at those that do
+    /// not matter for it.
+    #[test]
+    fn unknown_and_wrong_options_are_refused_by_name() {
+        for (key, text) in [
+            ("switch", ""),
+            ("switch", "a b"),
+            ("switch", "tap"),
+            ("run_dir", ""),
+            ("run_dir", "run"),
+            ("mtu", "67"),
+            ("mtu", "65536"),
+            ("mtu", "-1"),
+            ("mtu", ""),
+            ("mtu", "big"),
+            ("queues", "0"),
+            ("queues", "257"),
+            ("metric", "x"),
+            ("gro", "yes"),
+            ("no_default_route", ""),
+            ("access", "0"),
+            ("access", "4095"),
+            ("isolated", "maybe"),
+            ("guard", "everything"),
+            ("rate_in", "fast"),
+            ("rings", "2"),
+            ("netns", "/run/netns/x"),
+            ("socket_mode", "0666"),
+            ("info", "mine"),
+            ("filter_in", "drop arp"),
+            ("isolate", "true"),
+            ("", ""),
+        ] {
+            let options = texts(&[(key, text)]);
+            let error = PodmanSettings::read(&options).expect_err(key).text();
+            assert!(error.starts_with(key), "{key}={text}: {error}");
+            assert_eq!(PodmanSettings::place(&options).is_err(), PLACE.contains(&key), "{key}={text}");
+        }
+    }
+}
