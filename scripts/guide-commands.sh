@@ -14,9 +14,9 @@
 # been used before. The reader's home contains what the page assumes: a checkout, a guest's disk. guide-inside.sh and
 # guide-session.sh run in it.
 #
-# The system is a tree that is made once and kept, not this machine's own root: that one may be another Debian, may have a netvale of its
-# own, and has services and accounts that no reader has. All of it is Debian 12; what root reads first is run on Debian 13, too, and what
-# takes newer programs only there.
+# The system is a tree that is built once and kept, not this machine's own root, which may be another Debian, may have a
+# netvale of its own, and has services and accounts that no reader has. All sessions run on Debian 12; root's sessions
+# with the pages that are read first also run on Debian 13, and pages that need newer programs run there only.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root"

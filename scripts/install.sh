@@ -92,13 +92,16 @@ fi
 install -d "$to/lib/wireshark/extcap"
 ln -sfn ../../../bin/netvale "$to/lib/wireshark/extcap/netvale-extcap"
 echo "for another Wireshark: netvale extcap --install"
-# The plugin for containers. CNI's runtimes look for plugins in folders of their own. podman with netavark finds it by
-# the driver's name, below /usr and /usr/local.
+# Harnesses that start vde_switch find it first.
+install -d "$to/lib/netvale/drop-in"
+ln -sfn ../../../bin/netvale "$to/lib/netvale/drop-in/vde_switch"
+# The plugin for containers. CNI's runtimes look for plugins in folders of their own; podman with netavark looks for the
+# driver's name, below /usr and /usr/local.
 install -m 755 "$built/netvale-cni" "$to/lib/netvale/"
 install -d "$to/lib/netavark"
 ln -sfn ../netvale/netvale-cni "$to/lib/netavark/netvale"
 echo "for containers: ln -s $prefix/lib/netvale/netvale-cni /opt/cni/bin/ (podman 4 on Debian: /usr/lib/cni/)"
-# The loader has a list of libraries, which is this machine's business only if the files are.
+# Updates the loader's list of libraries, if the files are installed on this machine.
 if [ -z "$1" ] && ! PATH=$PATH:/sbin:/usr/sbin ldconfig; then
     echo "ldconfig failed: programs linked to libnetmap need a successful ldconfig, or LD_LIBRARY_PATH=$to/lib" >&2
 fi

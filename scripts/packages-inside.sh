@@ -300,7 +300,7 @@ netavark() {
     say "netavark's plugin gives a container an interface"
 }
 
-# Companions of the daemon, as their pages say: they run under their units, and do what they are for.
+# The daemon's companions, as their pages describe them: they run under their units and do their work.
 companions() {
     local unit log
     mkdir -p /etc/systemd/system/netvale-sflow.service.d

@@ -52,7 +52,7 @@ struct CniArgs<'a> {
 
 impl CniArgs<'_> {
     fn about(&self, id: &str) -> String {
-        // As much of an id as people type.
+        // Number of characters of the id: as many as people commonly type, and few enough for a port's `info`.
         const KNOWN_BY: usize = 12;
         let name = match (self.namespace, self.pod) {
             (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
@@ -63,7 +63,7 @@ impl CniArgs<'_> {
     }
 }
 
-/// As much of a name as fits a port's `info`.
+/// Shortens a name to the length of a port's `info`.
 pub fn display_name(name: &str) -> String {
     const LONGEST: usize = 128;
     let mut name: String = name.chars().filter(|c| !is_hidden(*c)).collect();
@@ -130,19 +130,19 @@ impl Container {
         Ok(container)
     }
 
-    /// Checks its id, interface and namespace, which the runtime gave by these names.
+    /// Checks the id, interface and namespace, which the runtime passes by these names.
     ///
     /// # Errors
     /// [`Code::Environment`] with the one that is wrong.
     pub fn check(&self, [id, ifname, netns]: [&str; 3]) -> Result<(), CniError> {
         if !is_name(&self.id) {
-            let text = "letters, digits, '_', '.' and '-', the first a letter or digit";
-            return Err(bad(format!("{id} is {:?}: {text}", self.id)));
+            let expected = "letters, digits, '_', '.' and '-', first a letter or digit";
+            return Err(bad(format!("invalid {id} {:?}: expected {expected}", self.id)));
         }
         let named = TapName::parse(&self.ifname);
         named.map_err(|e| bad(format!("{ifname} cannot be an interface's name: {e:#}")))?;
         if self.netns.len() > 4095 || self.netns.contains(char::is_control) {
-            return Err(bad(format!("{netns} is no path")));
+            return Err(bad(format!("{netns} is not a path")));
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
     let mut daemon = connect(config)?;
     // Before anything is made: an earlier ADD's interface must stay unchanged.
     if attachment.is_there(&mut daemon)? {
-        return Err(attachment.exists("DEL comes before the next ADD"));
+        return Err(attachment.exists("run DEL before the next ADD"));
     }
     let namespace = Namespace::open(&container.netns)?;
     attachment.begin(&namespace)?;

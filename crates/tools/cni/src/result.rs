@@ -95,7 +95,7 @@ fn bad(text: String) -> CniError {
 /// # Errors
 /// [`Code::Decode`] if it is not one.
 pub fn prefix(text: &str) -> Result<AddressPrefix, CniError> {
-    let wrong = || bad(format!("{text:?} is no address with a prefix, such as 10.1.0.2/24"));
+    let wrong = || bad(format!("invalid address {text:?}: expected one with a prefix, such as 10.1.0.2/24"));
     let (address, length) = text.split_once('/').ok_or_else(wrong)?;
     let address = IpAddr::from_str(address).map_err(|_| wrong())?;
     let length = length.parse().map_err(|_| wrong())?;
