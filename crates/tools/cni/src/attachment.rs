@@ -15,7 +15,7 @@ use crate::result::{ContainerAddresses, ContainerInterface};
 
 /// A container's port.
 #[derive(Clone, Copy, Debug)]
-pub struct Attachment<'a> {
+pub struct ContainerAttachment<'a> {
     /// Its network.
     pub config: &'a CniConfig,
     /// The container.
@@ -24,7 +24,7 @@ pub struct Attachment<'a> {
     pub port: &'a str,
 }
 
-impl Attachment<'_> {
+impl ContainerAttachment<'_> {
     /// Its full name.
     pub fn full(&self) -> String {
         format!("{}:{}", self.config.bridge, self.port)
@@ -66,7 +66,7 @@ impl Attachment<'_> {
         namespace: &Namespace,
         addresses: &ContainerAddresses,
     ) -> Result<ContainerInterface, CniError> {
-        let Attachment { config, container, port } = *self;
+        let ContainerAttachment { config, container, port } = *self;
         let mut daemon = connect(config)?;
         match config.mode {
             InterfaceMode::Tap => {
@@ -107,7 +107,7 @@ impl Attachment<'_> {
         Ok(())
     }
 
-    /// As [`Attachment::detach`], also where no daemon runs: its ports, and the interfaces behind them, ended with it.
+    /// As [`ContainerAttachment::detach`], also where no daemon runs: its ports, and the interfaces behind them, ended with it.
     ///
     /// # Errors
     /// [`CniError`] if a daemon runs and does not answer, or refuses.
