@@ -15,7 +15,7 @@ use crate::result::{ContainerAddresses, ContainerInterface};
 
 /// A container's port.
 #[derive(Clone, Copy, Debug)]
-pub struct ContainerAttachment<'a> {
+pub struct AttachedContainer<'a> {
     /// Its network.
     pub config: &'a CniConfig,
     /// The container.
@@ -24,7 +24,7 @@ pub struct ContainerAttachment<'a> {
     pub port: &'a str,
 }
 
-impl ContainerAttachment<'_> {
+impl AttachedContainer<'_> {
     /// Its full name.
     pub fn full(&self) -> String {
         format!("{}:{}", self.config.bridge, self.port)
@@ -66,7 +66,7 @@ impl ContainerAttachment<'_> {
         namespace: &Namespace,
         addresses: &ContainerAddresses,
     ) -> Result<ContainerInterface, CniError> {
-        let ContainerAttachment { config, container, port } = *self;
+        let AttachedContainer { config, container, port } = *self;
         let mut daemon = connect(config)?;
         match config.mode {
             InterfaceMode::Tap => {
@@ -107,7 +107,8 @@ impl ContainerAttachment<'_> {
         Ok(())
     }
 
-    /// As [`ContainerAttachment::detach`], also where no daemon runs: its ports, and the interfaces behind them, ended with it.
+    /// Like [`AttachedContainer::detach`], also where no daemon runs: its ports, and the interfaces behind them, ended
+    /// with it.
     ///
     /// # Errors
     /// [`CniError`] if a daemon runs and does not answer, or refuses.

@@ -4,7 +4,7 @@ use netvale_control::client::Client;
 use netvale_netns::Namespace;
 use serde_json::{Value, json};
 
-use crate::attachment::{ContainerAttachment, connect, found, remove};
+use crate::attachment::{AttachedContainer, connect, found, remove};
 use crate::call::{CniCommand, Container, NEWEST, VERSIONS};
 use crate::config::{CniConfig, InterfaceMode};
 use crate::error::{CniError, Code};
@@ -38,7 +38,7 @@ pub fn run(input: &Value) -> Result<Option<Value>, CniError> {
 fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
     let container = Container::read(true)?;
     let port = port_of(config, &container);
-    let attachment = ContainerAttachment { config, container: &container, port: &port };
+    let attachment = AttachedContainer { config, container: &container, port: &port };
     let mut daemon = connect(config)?;
     // Before anything is made: an earlier ADD's interface must stay unchanged.
     if attachment.is_there(&mut daemon)? {
@@ -89,7 +89,7 @@ fn release(config: &CniConfig, input: &Value) -> Result<(), CniError> {
 fn del(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let container = Container::read(false)?;
     let port = port_of(config, &container);
-    let removed = ContainerAttachment { config, container: &container, port: &port }.end();
+    let removed = AttachedContainer { config, container: &container, port: &port }.end();
     // Addresses are released in any case.
     let released = release(config, input);
     removed.and(released)
@@ -105,7 +105,7 @@ fn check(config: &CniConfig, input: &Value) -> Result<(), CniError> {
         ipam::run(&config.ipam.kind, "CHECK", input)?;
     }
     let mut daemon = connect(config)?;
-    let attachment = ContainerAttachment { config, container: &container, port: &port };
+    let attachment = AttachedContainer { config, container: &container, port: &port };
     if !attachment.is_there(&mut daemon)? {
         let text = format!("the container's port {} is not on the switch", attachment.full());
         return Err(CniError::new(Code::Broken, text));

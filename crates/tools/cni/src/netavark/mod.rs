@@ -19,7 +19,7 @@ use netvale_netns::Namespace;
 use netvale_netns::netlink::AddressPrefix;
 use serde_json::{Map, Value, json};
 
-use crate::attachment::{ContainerAttachment, connect};
+use crate::attachment::{AttachedContainer, connect};
 use crate::error::{CniError, Code};
 use crate::kinds::tap;
 use crate::name;
@@ -70,7 +70,7 @@ fn setup(place: &str, input: &Value) -> Result<Value, CniError> {
     let config = input.config()?;
     let addresses = input.addresses()?;
     let port = name::of_port(name::NETAVARK, &config.name, &container.id, &container.ifname);
-    let attachment = ContainerAttachment { config: &config, container: &container, port: &port };
+    let attachment = AttachedContainer { config: &config, container: &container, port: &port };
     let namespace = Namespace::open(place)?;
     let mut daemon = connect(&config)?;
     if attachment.is_there(&mut daemon)? {
@@ -96,7 +96,7 @@ fn teardown(place: &str, input: &Value) -> Result<(), CniError> {
     let container = input.container(place)?;
     let config = input.place()?;
     let port = name::of_port(name::NETAVARK, &config.name, &container.id, &container.ifname);
-    ContainerAttachment { config: &config, container: &container, port: &port }.end()
+    AttachedContainer { config: &config, container: &container, port: &port }.end()
 }
 
 /// What `podman inspect` shows of the interface.
