@@ -68,8 +68,8 @@ fn a_wrong_description_is_refused() {
     };
     assert_eq!(all(&container()), Ok(()));
     for (path, value, said) in [
-        ("container_id", json!(""), "container_id is"),
-        ("container_id", json!("a/b"), "container_id is"),
+        ("container_id", json!(""), "invalid container_id"),
+        ("container_id", json!("a/b"), "invalid container_id"),
         ("container_id", Value::Null, "the container cannot be read"),
         ("network", Value::Null, "the container cannot be read"),
         ("network.name", json!("../x"), "name is"),
