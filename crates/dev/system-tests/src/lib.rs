@@ -56,20 +56,20 @@ pub fn netvale() -> PathBuf {
     programs().join("netvale")
 }
 
-/// Copies it to where other users can start it.
+/// Copies `netvale` to where other users can start it.
 ///
 /// # Panics
-/// It cannot be copied.
+/// The program cannot be copied.
 pub fn copy_netvale(to: &Path) {
     copy_program("netvale", to);
 }
 
-/// Copies a program under test to where other users can start it. Another process does that: if this one had a
-/// descriptor to write the copy, whatever another thread starts meanwhile would have it, too, and a file that somebody
-/// may write cannot be run.
+/// Copies a program under test to where other users can start it. Another process makes the copy: if this process had
+/// the file open for writing, programs that other threads start meanwhile would inherit the descriptor, and a file that
+/// is open for writing cannot be executed.
 ///
 /// # Panics
-/// It cannot be copied.
+/// The program cannot be copied.
 pub fn copy_program(name: &str, to: &Path) {
     let status = Command::new("cp").arg(programs().join(name)).arg(to).status();
     assert!(status.is_ok_and(|status| status.success()), "{name} cannot be copied to {}", to.display());
