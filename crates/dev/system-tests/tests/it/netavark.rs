@@ -120,7 +120,7 @@ fn a_set_up_that_fails_half_way_leaves_nothing() {
     };
     let route = json!([{"destination": "10.9.0.0/16", "gateway": "10.77.0.1"}]);
     for (input, said) in [
-        (with_options(good.clone(), &[("access", "10"), ("native", "11")]), "access: not beside native"),
+        (with_options(good.clone(), &[("access", "10"), ("native", "11")]), "access: not with native"),
         (changed(&["network_options", "static_ips"], json!(["10.1.0.2", "10.1.0.2"])), "give eth0 the address"),
         (changed(&["network", "routes"], route), "add the route to 10.9.0.0/16"),
         (changed(&["network_options", "static_mac"], json!("01:00:00:00:00:01")), "set the Ethernet address"),
@@ -143,7 +143,7 @@ fn a_set_up_that_fails_half_way_leaves_nothing() {
     }
     inside(&one, "ip link add eth0 type veth peer name other");
     let error = why(r.ask(&["setup", &path(&one)], &good));
-    assert!(error.contains("an interface of that name is there already"), "{error}");
+    assert!(error.contains("an interface of that name already exists there"), "{error}");
     assert!(r.ports().is_empty() && inside(&one, "ip -d link show eth0").contains("veth"));
     inside(&one, "ip link del eth0");
     r.ask(&["setup", &path(&one)], &good).unwrap();
