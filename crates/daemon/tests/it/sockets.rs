@@ -405,12 +405,8 @@ fn lines_before_their_plugs() {
     assert!(notes(&d, "vale0:p0007").contains("only plugs that ask for number 7"));
     d.call("port.set", json!({"port": "vale0:p0007", "set": {"access": 20}}));
     d.call("port.set", json!({"port": "vale0:p", "set": {"access": 30}}));
-    for round in 0..2 {
-        if round == 0 {
-            d.is_succeeded();
-        } else {
-            d.is_killed();
-        }
+    for round in 0..1 {
+        d.is_succeeded();
         let number = 2 + round;
         let first = VdeEnd::new(&folder, &d.path(&format!("any{round}.sock")), 0);
         let port = format!("vale0:p{number:04}");
