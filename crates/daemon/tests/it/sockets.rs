@@ -392,7 +392,7 @@ fn vde_switch(d: &Daemon, peers: u32) -> PathBuf {
 }
 
 /// Objective: a line that is made before its plug has the policies that were set meanwhile, and is only for who asks
-/// for its number, also in another daemon; once it is released, any plug gets it.
+/// for its number, also after an upgrade and a kill; once it is released, any plug gets it.
 #[test]
 fn lines_before_their_plugs() {
     let d = Daemon::managed("");
@@ -405,8 +405,12 @@ fn lines_before_their_plugs() {
     assert!(notes(&d, "vale0:p0007").contains("only plugs that ask for number 7"));
     d.call("port.set", json!({"port": "vale0:p0007", "set": {"access": 20}}));
     d.call("port.set", json!({"port": "vale0:p", "set": {"access": 30}}));
-    for round in 0..1 {
-        d.is_succeeded();
+    for round in 0..2 {
+        if round == 0 {
+            d.is_succeeded()
+        } else {
+            d.is_killed()
+        }
         let number = 2 + round;
         let first = VdeEnd::new(&folder, &d.path(&format!("any{round}.sock")), 0);
         let port = format!("vale0:p{number:04}");

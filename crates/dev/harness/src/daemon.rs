@@ -133,6 +133,7 @@ impl TestDaemon {
     /// The successor cannot be started, or neither of the two has ended within a minute.
     pub fn is_succeeded(&self, as_successor: impl FnOnce(&mut Command)) -> Result<bool, FailedStep> {
         let mut command = self.launch.command(self.dir());
+        self.manager.iter().for_each(|manager| manager.accompany(&mut command));
         as_successor(&mut command);
         let mut next = ChildProcess::start(&mut command)?;
         let mut running = self.process();

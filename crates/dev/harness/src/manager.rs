@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -94,7 +95,7 @@ impl Manager {
         let fds: Vec<i32> = kept.values().map(AsRawFd::as_raw_fd).collect();
         // The process id is known only once the process runs.
         let mut command = launch.command_behind(&["sh", "-c", "LISTEN_PID=$$ exec \"$@\"", "sh"], run_dir);
-        command.env("NOTIFY_SOCKET", self.socket());
+        self.accompany(&mut command);
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
         // SAFETY: the closure calls only fcntl and dup2, on numbers in memory that was allocated before.
         unsafe {
@@ -110,6 +111,11 @@ impl Manager {
             });
         }
         ChildProcess::start(&mut command)
+    }
+
+    /// Gives a command the manager's socket.
+    pub(crate) fn accompany(&self, command: &mut Command) {
+        command.env("NOTIFY_SOCKET", self.socket());
     }
 
     fn socket(&self) -> PathBuf {

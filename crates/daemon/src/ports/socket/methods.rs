@@ -120,9 +120,5 @@ fn remember(d: &mut Daemon, p: &VdeSetParams) {
     if let Some((declared, peers)) = declared.zip(p.peers) {
         declared.params.options.peers = Some(peers);
     }
-    for number in p.reserve.iter().chain(&p.release) {
-        // Marks the line's port as changed, so that it is saved.
-        let _ = d.ports.get_mut(&line_name(PortKind::Vde, &p.port, *number));
-    }
-    d.news.ring();
+    d.changes.everything = true;
 }
