@@ -1,6 +1,6 @@
 //! Return of removed ports' memory to the kernel. The allocator keeps free memory at addresses below a block in use:
-//! tens of megabytes after a capture, which has many small buffers. The heap is therefore trimmed some time after the
-//! last removal.
+//! tens of megabytes after a capture, which has many small buffers. The heap is therefore trimmed some time after a
+//! removal, and at regular intervals while ports come and go.
 //!
 //! Trimming does not cover the allocator's per-thread heaps. The allocator keeps free memory at the end of each, and
 //! raises the limit of that memory after a large block is freed, so that half a megabyte per thread would never be
@@ -9,32 +9,38 @@
 
 use std::time::{Duration, Instant};
 
-/// Time from the last removal to the trim. The removed port's threads may still be ending, and one trim serves many
-/// removals.
+/// Time from a removal to the trim. The removed port's threads may still be ending, and one trim serves many removals.
 const AFTER: Duration = Duration::from_secs(2);
 
-/// Time of the last removal after which the heap has not been trimmed yet, if any.
+/// Removals whose memory the heap may still contain.
 #[derive(Debug, Default)]
-pub(crate) struct FreedMemory {
-    since: Option<Instant>,
+pub(crate) struct FreedMemory(Option<Removals>);
+
+#[derive(Clone, Copy, Debug)]
+struct Removals {
+    /// Time of the first removal since the last trim, or of the last trim if its threads may not have ended by then.
+    first: Instant,
+    last: Instant,
 }
 
 impl FreedMemory {
     /// Records the removal of a port.
     pub(crate) fn note(&mut self, now: Instant) {
-        self.since = Some(now);
+        let first = self.0.map_or(now, |removals| removals.first);
+        self.0 = Some(Removals { first, last: now });
     }
 
     /// Returns free memory to the kernel when due. Returns the time until the next call.
     pub(crate) fn tick(&mut self, now: Instant) -> Duration {
-        let Some(since) = self.since else { return Duration::MAX };
-        let rest = AFTER.saturating_sub(now.duration_since(since));
-        if rest.is_zero() {
-            self.since = None;
-            give_back();
-            return Duration::MAX;
+        let Some(Removals { first, last }) = self.0 else { return Duration::MAX };
+        let rest = AFTER.saturating_sub(now.duration_since(first));
+        if !rest.is_zero() {
+            return rest;
         }
-        rest
+        give_back();
+        let is_recent = now.duration_since(last) < AFTER;
+        self.0 = is_recent.then_some(Removals { first: now, last });
+        if is_recent { AFTER } else { Duration::MAX }
     }
 }
 
@@ -78,7 +84,8 @@ mod tests {
         kilobytes.unwrap().parse::<usize>().unwrap() << 10
     }
 
-    /// Objective: some time after the last removal, and only once, free memory below a block in use is returned.
+    /// Objective: some time after a removal, free memory below a block in use is returned. Further removals do not put
+    /// this off, and lead to one more trim.
     #[test]
     fn memory_goes_back() {
         const BLOCKS: (usize, usize) = (32 << 10, 1000);
@@ -91,10 +98,11 @@ mod tests {
         assert_eq!(freed.tick(start), Duration::MAX);
         freed.note(start);
         freed.note(start + AFTER / 2);
-        assert_eq!(freed.tick(start + AFTER), AFTER / 2);
-        assert_eq!(freed.tick(start + 2 * AFTER), Duration::MAX);
+        assert_eq!(freed.tick(start + AFTER / 2), AFTER / 2);
+        assert_eq!(freed.tick(start + AFTER), AFTER);
         assert!(own() + BLOCKS.0 * BLOCKS.1 / 2 < kept, "{} of {kept} bytes are left", own());
-        assert!(freed.since.is_none());
+        assert_eq!(freed.tick(start + 2 * AFTER), Duration::MAX);
+        assert!(freed.0.is_none());
         drop(last);
     }
 

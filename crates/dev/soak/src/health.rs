@@ -17,7 +17,7 @@ use crate::netvale::Netvale;
 /// linger.
 const LIMIT: Duration = Duration::from_secs(45);
 /// Maximum growth of a daemon's private memory in kilobytes, whatever the time.
-const OWN_KB: u64 = 16 << 10;
+const OWN_KB: u64 = 8 << 10;
 /// Maximum growth of its resident memory in kilobytes, including shared memory.
 const RESIDENT_KB: u64 = 48 << 10;
 
