@@ -7,7 +7,7 @@
 //!
 //! **Order of access.** The application stores `cur`, then `head`; the host loads `head`, then `cur`. The host thus
 //! never sees a `head` that is newer than `cur`. The host stores `hwcur`, then `hwtail`; the application loads
-//! `hwtail`, then `hwcur`. All stores have release order, all loads acquire order.
+//! `hwtail`, then `hwcur`. In each case the second store has release order, and the first load has acquire order.
 //!
 //! Source: netmap.h, `struct nm_csb_atok`, `struct nm_csb_ktoa`.
 

@@ -15,14 +15,14 @@ pub const FEATURE_VNET_HDR: u32 = 1;
 
 /// Status: the switch forwards frames.
 pub const STATUS_LINK_UP: u32 = 1;
-/// Status: the rings run.
+/// Status: the rings exist, and can be used.
 pub const STATUS_RUNNING: u32 = 2;
 /// Status: the host has lost the state of the rings. The guest must stop and restart them.
 pub const STATUS_NEEDS_RESET: u32 = 4;
 
 /// Command: create rings with the requested features and extra buffers. Earlier rings become invalid.
 pub const COMMAND_START: u32 = 1;
-/// Command: stop the rings. The guest no longer touches them.
+/// Command: stop the rings. Afterwards, the guest must not touch them.
 pub const COMMAND_STOP: u32 = 2;
 
 /// The header, at the start of the memory. All offsets in it are in bytes from the start of the memory.
@@ -35,7 +35,7 @@ pub struct PtnetHeader {
     pub version: u32,
     /// [`HEADER_BYTES`].
     pub header_bytes: u32,
-    /// Features offered.
+    /// Features that the device offers: `FEATURE_*` bits.
     pub features: u32,
     /// Number of interrupt vectors and of doorbells: first one for each tx ring, then one for each rx ring, then one
     /// for everything else.
@@ -93,7 +93,7 @@ pub struct PtnetHeader {
     /// Guest: sequence number of the command. A new number starts the command, so it is written after the command's
     /// other words.
     pub number: u32,
-    /// Guest: requested features.
+    /// Guest: requested features, `FEATURE_*` bits.
     pub wanted: u32,
     /// Guest: number of extra buffers requested.
     pub wanted_bufs: u32,
@@ -120,7 +120,7 @@ pub mod published {
         pub const SIZE_LOW: u64 = 0;
         /// Size of the memory in bytes, high word.
         pub const SIZE_HIGH: u64 = 4;
-        /// Id of the memory.
+        /// Id of the memory, by which a ptnet device names it.
         pub const ID: u64 = 8;
         /// Offset, number and size of the objects of three pools: interfaces, rings, buffers.
         pub const POOLS: core::ops::RangeInclusive<u64> = 64..=96;
@@ -142,7 +142,7 @@ pub mod published {
         pub const MAC_LOW: u64 = 8;
         /// First two bytes of the Ethernet address.
         pub const MAC_HIGH: u64 = 12;
-        /// Offset of the `netmap_if`.
+        /// Offset of the `netmap_if` in the memory, bytes.
         pub const NIFP: u64 = 24;
         /// Number of rings on which the guest sends.
         pub const TX_RINGS: u64 = 28;
@@ -154,7 +154,7 @@ pub mod published {
         pub const RX_SLOTS: u64 = 40;
         /// Length of the virtio-net header, bytes.
         pub const HEADER_LEN: u64 = 44;
-        /// Id of the memory.
+        /// Id of the memory that contains the rings: [`super::memory::ID`] of its memory device.
         pub const MEMORY_ID: u64 = 48;
         /// Addresses of the CSB arrays, high word first: guest to host, then host to guest.
         pub const CSB: core::ops::RangeInclusive<u64> = 52..=64;
@@ -163,7 +163,7 @@ pub mod published {
     }
 }
 
-/// Index of the word at a byte offset that [`core::mem::offset_of`] returned.
+/// Index of the 32-bit word at a byte offset, e.g. of a field of [`PtnetHeader`].
 pub const fn word(offset: usize) -> usize {
     offset / 4
 }

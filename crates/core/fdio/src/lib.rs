@@ -17,8 +17,9 @@ pub const MOST: usize = 253;
 
 /// Sends bytes, with the descriptors attached to the first byte. Returns the number of bytes sent.
 ///
-/// # Errors The error of sendmsg(2); `ETOOMANYREFS` for more than [`MOST`] descriptors; `EPIPE`, without SIGPIPE, if
-/// the peer has closed its socket.
+/// # Errors
+/// The error of sendmsg(2); `ETOOMANYREFS` for more than [`MOST`] descriptors; `EPIPE`, without SIGPIPE, if the peer
+/// has closed its socket.
 pub fn send(to: impl AsFd, bytes: &[u8], fds: &[impl AsFd], flags: SendFlags) -> rustix::io::Result<usize> {
     send_parts(to, &[IoSlice::new(bytes)], fds, flags)
 }
@@ -50,13 +51,13 @@ pub fn send_parts(
 pub struct ReceivedMessage {
     /// Number of bytes; 0 if the peer has closed its socket.
     pub bytes: usize,
-    /// The descriptors, closed on exec.
+    /// The descriptors, which are close-on-exec.
     pub fds: Vec<OwnedFd>,
     /// Whether the kernel dropped descriptors because this process has reached its limit of open files.
     pub is_short: bool,
 }
 
-/// Receives bytes, and all their descriptors.
+/// Receives bytes, and all descriptors that are attached to them.
 ///
 /// # Errors
 /// The error of recvmsg(2).

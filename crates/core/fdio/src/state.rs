@@ -1,5 +1,5 @@
-//! The *state* with which another process continues a port or a queue: fields, and each descriptor in its place among
-//! them.
+//! The *state* that a process hands over so that another one continues its ports and queues: structures with
+//! descriptors in some of their fields.
 //!
 //! A structure that holds state has a field of type [`Fd`] for each descriptor. [`State::of`] serialises the structure
 //! as JSON and a list of descriptors, which a message over a socket carries; each [`Fd`] becomes its index in the list.
@@ -46,7 +46,7 @@ impl Fd {
         fds.into_iter().map(Fd::copy_of).collect()
     }
 
-    /// Shares a descriptor that stays in use. [`Fd::take`] copies it.
+    /// Shares a descriptor with code that continues to use it; [`Fd::take`] then copies the descriptor.
     pub fn shared(fd: &Arc<impl AsFd + Send + Sync + 'static>) -> Fd {
         Fd(FdSlot::Shared(Arc::clone(fd) as Arc<dyn AsFd + Send + Sync>))
     }
@@ -157,14 +157,16 @@ impl<'de> Deserialize<'de> for Fd {
 
 /// Serialises a state as a message: returns its bytes and its descriptors.
 ///
-/// # Errors [`BadState`] if the structure cannot be written as JSON.
+/// # Errors
+/// [`BadState`] if the structure cannot be written as JSON.
 pub fn to_bytes(said: &impl Serialize) -> Result<(Vec<u8>, Vec<Fd>), BadState> {
     write_with(|| serde_json::to_vec(said))
 }
 
 /// Reads a state from a message: all of it, or nothing.
 ///
-/// # Errors [`BadState`] if the fields do not match `T`, or a descriptor is missing, named twice or left over.
+/// # Errors
+/// [`BadState`] if the fields do not match `T`, or a descriptor is missing, named twice or left over.
 pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<T, BadState> {
     read_with(fds.into_iter().map(Fd::from), || serde_json::from_slice(bytes))
 }
@@ -190,7 +192,7 @@ fn read_with<T>(
     }
 }
 
-/// A serialised state.
+/// A serialised state: JSON, and a list of descriptors to which it refers by index.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct State {
     said: Value,
@@ -200,7 +202,8 @@ pub struct State {
 impl State {
     /// Serialises a state.
     ///
-    /// # Errors [`BadState`] if the structure cannot be written as JSON.
+    /// # Errors
+    /// [`BadState`] if the structure cannot be written as JSON.
     pub fn of(said: &impl Serialize) -> Result<State, BadState> {
         let (said, fds) = write_with(|| serde_json::to_value(said))?;
         Ok(State { said, fds })
@@ -218,7 +221,8 @@ impl State {
 
     /// Reads the state: all of it, or nothing.
     ///
-    /// # Errors [`BadState`] if the fields do not match `T`, or a descriptor is missing, named twice or left over.
+    /// # Errors
+    /// [`BadState`] if the fields do not match `T`, or a descriptor is missing, named twice or left over.
     pub fn read<T: DeserializeOwned>(self) -> Result<T, BadState> {
         read_with(self.fds, || serde_json::from_value(self.said))
     }
@@ -293,7 +297,7 @@ mod tests {
         socket: Option<Fd>,
     }
 
-    /// A structure of state that contains another state.
+    /// A state that contains another state.
     #[derive(Debug, Serialize, Deserialize)]
     struct Message {
         lock: Fd,
@@ -362,7 +366,7 @@ mod tests {
         assert!(serde_json::from_value::<Fd>(json!(0)).is_err());
     }
 
-    /// Objective: an error number of the kernel survives the conversion of a state's error to another type.
+    /// Objective: an error number of the kernel survives the conversion of a `BadState` to `std::io::Error` and back.
     #[test]
     fn errors_keep_their_numbers() {
         let bad = BadState::from(Errno::MFILE).of("a queue");

@@ -116,7 +116,7 @@ impl AppRing {
         ring_space(self.head, self.tail, self.num_slots())
     }
 
-    /// Whether `head` equals `tail`.
+    /// Whether the application has no slots: `head` equals `tail`.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
@@ -197,7 +197,7 @@ impl AppRing {
     }
 
     /// Like [`AppRing::sync_header`], for a tx ring with indirect slots: if a new slot is indirect, first calls `fetch`
-    /// with the ring, the first new slot and the slot after the last one.
+    /// with the ring, the first new slot and the slot after the last new one.
     pub fn sync_header_fetching(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> SyncResult {
         self.take_header();
         if !self.indices_are_legal() {
@@ -344,8 +344,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: slots filled in the application's tx ring arrive at the host in order, and both sides never own
-        /// the same slot.
+        /// Objective: slots filled in the application's tx ring arrive at the host in order, and no slot belongs to
+        /// both sides.
         #[test]
         #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
         fn tx_is_a_bounded_queue(slots in 2u32..9, ops in proptest::collection::vec((any::<bool>(), 0u32..6), 1..80)) {

@@ -1,10 +1,10 @@
-//! System calls on a descriptor that a peer shares (an eventfd, a queue of a TAP), which the peer could block.
+//! System calls that a peer could block, because it shares the descriptor (an eventfd, a queue of a TAP).
 //!
 //! Such a descriptor is set to non-blocking, but the flag belongs to the shared open file: the peer can clear it and
 //! fill the eventfd's counter. The next thread that writes to the eventfd would sleep for as long as the peer likes. No
 //! variant of the write prevents that (eventfd(2) supports neither `RWF_NOWAIT` nor `MSG_DONTWAIT`). Each thread
-//! therefore marks its calls, and a watchdog looks for calls that last and interrupts them ([`lasting`]). The
-//! interrupted thread reports the peer ([`crate::fault`]).
+//! therefore marks its calls, and a watchdog interrupts calls that last too long ([`lasting`]). The interrupted thread
+//! reports the peer ([`crate::fault`]).
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -17,7 +17,7 @@ use rustix::thread::Pid;
 
 use crate::fault::{BLOCKED, Fault};
 
-/// A thread's number of calls begun plus calls ended: odd inside a call.
+/// The number of calls that a thread has begun plus the number that have ended: odd during a call.
 struct CallMarks {
     thread: Pid,
     calls: AtomicU64,
@@ -29,7 +29,7 @@ fn all() -> MutexGuard<'static, Vec<Arc<CallMarks>>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This thread's marks, in the list of all threads until the thread ends.
+/// This thread's marks, which are in [`ALL`] until the thread ends.
 struct ThreadMarks(Arc<CallMarks>);
 
 impl ThreadMarks {
@@ -48,7 +48,7 @@ impl Drop for ThreadMarks {
 
 thread_local! {
     static HERE: ThreadMarks = ThreadMarks::new();
-    /// This thread's count of calls, of which its marks hold a copy for other threads.
+    /// Number of calls that this thread has begun or ended. `HERE` holds a copy for other threads.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -66,7 +66,7 @@ pub fn watch() {
     WATCHED.store(true, Ordering::Relaxed);
 }
 
-/// Makes a call, marked if calls are watched.
+/// Makes a call, and marks its start and end if calls are watched.
 pub(crate) fn marked<T>(call: impl FnOnce() -> T) -> T {
     if !WATCHED.load(Ordering::Relaxed) {
         return call();
@@ -129,7 +129,7 @@ fn looked_at<T>(fault: &Fault, call: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// Returns the CPU time of the calling thread.
 pub fn own_time() -> Duration {
-    // Not rustix's function, which needs the vDSO: valgrind, which counts instructions, hides it.
+    // libc's function, as rustix's needs the vDSO, which valgrind hides (instructions are counted with valgrind).
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes to a structure that belongs to this function.
     let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
@@ -140,8 +140,8 @@ pub fn own_time() -> Duration {
 /// Calls in progress: for each, its thread and the thread's call count.
 pub type CallsUnderWay = Vec<(Pid, u64)>;
 
-/// Returns the calls in progress. Calls `interrupt` with the thread of each call that is also in `before`; the thread
-/// cannot end meanwhile.
+/// Returns the calls in progress. Calls `interrupt` with the thread of each call that was already in progress in
+/// `before`, the result of an earlier call of this function. The thread cannot end before `interrupt` returns.
 pub fn lasting(before: &CallsUnderWay, mut interrupt: impl FnMut(Pid)) -> CallsUnderWay {
     let all = all();
     let now = all.iter().map(|marks| (marks.thread, marks.calls.load(Ordering::Relaxed)));

@@ -24,7 +24,7 @@ pub enum Moment {
     Released,
 }
 
-/// Both halves of one ring's CSB entry.
+/// A view of both halves of one ring's CSB entry.
 #[derive(Clone, Debug)]
 pub struct Csb {
     atok: NonNull<u8>,
@@ -73,7 +73,7 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, kern_need_kick))
     }
 
-    /// The word that names the ring into which frames of this ring are copied for monitors at this moment
+    /// The word that names the ring into which frames of this ring are copied for monitors at `moment`
     /// ([`crate::mirror::name`]); 0 for none. These words follow netmap's words in the host's half.
     #[inline]
     pub fn mirror(&self, moment: Moment) -> &AtomicU32 {
@@ -85,7 +85,7 @@ impl Csb {
     }
 
     /// Application: publishes `cur`, then `head`, in netmap's order. Does not write unchanged values, so that a program
-    /// that polls for frames leaves the cache line with the host.
+    /// that polls for frames leaves the cache line in the cache of the host's CPU.
     #[inline]
     pub fn publish_head(&self, head: u32, cur: u32) {
         if self.cur() != cur {
@@ -97,7 +97,7 @@ impl Csb {
         }
     }
 
-    /// Host: returns a snapshot of `head`. The application's writes before it are visible.
+    /// Host: returns a snapshot of `head`. What the application wrote before it published that `head` is visible.
     #[inline]
     pub fn head(&self) -> u32 {
         self.word(self.atok, offset_of!(NmCsbAtok, head)).load(Ordering::Acquire)
@@ -116,7 +116,7 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, hwtail)).store(hwtail, Ordering::Release);
     }
 
-    /// Application: returns a snapshot of `hwtail`. The host's writes before it are visible.
+    /// Application: returns a snapshot of `hwtail`. What the host wrote before it published that `hwtail` is visible.
     #[inline]
     pub fn hwtail(&self) -> u32 {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, hwtail)).load(Ordering::Acquire)

@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::EventfdFlags;
 use rustix::io::Result;
 
-/// The reason for a peer whose doorbell blocked a thread.
+/// The reason reported for a peer whose doorbell blocked a thread.
 pub const BLOCKED: &str = "a doorbell of this peer is full and blocks: ringing it would block a worker";
 
-/// The reason for a peer whose doorbells have too many waiters.
+/// The reason reported for a peer whose doorbells have too many waiters.
 const WATCHED: &str = "a doorbell of this peer has too many waiters: ringing it takes too much of a worker's time";
 
-/// The reason for a peer that is blocked because of another peer of the same user.
+/// The reason reported for a peer that is blocked because of another peer of the same user.
 const BLOCKED_ELSEWHERE: &str = "a doorbell of another port of the same user, or that user's memory, blocked a thread";
 
 /// Number of calls whose CPU time is measured after a slow one.
@@ -30,13 +30,13 @@ const MOST_STRETCHED: u32 = 7;
 /// The reason reported when memory of a peer is lost.
 pub const LOST: &str = "memory of this peer is gone: its file was cut short, or its pages are not available";
 
-/// The fault of one peer, if any. Clones share it.
+/// The fault state of one peer: whether, and why, the peer must lose its port. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct Fault(Arc<FaultInner>);
 
 #[derive(Debug)]
 pub(crate) struct FaultInner {
-    /// An eventfd, readable after a fault, which never leaves this process. Several peers may share it.
+    /// An eventfd that is readable after a fault, and never leaves this process. Several peers may share it.
     news: Arc<OwnedFd>,
     group: FaultGroup,
     /// Whether the peer is trusted: ringing its doorbells may take any CPU time.
@@ -61,8 +61,8 @@ impl FaultGroup {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Records that a peer of the group blocks a thread otherwise, e.g. by its memory. The effect is that of a blocked
-    /// doorbell.
+    /// Records that a peer of the group blocks a thread in another way, e.g. by its memory. The effect is that of a
+    /// blocked doorbell.
     #[cold]
     pub fn block(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl FaultGroup {
     }
 }
 
-/// Creates a descriptor that becomes readable with the first fault.
+/// Creates an eventfd that becomes readable with the first fault of the peers that share it.
 ///
 /// # Errors
 /// The error of eventfd(2).
@@ -101,8 +101,8 @@ impl Fault {
         Fault::with(news, group, false)
     }
 
-    /// Like [`Fault::told_by`], for a peer whose calls may take any CPU time: in a virtual machine, the host's time
-    /// counts as the thread's.
+    /// Like [`Fault::told_by`], for a trusted peer: calls on its doorbells may take any CPU time, as in a virtual
+    /// machine the host's time counts as the thread's.
     pub fn of_trusted(news: &Arc<OwnedFd>) -> Fault {
         Fault::with(news, FaultGroup::default(), true)
     }
@@ -170,7 +170,7 @@ impl Fault {
         self.0.group.is_blocked()
     }
 
-    /// The reported reason.
+    /// The reported reason; `None` without a fault.
     pub fn reason(&self) -> Option<String> {
         let why = self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let lost = || self.0.lost.load(Ordering::Acquire).then(|| LOST.to_owned());
@@ -217,7 +217,7 @@ pub fn clear(news: &OwnedFd) {
 mod tests {
     use super::*;
 
-    /// Objective: a peer keeps its port if few of the checked calls take long in CPU time, and loses it if more do.
+    /// Objective: a peer keeps its port if few of the measured calls use too much CPU time, and loses it if more do.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no eventfd of this kind")]
     fn a_peer_survives_only_occasional_stretched_calls() {

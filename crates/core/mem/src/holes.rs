@@ -1,8 +1,9 @@
 //! Waiting while another process punches holes in a memory file.
 //!
-//! The file is locked while a hole is punched. mmap(2) and munmap(2) wait for that lock while they hold a lock of the
-//! whole process, so a thread first waits for the hole without that lock. A thread that serves many users lets another
-//! thread wait for the files that it maps ([`HoleWaiter`]), and proceeds without the mapping if that takes too long.
+//! The file is locked while a hole is punched. mmap(2) and munmap(2) wait for that lock while they hold the lock of the
+//! process's address space, and so stop every other thread that maps memory. A thread therefore waits until no hole is
+//! being punched before it maps or unmaps a file. If the thread serves many users, a helper thread waits in its place
+//! ([`HoleWaiter`]); if that takes too long, the thread does without the mapping.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::OwnedFd;
@@ -18,8 +19,8 @@ thread_local! {
     static WAITER: RefCell<Option<Rc<HoleWaiter>>> = const { RefCell::new(None) };
 }
 
-/// Waits until no hole is being punched in a file, by a seek to a hole, which takes the same lock. Restores the file
-/// position, which other processes share.
+/// Waits until no hole is being punched in a file: a seek to a hole waits for the lock that hole punching holds.
+/// Restores the file position, which other processes share.
 pub fn wait_for_holes(file: &OwnedFd) {
     if let Ok(position) = rustix::fs::tell(file) {
         let _ = rustix::fs::seek(file, SeekFrom::Hole(0));
@@ -27,8 +28,8 @@ pub fn wait_for_holes(file: &OwnedFd) {
     }
 }
 
-/// Waits for holes before a file is mapped. Returns whether the file may be mapped: always, unless a [`HoleWaiter`]
-/// reached its limit.
+/// Waits until no hole is being punched in a file that the caller is about to map. Returns false if the file must not
+/// be mapped: a [`HoleWaiter`] waits in place of this thread, and has reached its time limit.
 pub fn may_be_mapped(file: &Arc<OwnedFd>) -> bool {
     let waiter = WAITER.with_borrow(Clone::clone);
     match waiter.as_deref().and_then(HoleWaiter::toucher) {
@@ -43,29 +44,30 @@ pub fn may_be_mapped(file: &Arc<OwnedFd>) -> bool {
     }
 }
 
-/// Lets a thread of its own wait for holes in place of a thread that maps files.
+/// A helper thread that waits, in place of a thread that maps files, until no hole is being punched in a file.
 #[derive(Debug)]
 pub struct HoleWaiter {
     news: Arc<OwnedFd>,
-    /// The thread that waits, started on first use.
+    /// The helper thread, started on first use.
     toucher: OnceCell<Arc<Toucher>>,
     was_late: Cell<bool>,
 }
 
 impl HoleWaiter {
-    /// Creates a waiter with its own thread; `news` becomes readable when a wait takes too long.
+    /// Creates a waiter with a helper thread of its own; `news`, an eventfd, becomes readable when a wait takes too
+    /// long.
     pub fn new(news: &Arc<OwnedFd>) -> Rc<HoleWaiter> {
         Rc::new(HoleWaiter { news: Arc::clone(news), toucher: OnceCell::new(), was_late: Cell::new(false) })
     }
 
-    /// Creates a waiter with an existing thread.
+    /// Like [`HoleWaiter::new`], with an existing helper thread.
     pub fn by(news: &Arc<OwnedFd>, toucher: Arc<Toucher>) -> Rc<HoleWaiter> {
         let waiter = HoleWaiter::new(news);
         waiter.toucher.get_or_init(|| toucher);
         waiter
     }
 
-    /// Runs `what`. For files that the calling thread maps meanwhile, this waiter waits for holes.
+    /// Runs `what`. Before `what` maps a file on the calling thread, this waiter waits in the place of that thread.
     pub fn during<T>(self: &Rc<Self>, what: impl FnOnce() -> T) -> T {
         let before = WAITER.replace(Some(Rc::clone(self)));
         let done = what();
@@ -73,14 +75,14 @@ impl HoleWaiter {
         done
     }
 
-    /// Whether a wait took too long.
+    /// Whether any wait so far took too long.
     pub fn was_late(&self) -> bool {
         let is_late = self.toucher.get().is_some_and(|toucher| toucher.take_late());
         self.was_late.set(self.was_late.get() || is_late);
         self.was_late.get()
     }
 
-    /// Returns the thread that waits; `None` if it cannot be started.
+    /// Returns the helper thread; `None` if it cannot be started.
     fn toucher(&self) -> Option<&Arc<Toucher>> {
         if self.toucher.get().is_none() {
             let started = Toucher::start("netvale-waits".to_owned(), &self.news).ok()?;

@@ -1,7 +1,7 @@
 //! The host's side of an application's rings: intake of sent frames, delivery of received frames.
 //!
-//! The host decides on private data (`hwcur`, leases), and checks each snapshot of the application's `head` against
-//! them. An application that writes a bad `head` stops its own ring only; the host counts the error.
+//! The host keeps its own state (`hwcur`, leases) in private memory, and checks each snapshot of the application's
+//! `head` against it. A bad `head` is an error ([`BadHead`]), and stops only the ring of the application that wrote it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::side::RingSide;
 #[derive(Debug)]
 pub struct HostTx {
     side: RingSide,
-    /// First slot that is not yet returned to the application.
+    /// First slot that the host has not processed yet.
     hwcur: u32,
     /// A `head` that does not count as news: a bad value that was reported already, or the end of the slots of an
     /// incomplete frame.
@@ -33,12 +33,12 @@ impl HostTx {
         HostTx { side, hwcur: 0, no_news: None, wake: wake.into(), kicks }
     }
 
-    /// Continues at the index in the ring's status block, where another process stopped.
+    /// Takes over a ring that another process served, at the `hwcur` in the ring's CSB entry.
     pub fn continued(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::new(side, wake).going_on()
     }
 
-    /// Continues at the index in the ring's status block.
+    /// Continues at the `hwcur` in the ring's CSB entry, not at slot 0.
     #[must_use]
     pub fn going_on(self) -> Self {
         let hwcur = self.side.csb.hwcur();
@@ -57,7 +57,7 @@ impl HostTx {
         &self.side
     }
 
-    /// First slot that is not yet returned to the application.
+    /// First slot that the host has not processed yet.
     #[inline]
     pub fn hwcur(&self) -> u32 {
         self.hwcur
@@ -73,7 +73,7 @@ impl HostTx {
         self.kicks.count_received();
     }
 
-    /// Whether the application published new slots, at the cost of one load.
+    /// Whether the application has published new slots. Costs one load.
     #[inline]
     pub fn has_news(&self) -> bool {
         let head = self.side.csb.head();
@@ -83,8 +83,9 @@ impl HostTx {
     /// Returns the slot after the last filled one: a snapshot of `head`. Any index inside the ring is valid, as every
     /// slot may be filled; a `head` that moves backwards looks like nearly a whole ring of slots, as in netmap.
     ///
-    /// # Errors [`BadHead`] when a bad value is read for the first time; afterwards the same value does not count as
-    /// news.
+    /// # Errors
+    /// [`BadHead`] when a bad value is read for the first time. While it stays the same, later calls return `hwcur`: no
+    /// new slots.
     #[inline]
     pub fn head(&mut self) -> Result<u32, BadHead> {
         let head = self.side.csb.head();
@@ -100,7 +101,7 @@ impl HostTx {
         self.no_news = Some(head);
     }
 
-    /// Returns all slots before `to` to the application, and kicks it if requested.
+    /// Returns all slots before `to` to the application, and kicks the application if it requested a kick.
     #[inline]
     pub fn complete(&mut self, to: u32) {
         self.hwcur = to;
@@ -108,7 +109,8 @@ impl HostTx {
         self.publish(tail);
     }
 
-    /// Takes all slots before `to`, returns those up to `tail` to the application, and kicks it if requested.
+    /// Marks all slots before `to` as taken, gives the application the slots before `tail`, and kicks the application
+    /// if it requested a kick.
     #[inline]
     pub fn take(&mut self, to: u32, tail: u32) {
         self.hwcur = to;
@@ -164,12 +166,13 @@ impl HostRx {
         HostRx { side, leases, wake: wake.into(), kicks }
     }
 
-    /// Continues at the indices in the ring's status block, where another process stopped.
+    /// Takes over a ring that another process filled, at the `hwcur` and `hwtail` in the ring's CSB entry.
     pub fn continued(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::new(side, wake).going_on()
     }
 
-    /// Continues at the indices in the ring's status block. The ring must not be in use yet.
+    /// Continues at the `hwcur` and `hwtail` in the ring's CSB entry, not at slot 0. No lease may have been reserved
+    /// yet.
     #[must_use]
     pub fn going_on(self) -> Self {
         let ring = &self.side.ring;
@@ -192,7 +195,7 @@ impl HostRx {
         self.leases.reserve(want, fit, || self.side.csb.head())
     }
 
-    /// Gives back all slots of a lease but the first `used`, if still possible; see [`Leases::give_back`].
+    /// Gives back all slots of a lease but the first `used`, unless another lease follows; see [`Leases::give_back`].
     pub fn give_back(&self, lease: Lease, used: u32) -> Option<Lease> {
         self.leases.give_back(lease, used)
     }
@@ -209,8 +212,8 @@ impl HostRx {
         self.kick(wanted(self.side.csb.appl_need_kick()));
     }
 
-    /// Kicks the application if `kick` is set, and counts. Only one publisher at a time calls this, so the counts have
-    /// one writer.
+    /// Kicks the application if `kick` is set. Counts the publication, with a kick or without. Only one publisher at a
+    /// time calls this, so the counts have one writer.
     #[inline]
     fn kick(&self, kick: bool) {
         if kick {
@@ -227,8 +230,8 @@ impl HostRx {
         self.leases.end(lease);
     }
 
-    /// Second step: publishes, unless another thread is publishing. Returns whether this call published; the caller
-    /// must then take the next steps. [`full_fence`](crate::notify::full_fence) must follow.
+    /// Second step: publishes, unless another thread is publishing. Returns whether this call published; if it did, the
+    /// caller must take the next steps. [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn publish(&self) -> bool {
         let mine = self.leases.begin();
@@ -254,7 +257,7 @@ impl HostRx {
         }
     }
 
-    /// Whether the application has requested a kick and has not run since.
+    /// Whether the application has requested a kick and has not withdrawn the request.
     pub fn is_armed(&self) -> bool {
         wanted_now(self.side.csb.appl_need_kick())
     }
@@ -266,7 +269,7 @@ impl HostRx {
         arm(self.side.csb.kern_need_kick());
     }
 
-    /// Withdraws the request.
+    /// Withdraws the request of [`HostRx::ask_for_room`].
     pub fn stop_asking(&self) {
         disarm(self.side.csb.kern_need_kick());
     }

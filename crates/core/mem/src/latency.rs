@@ -28,10 +28,10 @@ pub const BOUNDS: [u64; 20] = [
     1_000_000_000,
 ];
 
-/// Number of a histogram's buckets.
+/// Number of buckets of a histogram, including the one for longer latencies.
 pub const PARTS: usize = BOUNDS.len() + 1;
 
-/// A histogram of latencies. It is cumulative, and any thread may read it at any time.
+/// A histogram of latencies. Its counts only grow, and any thread may read them at any time.
 #[derive(Debug, Default)]
 pub struct Histogram {
     parts: [AtomicU64; PARTS],
@@ -48,7 +48,8 @@ impl Histogram {
         }
     }
 
-    /// Number of frames in each bucket: those above the previous bound, up to the bucket's own.
+    /// Number of frames in each bucket: those whose latency is above the previous bucket's bound, up to the bucket's
+    /// own bound.
     #[must_use]
     pub fn parts(&self) -> [u64; PARTS] {
         self.parts.each_ref().map(|part| part.load(Ordering::Relaxed))

@@ -8,14 +8,14 @@ use thiserror::Error;
 
 /// Default distance between buffers in bytes: 33 cache lines.
 ///
-/// Buffers 2,048 bytes apart share a few cache sets: with one cache line more, one core copies 7 times as many 64-byte
-/// frames over 1,024 buffers (`netvale-bench copy`).
+/// The first lines of buffers that are 2,048 bytes apart fall into few cache sets: with one cache line more, one core
+/// copies 7 times as many 64-byte frames over 1,024 buffers (`netvale-bench copy`).
 pub const DEFAULT_BUF_SIZE: u32 = 2112;
 /// Smallest and largest buffer size that netmap allows, in bytes.
 pub const BUF_SIZE_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
 /// Smallest and largest number of slots in a ring.
 pub const RING_SLOTS_RANGE: std::ops::RangeInclusive<u32> = 2..=16_384;
-/// Buffer indices below this are reserved by the ABI.
+/// Number of buffers at the start of the pool that the ABI reserves: indices 0 and 1.
 pub const RESERVED_BUFS: u32 = 2;
 
 const LINE: u64 = 64;
@@ -73,8 +73,8 @@ pub enum LayoutError {
 }
 
 impl RegionSizes {
-    /// Minimum sizes of the region that network interfaces share: netmap's numbers, with netvale's buffer distance.
-    /// There are fewer buffers than in netmap, as an AF_XDP socket locks all pages of its region.
+    /// Minimum sizes of the region that network interfaces share: netmap's defaults, but with netvale's buffer size,
+    /// and with fewer buffers, as an AF_XDP socket locks all pages of its region.
     pub const COMMON: RegionSizes = RegionSizes {
         ifs: PoolSize { num: 100, size: 1024 },
         rings: PoolSize { num: 200, size: 9 * PAGE as u32 },
@@ -87,7 +87,7 @@ impl RegionSizes {
         // Each pipe adds two ends with one tx and one rx ring each.
         let ring_num = rings.saturating_add(pipes.saturating_mul(4));
         let bufs = ring_num.saturating_mul(slots).saturating_add(extra).saturating_add(RESERVED_BUFS);
-        // One offset for each ring, including the two host rings.
+        // One offset for each ring (at least four), and for two host rings.
         let if_bytes = lines(IF_HEADER + 8 * (u64::from(rings.max(4)) + 2));
         RegionSizes {
             // One for a program on each ring, and some for programs that share the port.
@@ -149,7 +149,7 @@ impl Layout {
         Layout { csb_atok: room, csb_ktoa: pools.csb_ktoa + more, total: pools.total + more, ..pools }.bounded()
     }
 
-    /// Lays out a region.
+    /// Lays out a region: netmap's pools, then the CSB arrays.
     ///
     /// # Errors
     /// [`LayoutError`] if a size is invalid; sizes are never rounded silently.

@@ -29,7 +29,7 @@ pub struct Lease {
     pub count: u32,
 }
 
-/// The error for an application's `head`, given here, that is outside the application's slots.
+/// An invalid `head`: the value, which is outside the application's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHead(pub u32);
 
@@ -71,8 +71,8 @@ impl Leases {
         this
     }
 
-    /// Reserves `want` slots; if there is less room, `fit(room)` slots, the number that whole frames can use (at most
-    /// `room`). `None` if no slot is reserved.
+    /// Reserves `want` slots. If there is less room, reserves `fit(room)` slots, the number (at most `room`) that whole
+    /// frames can use. `None` if that number is 0.
     ///
     /// `head` reads the receiver's `head`. It is called only if the known room is not enough.
     ///
@@ -228,7 +228,7 @@ impl Leases {
     fn completed(&self, from: u64) -> u64 {
         let mut to = from;
         loop {
-            // An end from an earlier round is at or before this start.
+            // An entry from an earlier round of the ring is at most this position.
             let end = self.end_at(to).load(Ordering::Acquire);
             if end <= to {
                 return to;
@@ -269,8 +269,8 @@ mod tests {
         assert_eq!(seen.get(), (2, 1));
     }
 
-    /// Objective: unused slots go to the next lease, unless it exists already; a lease without used slots leaves no
-    /// trace in the ring.
+    /// Objective: slots that a lease leaves unused go to the next lease, unless that one is reserved already; a lease
+    /// without used slots leaves no trace in the ring.
     #[test]
     fn unused_slots_go_to_the_next_lease() {
         let l = Leases::new(8);

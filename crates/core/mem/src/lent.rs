@@ -1,5 +1,5 @@
-//! Lent queues: a cell whose content a control thread puts in and takes out while workers use it. The content is a
-//! queue, present as long as its peer is connected.
+//! Lent queues: a control thread puts a queue into a cell and takes it out while workers use it. The queue is the
+//! cell's content, and present as long as its peer is connected.
 //!
 //! ```text
 //!   control thread                        workers
@@ -12,10 +12,10 @@
 //! - A worker that finds the control thread inside waits up to [`GLANCE`] for it (changes in place take a few
 //!   instructions), then gets [`EntryError::Busy`]. It waits for other workers as long as they take: workers never
 //!   sleep inside.
-//! - The control thread waits up to [`LIMIT`], during which no worker enters; then it gets [`InUse`] and gives up its
-//!   peer. If it wanted to take the content out, the content is *retired*: no worker uses it again, and the next worker
-//!   to enter, or the control thread's next visit, drops it. A content keeps alive everything to which it points, so a
-//!   worker that is still inside does no harm.
+//! - The control thread waits up to [`LIMIT`], during which no worker enters; then it gets [`InUse`] and evicts the
+//!   peer whose queue this is. If it wanted to take the content out, the content is *retired*: no worker uses it again,
+//!   and the next worker to enter, or the control thread's next visit, drops it. A content keeps alive everything to
+//!   which it points, so a worker that is still inside does no harm.
 //!
 //! Exclusion depends on `users` alone, which counts the workers inside, or marks the control thread as inside. `recall`
 //! only holds the control thread's requests. Workers read `recall` *after* they have counted themselves in `users`. As
@@ -69,7 +69,7 @@ pub struct InUse;
 pub enum EntryError {
     /// There is no content.
     Empty,
-    /// The control thread, or another worker, is inside. There may be a content.
+    /// The control thread, or another worker, is inside. The cell may have a content.
     Busy,
 }
 
@@ -80,7 +80,7 @@ impl EntryError {
     }
 }
 
-/// The mode of a cell, which limits the workers inside: [`OneWorker`] or [`ManyWorkers`].
+/// How many workers may be inside a cell together: [`OneWorker`] or [`ManyWorkers`].
 pub trait LentMode: sealed::LentMode {}
 
 /// The mode with one worker at a time, which may change the content.
@@ -135,8 +135,8 @@ mod sealed {
     }
 }
 
-/// The cell. One control thread puts contents in and takes them out; other threads may [inspect](Lent::control) the
-/// content.
+/// A cell for a content, usually a queue. One control thread puts contents in and takes them out; other threads may
+/// [inspect](Lent::control) the content.
 ///
 /// A content that is not `Sync` cannot be shared through a worker's guard:
 ///
@@ -188,7 +188,7 @@ mod sealed {
 /// ```
 #[derive(Debug)]
 pub struct Lent<T, M = OneWorker> {
-    /// Number of workers inside, and [`CONTROL`].
+    /// Number of workers inside; [`CONTROL`] is set while the control thread is inside.
     users: AtomicU32,
     /// Requests of the control thread: [`WANTED`] and [`RETIRED`].
     recall: AtomicU32,
@@ -224,7 +224,7 @@ impl<T, M: LentMode> Lent<T, M> {
         }
     }
 
-    /// Lets a worker enter. It leaves when the guard is dropped.
+    /// Lets a worker enter, to use the content. The worker leaves when the guard is dropped.
     ///
     /// # Errors
     /// [`EntryError::Empty`] if there is no content; [`EntryError::Busy`] if the control thread stays inside or waits
@@ -304,7 +304,8 @@ impl<T, M: LentMode> Lent<T, M> {
         }
     }
 
-    /// Lets the control thread enter. It leaves when the guard is dropped, which must be soon, as workers wait.
+    /// Lets the control thread enter, to change the content. It leaves when the guard is dropped, which must be soon,
+    /// as workers wait.
     ///
     /// # Errors
     /// [`InUse`] if workers stay inside for longer than [`LIMIT`].
@@ -331,11 +332,11 @@ impl<T, M: LentMode> Lent<T, M> {
 
     #[cold]
     fn wait_for_workers(&self, limit: Duration, then: u32) -> Result<(), InUse> {
-        // One full wait per content is enough.
+        // A retired content has been waited for already.
         let is_retired = self.recall.load(Ordering::SeqCst) & RETIRED != 0;
         let mut wait = WaitLimit::of_control(if is_retired { Duration::ZERO } else { limit });
         loop {
-            // The bit is set again each time, as another control thread clears it when it leaves.
+            // The bit is set again each time, as another control thread clears the bit when it leaves.
             self.recall.fetch_or(WANTED, Ordering::SeqCst);
             if self.is_mine() {
                 return Ok(());

@@ -1,5 +1,5 @@
-//! Shared memory of netmap's rings: regions, rings, and all code that accesses words in them that another process can
-//! write. (The crates of the devices access guest memory.)
+//! The memory that netmap's rings share between processes: regions, rings, and all code that accesses words that
+//! another process can write. (The crates of the devices access guest memory.)
 //!
 //! A [`Region`] is one sealed memfd. It holds, in this order, netmap's three pools and the CSB arrays:
 //!
@@ -36,7 +36,7 @@
 //! | [`side`] | a ring with its CSB entry and its offsets |
 //! | [`view`] | looks up rings of a region by number |
 //! | [`csb`] | the status block of one ring |
-//! | [`notify`] | arm, re-check, sleep, kick |
+//! | [`notify`] | doorbells: arm, re-check, sleep, kick |
 //! | [`appl`] | the application's side: `head`, `cur`, `tail` |
 //! | [`host`] | the host's side: intake of a tx ring, leases on an rx ring |
 //! | [`lease`] | several producers on one rx ring |
@@ -61,10 +61,10 @@
 //! | [`toucher`] | a thread that touches memory in place of threads that must not wait |
 //!
 //! Under `cfg(fuzzing)` there is also `probe`: a fuzzer uses it to count the reads of shared memory and to change the
-//! memory between them.
+//! memory between two reads.
 //!
-//! Under `cfg(loom)` only [`notify`], [`lease`] and [`lent`] are built, with loom's atomics: these modules contain the
-//! code in which threads could conflict.
+//! Under `cfg(loom)` only [`notify`], [`lease`], [`lent`], and the modules that they use, are built. These three
+//! contain the code in which threads could conflict, and use loom's atomics.
 
 #[cfg(not(loom))]
 pub mod appl;
@@ -144,7 +144,8 @@ pub(crate) fn named_bufs(port: &PortMem) -> Vec<u32> {
     all
 }
 
-/// The configuration of property tests: fewer cases under Miri, which is slow, and no files, which Miri lacks.
+/// The configuration of property tests: fewer cases under Miri, which is slow, and no file of failed cases, which Miri
+/// cannot write.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn test_config() -> proptest::test_runner::Config {
     let cases = if cfg!(miri) { 8 } else { 256 };

@@ -89,7 +89,7 @@ impl Mapping {
         Self::map_pages(fd, offset, len, MapFlags::SHARED)
     }
 
-    /// Maps a region's file, or a device's memory, from another process.
+    /// Maps the first `len` bytes of a descriptor that another process sent: a region's file, or a device's memory.
     ///
     /// # Errors
     /// Like [`Mapping::map`] and [`Mapping::of_device`].
@@ -129,8 +129,8 @@ impl Mapping {
     }
 
     /// Maps parts of two files one behind the other: `len` bytes at `offset` of `file`, and the first `rest` bytes of
-    /// `behind`. `file` may be a peer's, who can truncate it ([`Mapping::watched`]); `behind` must have a shrink seal.
-    /// Of a file of huge pages, only whole pages can be mapped.
+    /// `behind`. If a peer can truncate `file`, [`Mapping::watched`] must follow; `behind` must have a shrink seal. Of
+    /// a file of huge pages, only whole pages can be mapped.
     ///
     /// # Errors
     /// `EINVAL` if a file is too short, `behind` has no shrink seal, or a length is 0; otherwise the error of mmap(2).
@@ -189,8 +189,8 @@ impl Mapping {
     }
 
     /// Makes the drop wait, before it unmaps, until no hole is being punched in the file. The owner can keep the file
-    /// locked by punching holes, and munmap(2) waits for that lock while it holds one that every other thread needs to
-    /// map memory.
+    /// locked by punching holes, and munmap(2) waits for that lock while it holds the one that every other thread needs
+    /// to map memory.
     #[must_use]
     pub fn with_holes_in(mut self, file: Arc<OwnedFd>) -> Self {
         self.holes = Some(file);
@@ -289,7 +289,7 @@ impl Drop for UnusedPages {
 
 /// The queue of the thread that unmaps, if the thread was started.
 static UNMAPPING: OnceLock<Sender<UnusedPages>> = OnceLock::new();
-/// Size in bytes from which mappings are unmapped by that thread.
+/// Minimum size, in bytes, of the mappings that a separate thread unmaps ([`unmap_apart`]).
 const LARGE: usize = 1 << 20;
 
 /// Starts a thread that unmaps large mappings: freeing gigabytes of pages takes a large part of a second, too long for
@@ -309,8 +309,7 @@ fn thread(name: &str, what: impl FnOnce() + Send + 'static) -> std::io::Result<(
     std::thread::Builder::new().name(name.into()).spawn(what).map(drop)
 }
 
-/// Unmaps pages. A separate thread unmaps pages of a file in which holes may be punched, as no other thread may wait
-/// for that.
+/// Unmaps pages. Pages of a file in which holes may be punched get a thread of their own, as unmapping them may block.
 fn unmap(pile: UnusedPages) {
     match pile.holes {
         // If no thread can be started, this one waits.
@@ -364,7 +363,8 @@ pub enum PageKind {
 /// whether it has huge pages.
 ///
 /// # Errors
-/// The error of memfd_create(2), ftruncate(2), fcntl(2) or, for huge pages, mmap(2).
+/// The error of memfd_create(2), ftruncate(2), fcntl(2) or mmap(2), for ordinary pages: if these calls fail for huge
+/// pages, ordinary ones are used.
 pub fn sealed_memfd(name: &str, len: u64, pages: PageKind) -> rustix::io::Result<(OwnedFd, Mapping, bool)> {
     const HUGE: u64 = 2 << 20;
     if pages == PageKind::PreferHuge {

@@ -25,10 +25,10 @@ pub struct Mirror {
     map: Arc<Mapping>,
     places: RegionLayout,
     moment: Moment,
-    /// The value of the word that names `ring`.
+    /// The value of the word for which `ring` was looked up.
     named: u32,
     ring: Option<RingSide>,
-    /// Number of slots of an incomplete frame: written, but not published.
+    /// Number of slots of an incomplete frame that are written, but not published.
     begun: u32,
     /// Whether the rest of the current frame is skipped for lack of room.
     lost: bool,
@@ -46,7 +46,7 @@ impl Mirror {
         Mirror { map: Arc::clone(map), places, moment, named: 0, ring: None, begun: 0, lost: false }
     }
 
-    /// Copies `count` slots of the ring `of` from `first` on, if the ring is watched.
+    /// Copies `count` slots of the ring `of` from `first` on, if a monitor watches the ring.
     #[inline]
     pub fn copy(&mut self, of: &RingSide, first: u32, count: u32) {
         let named = of.csb.mirror(self.moment).load(Ordering::Acquire);

@@ -31,7 +31,7 @@ pub struct NotedCounts {
 }
 
 impl NotedCounts {
-    /// Creates memory for numbers, all 0.
+    /// Creates the memory, with all numbers 0.
     ///
     /// # Errors
     /// The error of creating the memory.
@@ -40,7 +40,7 @@ impl NotedCounts {
         Self::with(file, mapping)
     }
 
-    /// Continues the records in `file`, another process's memory.
+    /// Takes over the records in `file`, the memory of a predecessor process.
     ///
     /// # Errors
     /// `EINVAL` if the memory is too small or could be truncated; otherwise the error of mmap(2).
@@ -67,7 +67,7 @@ impl NotedCounts {
         for (i, number) in numbers.into_iter().enumerate() {
             self.words.store_wide(place + 2 * i, number);
         }
-        // From here on, the new record is the valid one.
+        // This store makes the new record the valid one.
         self.words.store(NEWEST, self.newest);
     }
 
@@ -92,7 +92,7 @@ mod tests {
         NotedCounts::continued(noted.as_fd().try_clone_to_owned().unwrap()).unwrap()
     }
 
-    /// Objective: another process finds the last complete record, and continues with its own.
+    /// Objective: another process finds the last complete record, and writes the next ones.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn another_process_finds_the_last_record() {

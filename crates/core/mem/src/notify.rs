@@ -113,8 +113,9 @@ impl KickCounts {
 
 /// A doorbell, rung if the other side set its `need_kick`: an eventfd, or a register of a device.
 ///
-/// All signals to and from peers are doorbells, whatever a protocol calls them. A doorbell that a peer can access
-/// ([`Doorbell::shared`], [`Doorbell::given`]) holds the [`Fault`] of the peer that is to blame if it blocks.
+/// All signals to and from peers are doorbells, whether a protocol calls them kicks, interrupts or notifications. A
+/// doorbell that a peer can access ([`Doorbell::shared`], [`Doorbell::given`]) holds the [`Fault`] of the peer that is
+/// to blame if it blocks.
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
@@ -124,13 +125,13 @@ pub struct Doorbell {
     register: Option<DoorbellRegister>,
 }
 
-/// A register, and the value to write.
+/// A register that a ring writes, and the value for it.
 #[cfg(not(loom))]
 #[derive(Debug)]
 enum DoorbellRegister {
     /// A word of mapped memory.
     Mapped { words: crate::words::Words, index: usize, value: u32 },
-    /// A register in a file, written with zero at this offset.
+    /// A register at an offset of a file, to which a ring writes zero.
     File { file: OwnedFd, at: u64 },
 }
 
@@ -166,7 +167,7 @@ impl Doorbell {
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Doorbell::from_fd)
     }
 
-    /// Creates a doorbell of which a peer gets a copy.
+    /// Creates a doorbell of which a peer gets a copy; `fault` belongs to that peer.
     ///
     /// # Errors
     /// The error of eventfd(2).
@@ -273,7 +274,8 @@ impl Doorbell {
         self.bounded(|| rustix::io::read(&self.fd, &mut count)) == Ok(8)
     }
 
-    /// Makes a call on the eventfd, unless the peer has made such a call block or last before ([`crate::calls`]).
+    /// Makes a call on the eventfd, unless such a call on a doorbell of this peer or its group has blocked or taken too
+    /// long before ([`crate::calls`]).
     #[inline]
     fn bounded(&self, call: impl FnOnce() -> rustix::io::Result<usize>) -> rustix::io::Result<usize> {
         match &self.fault {
@@ -304,8 +306,8 @@ impl AsFd for Doorbell {
 
 /// Returns the kernel's name of a descriptor's file, which begins with a slash if the file has a path.
 fn name_of(fd: &OwnedFd) -> rustix::io::Result<String> {
-    /// The folder `/proc/self/fd`, kept open because opening it takes longer than a read in it. The process id shows
-    /// after a fork that the folder is the parent's.
+    /// The folder `/proc/self/fd`, kept open because opening it takes longer than a read in it. After a fork, the
+    /// process id shows that the folder is the parent's.
     static FOUND: Mutex<Option<(Pid, OwnedFd)>> = Mutex::new(None);
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     let own = getpid();

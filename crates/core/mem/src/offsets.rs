@@ -32,14 +32,15 @@ impl OffsetRule {
         (ptr & self.mask()).min(self.max.into()) as u32
     }
 
-    /// Returns `ptr` with its offset replaced.
+    /// Returns `ptr` with its offset bits replaced by `offset`, in bytes.
     #[inline]
     pub fn put(&self, ptr: u64, offset: u32) -> u64 {
         ptr & !self.mask() | u64::from(offset) & self.mask()
     }
 }
 
-/// The offset rule of a ring, in the host's private memory. Workers read it while the control thread changes it.
+/// The offset rule of a ring, and whether the ring is closed or has no reader, in the host's private memory. Workers
+/// read this while the control thread changes it.
 #[derive(Debug, Default)]
 pub struct Offsets(AtomicU64);
 
@@ -50,7 +51,7 @@ const CLOSED: u64 = 1 << 63;
 const IDLE: u64 = 1 << 62;
 
 impl Offsets {
-    /// The rule, if any.
+    /// The rule; `None` if the ring has no offsets.
     #[inline]
     pub fn rule(&self) -> Option<OffsetRule> {
         let word = self.0.load(Ordering::Relaxed) & !(CLOSED | IDLE);
@@ -64,7 +65,7 @@ impl Offsets {
         (self.0.load(Ordering::Relaxed) >> INITIAL_AT & FIELD) as u32
     }
 
-    /// Whether the ring accepts no frames at present.
+    /// Whether the ring accepts no frames at present: it is closed, or has no reader.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.0.load(Ordering::Relaxed) & (CLOSED | IDLE) != 0
@@ -90,7 +91,7 @@ impl Offsets {
         self.0.fetch_or(CLOSED, Ordering::Relaxed);
     }
 
-    /// Sets or removes the rule.
+    /// Sets the rule, or removes it (`None`). Reopens a closed ring.
     pub fn set(&self, rule: Option<OffsetRule>) {
         let word = |r: OffsetRule| {
             u64::from(r.max) & FIELD

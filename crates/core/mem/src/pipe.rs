@@ -35,7 +35,7 @@ pub struct PipeTx {
     released: u32,
     /// First slot that does not belong to the application: the one before `released`.
     tail: u32,
-    /// The peer's `hwtail`, which this end publishes. While a frame is incomplete, it is a slot before `moved`.
+    /// The peer's `hwtail`, as this end last published it; before `moved` while a frame is incomplete.
     shown: u32,
     wake_peer: Doorbell,
     kicks: KickCounts,
@@ -71,7 +71,7 @@ impl PipeTx {
         PipeTx { mirror: Some(Box::new(mirror)), ..self }
     }
 
-    /// Starts, or continues where an earlier holder of this end stopped, from the state in the rings themselves.
+    /// Starts, or continues where an earlier holder of this end stopped, from the indices in the status blocks.
     pub fn resume(&mut self) {
         disarm(self.own.csb.kern_need_kick());
         disarm(self.peer.csb.kern_need_kick());
@@ -150,7 +150,7 @@ impl PipeTx {
         count
     }
 
-    /// Takes back the slots that the receiver has released, without moving any.
+    /// Takes back the slots that the receiver has released, without moving filled ones.
     pub fn refresh(&mut self) {
         if self.look() {
             self.own.csb.publish_tail(self.moved, self.tail);
@@ -178,8 +178,8 @@ impl PipeTx {
         count
     }
 
-    /// Updates `released` and `tail` from one read of the receiver's `head`. Ignores a value outside its slots. Returns
-    /// whether the receiver has released slots.
+    /// Updates `released` and `tail` from one read of the receiver's `head`. Ignores a value outside the receiver's
+    /// slots. Returns whether the receiver has released slots.
     #[inline]
     fn look(&mut self) -> bool {
         let ring = &self.own.ring;
@@ -336,8 +336,8 @@ mod tests {
         assert!(bell.drain() && tx.arm() && tx.space() == 1);
     }
 
-    /// Objective: the receiver sees a frame of several slots only once it is complete, and all frames before it. The
-    /// sender's slots of an incomplete frame are taken.
+    /// Objective: the receiver sees a frame of several slots only once it is complete. It sees the frames before an
+    /// incomplete one, whose slots are no longer the sender's.
     #[test]
     fn frames_are_shown_whole() {
         let (_port, mut tx, mut rx) = ends(8);
@@ -378,8 +378,8 @@ mod tests {
     proptest! {
         #![proptest_config(crate::test_config())]
         /// Objective: frames cross in order with their buffers, without loss or duplication, and every buffer stays in
-        /// exactly one slot. The sender can fill all slots except those that the receiver had not released at the last
-        /// sync; all filled slots move together; the receiver sees complete frames.
+        /// exactly one slot. The sender can fill all slots but one, less as many as the receiver had not released at
+        /// the last sync; all filled slots move together; the receiver sees complete frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,
@@ -415,8 +415,8 @@ mod tests {
             prop_assert_eq!(named_bufs(&port), before);
         }
 
-        /// Objective: a peer that writes anything into its head, its status and its slots does not make the sender
-        /// panic, name a slot outside the ring, or assume more room than the ring has.
+        /// Objective: a peer that writes anything into its `head`, its status block and its slots does not make the
+        /// sender panic, name a slot outside the ring, or assume more room than the ring has.
         #[test]
         fn a_hostile_receiver_does_not_mislead_the_sender(
             words in proptest::collection::vec((any::<u32>(), any::<u32>(), 0u32..9), 1..40),

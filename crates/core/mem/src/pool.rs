@@ -1,4 +1,5 @@
-//! The free objects of a pool, recorded in the host's private memory, which no peer can write.
+//! The free objects (rings, buffers or `netmap_if`s) of a pool, recorded in the host's private memory, which no peer
+//! can write.
 
 use std::ops::Range;
 
@@ -57,8 +58,8 @@ impl Pool {
         runs
     }
 
-    /// Returns the first object from `from` on that is used (`is_used`) or free; the number of objects if there is
-    /// none.
+    /// Returns the first object from `from` on that is used (if `is_used` is set) or free (otherwise); the number of
+    /// objects if there is none.
     fn next_that(&self, from: u32, is_used: bool) -> u32 {
         /// Number of objects examined together.
         const TOGETHER: usize = 64;
@@ -85,7 +86,7 @@ impl Pool {
         self.used.len() as u32
     }
 
-    /// Whether the pool has no objects at all.
+    /// Whether the pool has no objects, neither free nor used.
     pub fn is_empty(&self) -> bool {
         self.used.is_empty()
     }

@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 
-/// The action before a read. Its argument is the number of the read since [`watch`].
+/// The fuzzer's action before a read; its argument is the number of the read since [`watch`].
 type ReadHook = Box<dyn FnMut(u64)>;
 
 thread_local! {
@@ -40,7 +40,7 @@ pub fn watch(peer: impl FnMut(u64) + 'static) {
     PEER.set(Some(Box::new(peer)));
 }
 
-/// Restarts the count at zero, and removes the action.
+/// Restarts the count at zero, and removes the peer that [`watch`] set.
 pub fn unwatch() {
     READS.set(0);
     PEER.set(None);

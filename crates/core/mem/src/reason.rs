@@ -1,4 +1,4 @@
-//! Drop reasons, by name.
+//! The reasons for which frames are dropped, with their names in `netvale show`.
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
@@ -69,33 +69,34 @@ drop_reasons! {
     AddressLimit = "address-limit",
     /// The port is locked, and the source address is not one of the port's addresses.
     Locked = "locked",
-    /// Both ports are isolated.
+    /// Source and destination port are both isolated.
     Isolated = "isolated",
     /// The port is blocked because addresses moved to it repeatedly.
     Loop = "loop",
-    /// The port may not use the source MAC address.
+    /// The source port may not use the source MAC address.
     SpoofedMac = "spoofed-mac",
-    /// The port may not use the source IP address.
+    /// The source port may not use the source IP address, or the IP header cannot be read.
     SpoofedIp = "spoofed-ip",
-    /// An ARP message for addresses that the port may not use.
+    /// An ARP message claims an address that the source port may not use, or cannot be read.
     SpoofedArp = "spoofed-arp",
-    /// A neighbour discovery message for addresses that the port may not use.
+    /// A neighbour discovery message claims an address that the source port may not use, is a redirect, or cannot be
+    /// read.
     SpoofedNd = "spoofed-nd",
-    /// A DHCP server's message, from a port that may have no DHCP server.
+    /// A DHCP server's message, or an unreadable one that may be one, comes from a port that may have no DHCP server.
     RogueDhcp = "rogue-dhcp",
-    /// A router advertisement or redirect, from a port that may have no router.
+    /// A router advertisement or redirect comes from a port that may have no router.
     RogueRa = "rogue-ra",
-    /// A multicast group query or a multicast router's hello, from a port that may have no router.
+    /// A multicast group query or a multicast router's hello comes from a port that may have no router.
     RogueQuery = "rogue-query",
-    /// An impaired link lost the frame, as configured.
+    /// An emulated link lost the frame, as configured.
     LinkLoss = "link-loss",
-    /// An impaired link has reached its limit of frames or bytes in flight.
+    /// An emulated link has reached its limit of frames or bytes in flight.
     LinkFull = "link-full",
-    /// A datagram without a VXLAN header.
+    /// The tunnel received a datagram without a VXLAN header.
     BadVxlan = "bad-vxlan",
-    /// A datagram with a VNI that no port has.
+    /// The tunnel received a datagram with a VNI that no port has.
     UnknownVni = "unknown-vni",
-    /// A datagram from a VTEP unknown to the port.
+    /// The tunnel received a datagram from a VTEP unknown to the port.
     UnknownVtep = "unknown-vtep",
     /// A congestion mark was set on the way between the VTEPs, but the inner packet does not support ECN (RFC 6040
     /// §4.2).

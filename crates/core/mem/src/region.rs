@@ -1,5 +1,5 @@
-//! A region and the ports allocated in it, from the host's side. A program that opens a part of a port holds ranges of
-//! the port's rings ([`RingRanges`]).
+//! A region (memory that the rings of several ports share) and the ports allocated in it, as the host sees them. A
+//! program that opens a part of a port holds ranges of the port's rings ([`RingRanges`]).
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -80,7 +80,7 @@ pub struct PortShape {
     pub rx_slots: u32,
 }
 
-/// Some of a port's rings, in each direction.
+/// A range of a port's rings in each direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingRanges {
     /// Range of the port's tx rings.
@@ -106,7 +106,7 @@ struct RegionPools {
     bufs: Pool,
 }
 
-/// The memory of a region whose pools are in a client's file.
+/// The file offset and the separate CSB memory of a region whose pools are in a client's file.
 #[derive(Debug)]
 struct ClientFileParts {
     /// Offset of the pools in the file, bytes.
@@ -115,12 +115,13 @@ struct ClientFileParts {
     csb: OwnedFd,
 }
 
-/// A sealed memfd, or a part of a client's file, and the record of its free objects. A region is a trust domain: ports
-/// that swap buffers share one, isolated ports do not.
+/// Shared memory for ports, with the record of its free objects: a sealed memfd, or a part of a client's file. A region
+/// is a trust domain: ports that swap buffers share one, isolated ports do not.
 #[derive(Debug)]
 pub struct Region {
-    /// Closed before the memory is unmapped: the last reference frees the pages, which takes long, and large mappings
-    /// have a thread for that ([`crate::mapping::unmap_apart`]).
+    /// The memfd or the client's file; `None` for private memory. It is the first field, and so closed before the
+    /// memory is unmapped: the last reference to the pages frees them, which takes long, and a separate thread unmaps
+    /// large mappings ([`crate::mapping::unmap_apart`]).
     fd: Option<OwnedFd>,
     map: Arc<Mapping>,
     /// Set if the pools are in a client's file.
@@ -185,7 +186,7 @@ impl Region {
     }
 
     /// Creates a region whose pools are in `room` bytes of a client's file, at `offset`. The client may truncate the
-    /// file at any time; this process survives, but the ports of the region are useless from then on.
+    /// file at any time; this process survives, but the ports of the region no longer work then.
     ///
     /// # Errors
     /// Like [`Region::shared`]; `EINVAL` for a file that is too short or an offset that is not page-aligned.
@@ -212,8 +213,8 @@ impl Region {
         Ok(Self::over(Arc::new(map.watched()), Some(fd), layout, huge))
     }
 
-    /// Returns a region on the same memory with all objects free, for use after the region's user was reset. Earlier
-    /// ports may still be inspected, but their data is meaningless.
+    /// Returns a region on the same memory with all objects free, for use after the program or virtual machine that
+    /// used the region was reset. Ports of the old region may still be read, but their data is meaningless.
     ///
     /// # Errors
     /// [`RegionError::Memory`] if the process is out of descriptors.
@@ -259,16 +260,16 @@ impl Region {
         Arc::new(Region { map, fd, apart, layout, huge, pools: Mutex::new(pools), toucher: OnceLock::new() })
     }
 
-    /// Delegates to `toucher` all accesses that create and end ports, as another user owns the memory. Threads that
-    /// move frames still access it themselves.
+    /// From now on, the thread of `toucher` accesses the memory when a port is created or ends, as the memory belongs
+    /// to another user, who can make an access stall. Threads that move frames still access the memory themselves.
     pub fn set_toucher(&self, toucher: &Arc<Toucher>) {
         self.toucher.get_or_init(|| Arc::clone(toucher));
     }
 
-    /// Runs an action that touches the memory, in the toucher if one is set.
+    /// Runs an action that accesses the memory: in the thread of [`Region::set_toucher`], if one is set.
     ///
     /// # Errors
-    /// [`RegionError::Slow`] if the action takes too long. It still runs to its end, and its result is dropped.
+    /// [`RegionError::Slow`] if the action takes too long. The action still runs to its end, and its result is dropped.
     pub fn touch<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> Result<R, RegionError> {
         match self.toucher.get() {
             Some(toucher) => toucher.touch(what).ok_or(RegionError::Slow),
@@ -276,7 +277,7 @@ impl Region {
         }
     }
 
-    /// The memfd or the client's file, to pass on; `None` for a private region.
+    /// The memfd or the client's file, to be sent to clients; `None` for a private region.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
     }
@@ -328,7 +329,8 @@ impl Region {
     /// Allocates the rings, CSB entries and buffers of a port.
     ///
     /// # Errors
-    /// [`RegionError::Exhausted`] or [`RegionError::Slots`], without any allocation.
+    /// [`RegionError::Exhausted`] or [`RegionError::Slots`], with nothing allocated; [`RegionError::Slow`] like
+    /// [`Region::touch`].
     pub fn port(self: &Arc<Self>, shape: PortShape) -> Result<PortMem, RegionError> {
         self.port_in_part(shape, 0, 0, &RingRanges::all(shape))
     }
@@ -373,8 +375,8 @@ impl Region {
         Ok(())
     }
 
-    // No code touches the memory while it holds the lock of the pools: other users of the lock would wait for the
-    // memory.
+    // No thread accesses the shared memory while it holds the lock of the pools: an access that stalls would stall all
+    // other users of the lock.
 
     fn fresh_ring(&self, id: u32, slots: u32, ringid: u16, rx: bool, with_bufs: bool) -> Result<RingSide, RegionError> {
         // The layout guarantees that the ring is inside the mapping; otherwise the whole region is unusable.
@@ -396,18 +398,17 @@ impl Region {
         Ok(side)
     }
 
-    /// Takes up to `count` buffers.
+    /// Takes `count` buffers, or fewer if the pool runs dry.
     fn take_bufs(&self, count: u32) -> Vec<u32> {
         let mut pools = self.pools();
         (0..count).map_while(|_| pools.bufs.take()).collect()
     }
 
-    /// Returns a view of ring `id`.
     fn ring_of(&self, id: u32, slots: u32) -> Result<RingSide, RegionError> {
         self.places().ring(&self.map, id, slots).ok_or(RegionError::Exhausted { what: "space", asked: 1, free: 0 })
     }
 
-    /// Returns buffers to the pool; ignores those that were not taken.
+    /// Returns buffers to the pool; ignores indices of buffers that are not in use.
     fn give_bufs(&self, bufs: impl IntoIterator<Item = u32>) {
         let mut pools = self.pools();
         for buf in bufs {
@@ -472,8 +473,9 @@ impl Region {
 }
 
 impl Drop for Region {
-    /// Waits for holes before unmapping. A process that punches a hole locks the file; unmapping would wait for that
-    /// lock while it holds one that every other mapping thread needs.
+    /// Has the toucher, if one is set, unmap the memory once no hole is being punched in its files. Punching a hole
+    /// locks the file; munmap(2) would wait for that lock while it holds the one that all other threads need to map
+    /// memory.
     fn drop(&mut self) {
         let Some(toucher) = self.toucher.get() else { return };
         let files: Vec<_> = self.fd.take().into_iter().chain(self.apart.take().map(|apart| apart.csb)).collect();

@@ -46,16 +46,16 @@ impl RelayEnd {
     /// doorbell.
     pub fn new(side: RingSide, hwtail: u32, wake: Arc<Doorbell>, kicks: Arc<KickCounts>) -> RelayEnd {
         let hwtail = hwtail.min(side.ring.num_slots() - 1);
-        // Any of the other slots may be unread.
+        // Until `look` reads `head`, all other slots count as unread.
         let released = side.ring.next(hwtail);
         let mut end = RelayEnd { side, filled: hwtail, hwtail, released, wake, kicks };
         end.look();
         end
     }
 
-    /// Continues a ring of another process, which had filled the slots before `filled`. The application sees those
-    /// before `hwtail` in the status block; the others belong to an incomplete frame. A `filled` outside the free slots
-    /// is ignored.
+    /// Takes over a ring in which another process had filled the slots before `filled`. The application sees those
+    /// before the `hwtail` of the CSB entry; the others belong to an incomplete frame. A `filled` outside the free
+    /// slots is ignored.
     pub fn continued(side: RingSide, filled: u32, wake: Arc<Doorbell>, kicks: Arc<KickCounts>) -> RelayEnd {
         let n = side.ring.num_slots();
         let end = Self::new(side.clone(), side.csb.hwtail(), wake, kicks);
@@ -117,11 +117,11 @@ pub struct RelayResult {
     pub frames: u64,
     /// Number of bytes moved.
     pub bytes: u64,
-    /// Number of slots with an invalid buffer.
+    /// Number of the sender's slots that named an invalid buffer.
     pub bad_slots: u64,
-    /// Number of slots whose length exceeds a buffer.
+    /// Number of the sender's slots whose length exceeded a buffer.
     pub bad_lengths: u64,
-    /// Number of slots lost because the destination slot named an invalid buffer.
+    /// Number of slots lost because the receiver's slot named an invalid buffer.
     pub bad_places: u64,
 }
 
@@ -132,7 +132,7 @@ impl RelayResult {
     }
 }
 
-/// One direction of a pipe, used by one thread.
+/// One direction of a relayed pipe, used by one thread.
 #[derive(Debug)]
 pub struct Relay {
     from: HostTx,
@@ -193,12 +193,12 @@ impl Relay {
         Ok(done)
     }
 
-    /// Whether the sender has got all slots back, because the receiver has released them.
+    /// Whether the sender has all its slots back, as the receiver has released all frames.
     fn has_given_all(&self) -> bool {
         self.tail == self.from.side().ring.prev(self.from.hwcur())
     }
 
-    /// Returns the sender's new `tail` once all slots before `at` are taken from it and the receiver has released all
+    /// Returns the sender's `tail` for the case that all slots before `at` are taken and the receiver has released all
     /// slots before `head`. The `tail` never moves backwards.
     fn tail(&self, at: u32, head: u32) -> u32 {
         let n = self.from.side().ring.num_slots();
@@ -330,8 +330,8 @@ mod tests {
     proptest! {
         #![proptest_config(crate::test_config())]
         /// Objective: frames cross in order with their buffers, without loss or duplication; every buffer stays in one
-        /// slot; a kick is requested from each side that has to act. The sender can fill all slots except as many as
-        /// the receiver has not released; all filled slots move together; the receiver sees complete frames.
+        /// slot; a kick is requested from each side that has to act. The sender can fill all slots but one, less as
+        /// many as the receiver has not released; all filled slots move together; the receiver sees complete frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,
@@ -342,8 +342,9 @@ mod tests {
             let before = named_bufs(&port);
             let mut sent = VecDeque::new();
             let mut seq = 1u16;
-            // Number of slots that the relay has moved to the receiver, and number of unread slots at its last pass.
+            // Number of slots that the relay has moved and the receiver has not released.
             let mut relayed = 0;
+            // That number at the last pass of the relay.
             let mut known = 0;
             for (what, n) in ops {
                 match what {

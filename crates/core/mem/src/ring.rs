@@ -15,7 +15,7 @@ use crate::mapping::Mapping;
 #[cfg(not(target_endian = "little"))]
 compile_error!("slots are read as little-endian words");
 
-/// The place of a ring and its buffers in a mapping.
+/// Location of a ring and its buffers in a mapping. Offsets are in bytes from the mapping's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPlace {
     /// Offset of the `netmap_ring`.
@@ -41,7 +41,7 @@ pub struct RingMem {
     slots: NonNull<u8>,
     bufs: NonNull<u8>,
     place: RingPlace,
-    /// Length of a buffer, bytes, as far as a slot's length can express it.
+    /// Usable bytes of a buffer: its size, but at most 65,535, as a slot's length has 16 bits.
     limit: u32,
     map: Arc<Mapping>,
 }
@@ -175,7 +175,7 @@ impl RingMem {
 
     /// Returns the ORed flags of the slots from `from` up to (not including) `to`; both must be indices of the ring.
     ///
-    /// This takes two instructions per slot: the caller has just written the slots, so they are in its cache.
+    /// This takes two instructions per slot, and the slots are in the CPU's cache, as the caller has just written them.
     #[inline]
     pub fn flags_between(&self, from: u32, to: u32) -> u16 {
         if from <= to {
@@ -232,7 +232,7 @@ impl RingMem {
     }
 
     /// Swaps the buffers in `count` slots, from slot `from` on, with those in the same slots of ring `to`, and copies
-    /// lengths and flags to `to`. Marks all slots as changed. Returns the slot after the last one.
+    /// lengths and flags to `to`. Sets `NS_BUF_CHANGED` in all these slots. Returns the slot after the last one.
     #[inline]
     pub fn swap_slots(&self, to: &RingMem, from: u32, count: u32) -> u32 {
         const CHANGED: u64 = (NS_BUF_CHANGED as u64) << 48;
@@ -316,7 +316,7 @@ impl RingMem {
         }
     }
 
-    /// Copies `bytes` into buffer `idx` at `at`. Returns whether they fit; if not, nothing is written.
+    /// Copies `bytes` to offset `at` of buffer `idx`. Returns whether they fit; if not, nothing is written.
     #[inline]
     pub fn write(&self, idx: u32, at: u32, bytes: &[u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
@@ -326,8 +326,8 @@ impl RingMem {
         true
     }
 
-    /// Copies from buffer `idx` at `at` into `bytes`. Returns whether the buffer has that many bytes; if not, nothing
-    /// is read.
+    /// Copies the bytes at offset `at` of buffer `idx` into `bytes`. Returns whether the buffer has that many bytes; if
+    /// not, nothing is read.
     #[inline]
     pub fn read(&self, idx: u32, at: u32, bytes: &mut [u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
@@ -336,8 +336,8 @@ impl RingMem {
         true
     }
 
-    /// Copies `len` bytes at `at` in buffer `other` of the ring `from` to the start of buffer `idx`. Returns whether
-    /// both buffers have that many bytes; if not, nothing is written.
+    /// Copies `len` bytes at offset `at` of buffer `other` of the ring `from` to the start of buffer `idx`. Returns
+    /// whether both buffers have that many bytes; if not, nothing is written.
     pub fn copy_buf(&self, idx: u32, from: &RingMem, other: u32, at: u32, len: usize) -> bool {
         let (Some(to), Some(p)) = (self.within(idx, 0, len), from.within(other, at, len)) else { return false };
         // SAFETY: `within` checked that the bytes are inside both buffers, whose mappings the rings keep; the buffers
@@ -346,8 +346,8 @@ impl RingMem {
         true
     }
 
-    /// Returns the start of `len` bytes at `at` in buffer `idx`; `None` if the bytes exceed the buffer, or the length
-    /// that a slot can express.
+    /// Returns a pointer to the `len` bytes at offset `at` of buffer `idx`; `None` if the index is invalid, or the
+    /// bytes exceed the buffer or the length that a slot can express.
     #[inline]
     pub fn within(&self, idx: u32, at: u32, len: usize) -> Option<NonNull<u8>> {
         let room = self.limit.checked_sub(at)? as usize;
@@ -417,7 +417,7 @@ impl RingMem {
         }
     }
 
-    /// The header's time stamp.
+    /// The header's time stamp: seconds and microseconds.
     pub fn timestamp(&self) -> (i64, i64) {
         let at = offset_of!(NetmapRing, ts);
         // SAFETY: an aligned u64 of the 16-byte `ts` field of the header, accessed atomically.
@@ -427,7 +427,7 @@ impl RingMem {
         (get(0) as i64, get(1) as i64)
     }
 
-    /// Fills the header of a new ring, `head = cur = 0`.
+    /// Initialises the header of a new ring, with `head = cur = 0` and this `tail`.
     pub fn init_header(&self, ringid: u16, rx: bool, tail: u32) {
         let u64_at = |o: usize, v: u64| {
             // SAFETY: an aligned u64 field of the header, accessed atomically.
@@ -455,7 +455,8 @@ impl RingMem {
 mod tests {
     use super::*;
 
-    /// Objective: sizes that no ring can have are refused; a frame uses all but one byte of a buffer of 65,536 bytes.
+    /// Objective: sizes that no ring can have are refused; a frame can use all but one byte of a buffer of 65,536
+    /// bytes.
     #[test]
     fn sizes_that_no_ring_can_have_are_refused() {
         let map = Arc::new(Mapping::private(1 << 20).unwrap());

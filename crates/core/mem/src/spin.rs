@@ -1,9 +1,9 @@
-//! How long to poll before sleeping, learned from the results of polling.
+//! How long one side of a ring polls for the other side before it sleeps, learned from the results of polling.
 //!
-//! Polling saves a wake-up if the other side runs on another CPU. It does harm if the other side waits for this CPU, or
-//! for one that another thread uses: the sooner this side sleeps, the sooner the other side runs, and the scheduler
-//! prefers a thread that slept. Polling is therefore a trial. If it finds nothing, or another thread ran on this CPU
-//! meanwhile, polling is suspended: this side sleeps immediately, and tries to poll again later.
+//! Polling saves a wake-up if the other side runs on another CPU. It does harm if the other side waits for a CPU, which
+//! this side would free by sleeping; besides, the scheduler prefers threads that have slept. Each period of polling is
+//! therefore a trial. After several trials that find nothing, or one during which another thread ran on this CPU,
+//! polling is suspended: this side sleeps immediately, and tries to poll again later.
 //!
 //! Polling never yields the CPU: if other programs compete for it, a thread that yields loses the CPU for a whole time
 //! slice, and a doorbell does not end that wait.
@@ -13,24 +13,25 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Time between two clock reads above which another thread, or another virtual machine, ran in between.
+/// A longer time between two clock reads means that another thread, or another virtual machine, ran in between.
 const GAP: Duration = Duration::from_micros(40);
 /// Duration of the first suspension, after polling has stopped paying off.
 const HOLD_OFF: Duration = Duration::from_millis(1);
 /// Maximum duration of a suspension, reached after repeated failures.
 const MOST_HOLD_OFF: Duration = Duration::from_millis(32);
-/// Period at the start of polling in which looks follow one another without pauses. Later looks have pauses: a look
-/// that finds nothing takes the cache line from the other side, and so delays the event that it waits for.
+/// Period at the start of polling in which looks (checks for the event) follow one another closely. Later looks are
+/// further apart: a look that finds nothing takes the cache line from the other side, and so delays the event that it
+/// waits for.
 const EAGER: Duration = Duration::from_micros(1);
 /// Number of spin-loop pauses between two later looks: about a quarter of a microsecond.
 const PAUSES: u32 = 8;
 /// Maximum credit. A successful trial adds 1, a failed one subtracts 1; polling is suspended at 0.
 const MOST_CREDIT: u32 = 4;
 
-/// A side's decision whether to poll for the other side, with the results of earlier polling.
+/// Decides whether one side polls for the other before it sleeps, from the results of earlier polling.
 #[derive(Debug)]
 pub struct Spin {
-    /// Number of spin-loop pauses between two looks, except at first.
+    /// Number of spin-loop pauses between two looks, after the first microsecond ([`EAGER`]).
     pauses: u32,
     /// Maximum time to poll.
     most: Duration,
@@ -61,7 +62,8 @@ impl Spin {
         Spin { pauses: PAUSES, most, credit: MOST_CREDIT, hold_off: HOLD_OFF, not_before: None, trial: None }
     }
 
-    /// Shortens the pauses, for a poller of many places, whose looks take enough time themselves.
+    /// Shortens the pauses between looks, for a side that polls many places: each of its looks takes enough time
+    /// itself.
     #[must_use]
     pub fn restless(self) -> Self {
         Spin { pauses: 1, ..self }
@@ -136,7 +138,7 @@ pub fn poll_for<T>(it: &mut T, spin: impl Fn(&mut T) -> &mut Spin, mut look: imp
     found
 }
 
-/// Whether another thread has preempted the calling thread since the last call, or since the thread began. A gap
+/// Whether another thread has preempted the calling thread since it last called this, or since the thread began. A gap
 /// without a preemption is due to the hypervisor or an interrupt, not to this machine's threads.
 #[cold]
 fn was_preempted() -> bool {
@@ -158,8 +160,8 @@ pub fn preemptions() -> Option<u64> {
 }
 
 /// Whether the machine has more than one CPU: with a single CPU, the other side cannot run while a thread polls. The
-/// number of CPUs of this process does not matter, as the other side may run on others. The first call reads the
-/// machine's number from a file, and must precede a sandbox that hides the file.
+/// number of CPUs of this process does not matter, as the other side may run on others. The first call reads the list
+/// of online CPUs from a file, and must precede a sandbox that hides the file.
 pub fn has_company() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
@@ -194,8 +196,8 @@ mod tests {
         spin.paid();
     }
 
-    /// Objective: a trial lasts as long as configured; after the forgiven failures, trials are suspended for 1 ms, and
-    /// after each further failure for twice as long, up to the limit.
+    /// Objective: a trial lasts as long as configured; after as many failures as the initial credit covers, trials are
+    /// suspended for 1 ms, and after each further failure for twice as long, up to the limit.
     #[test]
     fn failures_make_trials_rare() {
         let mut spin = Spin::new(MOST);
@@ -212,8 +214,8 @@ mod tests {
         }
     }
 
-    /// Objective: one success makes the next suspension short again, and forgives one failure; many successes forgive
-    /// no more failures than the limit.
+    /// Objective: one success makes the next suspension short again, and earns credit for one failure; many successes
+    /// earn no more than the maximum credit.
     #[test]
     fn successes_are_remembered() {
         let mut spin = Spin::new(MOST);
@@ -263,7 +265,7 @@ mod tests {
         assert!(found || !has_company() || left > 0, "a gap may end the trial early");
     }
 
-    /// Objective: a value keeps the results of its polling, including the latest.
+    /// Objective: `poll_for` puts the results of earlier polling back into the value: here, that polling is suspended.
     #[test]
     fn experience_is_kept() {
         let mut it = (Spin::new(MOST), 0);

@@ -12,13 +12,13 @@ use crate::reason::DropReason;
 /// An event on a frame's path. Ports are identified by their index on the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The frame has this VLAN.
+    /// The frame belongs to the VLAN with this ID.
     Vlan(u16),
     /// The source address was unknown, and is now learned.
     Learned,
-    /// The source address moved here from this port.
+    /// The source address moved to the source port from this other port.
     Moved(u8),
-    /// The source address stays at this other port.
+    /// The source address stays assigned to this other port.
     Kept(u8),
     /// The source address is not learned: the port, or its owner, has reached its limit of addresses.
     NotLearned,
@@ -30,7 +30,7 @@ pub enum Step {
     Unknown,
     /// The frame is flooded, or goes to the members of a group.
     Floods,
-    /// The frame enters the link of its source port.
+    /// The frame enters the emulated link (delay, loss) of its source port.
     Link,
     /// The frame goes to a ring: index of the port, and index of the port's ring.
     To(u8, u8),
@@ -216,7 +216,7 @@ pub fn begin() {
     OWN.with_borrow_mut(|own| own.clear(true));
 }
 
-/// Runs an action without recording its steps, which do not belong to the frame.
+/// Runs an action whose steps do not belong to the traced frame: they are not recorded.
 pub fn aside(f: impl FnOnce()) {
     let is_open = OWN.with_borrow_mut(|own| std::mem::take(&mut own.is_open));
     f();

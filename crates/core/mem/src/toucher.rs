@@ -1,7 +1,7 @@
 //! A *toucher*: a thread that touches memory in place of threads that must not wait for it.
 //!
-//! While a hole is punched in a file, a page in that range is unavailable. This takes as long as the process that
-//! punches likes, and no signal ends the wait. A thread that serves many users therefore lets a toucher, one per owner,
+//! While a hole is punched in a file, an access to that range waits. The process that punches can prolong the wait as
+//! long as it likes, and no signal ends it. A thread that serves many users therefore lets a toucher, one per owner,
 //! access such memory, and proceeds without the result if the toucher makes no progress: it has work and does not wait
 //! for a CPU, but uses no CPU time. Large memory and busy machines do not count as a lack of progress.
 #![allow(unsafe_code)]
@@ -16,8 +16,8 @@ use crate::fault::raise;
 
 /// Time between two checks of the thread's progress.
 const LOOK: Duration = Duration::from_millis(100);
-/// Number of consecutive checks without progress that are too many. One is not enough: this process itself may have
-/// been stopped.
+/// Number of consecutive checks without progress after which a touch is stuck. One is not enough: this process itself
+/// may have been stopped.
 const LOOKS: u32 = 2;
 /// Duration above which a touch is stuck unless it has used enough CPU time ([`PART`]).
 const LONG: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const MOVES: Duration = Duration::from_millis(1);
 
 type TouchFn = Box<dyn FnOnce() + Send>;
 
-/// A toucher's thread. It ends after its last task once this value is dropped.
+/// A handle to a toucher's thread. The thread ends after its last task once the handle is dropped.
 #[derive(Debug)]
 pub struct Toucher {
     touches: Sender<TouchFn>,
@@ -40,14 +40,14 @@ pub struct Toucher {
 struct TouchState {
     /// The thread's id in the kernel; 0 before the thread has begun.
     thread: AtomicI32,
-    /// Number of touches given to the thread.
+    /// Number of touches (actions on memory) given to the thread.
     given: AtomicU64,
     /// Number of touches that the thread has done.
     done: AtomicU64,
     /// Number of touches that must be done before callers wait for touches again: the value of `given` when a touch
     /// last took too long.
     late: AtomicU64,
-    /// Whether a touch took too long since the last report.
+    /// Whether a touch took too long since the last [`Toucher::take_late`].
     was_late: AtomicBool,
 }
 
@@ -97,10 +97,10 @@ impl Toucher {
         Ok(Toucher { touches, state, news: Arc::clone(news) })
     }
 
-    /// Runs an action in the thread. `None` if the action, or one before it, takes too long: the action still runs when
-    /// its turn comes, and its result is dropped.
+    /// Runs an action in the thread, and returns its result. `None` if the action, or one before it, takes too long:
+    /// the action still runs when its turn comes, and its result is dropped.
     pub fn touch<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
-        // This call is already in the toucher: a value that is dropped there may itself have memory to touch.
+        // A call from the toucher's own thread, as by a value that is dropped there, runs immediately.
         if self.state.thread.load(Ordering::Relaxed) == number() {
             return Some(what());
         }
@@ -180,8 +180,8 @@ mod tests {
         assert_eq!(toucher().touch(move || works(LONG + 3 * LOOK)), Some(9));
     }
 
-    /// Objective: a touch returns its result; callers do not wait for a stuck touch, nor for later ones before it is
-    /// done; afterwards touches return their results again.
+    /// Objective: a touch returns its result; callers do not wait for a stuck touch, nor for later ones before the
+    /// stuck one is done; afterwards touches return their results again.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no eventfd of this kind")]
     fn nobody_waits() {

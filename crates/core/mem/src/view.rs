@@ -7,7 +7,8 @@ use crate::mapping::Mapping;
 use crate::ring::{RingMem, RingPlace};
 use crate::side::RingSide;
 
-/// Offsets and sizes of a region's CSB arrays, ring pool and buffer pool. Each use checks them against the mapping.
+/// Offsets (in bytes from the region's start) and sizes of a region's CSB arrays, ring pool and buffer pool. Each use
+/// checks them against the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionLayout {
     /// Offset of the first `nm_csb_atok`.
@@ -27,7 +28,8 @@ pub struct RegionLayout {
 }
 
 impl RegionLayout {
-    /// Returns ring object `id` with `slots` slots and its CSB entry; `None` if any part is outside the mapping.
+    /// Returns a view of ring object `id`, which has `slots` slots, and of its CSB entry; `None` if any part is outside
+    /// the mapping.
     pub fn ring(&self, map: &Arc<Mapping>, id: u32, slots: u32) -> Option<RingSide> {
         let nth = |first: u64, size: u64| first.checked_add(u64::from(id).checked_mul(size)?);
         let place = RingPlace {

@@ -1,8 +1,8 @@
 //! Mappings of memory that other processes can take away. This process survives the SIGBUS that an access then raises.
 //!
-//! Another process can truncate a mapped file, or free a huge page that is then unavailable. The signal handler
-//! replaces lost memory with zeroed memory and reports the peer that owns it. The number of watched mappings is not
-//! limited.
+//! Another process can truncate a mapped file, or punch a hole in a file of huge pages, after which there may be no
+//! free huge page for the access. The signal handler replaces lost memory with zeroed memory and reports the peer that
+//! owns it. The number of watched mappings is not limited.
 #![allow(unsafe_code)]
 
 use std::ptr::{null, null_mut};
@@ -11,7 +11,7 @@ use std::sync::{Once, OnceLock};
 
 use crate::fault::{Fault, FaultInner};
 
-/// A watched address range: this process survives its loss, until this value is dropped.
+/// A watched address range: until this value is dropped, this process survives the loss of the memory.
 #[derive(Debug)]
 pub struct Watch {
     place: &'static WatchRange,
@@ -147,8 +147,8 @@ impl WatchRange {
         }
     }
 
-    /// Returns the range if it is watched and contains `at`. A place that is reused meanwhile cannot be the one of the
-    /// failed access, whose mapping still exists.
+    /// Returns start and length of the range if it is watched and contains `at`. A place that is reused meanwhile
+    /// cannot be the one of the failed access, whose mapping still exists.
     fn has(&self, at: usize) -> Option<(usize, usize)> {
         let start = self.start.load(Ordering::Acquire);
         let len = self.len.load(Ordering::Acquire);
@@ -157,7 +157,6 @@ impl WatchRange {
     }
 }
 
-/// Number of losses in this process. While it does not change, no mapping needs a check.
 static LOSSES: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of losses in this process. While it does not change, no mapping needs a check.

@@ -34,7 +34,7 @@ impl Words {
         (index < self.count).then(|| unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(4 * index).cast()) })
     }
 
-    /// Returns a snapshot of a word. The writer's writes before it are visible.
+    /// Returns a snapshot of a word. All that its writer wrote before the word is visible.
     pub fn load(&self, index: usize) -> u32 {
         #[cfg(fuzzing)]
         crate::probe::read();
@@ -48,13 +48,14 @@ impl Words {
         }
     }
 
-    /// Writes two words as one 64-bit value, the low half first.
+    /// Writes a 64-bit value to the words `index` and `index + 1`, the low half first. A reader may see one half
+    /// changed.
     pub fn store_wide(&self, index: usize, value: u64) {
         self.store(index, value as u32);
         self.store(index + 1, (value >> 32) as u32);
     }
 
-    /// Reads two words as one 64-bit value.
+    /// Returns the 64-bit value in the words `index` (low half) and `index + 1`, which are read one after the other.
     pub fn load_wide(&self, index: usize) -> u64 {
         u64::from(self.load(index)) | u64::from(self.load(index + 1)) << 32
     }

@@ -10,7 +10,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const STEP: usize = 32;
 const LANES: usize = STEP / 8;
 
-/// The sum of some bytes.
+/// The ones' complement sum of a piece of a packet, before it is folded to 16 bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     /// The sum of 16-bit words in the machine's byte order, which yields the same bytes as network order (RFC 1071

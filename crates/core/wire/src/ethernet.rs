@@ -85,8 +85,8 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
     }
 }
 
-/// Returns the EtherType of the network protocol of `frame` and the offset of its header, behind up to
-/// [`MAX_VLAN_TAGS`] tags.
+/// Returns the EtherType of the network protocol of `frame` and the offset of that protocol's header in bytes, behind
+/// up to [`MAX_VLAN_TAGS`] tags.
 #[inline]
 pub fn network(frame: &[u8]) -> Result<(u16, usize), MalformedPacket> {
     let mut ethertype = Header::parse(frame)?.ethertype();

@@ -6,7 +6,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::mac::MacAddr;
 
-/// A type of fields.
+/// A type that a header field can have.
 pub(crate) trait WireInt {
     /// Reads the value at `at`.
     fn load<const N: usize>(bytes: &[u8; N], at: usize) -> Self;
@@ -15,7 +15,7 @@ pub(crate) trait WireInt {
     fn store<const N: usize>(self, bytes: &mut [u8; N], at: usize);
 }
 
-/// Implements [`WireInt`] for types by their conversions from and to big-endian bytes.
+/// Implements [`WireInt`] for types, given their conversions from and to big-endian bytes.
 macro_rules! values {
     ($($value:ty: $of_bytes:expr, $bytes_of:expr;)*) => { $(
         impl WireInt for $value {

@@ -1,8 +1,8 @@
-//! A hash of a frame's flow, to spread flows over rings and pipes. It is the same for both directions.
+//! A hash of a frame's flow, to spread flows over rings and pipes. The hash is the same for both directions.
 //!
-//! The hash covers the IP addresses and, of unfragmented TCP, UDP and SCTP, the ports. That of a fragment covers only
-//! its addresses, so that all fragments of a packet take the same path. That of a frame of another protocol than IP
-//! covers its Ethernet addresses and EtherType.
+//! The hash covers the IP addresses and, of unfragmented TCP, UDP and SCTP, the ports. The hash of a fragment covers
+//! only the addresses, so that all fragments of a packet take the same path. The hash of a frame that is not IP covers
+//! its Ethernet addresses and EtherType.
 
 use core::net::IpAddr;
 
@@ -21,7 +21,7 @@ pub struct FlowKey {
 pub const WORDS: [usize; 5] = [0, 8, 16, 24, 30];
 
 /// The bytes that all frames of a flow of plain IPv4 have in common, both Ethernet addresses included. Plain IPv4, the
-/// usual kind, is unfragmented TCP, UDP or SCTP without VLAN tags and IP options. A decision that depends only on these
+/// usual kind, is unfragmented TCP, UDP or SCTP without VLAN tags or IP options. A decision that depends only on these
 /// bytes holds for every frame of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainFlow([u64; 5]);
@@ -47,8 +47,8 @@ impl PlainFlow {
         self.0.iter().zip(other.0).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
     }
 
-    /// Clears the bytes that differ from frame to frame: type of service, length, identification, time to live,
-    /// checksum.
+    /// Clears the bytes that differ from frame to frame: type of service, length, identification, flag "don't
+    /// fragment", time to live, checksum.
     #[inline]
     fn masked([a, b, c, d, e]: [u64; 5]) -> PlainFlow {
         PlainFlow([a, b & !(0xff << 56), c & (FRAGMENT | 0xff << 56), d & !0xffff, e])
@@ -57,7 +57,7 @@ impl PlainFlow {
 
 /// Mask in the second word: EtherType, version and header length.
 const TYPE: u64 = 0x00ff_ffff << 32;
-/// Values of these fields for IPv4 without options.
+/// Values of the fields of [`TYPE`] for IPv4 without options.
 const IPV4_20: u64 = 0x0045_0008 << 32;
 /// Mask in the third word: flag "more fragments" and fragment offset.
 const FRAGMENT: u64 = 0xff3f << 32;
@@ -120,7 +120,8 @@ impl FlowKey {
         self.hash_ends(FlowEnd::mac(header.src()), FlowEnd::mac(header.dst()), ethertype)
     }
 
-    /// Returns the hash of two ends. It sorts them, which makes the hash symmetric, and mixes them one after the other.
+    /// Returns the hash of two ends. The ends are sorted, which makes the hash symmetric, and mixed one after the
+    /// other.
     #[inline]
     fn hash_ends(&self, one: FlowEnd, other: FlowEnd, protocol: u16) -> u32 {
         let (first, second) = if one <= other { (one, other) } else { (other, one) };
@@ -129,8 +130,8 @@ impl FlowKey {
         if (first.high, second.high) != (0, 0) {
             state ^= mix(first.high ^ self.high, second.high ^ self.low.rotate_left(32));
         }
-        // One more mix: if a factor happens to be small or even, each half of a single product depends on few bits of a
-        // port.
+        // Mixed once more: if a factor happens to be small or even, each half of one product alone depends on few bits
+        // of a port.
         (mix(mix(state ^ self.low, tail ^ self.high), ODD) >> 32) as u32
     }
 }
@@ -298,8 +299,8 @@ mod tests {
         }
     }
 
-    /// Objective: the flows of a sender with consecutive ports reach each ring, under any key and any mapping of hashes
-    /// to rings.
+    /// Objective: the flows of a sender with consecutive ports reach each ring, under thousands of keys, whether hashes
+    /// are mapped to rings by remainder or by [`spread`].
     #[test]
     #[cfg_attr(miri, ignore = "statistics of thousands of frames, and no memory to watch")]
     fn consecutive_ports_reach_each_ring_under_any_key() {

@@ -22,7 +22,7 @@ pub(crate) mod at {
 pub const HEADER_LEN: usize = 20;
 /// Flag "don't fragment" of the fragment field.
 pub const DONT_FRAGMENT: u16 = 0x4000;
-/// "More fragments", in the fragment field.
+/// Flag "more fragments" of the fragment field.
 pub const MORE_FRAGMENTS: u16 = 0x2000;
 
 /// Mask in the fragment field: flag "more fragments" and fragment offset.

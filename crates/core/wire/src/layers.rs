@@ -15,7 +15,7 @@ pub const ICMP6: u8 = 58;
 /// IP protocol number of SCTP.
 pub const SCTP: u8 = 132;
 
-/// The known layers of a frame.
+/// The network layer of a frame, and what is known of the layers above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
     /// EtherType of the network layer, behind VLAN tags.

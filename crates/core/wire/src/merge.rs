@@ -92,7 +92,8 @@ impl Merge {
         } else {
             same(l3, l3 + ipv6::at::PAYLOAD_LEN) && same(l3 + ipv6::at::NEXT_HEADER, l4)
         };
-        // Everything before the IP header; ports; acknowledgement and data offset; window; urgent pointer and options.
+        // Compares everything before the IP header, the ports, acknowledgement and data offset, the window, urgent
+        // pointer and options.
         ip && same(0, l3)
             && same(l4, l4 + tcp::at::SEQ)
             && same(l4 + tcp::at::SEQ + 4, l4 + tcp::at::FLAGS)
@@ -150,8 +151,8 @@ impl MergeFields {
         let seq = header.seq();
         let payload = len.checked_sub(end).filter(|&n| n > 0)?;
         let mut ident = 0;
-        // Frames with options or extension headers are rare, and not merged. Bytes behind the packet are padding, which
-        // must not become payload.
+        // Frames with IPv4 options or IPv6 extension headers are rare, and not merged. Bytes behind the packet are
+        // padding, which must not become payload.
         if kind.is_v4() {
             let ip = ipv4::Header::parse(prefix.get(l3..)?).ok()?;
             ident = ip.ident();
@@ -205,7 +206,7 @@ mod tests {
     use crate::Segmenter;
     use std::vec::Vec;
 
-    /// Builds a TCP frame with all offloads pending.
+    /// Builds a TCP frame with `payload` bytes of payload. Returns it with the offload that cuts it into segments.
     fn large(payload: usize, v6: bool) -> (Vec<u8>, Gso) {
         let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]);
         let ip = if v6 { builder.ipv6([1; 16], [2; 16], 64) } else { builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64) };
@@ -251,7 +252,7 @@ mod tests {
             assert_eq!(offload, Offload::Gso(gso));
             let whole = [headers, &frame[usize::from(gso.hdr_len)..]].concat();
             assert_eq!(cut(&whole, &gso), parts);
-            // The result passes the check of hostile frames.
+            // The virtio-net header of the result passes the check for untrusted senders.
             assert_eq!(offload.to_header().check(whole.len(), &whole), Ok(offload));
         }
     }

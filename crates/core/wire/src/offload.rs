@@ -15,10 +15,10 @@ pub const MAX_SEGMENTS: usize = 2048;
 /// Maximum of the length fields of IPv4, IPv6 and UDP.
 const MAX_LENGTH_FIELD: usize = 0xffff;
 
-/// The offload that is pending on a frame.
+/// The offload that is pending on a frame: work that the sender left to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
-    /// Nothing.
+    /// No work: the frame is complete.
     None,
     /// The checksum of the bytes from `start` on must be stored at `start + offset`. Both are in bytes, and the two
     /// bytes of the checksum are within the frame.
@@ -152,7 +152,8 @@ impl VnetHdr {
         if self.csum_offset != headers.kind.csum_offset() {
             return Err(BadVnet::CsumOffset);
         }
-        // `SegmentHeaders::find` read only the part of the frame within `frame_len`.
+        // `SegmentHeaders::find` read only the part of the frame within `frame_len`, so `headers.end` is at most
+        // `frame_len`.
         headers.check_payload(frame_len - headers.end, self.gso_size)?;
         Ok(Gso {
             kind: headers.kind,
@@ -165,7 +166,7 @@ impl VnetHdr {
     }
 }
 
-/// Whether segmentation supports frames of this type.
+/// Whether this `gso_type` is supported; `ecn` is its ECN bit, which `gso_type` no longer has.
 fn is_supported(gso_type: u8, ecn: bool) -> bool {
     match gso_type {
         vnet::GSO_TCPV4 | vnet::GSO_TCPV6 => true,

@@ -58,8 +58,9 @@ struct SegmentTemplate {
 impl Segmenter {
     /// Creates a segmenter for a frame with `payload_len` bytes of payload.
     ///
-    /// `headers` are the `gso.hdr_len` bytes before the payload. They are copied and checked again: a change since the
-    /// check of `gso` is an error. Lengths and checksums in them are not used.
+    /// `headers` are the `gso.hdr_len` bytes before the payload. They are copied and checked again, as they may have
+    /// changed since the check of `gso`: another protocol or length is an error. Lengths and checksums in them are not
+    /// used.
     pub fn new(headers: &[u8], payload_len: usize, gso: &Gso) -> Result<Self, BadVnet> {
         let mut bytes = [0; MAX_HEADERS];
         bytes.get_mut(..headers.len()).ok_or(BadVnet::HeadersLong)?.copy_from_slice(headers);
@@ -84,7 +85,8 @@ impl Segmenter {
         self.headers.end
     }
 
-    /// Returns the next segment, whose headers are complete except for the transport's checksum.
+    /// Returns the next segment, whose headers are complete except for the transport's checksum; `None` after the last
+    /// one.
     #[inline]
     pub fn next_segment(&mut self) -> Option<Segment<'_>> {
         if self.remaining() == 0 {

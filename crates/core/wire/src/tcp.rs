@@ -60,8 +60,8 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
         bytes.first_chunk_mut().map(Self).ok_or(MalformedPacket::Truncated)
     }
 
-    /// Makes the start of `bytes` a header with `options` bytes of options (a multiple of 4, at most 40). All other
-    /// fields are zero.
+    /// Initialises the start of `bytes` as a header with `options` bytes of options (a multiple of 4, at most 40),
+    /// which the caller writes. All other fields are zero.
     pub fn init(bytes: &'a mut [u8], options: usize) -> Result<Self, MalformedPacket> {
         if options % 4 != 0 || options > 40 {
             return Err(MalformedPacket::BadField);
@@ -83,7 +83,7 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         seq: u32 = at::SEQ;
         /// Sequence number that the sender expects next; valid with [`ACK`].
         ack: u32 = at::ACK;
-        /// Bytes that the sender takes, before scaling.
+        /// Receive window of the sender of this header, in bytes before window scaling.
         window: u16 = at::WINDOW;
         /// The eight flags: [`FIN`] is the lowest bit, [`CWR`] the highest.
         flags: u8 = at::FLAGS;

@@ -38,7 +38,7 @@ pub enum VnetForm {
 }
 
 impl VnetForm {
-    /// Returns the form of `len` bytes, if there is one.
+    /// Returns the form whose length is `len` bytes; `None` if neither has that length.
     #[inline]
     pub const fn from_len(len: usize) -> Option<Self> {
         match len {
@@ -74,7 +74,7 @@ pub struct VnetHdr {
     pub csum_start: u16,
     /// Offset of the checksum, in bytes from `csum_start`.
     pub csum_offset: u16,
-    /// Number of buffers of the frame with mergeable receive buffers. Zero in the 10-byte form.
+    /// With mergeable receive buffers: number of buffers that the frame occupies. Zero in the 10-byte form.
     pub num_buffers: u16,
 }
 
@@ -146,17 +146,17 @@ impl VnetHdr {
     }
 }
 
-/// The reason why a virtio-net header does not fit its frame. Each is a drop counter.
+/// The reason why a virtio-net header does not fit its frame. Each variant has a drop counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u8)]
 pub enum BadVnet {
     /// The frame is shorter than the virtio-net header.
     #[error("the frame is shorter than its virtio-net header")]
     HeaderShort,
-    /// The start of the checksum is in the Ethernet header or outside the frame, or is not the transport header.
+    /// `csum_start` is in the Ethernet header or outside the frame, or (for segmentation) not at the transport header.
     #[error("csum_start is outside the frame or not at its transport header")]
     CsumStart,
-    /// The checksum is outside the frame, or is not the transport's.
+    /// The checksum is outside the frame, or (for segmentation) is not the transport's.
     #[error("csum_offset is outside the frame or not the transport's checksum")]
     CsumOffset,
     /// The type of segmentation is unknown or not supported (UFO), or has the ECN bit without TCP.

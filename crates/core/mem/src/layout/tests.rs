@@ -59,7 +59,7 @@ fn bad_sizes_are_refused() {
 /// Sizes at which an overflow could occur, and the smallest legal ones.
 const EDGES: [u32; 12] = [0, 1, 2, 3, 64, 288, 4096, 65_536, 1 << 20, 1 << 31, u32::MAX / 64 * 64, u32::MAX];
 
-/// Whether a layout is sound, computed in numbers that cannot overflow.
+/// Whether the parts of a layout do not overlap and are within the region, computed in numbers that cannot overflow.
 fn is_sound(l: &Layout) -> bool {
     let pool = |at: u64, p: PoolSize| u128::from(at) + u128::from(p.num) * u128::from(p.size);
     let csb = |at: u64| u128::from(at) + 64 * u128::from(l.csb_entries);

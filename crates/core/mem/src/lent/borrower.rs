@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::sealed::LentMode;
 use super::{EntryError, Lent, OneWorker};
 
-/// A worker's handle to a lent queue, with which the worker stays inside across calls, from taking a batch to its
-/// release.
+/// A worker's handle to a lent queue, with which the worker stays inside (has access to the queue) across calls, from
+/// taking a batch to its release.
 ///
 /// References to the content end when the worker leaves:
 ///
@@ -65,7 +65,7 @@ impl<T> Borrower<T> {
         self.inside
     }
 
-    /// Whether the worker is inside and must leave soon.
+    /// Whether the worker is inside and must leave soon, as the control thread waits.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.inside && self.lent.is_wanted()

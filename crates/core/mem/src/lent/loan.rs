@@ -39,8 +39,8 @@ pub struct Loan<'a, T> {
     reference: PhantomData<&'a T>,
 }
 
-// SAFETY: a loan gives shared references, which need `Sync`. Its drop leaves the cell, which is one atomic instruction
-// and drops no content.
+// SAFETY: a loan gives shared references, which need `Sync`. The drop of a loan only counts the worker out of the cell
+// (an atomic subtraction), and drops no content.
 unsafe impl<T: Send + Sync> Send for Loan<'_, T> {}
 
 impl<'a, T> From<&'a T> for Loan<'a, T> {
@@ -55,7 +55,7 @@ impl<'a, T> From<LentGuard<'a, T, ManyWorkers>> for Loan<'a, T> {
     fn from(guard: LentGuard<'a, T, ManyWorkers>) -> Self {
         let content = NonNull::from(&*guard);
         let lent = guard.lent;
-        // The loan leaves the cell in place of the guard.
+        // The drop of the loan, not of the guard, counts the worker out.
         std::mem::forget(guard);
         Loan { content, lent: Some(lent), reference: PhantomData }
     }

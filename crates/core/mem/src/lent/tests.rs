@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-/// A limit that the tests let pass.
+/// A limit short enough for tests that reach it.
 const SHORT: Duration = Duration::from_millis(5);
 
 /// A content that counts its drops.
@@ -45,8 +45,7 @@ fn a_borrower_stays() {
     assert_eq!(lent.take(), Ok(Some(2)));
 }
 
-/// Objective: a loan leaves the cell in place of its guard, once, on whichever thread it is dropped; a loan of a plain
-/// reference leaves no cell.
+/// Objective: dropping a loan lets the worker leave, once, on any thread; a loan of a plain reference involves no cell.
 #[test]
 fn a_loan_stays() {
     let lent = Lent::<u32, ManyWorkers>::with(1);
@@ -61,7 +60,8 @@ fn a_loan_stays() {
     assert_eq!(lent.take(), Ok(Some(3)));
 }
 
-/// Objective: a worker waits only briefly for the control thread, and its error is `Busy`: a content may be present.
+/// Objective: a worker waits only briefly for a control thread that stays inside, and then gets `Busy`, not `Empty`, as
+/// there may be a content.
 #[test]
 fn the_control_thread_stays() {
     let lent = Lent::<u32>::with(1);

@@ -1,4 +1,5 @@
-//! Waiting for another thread to leave, up to a limit: first by polling, then by yielding the CPU or sleeping.
+//! Waiting for another thread to leave a lent queue, up to a limit: first by polling, then by yielding the CPU or
+//! sleeping.
 
 #[cfg(not(loom))]
 use std::time::Instant;
@@ -8,7 +9,7 @@ use std::time::Duration;
 /// Number of polls before the thread yields the CPU.
 #[cfg(not(loom))]
 const SPINS: u32 = 64;
-/// Number of polls before a control thread sleeps instead.
+/// Number of polls before a control thread sleeps instead of yielding the CPU.
 #[cfg(not(loom))]
 const YIELDS: u32 = 128;
 /// Time for which a control thread sleeps between polls.

@@ -1,7 +1,7 @@
-//! Regions and ports that another process continues, with the memory and the descriptors of the previous one.
+//! Regions and ports that a successor process continues, with the memory and the descriptors of its predecessor.
 //!
-//! The contents and indices of rings are in the memory itself. Applications can write them, so each use checks them, as
-//! always. The host's private data is a [`RegionState`].
+//! The contents and indices of rings are in the memory itself. Applications can write them, so each use checks them.
+//! The host's private data is a [`RegionState`].
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use crate::layout::{Layout, RESERVED_BUFS, RegionSizes};
 use crate::mapping::Mapping;
 use crate::pool::Pool;
 
-/// The state with which another process continues a region.
+/// The state with which a successor process continues a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionState {
     /// Sizes of the region's pools.
@@ -32,7 +32,7 @@ pub struct RegionState {
 }
 
 impl Region {
-    /// Saves the state with which another process continues the region.
+    /// Saves the state with which a successor process continues the region.
     ///
     /// # Errors
     /// The system error if the process is out of descriptors.
@@ -48,7 +48,7 @@ impl Region {
         })
     }
 
-    /// Restores another process's region. The caller then continues its ports and applications
+    /// Restores the region of a predecessor process. The caller then continues its ports and applications
     /// ([`Region::continue_port`], [`PortMem::continue_binding`]).
     ///
     /// # Errors
@@ -85,8 +85,8 @@ impl Region {
         Ok(this)
     }
 
-    /// Continues a port whose first ring is ring object `first`. The last `host_tx` tx and `host_rx` rx rings are host
-    /// rings. The rings' contents stay unchanged.
+    /// Takes over a port of a predecessor process, whose first ring is ring object `first`. The last `host_tx` tx and
+    /// `host_rx` rx rings are host rings. The rings' contents stay unchanged.
     ///
     /// # Errors
     /// [`RegionError`] if the region has no such rings, or another port owns one of them.

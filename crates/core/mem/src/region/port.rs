@@ -60,8 +60,8 @@ impl PortMem {
     }
 
     /// Re-initialises the rings for a new application, while the application of `other`, in the same region, continues.
-    /// Afterwards no buffer is in slots of both. The rings keep their own buffers, each in one slot, and get further
-    /// buffers only if those run out, as the application of `other` may hold buffers outside its rings.
+    /// Afterwards no buffer is in slots of both ports. The rings keep their own buffers, each in one slot, and get
+    /// further buffers only if those run out, as the application of `other` may hold buffers outside its rings.
     pub fn renew_beside(&self, other: &PortMem) {
         let num = self.region.layout.sizes.bufs.num;
         let sides = |mem: &PortMem| -> Vec<RingSide> { mem.tx.iter().chain(&mem.rx).cloned().collect() };
@@ -172,7 +172,8 @@ impl PortMem {
         Ok(binding)
     }
 
-    /// Continues an application's `netmap_if`, which is the object `index` and had `extra_bufs` extra buffers.
+    /// Takes over the `netmap_if` of an application that a predecessor process served: the object `index`, with
+    /// `extra_bufs` extra buffers.
     ///
     /// # Errors
     /// [`RegionError::Exhausted`] if there is no such object, or another application uses it.
@@ -187,7 +188,7 @@ impl PortMem {
     }
 }
 
-/// Rings of a port with buffers. Dropping this returns the buffers to the region.
+/// Rings of a port that have buffers in their slots. Dropping this returns the buffers to the region.
 #[derive(Debug)]
 pub struct FurnishedRings {
     mem: Arc<PortMem>,
@@ -200,7 +201,7 @@ impl FurnishedRings {
         FurnishedRings { mem: Arc::clone(mem), rings }
     }
 
-    /// The port.
+    /// The port that has these rings.
     pub fn mem(&self) -> &Arc<PortMem> {
         &self.mem
     }

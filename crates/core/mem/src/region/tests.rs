@@ -1,4 +1,4 @@
-//! Tests of regions from their owner's side.
+//! Tests of regions, as the host sees them.
 
 use std::mem::offset_of;
 
@@ -50,7 +50,7 @@ fn scribbled_indices_free_no_foreign_buffers() {
     assert!(r.pools().bufs.take().is_some());
 }
 
-/// Objective: a request that exceeds the region is refused with the pool or the limit that it exceeds, and nothing
+/// Objective: a request that exceeds the region is refused with an error that names the pool or the limit, and nothing
 /// leaks.
 #[test]
 fn exhaustion_is_named() {

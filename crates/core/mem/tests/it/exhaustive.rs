@@ -10,11 +10,11 @@ const DEPTH: usize = 6;
 /// One step of a sequence.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Reserves this many slots, with the receiver's `head` at the second number.
+    /// Reserves slots: their number, and the receiver's `head` at that time.
     Reserve(u32, u32),
-    /// Completes the open lease with this index, from the oldest.
+    /// Completes the open lease with this index, counted from the oldest.
     Complete(usize),
-    /// Gives back slots of the open lease with this index, from the oldest, and keeps the first this many.
+    /// Gives back slots of the open lease with this index, counted from the oldest; keeps this many of its first slots.
     GiveBack(usize, u32),
 }
 

@@ -39,7 +39,7 @@ fn no_lost_wake_up() {
     });
 }
 
-/// Objective: no wake-up is lost with two publications and one wake-up in between, as in a loop.
+/// Objective: no wake-up is lost if the waker publishes twice, and the sleeper looks once before it arms.
 #[test]
 fn no_lost_wake_up_twice() {
     loom::model(|| {

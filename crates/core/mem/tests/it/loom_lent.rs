@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU32 as StdAtomicU32;
 /// A queue that records its uses in a loom cell.
 struct Queue {
     work: UnsafeCell<u32>,
-    /// Incremented during each use, which gives other threads a turn.
+    /// Written during each use, where loom can then run another thread.
     steps: AtomicU32,
     dropped: Arc<AtomicU32>,
 }
@@ -213,8 +213,8 @@ fn two_workers_drop_a_retired_queue_once() {
 }
 
 /// Objective: a worker that visits a queue, for example to arm it before sleeping, never uses the queue together with
-/// the control thread that takes it out: it visits before, or not at all. A queue that the worker leaves too late is
-/// dropped once.
+/// the control thread that takes it out: it visits before the `take`, or fails to enter. A queue that the worker leaves
+/// too late is dropped once.
 #[test]
 fn a_visitor_never_uses_a_queue_taken_out() {
     let outcomes = std::sync::Arc::new(Outcomes::default());

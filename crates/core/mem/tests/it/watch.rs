@@ -13,9 +13,9 @@ use netvale_mem::watch::losses;
 use rustix::fs::FallocateFlags;
 
 const PAGE: usize = 4096;
-/// Number of mappings: more than the first blocks of the list hold.
+/// Number of mappings: more than fit into the first blocks of the signal handler's list.
 const MANY: usize = 3000;
-/// Mappings whose files are truncated: at the ends of blocks, and in the middle.
+/// Indices of the mappings whose files are truncated: at the ends of blocks, and in the middle.
 const CUT: [usize; 6] = [0, 255, 256, 1023, 1024, MANY - 1];
 
 fn file(pages: usize) -> OwnedFd {
@@ -36,7 +36,7 @@ fn readable(fault: &Fault) -> bool {
 
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
 
-/// The previous handler, which maps a new page.
+/// A handler that is installed before the handler of watched mappings, and maps a new page.
 ///
 /// # Safety
 /// Called only by the kernel, for a fault of this test.
@@ -50,7 +50,7 @@ unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
     BEFORE.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Installs the previous handler before any watch exists, whichever test runs first.
+/// Installs [`before`] before any mapping is watched, whichever test runs first.
 fn be_first() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -64,8 +64,8 @@ fn be_first() {
     });
 }
 
-/// Objective: thousands of mappings are watched independently: a truncated one reads as zeros, is damaged, and is
-/// blamed on its peer, and the others are not. A fault in an unwatched mapping goes to the previous handler.
+/// Objective: thousands of mappings are watched independently: a truncated one reads as zeros, counts as damaged, and
+/// is blamed on its peer; the others are unaffected. A fault in an unwatched mapping goes to the previous handler.
 #[test]
 fn many_mappings_and_the_handler_before() {
     be_first();

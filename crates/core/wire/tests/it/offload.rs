@@ -8,7 +8,7 @@ use netvale_wire::vnet::{self, VnetForm, VnetHdr};
 use netvale_wire::{BadVnet, Gso, GsoKind, Offload, Segmenter};
 use proptest::prelude::*;
 
-/// Checks a header against a TCP/IPv4 frame of 1054 bytes, after `edit` changed either of them.
+/// Checks a header against a TCP/IPv4 frame of 1054 bytes, after `edit` has changed the header or the frame.
 fn check_edited(edit: impl FnOnce(&mut VnetHdr, &mut Vec<u8>)) -> Result<Offload, BadVnet> {
     let mut frame = frame(GsoKind::Tcp4, false, &[7; 988]);
     assert_eq!(frame.len(), 1054);

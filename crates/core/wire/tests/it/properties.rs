@@ -17,7 +17,7 @@ fn naive(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Generates bytes that make carries likely: random bytes, and runs of ones and zeros.
+/// Generates bytes of which many are 0xff or 0, which makes carries likely.
 fn any_bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![any::<u8>(), Just(0xff), Just(0)];
     prop::collection::vec(byte, 0..max)
