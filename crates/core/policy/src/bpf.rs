@@ -43,7 +43,7 @@ const CELLS: usize = 16;
 /// An instruction in exchange format: `struct bpf_insn` of libpcap, `struct sock_filter` of Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Insn {
-    /// The operation.
+    /// The operation code.
     pub code: u16,
     /// Number of instructions that a jump skips if its condition holds.
     pub jt: u8,
@@ -53,16 +53,16 @@ pub struct Insn {
     pub k: u32,
 }
 
-/// The error of a load from a part of the frame that was not passed: the caller must run the program again, with the
-/// whole frame.
+/// The error of a load from a part of the frame that was not passed to the program: the caller must run it again, with
+/// the whole frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the filter reads a part of the frame that was not passed: run it with the whole frame")]
 pub struct BeyondReach;
 
-/// A verified program.
+/// A verified BPF program.
 #[derive(Clone, Debug)]
 pub struct FilterProgram {
-    /// The original instructions, for display and for other programs.
+    /// The original instructions, for printing the program and passing it on.
     insns: Box<[Insn]>,
     /// The decoded instructions.
     ops: Box<[Op]>,

@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use group::{Group, GroupShare, MEMBERS};
 
-/// Time units per nanosecond: at 10^11 bits per second the shortest frame takes 5 ns.
+/// Time units per nanosecond: fractions matter, as the shortest frame takes only 5 ns at 10^11 bits per second.
 const PARTS: f64 = 64.0;
 const PER_SECOND: f64 = 1e9 * PARTS;
-/// Maximum length of a wait and of a burst, in time units. It is so long that precision does not matter.
+/// Maximum length of a wait and of a burst, in time units. This is 10^6 seconds, so long that precision does not
+/// matter.
 const LONGEST: f64 = 1e6 * PER_SECOND;
 
 fn parts(nanoseconds: u64) -> u64 {
@@ -45,7 +46,7 @@ impl Weight {
     }
 }
 
-/// A limit: a rate and a burst.
+/// A limit: a rate, and the burst that may exceed it after a pause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
     per_byte: f64,

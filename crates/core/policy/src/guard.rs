@@ -50,13 +50,13 @@ use packet::{Ipv4Packet, Ipv6Packet, PacketPorts, UpperPayload};
 
 /// EtherType of RARP (RFC 903), whose packets have ARP's layout.
 const RARP: u16 = 0x8035;
-/// UDP ports of DHCP (RFC 2131 §4.1) and DHCPv6 (RFC 8415 §7.2).
+// UDP ports of DHCP (RFC 2131 §4.1) and DHCPv6 (RFC 8415 §7.2).
 const DHCP_SERVER: u16 = 67;
 const DHCP_CLIENT: u16 = 68;
 const DHCP6_CLIENT: u16 = 546;
 const DHCP6_SERVER: u16 = 547;
 
-/// The reason why a port may not send a frame. Each is a drop counter.
+/// The reason why a port may not send a frame. Each reason has its own drop counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Violation {
     /// The Ethernet source is not an address of the port.
@@ -126,7 +126,8 @@ impl Guard {
     /// prefixes and a name server. Frames with options beyond these bytes are refused.
     pub const HEAD: usize = 192;
 
-    /// Creates a guard with `checks` of `addresses`. Addresses that no check uses are ignored.
+    /// Creates a guard that applies `checks` with the port's `addresses`, or returns the check that lacks addresses.
+    /// Addresses that no check uses are ignored.
     pub fn new(checks: Checks, addresses: AllowedAddresses) -> Result<Self, BadGuard> {
         let no_mac = addresses.macs().is_empty();
         let no_ip = addresses.prefixes().is_empty();

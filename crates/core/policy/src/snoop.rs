@@ -56,7 +56,7 @@ use domain::Domain;
 use message::{ControlMessage, GroupChange, HeardQuery};
 use table::{JoinResult, MemberKey, MemberTable};
 
-/// The result of [`Snoop::observe`].
+/// The result of [`Snoop::observe`]: the kind of the message, and its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnoopResult {
     /// The kind of the message.
@@ -234,9 +234,9 @@ impl Snoop {
         SnoopResult { message, changed }
     }
 
-    /// Ends expired memberships, routers and queriers. The caller must call this at the time that the last call
-    /// returned, and after each message, which may require an earlier time; and must call [`Snoop::next_query`] before,
-    /// as a due query counts as pending work.
+    /// Ends expired memberships, routers and queriers. Must be called at the time that the last call returned, and
+    /// after each message, because a message may require an earlier time. Call [`Snoop::next_query`] first until no
+    /// query is due: otherwise, the returned time is that of the due query.
     pub fn tick(&mut self, now_ns: u64) -> Expiry {
         let mut changed = self.table.expire(now_ns);
         for domain in self.domains.values_mut() {
@@ -256,7 +256,7 @@ impl Snoop {
         }
         while let Some((key, port)) = self.table.take_question(now_ns) {
             let (vlan, group) = key;
-            // Another querier may have taken over since the host left, and then sends the query.
+            // If another querier has taken over since the host left, that one sends the query.
             if self.domains.get(&(vlan, GroupFamily::of(group))).is_some_and(Domain::is_asking) {
                 return Some(Query::specific(&self.settings, vlan, port, group));
             }
@@ -276,8 +276,8 @@ impl Snoop {
         groups
     }
 
-    /// Returns the destinations of a frame to `mac`, like [`SnoopGroups::ports`]. Creates a snapshot each time; for
-    /// several look-ups, use one snapshot.
+    /// Returns the destinations of a frame to `mac`, like [`SnoopGroups::ports`]: ports, or `None` for all ports.
+    /// Creates a snapshot each time; for several look-ups, use one snapshot.
     pub fn members(&self, vlan: u16, mac: MacAddr) -> Option<PortSet> {
         self.snapshot().ports(vlan, mac).copied()
     }
@@ -297,7 +297,7 @@ impl Snoop {
         self.domains.get(&(vlan, family)).is_some_and(Domain::is_active)
     }
 
-    /// The address of the querier of a family in a VLAN, if it is not this switch.
+    /// The address of the querier of a family in a VLAN; `None` if there is none, or if this switch is the querier.
     pub fn querier(&self, vlan: u16, family: GroupFamily) -> Option<IpAddr> {
         self.domains.get(&(vlan, family)).and_then(Domain::querier)
     }
@@ -323,7 +323,7 @@ impl Snoop {
         domain.routers.ports().union(self.always)
     }
 
-    /// The ports that get the frames of all groups.
+    /// The ports that get the frames of all groups: those of routers, and those with refused joins.
     fn everything(&self, domain: &Domain) -> PortSet {
         self.routers(domain).union(domain.overflowing.ports())
     }

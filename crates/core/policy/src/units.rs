@@ -195,14 +195,14 @@ impl Share {
         Self(u32::MAX - self.0)
     }
 
-    /// Reads a share as a decimal fraction, as in netmap's tools: `0.01` is one percent.
+    /// Reads a share as a decimal fraction, as in netmap's tools: `0.01` is one percent. Refuses a share above 1.
     pub fn from_part(part: &str) -> Result<Self, QuantityError> {
         let malformed = || QuantityError::Malformed { text: part.to_string(), expected: "share such as 0.01" };
         let (number, "") = Decimal::read(part).ok_or_else(malformed)? else { return Err(malformed()) };
         Self::nearest(number, 1).ok_or_else(|| QuantityError::TooMuch { text: part.to_string(), most: "1" })
     }
 
-    /// Returns the share nearest to `number` / `whole`, as in tc(8).
+    /// Returns the share nearest to `number` / `whole`, as in tc(8); `None` if it exceeds 1.
     fn nearest(number: Decimal, whole: u128) -> Option<Self> {
         // Twice the value, so that its last bit decides the rounding.
         let twice = number.times(2 * u128::from(u32::MAX), whole)?;
@@ -281,7 +281,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Reads a number with a unit of `kind`, and cuts off fractions.
+/// Reads a number with one of the units of `kind`, and cuts off fractions of the smallest unit.
 fn read(text: &str, kind: &QuantityKind) -> Result<u64, QuantityError> {
     let malformed = || QuantityError::Malformed { text: text.to_string(), expected: kind.expected };
     let (number, suffix) = Decimal::read(text).ok_or_else(malformed)?;
@@ -310,7 +310,8 @@ impl Decimal {
     /// Maximum number of decimal places. Further places are ignored, as no unit needs them.
     const PLACES: i32 = 18;
 
-    /// Reads the decimal number at the start of `text`, such as `1.5` or `2e-6`. Returns it with the rest of the text.
+    /// Reads the decimal number at the start of `text`, such as `1.5` or `2e-6`. Returns it with the rest of the text;
+    /// `None` if the text does not start with a valid number, or if the number is too large.
     pub(crate) fn read(text: &str) -> Option<(Self, &str)> {
         let (whole, rest) = digits(text);
         let (places, rest) = rest.strip_prefix('.').map_or(("", rest), digits);
@@ -344,7 +345,7 @@ impl Decimal {
             return Some(0);
         }
         if self.exponent < 0 {
-            // A divisor that exceeds `u128` also exceeds the product.
+            // A divisor too large for a `u128` exceeds the product, so the quotient is 0.
             return Some(power.and_then(|power| power.checked_mul(divisor)).map_or(0, |divisor| product / divisor));
         }
         Some(product.checked_mul(power?)? / divisor)
@@ -357,8 +358,8 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Reads an exponent such as `e-6` at the start of `text`; it is 0 if there is none. Returns it with the rest of the
-/// text.
+/// Reads an exponent such as `e-6` at the start of `text`, and returns it with the rest of the text. The exponent is 0
+/// if there is none; `None` if `e` has no number behind it, or a number that is too large.
 fn exponent(text: &str) -> Option<(i32, &str)> {
     let Some(rest) = text.strip_prefix(['e', 'E']) else { return Some((0, text)) };
     let (negative, rest) = match rest.strip_prefix('-') {

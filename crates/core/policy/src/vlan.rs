@@ -52,7 +52,7 @@ pub enum BadVlans {
     /// `native` without `trunk`.
     #[error("'native' requires 'trunk'; use 'access' for a port with one VLAN")]
     NativeAlone,
-    /// A protocol without VLANs.
+    /// A tag protocol without `access` or `trunk`.
     #[error("a VLAN protocol requires 'access' or 'trunk'")]
     ProtocolAlone,
 }
@@ -201,7 +201,7 @@ pub struct Vlan {
     pub priority: u16,
     /// Whether the frame has a tag of the port's protocol.
     pub tagged: bool,
-    /// Whether that tag contains the VLAN, not only a priority.
+    /// Whether the frame's tag contains the VLAN's number, not only a priority.
     pub stays: bool,
 }
 
@@ -272,13 +272,13 @@ impl Vlans {
         Ok(Vlans::with(vlans, native))
     }
 
-    /// Whether the port's VLANs are a subset of those of `most`.
+    /// Whether the port is a member only of VLANs of which `most` is a member, too.
     #[must_use]
     pub fn are_among(&self, most: &Vlans) -> bool {
         self.members.0.iter().zip(&most.members.0).all(|(is, most)| is & !most == 0)
     }
 
-    /// The VLAN of untagged frames, if they are allowed.
+    /// The VLAN of untagged frames; `None` if the port accepts only tagged frames.
     #[must_use]
     pub fn untagged(&self) -> Option<VlanId> {
         self.native

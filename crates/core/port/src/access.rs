@@ -14,7 +14,7 @@ use rustix::io::Errno;
 const ATTRIBUTE: &str = "system.posix_acl_access";
 /// Version of the attribute's layout (`POSIX_ACL_XATTR_VERSION`).
 const VERSION: u32 = 2;
-/// Tags of entries (linux/posix_acl.h).
+// Tags of a list's entries (linux/posix_acl.h): to whom an entry applies.
 const OWNER: u16 = 0x01;
 const USER: u16 = 0x02;
 const OWNING_GROUP: u16 = 0x04;
@@ -66,13 +66,14 @@ impl Access {
         }
     }
 
-    /// Makes the only user the owner, and the only group the owning group.
+    /// Makes the only further user the owner, and the only further group the owning group. `EOPNOTSUPP` if there are
+    /// several, or if this process may not change the owner.
     fn give_away(&self, file: &Path) -> Result<(), Errno> {
         let (&[] | &[_], &[] | &[_]) = (&*self.users, &*self.groups) else { return Err(Errno::OPNOTSUPP) };
         let user = self.users.first().map(|&user| Uid::from_raw(user));
         let group = self.groups.first().map(|&group| Gid::from_raw(group));
         let for_group = if group.is_some() { READ_WRITE << 3 } else { 0 };
-        // The group must change before the mode: the new bits would admit the old group.
+        // The group must change before the mode: otherwise, the new bits would admit the old group for a moment.
         rustix::fs::chownat(CWD, file, None, group, AtFlags::empty()).map_err(|_| Errno::OPNOTSUPP)?;
         chmod(file, self.mode | for_group)?;
         rustix::fs::chownat(CWD, file, user, None, AtFlags::empty()).map_err(|_| Errno::OPNOTSUPP)
@@ -105,7 +106,7 @@ pub(crate) fn way(fd: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
-/// Whether the user may access an open file with these bits (4: read, 2: write). See
+/// Whether the user may access an open file in all ways that are set in `bits` (4: read, 2: write). See
 /// [`crate::folder::FoundFile::permits`].
 ///
 /// # Errors
@@ -118,8 +119,8 @@ fn chmod(file: &Path, mode: u32) -> Result<(), Errno> {
     rustix::fs::chmodat(CWD, file, Mode::from_raw_mode(mode), AtFlags::empty())
 }
 
-/// Whether the user may access a file. The user's groups are unknown, so a group's permission counts only if all groups
-/// and others have it.
+/// Whether the user may access a file in all ways that are set in `bits`. The user's groups are unknown, so a group's
+/// permission counts only if all groups and others have it.
 pub(crate) fn permits(file: &Path, stat: &Stat, user: u32, bits: u32) -> bool {
     let mut space = [0; LONGEST];
     let listed = match rustix::fs::getxattr(file, ATTRIBUTE, &mut space[..]) {
@@ -165,8 +166,8 @@ mod tests {
     const READ: u32 = 4;
     const WRITE: u32 = 2;
 
-    /// Objective: a list admits exactly the users that it names; a group's permission counts only if all groups and
-    /// everyone have it; the list reads back unchanged.
+    /// Objective: an access control list admits exactly the users that it names; a group's permission counts only if
+    /// all groups and others have it; the file's mode has the requested bits.
     #[test]
     fn those_who_are_named() {
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
@@ -190,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Objective: bytes that are not a list grant nothing.
+    /// Objective: bytes that are not an access control list are not decoded, and thus grant nothing.
     #[test]
     fn bytes_that_are_no_list_grant_nothing() {
         let list = Access { users: vec![5], ..Access::default() }.list();

@@ -3,7 +3,8 @@
 use netvale_mem::RingMem;
 use netvale_mem::lease::Lease;
 
-/// Prefetches the buffers of slots a few frames before they are filled: their cache lines are in the receiver's cache.
+/// Prefetches the buffers of slots a few frames before they are filled, because their cache lines are in the receiver's
+/// cache.
 pub(crate) struct SlotPrefetcher<const HDR: usize> {
     slot: u32,
     left: u32,

@@ -11,14 +11,14 @@ pub const BATCH: usize = 256;
 /// moved, or have not been seen for a while. Each costs several times as much as a known address, so a flood of new
 /// addresses would delay the worker's other ports. Later batches learn the rest.
 pub const MOST_NEWS: u32 = 32;
-/// Maximum number of pieces of multi-piece frames in a batch.
+/// Maximum total number of pieces of all multi-piece frames in a batch.
 pub const BATCH_FRAGS: usize = 1024;
 /// Maximum number of pieces of one frame (netmap.h: `NETMAP_MAX_FRAGS`).
 pub const MAX_FRAGS: usize = netvale_abi::slot::NETMAP_MAX_FRAGS;
 /// Maximum length of a frame in bytes, without a virtio-net header.
 pub const MAX_FRAME: usize = 65_550;
 
-/// One piece of a frame.
+/// One contiguous piece of a frame, in memory of the frame's ingress.
 #[derive(Clone, Copy, Debug)]
 pub struct Frag {
     ptr: *const u8,
@@ -33,17 +33,17 @@ impl Frag {
     }
 }
 
-/// One frame, 32 bytes.
+/// The descriptor of one frame.
 #[derive(Clone, Copy, Debug)]
 struct BatchFrame {
     /// The only piece, or the first of several.
     ptr: *const u8,
     /// Length of the whole frame in bytes.
     len: u32,
-    /// Index of the first piece in `frags`, when there are several.
+    /// Index of the first piece in [`Batch::frags`], if there are several.
     frags: u16,
     pieces: u16,
-    /// 0, or 1 + the index in `offloads`.
+    /// 0 if no offload is pending, otherwise 1 + the index in [`Batch::offloads`].
     offload: u16,
     no_learn: bool,
 }
@@ -63,7 +63,7 @@ pub struct Batch {
 
 // SAFETY: the pointers are only dereferenced under the contract of `push`, which does not depend on the thread.
 unsafe impl Send for Batch {}
-// SAFETY: a shared Batch only reads through its pointers, which `push` made readable until the batch is cleared.
+// SAFETY: a shared Batch only reads through its pointers, which stay readable by the contract of `push`.
 unsafe impl Sync for Batch {}
 
 impl Default for Batch {
@@ -85,7 +85,7 @@ impl Batch {
     }
 
     /// Creates an empty batch with a capacity of `frames` frames and `frags` pieces. Only [`Batch::push_variant`] and
-    /// [`Batch::push_bare`] fill more than the usual capacity.
+    /// [`Batch::push_bare`] fill more than [`BATCH`] frames and [`BATCH_FRAGS`] pieces.
     pub(crate) fn with_room(frames: usize, frags: usize) -> Self {
         Batch {
             frames: Vec::with_capacity(frames),
@@ -118,7 +118,7 @@ impl Batch {
         self.bytes
     }
 
-    /// The sum of all frames' weights.
+    /// The sum of all frames' weights: the frames and bytes for which they count in counters and rate limits.
     #[inline]
     pub fn weight(&self) -> Weight {
         if self.offloads.is_empty() {
@@ -148,9 +148,9 @@ impl Batch {
     /// Adds a frame of one piece. Returns false if the batch is full.
     ///
     /// # Safety
-    /// `ptr..ptr+len` must stay readable until the batch is cleared or dropped; in
-    /// [`Ingress::take`](crate::Ingress::take), for as long as that method promises. Other processes may write it
-    /// meanwhile; its bytes are copied, never referenced.
+    /// `ptr..ptr+len` must stay readable until the batch is cleared or dropped; in an implementation of
+    /// [`Ingress::take`](crate::Ingress::take), for as long as `take` promises its callers. Other processes may write
+    /// to that memory meanwhile: the bytes are copied, never referenced.
     #[inline]
     pub unsafe fn push(&mut self, ptr: *const u8, len: u32) -> bool {
         let fits = self.frames.len() < BATCH;
@@ -184,8 +184,8 @@ impl Batch {
         true
     }
 
-    /// Adds a frame that begins with `len` bytes at `first` and continues with those of `rest` from offset `at`.
-    /// Returns the frame's index, or `None` if there is no room.
+    /// Adds a frame that begins with the `len` bytes at `first` and continues with the bytes of `rest` from offset `at`
+    /// on. Returns the frame's index, or `None` if there is no room.
     ///
     /// # Safety
     /// As for [`Batch::push`], for `first`; the batch must not be read after the batch of `rest` is cleared.
@@ -221,7 +221,7 @@ impl Batch {
     /// Adds a frame of one piece, with no offload pending, to a batch that has room for it.
     ///
     /// # Safety
-    /// As [`Batch::push`].
+    /// As for [`Batch::push`].
     #[inline]
     pub(crate) unsafe fn push_bare(&mut self, ptr: *const u8, len: u32) {
         debug_assert!(self.frames.len() < self.frames.capacity());
@@ -230,7 +230,8 @@ impl Batch {
         self.frames.push(BatchFrame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
     }
 
-    /// Calls `f` with this batch, which then contains `bytes` as a single-piece frame. The batch is empty afterwards.
+    /// Calls `f` with this batch, whose only frame is then `bytes`; if `bytes` exceeds [`MAX_FRAME`], the batch is
+    /// empty. Clears the batch before and afterwards.
     pub fn lend<T>(&mut self, bytes: &[u8], f: impl FnOnce(&Batch) -> T) -> T {
         struct LentBatch<'b>(&'b mut Batch);
         impl Drop for LentBatch<'_> {
@@ -247,7 +248,7 @@ impl Batch {
         f(lent.0)
     }
 
-    /// Sets the offload pending on the last frame: checksum, segmentation.
+    /// Sets the offload (checksum or segmentation) that is pending on the last frame.
     #[inline]
     pub fn set_offload(&mut self, offload: Offload) {
         if offload == Offload::None {
@@ -317,8 +318,8 @@ pub struct FrameRef<'a> {
     frame: &'a BatchFrame,
 }
 
-/// A frame's weight for counters and rates. A large segment weighs as much as the frames it is cut into, each with its
-/// headers.
+/// Returns a frame's weight: the number of frames and bytes for which it counts in counters and rate limits. A large
+/// segment counts as all the frames into which it is cut, with their headers.
 #[inline]
 pub fn weight(len: u32, offload: Offload) -> Weight {
     let Offload::Gso(gso) = offload else { return Weight::frame(len as usize) };
@@ -363,7 +364,7 @@ impl FrameRef<'_> {
         }
     }
 
-    /// The frame's weight for counters and rates.
+    /// The frame's weight: the number of frames and bytes for which it counts in counters and rate limits.
     #[inline]
     pub fn weight(&self) -> Weight {
         weight(self.frame.len, self.offload())
@@ -400,8 +401,8 @@ impl FrameRef<'_> {
         }
     }
 
-    /// The destination and source addresses as two words, each in the low 48 bits with the first byte on the wire
-    /// lowest. `None` if the frame is shorter than an Ethernet header.
+    /// The destination and source addresses as two words: the lowest byte is the first on the wire, the upper 16 bits
+    /// are 0. `None` if the frame is shorter than an Ethernet header.
     #[inline]
     pub fn addresses(&self) -> Option<(u64, u64)> {
         if self.frame.len < 14 {
@@ -409,7 +410,8 @@ impl FrameRef<'_> {
         }
         const MAC: u64 = (1 << 48) - 1;
         let (first, last) = if self.piece(0).len >= 12 {
-            // SAFETY: the contract of `push`: at least 12 readable bytes; each is read once, into a register.
+            // SAFETY: the contract of `push`: at least 12 readable bytes. Each address comes from one read into a
+            // register.
             unsafe {
                 (self.frame.ptr.cast::<u64>().read_unaligned(), self.frame.ptr.add(4).cast::<u64>().read_unaligned())
             }
@@ -422,13 +424,13 @@ impl FrameRef<'_> {
         Some((u64::from_le(first) & MAC, u64::from_le(last) >> 16))
     }
 
-    /// Reads eight bytes at each of these offsets as a little-endian word, once. `None` if the first piece is too
+    /// Reads the eight bytes at each offset in `at` once, as a little-endian word. `None` if the first piece is too
     /// short.
     #[inline]
     pub fn words<const N: usize>(&self, at: [usize; N]) -> Option<[u64; N]> {
         let (first, len) = self.piece(0).raw();
         let end = at.iter().fold(0, |end, at| end.max(at + size_of::<u64>()));
-        // SAFETY: the contract of `push`: `len` readable bytes, and no word ends behind `end`, which is at most that.
+        // SAFETY: the contract of `push`: `len` readable bytes, and no word ends behind `end`, which is at most `len`.
         (end <= len).then(|| at.map(|at| u64::from_le(unsafe { peek(first.add(at)) })))
     }
 

@@ -1,4 +1,4 @@
-//! Time domains: the user for whom a thread works.
+//! Time domains: the users who may delay a thread.
 //!
 //! A user can stall every thread that touches the user's memory, for any length of time. For example, while the user
 //! punches a hole into the file behind the memory, a thread that accesses a page of the hole waits until the whole hole
@@ -36,7 +36,7 @@ impl TimeDomain {
         self.0
     }
 
-    /// Declares that this thread works for the domain.
+    /// Declares that this thread works for the domain: only its users may delay the thread.
     pub fn enter(self) {
         HERE.set(self);
     }

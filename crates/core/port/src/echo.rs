@@ -16,10 +16,10 @@ use crate::ring_in::RingIngress;
 use crate::ring_out::RingEgress;
 use crate::{Batch, Ingress, RingCounters};
 
-/// Bytes of an Ethernet address.
+/// Length of an Ethernet address in bytes.
 const ADDRESS: usize = 6;
 
-/// Returns the frames delivered to the [`RingEgress`] created with it.
+/// The ingress that returns the frames delivered to the [`RingEgress`] created with it, with their addresses swapped.
 pub struct EchoIngress {
     ring: RingIngress<FarEnd>,
     mem: Arc<PortMem>,
@@ -36,8 +36,8 @@ pub enum EchoError {
     Doorbell(#[from] std::io::Error),
 }
 
-/// Creates both ends of a ring of `slots` slots, in memory that no other process maps. A delivery leaves frames that
-/// find no room to its caller, which drops or holds them.
+/// Creates both ends of a ring of `slots` slots, in memory that no other process maps. Frames that find no room are
+/// left to the code that delivers them, which drops or holds them.
 ///
 /// # Errors
 /// [`EchoError`] if the memory or the doorbell cannot be created.
@@ -47,7 +47,7 @@ pub fn echo(slots: u32) -> Result<(Arc<RingEgress>, EchoIngress), EchoError> {
     ends(mem, HostRx::new, FarEnd::new)
 }
 
-/// Restores another process's echo from its region's memory.
+/// Restores another process's echo from `memory`, the saved memory of its region.
 ///
 /// # Errors
 /// [`EchoError`] if the memory does not fit a ring of `slots` slots.
@@ -78,7 +78,7 @@ fn ends(
 }
 
 impl EchoIngress {
-    /// The region of the ring.
+    /// The memory region that contains the ring.
     pub fn region(&self) -> Arc<Region> {
         Arc::clone(self.mem.region())
     }
@@ -93,7 +93,7 @@ impl Ingress for EchoIngress {
             let (first, len) = frame.piece(0).raw();
             if len >= 2 * ADDRESS {
                 // SAFETY: the first 12 bytes of a buffer of the ring, which no other process maps, and which no other
-                // code here touches from the delivery until the release below; the mapping is writable.
+                // code of this process touches from the delivery until the release below; the mapping is writable.
                 unsafe { std::ptr::swap_nonoverlapping(first.cast_mut(), first.add(ADDRESS).cast_mut(), ADDRESS) };
             }
         }
@@ -135,7 +135,8 @@ mod tests {
     }
 
     /// Objective: frames of one or several buffers return in order with their addresses swapped and nothing else
-    /// changed; a full ring leaves the rest to the caller, and has room again once frames are released.
+    /// changed; frames that exceed the ring are left to the caller, and the ring has room again once frames are
+    /// released.
     #[test]
     fn frames_return_with_their_addresses_swapped() {
         let (egress, ingress) = echo(8).unwrap();

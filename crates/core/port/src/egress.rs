@@ -10,15 +10,15 @@ use crate::batch::Batch;
 use crate::ring_out::{Reservation, RingEgress, SentCopies};
 use crate::soft::Scratch;
 
-/// A queue to which the switch delivers, from any worker at any time.
+/// A queue to which the switch delivers frames, from any worker at any time.
 pub trait Egress: Send + Sync {
     /// Copies the frames of `batch` whose indices are in `picks`, in that order, to the receiver, and kicks the
     /// receiver if it requested a kick. Returns the number of finished picks: frames delivered, or dropped and counted
     /// here for a reason other than lack of room. The remaining picks found no room; the caller drops or holds them.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize;
 
-    /// Reserves room for a delivery in steps, used for batches with many destinations. `None`: this batch needs
-    /// [`Egress::deliver`].
+    /// Reserves room for a delivery in steps (fill, publish, kick), used for batches with many destinations. `None` if
+    /// this batch must be delivered with [`Egress::deliver`].
     #[inline]
     fn reserve<'b>(&'b self, _batch: &'b Batch, _picks: &'b [u16]) -> Option<Reservation<'b>> {
         None
@@ -30,7 +30,7 @@ pub trait Egress: Send + Sync {
         true
     }
 
-    /// The receiver's [`Room`], on which senders wait; `None` if the receiver cannot signal room.
+    /// The receiver's [`Room`], which signals free slots to waiting senders; `None` if the receiver cannot signal them.
     fn room(&self) -> Option<&dyn Room> {
         None
     }
@@ -49,11 +49,12 @@ pub trait Room: Send + Sync {
     /// A value that changes when the receiver makes room.
     fn progress(&self) -> u32;
 
-    /// Asks the receiver to signal room. Returns the descriptor that becomes readable when there is room, if the
-    /// receiver can signal it. The caller must check for room once more before it sleeps.
+    /// Asks the receiver to signal room. Returns the descriptor that becomes readable when there is room; `None` if the
+    /// receiver cannot signal room. The caller must check for room once more before it sleeps.
     fn ask(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Withdraws the request of [`Room::ask`]. Returns the descriptor that it returned.
+    /// Withdraws the request of [`Room::ask`]. Returns the same result as `ask`, so that the caller can stop waiting on
+    /// the descriptor.
     fn stop_asking(&self) -> Option<BorrowedFd<'_>>;
 }
 

@@ -18,7 +18,7 @@ pub struct FarEnd {
 }
 
 impl FarEnd {
-    /// Creates the far end of `ring`. It skips the frames that are in the ring now.
+    /// Creates the far end of `ring`. Frames that are already in the ring are skipped.
     pub fn new(ring: Arc<RingEgress>) -> Self {
         let at = ring.host().hwtail();
         let this = FarEnd { ring, at };
@@ -26,8 +26,8 @@ impl FarEnd {
         this
     }
 
-    /// Creates the far end that continues at another process's position. The position is read from the status block,
-    /// which only daemons can write.
+    /// Restores another process's far end of `ring` at the position in the status block. Only for rings that no process
+    /// but a daemon can write.
     pub(crate) fn continued(ring: Arc<RingEgress>) -> Self {
         let side = ring.host().side();
         let at = side.csb.head().min(side.ring.num_slots() - 1);
@@ -56,7 +56,7 @@ impl Intake for FarEnd {
     #[inline]
     fn complete(&mut self, to: u32) {
         self.at = to;
-        // The egress reads `head` when it needs room; nothing wakes it.
+        // The egress needs no wake-up: it reads `head` when it needs room.
         self.side().csb.publish_head(to, to);
     }
 

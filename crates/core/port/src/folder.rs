@@ -2,8 +2,8 @@
 //! descriptor.
 //!
 //! A path refers to another file once a folder or link in it is replaced. So one look-up opens the *folder* of the file
-//! and decides whether the caller may use it. After that, the file is a name in the open folder; a link is never
-//! followed, and before a file is removed, it is compared with the one that was found.
+//! and decides whether the caller may use that folder. Later calls use the file's name in the open folder. They never
+//! follow a link, and they remove a file only if it is still the one that was found.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use crate::access::{permits, way};
 
 /// Rules of openat2(2) for a caller's path. The path may not leave the permitted folder and may not contain links. It
-/// may not enter another file system either: the user could run that file system (FUSE) and let the daemon wait for any
-/// length of time.
+/// may not enter another file system either: the user could run that file system (FUSE) and make the daemon wait for
+/// any length of time.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
@@ -53,8 +53,8 @@ impl From<&Path> for UserPath {
 }
 
 impl UserPath {
-    /// Creates the path named by a user who may use only files in `folders`. `None` if the text of the path is in none
-    /// of them. A path created with [`From`] may be anywhere.
+    /// Creates the path named by a user who may use only files in `folders`. `None` if the path is not absolute, has a
+    /// `..` component, or is in none of these folders by its text. A path created with [`From`] may be anywhere.
     pub fn of_user<'a>(path: &Path, folders: impl IntoIterator<Item = &'a Path>, user: u32) -> Option<UserPath> {
         let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
         if !path.is_absolute() || !path.components().all(is_plain) {
@@ -133,7 +133,8 @@ pub struct Folder {
     user: Option<u32>,
 }
 
-/// A file that was found. It is held by an `O_PATH` descriptor, so it stays the same file if it is renamed or removed.
+/// A file that [`Folder::find`] has found. An `O_PATH` descriptor refers to the file, even after it is renamed or
+/// removed.
 #[derive(Debug)]
 pub struct FoundFile {
     fd: OwnedFd,
@@ -150,7 +151,7 @@ impl Folder {
         self.open_named(flags, mode)
     }
 
-    /// Finds the file without opening it, also if it is a link.
+    /// Finds the file without opening it for reading or writing. If it is a link, finds the link itself.
     ///
     /// # Errors
     /// The error of open(2) or fstat(2).
@@ -169,12 +170,13 @@ impl Folder {
         }
     }
 
-    /// Removes the file of this name if it is still `file`. A user who can replace it between comparison and removal
-    /// may remove files of this folder anyway.
+    /// Removes the file of this name if it is still `file`. A user who can replace the file between comparison and
+    /// removal may remove files from this folder anyway.
     pub fn remove(&self, file: &FoundFile) {
         let now = rustix::fs::statat(&self.fd, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         if now.is_ok_and(|now| (now.st_dev, now.st_ino) == file.identity()) {
-            // If the removal fails, the file stays; a later port at this path finds that it has no listener.
+            // If the removal fails, the socket's file stays. A later port at this path finds no listener there, and
+            // replaces the file.
             let _ = rustix::fs::unlinkat(&self.fd, &self.name, AtFlags::empty());
         }
     }
@@ -211,13 +213,13 @@ impl FoundFile {
         self.stat.st_mode & 0o7777
     }
 
-    /// Returns a path to this file, even if it was renamed.
+    /// Returns a path that leads to this file even after it was renamed.
     pub(crate) fn way(&self) -> PathBuf {
         way(&self.fd)
     }
 
-    /// Whether the user may access the file with these bits (4: read, 2: write). The user's groups are unknown, so a
-    /// group's permission counts only if all groups and others have it.
+    /// Whether the user may access the file in all ways that are set in `bits` (4: read, 2: write). The user's groups
+    /// are unknown, so a group's permission counts only if all groups and others have it.
     pub fn permits(&self, user: u32, bits: u32) -> bool {
         permits(&self.way(), &self.stat, user, bits)
     }
@@ -227,8 +229,8 @@ impl FoundFile {
 mod tests {
     use super::*;
 
-    /// Objective: a user's path must be absolute, without `.` or `..` components, and inside one of the folders; the
-    /// longest matching folder bounds it.
+    /// Objective: a user's path must be absolute, without `..` components, and inside one of the folders; it is bound
+    /// to the longest matching folder.
     #[test]
     fn a_path_is_judged_by_its_text() {
         let folders = ["/a", "/a/b", "/c/"].map(Path::new);
@@ -244,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Objective: if another file has taken the name of the found one, it is not removed.
+    /// Objective: a file that has taken the name of the found file is not removed.
     #[test]
     fn a_file_that_took_anothers_name_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();

@@ -13,11 +13,11 @@ pub(crate) struct MergeScratch {
     pub(crate) out: Batch,
     /// For each frame of `out`, the number of frames merged into it.
     pub(crate) spans: Vec<u16>,
-    /// The indices of all frames of `out`.
+    /// The indices 0, 1, 2, …, of which the first [`Batch::len`] are those of all frames of `out`.
     pub(crate) all: Vec<u16>,
     /// Headers of the merged frames. The memory stays in place while `out` refers to it.
     heads: Box<[[u8; MAX_HEADERS]]>,
-    /// A copy of the frame under examination: its headers, or all of it.
+    /// A copy of the next frame to merge: its headers, or the whole frame.
     look: Box<[u8]>,
 }
 
@@ -40,12 +40,12 @@ impl MergeScratch {
         }
     }
 
-    /// Fills `out` with merged frames, up to its capacity.
+    /// Fills `out` with the picked frames, adjacent ones merged where possible, until it is full.
     pub(crate) fn gather(&mut self, batch: &Batch, picks: &[u16]) {
         self.spans.clear();
         let mut growing: Option<GrowingFrame> = None;
         for &pick in picks {
-            // The frame under construction needs an entry of its own.
+            // One entry of `out` must stay free for the frame under construction.
             if !self.out.has_room_for_frags() || self.out.room() < 2 {
                 break;
             }
@@ -70,8 +70,8 @@ impl MergeScratch {
         self.close(growing, batch);
     }
 
-    /// Copies a frame's headers, or the whole frame if its checksum must be verified. Returns the number of bytes
-    /// copied.
+    /// Copies a frame's headers to `look`, or the whole frame if its checksum must be verified. Returns the number of
+    /// bytes copied.
     fn copy(&mut self, frame: &FrameRef<'_>) -> usize {
         let whole = frame.offload() == Offload::None;
         let wanted = if whole { frame.len() } else { frame.len().min(MAX_HEADERS) };
@@ -108,7 +108,7 @@ impl MergeScratch {
             *place = (ptr, len as u32);
             used += 1;
         }
-        // SAFETY: pieces of the caller's batch, which outlives the contents of `out`.
+        // SAFETY: the pieces are part of the caller's batch, which outlives the contents of `out`.
         if unsafe { self.out.push_frags(&pieces[..used]) } {
             self.out.set_offload(frame.offload());
             self.spans.push(1);

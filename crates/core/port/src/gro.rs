@@ -1,6 +1,6 @@
 //! Merging for receivers that take large segments (GRO): adjacent TCP frames of a flow become one frame.
 //!
-//! Only headers are copied: a merged frame's payload stays in its original pieces. No frame waits for others. Only
+//! A merged frame has new headers, and its payload stays in the original pieces. No frame waits for others. Only
 //! adjacent frames are merged, so the order stays the same.
 
 use std::sync::Arc;
@@ -38,7 +38,8 @@ impl Egress for GroEgress {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // A batch that is not plain cannot be delivered in steps, so searching it is pointless.
+        // Only a batch of single-piece frames without pending offloads can be delivered in steps; others need no
+        // search.
         if !batch.is_plain(u32::MAX) || may_merge(batch, picks) {
             return None;
         }
@@ -71,7 +72,7 @@ fn deliver_merged(
         let count = work.out.len();
         let taken = to.deliver(&work.out, work.all.get(..count).unwrap_or(&[]), scratch);
         done += work.spans.iter().take(taken).map(|&n| usize::from(n)).sum::<usize>();
-        // The pieces belong to the caller's batch, which ends with this call.
+        // The merged frames refer to pieces of the caller's batch, which may be cleared after this call.
         work.out.clear();
         if taken < count || count == 0 {
             break;

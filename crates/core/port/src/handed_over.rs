@@ -10,12 +10,12 @@ use crate::link::{Link, LinkEnd, LinkError, LinkSettings};
 use crate::ring_out::Reservation;
 use crate::{Batch, Egress, Room, Scratch};
 
-/// Maximum number of bytes in flight to a queue, including the record kept for each frame.
+/// Maximum number of bytes that wait to be moved to a queue, including a record for each frame.
 const BYTES: u64 = 1 << 20;
-/// Maximum number of frames in flight to a queue.
+/// Maximum number of frames that wait to be moved to a queue.
 const FRAMES: u32 = 4096;
-/// Number of delivering threads for which the link is sized. A link has one lane more, and a thread may take any free
-/// lane.
+/// Number of delivering threads for which the link is sized. All workers share its lanes (buffers with one writer at a
+/// time), one more than this number.
 const THREADS: usize = 1;
 
 /// An untrusted user's queue, to which all workers may deliver.
@@ -62,7 +62,8 @@ impl Egress for HandOverQueue {
         self.own.is_open()
     }
 
-    /// Only for the user's worker: other workers may not read the receiver's progress from its memory.
+    /// `None` for other workers than the user's: the receiver's progress is in the user's memory, which they may not
+    /// touch.
     fn room(&self) -> Option<&dyn Room> {
         if self.domain.is_here() { self.own.room() } else { None }
     }

@@ -24,7 +24,7 @@ pub trait Ingress: Send {
     /// Ends the delivery of all taken frames: the ingress may reuse their memory.
     fn release(&mut self);
 
-    /// Whether a control thread waits to remove the queue. The owner should release its frames soon.
+    /// Whether a control thread waits to remove the queue. The worker should then release the queue's frames soon.
     fn is_wanted(&self) -> bool {
         false
     }
@@ -36,7 +36,7 @@ pub trait Ingress: Send {
     /// Turns wake-ups off while the worker polls.
     fn disarm(&mut self);
 
-    /// The descriptor that becomes readable on a wake-up.
+    /// The descriptor that becomes readable on a wake-up; `None` if the ingress cannot wake the worker.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Clears a pending wake-up after `wake_fd` became readable.
@@ -125,13 +125,14 @@ pub trait Ingress: Send {
 /// ```
 pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
     ingress: Box<I>,
-    /// The taken frames. Between deliveries this is another, empty batch, so that the worker's spare batch stays in its
-    /// cache.
+    /// The taken frames. Between deliveries this is an empty batch, and the worker uses its one spare batch for all
+    /// sources, which thus stays in its cache.
     batch: Box<Batch>,
     is_taken: bool,
     /// Copies of the taken frames, once they have been [kept](Source::keep).
     kept: Option<KeptFrames>,
-    /// Variants of the taken frames.
+    /// Variants of the taken frames, if any were created: private copies of their first bytes, some with another VLAN
+    /// tag.
     stage: Option<Box<Stage>>,
 }
 
@@ -141,8 +142,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         Source { ingress, batch: Box::default(), is_taken: false, kept: None, stage: None }
     }
 
-    /// Takes the available frames; they stay until `release`. Swaps its own batch with `spare`, so that `spare`'s
-    /// memory holds them.
+    /// Takes the available frames, which stay until `release`. Swaps the source's own batch with `spare`, whose memory
+    /// then holds the frames' descriptors.
     #[inline]
     pub fn take(&mut self, spare: &mut Box<Batch>) -> &Batch {
         if self.is_taken {
@@ -215,7 +216,7 @@ impl<I: Ingress + ?Sized> Source<I> {
         }
     }
 
-    /// The first bytes of a variant, private to netvale.
+    /// The private copy of a variant's first bytes; empty if there is no such variant.
     #[inline]
     pub fn head_of(&self, variant: u16) -> &[u8] {
         self.stage.as_ref().map_or(&[], |stage| stage.head_of(variant))
@@ -265,7 +266,7 @@ impl<I: Ingress + ?Sized> Source<I> {
         self.batch.len()
     }
 
-    /// The ingress, for inspection.
+    /// The ingress, for reading its state: frames can be taken only through this source.
     #[inline]
     pub fn ingress(&self) -> &I {
         &self.ingress

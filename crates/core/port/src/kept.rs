@@ -4,10 +4,10 @@
 use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAME};
 use crate::soft;
 
-/// Bytes of virtio-net header before each kept frame.
+/// Length in bytes of the virtio-net header in front of each kept frame.
 const HEADER: usize = 12;
 
-/// Kept frames, each behind a virtio-net header with the pending offload.
+/// Kept frames, each behind a virtio-net header that describes its pending offload.
 #[derive(Debug, Default)]
 pub struct KeptFrames(Vec<Vec<u8>>);
 
@@ -19,12 +19,12 @@ impl FromIterator<Vec<u8>> for KeptFrames {
 }
 
 impl KeptFrames {
-    /// Copies frames, each behind a header.
+    /// Copies frames, each behind a virtio-net header that describes its pending offload.
     pub fn of<'a>(frames: impl Iterator<Item = FrameRef<'a>>) -> KeptFrames {
         frames.map(|frame| KeptFrames::frame(&frame)).collect()
     }
 
-    /// Returns a copy of a frame behind its header.
+    /// Returns a copy of a frame behind a virtio-net header that describes its pending offload.
     pub fn frame(frame: &FrameRef<'_>) -> Vec<u8> {
         let mut bytes = soft::header_bytes(&frame.offload()).to_vec();
         bytes.resize(HEADER + frame.len(), 0);

@@ -14,7 +14,7 @@
 //! | `ahead` | prefetches the buffers of receive slots |
 //! | [`batch`] | a batch of frames between ingress and egress |
 //! | [`changes`] | a counter of changes that wakes a waiter on the next one |
-//! | [`domain`] | the user for whom a thread works |
+//! | [`domain`] | the users whose memory a thread may touch |
 //! | [`echo`] | an egress that returns its frames to their senders |
 //! | [`egress`] | destinations of frames |
 //! | [`far_end`] | the frames that an egress delivered to a ring, as the input of another switch |
@@ -25,19 +25,19 @@
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ingress`] | sources of frames, and safe access to them |
 //! | [`kept`] | copies of frames that wait after their ingress was removed |
-//! | [`link`] | a link that delays, loses or limits frames |
+//! | [`link`] | an impaired link: it delays, loses, damages or rate-limits frames |
 //! | [`listener`] | UNIX sockets with a file: stream listeners and datagram sockets |
 //! | [`mod@loopback`] | returns delivered frames from private memory, for tests and examples |
 //! | [`null`] | an egress that discards every frame |
 //! | [`origin`] | the port that sent a delivery's frames, and its owner |
 //! | [`pace`] | limits a worker's time in calls to a kernel device |
-//! | [`passage`] | seats for passages, which serve ports that are passed through |
+//! | [`passage`] | moves frames between a peer's rings and the pipe or interface that is passed through to it |
 //! | [`ring_in`] | ingress from a local application's tx ring |
 //! | [`ring_out`] | egress to a local application's rx ring |
-//! | [`seat`] | the part of a queue that outlives its peers |
+//! | [`seat`] | a place for a peer's queue, with the counters and the wake set that stay when the peer changes |
 //! | [`service`] | a thread that serves a port's peers, one after another |
 //! | [`soft`] | checksum and segmentation in software |
-//! | [`stage`] | variants of frames, with a private head and another VLAN tag or none |
+//! | [`stage`] | variants of frames: a private copy of the first bytes, with another VLAN tag or none |
 //! | [`task`] | a unit of work that a worker repeats |
 //! | [`wake`] | the epoll set that a worker sleeps on for a peer's ring |
 //!
@@ -100,7 +100,7 @@
 //! }
 //!
 //! impl Ingress for Receiver {
-//!     // SAFETY: frames lie in `taken` until `release`.
+//!     // SAFETY: frames stay in `taken` until `release`.
 //!     unsafe fn take(&mut self, batch: &mut Batch) {
 //!         while batch.room() > 0 && let Some(frame) = self.from.queue.lock().unwrap().pop_front() {
 //!             // SAFETY: all bytes of a Vec, which stay in place when it is moved, and are neither written nor freed

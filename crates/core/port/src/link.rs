@@ -30,16 +30,17 @@ pub use end::LinkEnd;
 use lane::{LanePut, LinkLane};
 use schedule::Schedule;
 
-/// Settings of a link.
+/// Settings of an impaired link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkSettings {
     /// Delay, loss, duplication, damage and reordering of frames.
     pub impair: Option<Spec>,
-    /// Rate limits at the far end.
+    /// Rate limits, which are applied at the far end.
     pub rates: Vec<RateLimit>,
     /// Maximum number of bytes in flight, including the record kept for each frame.
     pub bytes: u64,
-    /// Maximum number of frames in flight, if `bytes` allows more.
+    /// Maximum number of frames in flight without `impair`, which has its own limit; `None`: 2^20. `bytes` may allow
+    /// fewer.
     pub frames: Option<u32>,
     /// Seed of the random numbers.
     pub seed: u64,
@@ -58,7 +59,7 @@ impl LinkSettings {
         u64::from(frames).min(fit) as usize
     }
 
-    /// Memory in bytes of a link with `threads` delivering threads. Each lane is as large as the limit for all lanes
+    /// Memory in bytes of a link to which `threads` threads deliver. Each lane is as large as the limit for all lanes
     /// together, because one lane may contain all frames; over time every page of each lane is written.
     #[must_use]
     pub fn memory(&self, threads: usize) -> u64 {
@@ -72,7 +73,7 @@ fn lanes_for(threads: usize) -> usize {
     threads + 1
 }
 
-/// Settings in use, with values derived from them, so that the far end's thread adopts them without allocating.
+/// The settings in use, and the model made from them, so that the far end's thread adopts both without allocating.
 struct CurrentSettings {
     settings: LinkSettings,
     model: Option<Model>,
@@ -92,7 +93,7 @@ struct LinkState {
     used: AtomicU64,
     /// Limit of `used`.
     most: AtomicU64,
-    /// Number of frames in flight: not yet delivered or lost.
+    /// Number of frames in flight, i.e. neither delivered nor lost yet.
     frames: AtomicU64,
     /// Non-zero while the far end sleeps.
     need_kick: AtomicU32,
@@ -100,7 +101,7 @@ struct LinkState {
     current: ArcSwap<CurrentSettings>,
     /// Number of changes of the settings. The far end adopts the settings when this number differs from its own.
     changes: AtomicU32,
-    /// Whether frames pass without delay.
+    /// Whether all delays have ended, see [`Link::flush`].
     is_flushed: AtomicBool,
     buckets: [Bucket; 2],
     base: Instant,
@@ -123,7 +124,7 @@ impl LinkState {
     }
 }
 
-/// The near end of a link: the egress.
+/// The near end of an impaired link: the egress that puts frames on the link.
 pub struct Link {
     shared: Arc<LinkState>,
     /// Egress for frames that need not wait; `None` if all frames leave through the far end.
@@ -145,8 +146,8 @@ pub enum LinkError {
 }
 
 impl Link {
-    /// Creates a link with `threads` delivering threads. Frames that need not wait are delivered to `to`, if set. Drops
-    /// are counted in `counters`.
+    /// Creates a link to which `threads` threads deliver. Frames that need not wait are delivered to `to`, if set.
+    /// Drops are counted in `counters`.
     ///
     /// # Errors
     /// [`LinkError`] if the memory or the doorbell cannot be created.
@@ -222,7 +223,7 @@ impl Link {
         };
         let put = writer.put(batch, picks, now, room);
         let LanePut { frames, bytes, .. } = put;
-        // Must precede the publication: right after it, the reader may finish the frames and subtract them.
+        // Count the frames before they are published: right afterwards, the reader may finish them and subtract them.
         shared.used.fetch_add(bytes, Ordering::Relaxed);
         shared.frames.fetch_add(frames as u64, Ordering::Relaxed);
         writer.publish(&put);
@@ -232,10 +233,10 @@ impl Link {
         frames
     }
 
-    /// Copies frames to the far end, even if they need not wait. Returns the number that found room.
+    /// Copies frames into a lane for the far end, even if they need not wait. Returns the number that found room.
     pub(crate) fn hand_over(&self, batch: &Batch, picks: &[u16]) -> usize {
         let is_busy = |lane: &LinkLane| lane.is_written();
-        // A worker that is writing a lane finishes soon.
+        // If all lanes are being written, wait: a write takes only a moment.
         for _ in 0..LOOKS {
             if !self.shared.lanes.iter().all(is_busy) {
                 break;
@@ -245,8 +246,8 @@ impl Link {
         self.put(batch, picks, self.shared.now())
     }
 
-    /// If nothing is in flight, delivers the frames that the rate allows now directly. Returns the number of finished
-    /// frames.
+    /// If nothing is in flight, delivers the frames that the rate limits allow now, directly to `to`. Returns the
+    /// number of finished frames.
     fn pass_by(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let shared = &*self.shared;
         let (Some(to), 0) = (&self.to, shared.frames.load(Ordering::Relaxed)) else { return 0 };

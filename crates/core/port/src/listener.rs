@@ -54,13 +54,13 @@ pub enum OpenError {
     /// Another process replaced the socket's file while it was created.
     #[error("{0} was replaced while it was created: choose a folder that others cannot write to")]
     Exchanged(PathBuf),
-    /// The file system has no access control lists, which further users need.
+    /// The file system has no access control lists, which are needed to admit further users.
     #[error(
         "{0}: the file system has no access control lists, so other users cannot be admitted; \
          choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
     )]
     NoLists(PathBuf),
-    /// A step failed.
+    /// A step in opening the socket or device failed.
     #[error("{path}: cannot {what}: {source}")]
     Step {
         /// Path of the socket or device.
@@ -79,13 +79,14 @@ impl From<OpenError> for BadState {
 }
 
 impl OpenError {
-    /// Converts the error of the step `what` in opening the socket or device at `path`.
+    /// Returns a function that converts the errno of a step in opening the socket or device at `path`; `what` names the
+    /// step.
     pub fn step(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(Errno) -> OpenError {
         let path = path.into();
         move |source| OpenError::Step { path, what, source }
     }
 
-    /// Converts the error of [`UserPath::open`] for `place`.
+    /// Returns a function that converts the error of [`UserPath::open`] for `place`.
     pub fn of_folder(place: &UserPath) -> impl FnOnce(Errno) -> OpenError {
         let path = place.path().to_owned();
         let is_kept = place.user().is_some();
@@ -95,7 +96,7 @@ impl OpenError {
         }
     }
 
-    /// Returns the closest errno.
+    /// Returns the errno that is closest to this error.
     pub fn errno(&self) -> Errno {
         match self {
             OpenError::NotASocket(_) => Errno::EXIST,
@@ -141,7 +142,7 @@ impl ListenAddress {
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
-/// The file of a socket. Dropping this removes the file, unless another file has replaced it.
+/// The file of a socket. Dropping this removes the file if this process owns it and no other file has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     folder: Folder,
@@ -151,7 +152,7 @@ pub struct SocketFile {
     is_ours: Claim,
 }
 
-/// Transfers ownership of another process's [`SocketFile`] to this process.
+/// A handle with which this process takes over another process's [`SocketFile`].
 #[derive(Clone, Debug)]
 pub struct Claim(Arc<AtomicBool>);
 
@@ -160,14 +161,15 @@ impl Claim {
         Claim(Arc::new(AtomicBool::new(is_taken)))
     }
 
-    /// Makes this process the owner of the file, once the other process has ended.
+    /// Makes this process the owner of the file. To be called when the other process gives the file up.
     pub fn take(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl SocketFile {
-    /// Finds the file of another process's socket. It is removed on drop only if it was [claimed](SocketFile::claim).
+    /// Finds the file of another process's socket. Dropping the result removes the file only if it was
+    /// [claimed](SocketFile::claim).
     ///
     /// # Errors
     /// [`OpenError`] if there is no socket at the path.
@@ -181,7 +183,7 @@ impl SocketFile {
         Ok(SocketFile { folder, made, is_ours: Claim::new(false) })
     }
 
-    /// Returns the claim that transfers the file to this process.
+    /// Returns a handle that can make this process the owner of the file.
     pub fn claim(&self) -> Claim {
         self.is_ours.clone()
     }
@@ -194,8 +196,8 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Listens for stream connections. Replaces a socket on which nothing listens, unless a restricted user named the
-    /// path and the socket belongs to another user.
+    /// Listens for stream connections. Replaces a socket on which nothing listens. If a restricted user named the path,
+    /// the old socket must belong to that user or to this process's user.
     ///
     /// # Errors
     /// [`OpenError`] if the path is not free for a socket, or a system call fails.
@@ -203,7 +205,7 @@ impl Listener {
         Self::listen_for(site, SocketType::STREAM, 1)
     }
 
-    /// Listens for connections of the type `kind`, with a queue of `backlog`.
+    /// Listens for connections of the type `kind`, with a queue of `backlog` pending connections.
     ///
     /// # Errors
     /// As for [`Listener::listen`].
@@ -218,8 +220,8 @@ impl Listener {
         Ok((Listener(listener), file))
     }
 
-    /// Restores another process's listening socket and finds its file. The file is removed on drop only if it was
-    /// [claimed](SocketFile::claim).
+    /// Restores another process's listening socket and finds its file. Dropping the [`SocketFile`] removes the file
+    /// only if it was [claimed](SocketFile::claim).
     ///
     /// # Errors
     /// [`OpenError`] if the descriptor is not a listening socket, or there is no socket at the path.
@@ -242,7 +244,7 @@ impl Listener {
         Ok((Listener(fd), SocketFile::restore(site)?))
     }
 
-    /// The descriptor.
+    /// Returns the socket's descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.0
     }
@@ -257,7 +259,7 @@ impl Listener {
             }
             match rustix::net::accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(connection) => return Some(connection),
-                // Out of descriptors: the socket stays readable, so pause.
+                // Probably out of descriptors. The connection stays pending, so pause instead of retrying in a loop.
                 Err(_) if nap(stop, RETRY) => return None,
                 Err(_) => {}
             }
@@ -288,7 +290,8 @@ pub fn is_unix(fd: &OwnedFd, kind: SocketType) -> bool {
     sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) && sockopt::socket_type(fd) == Ok(kind)
 }
 
-/// Binds a socket at the site's path, accessible to this process's user only. Returns the socket and its folder.
+/// Binds a socket at the site's path, accessible to this process's user only. Returns the socket and the open folder
+/// that contains its file.
 fn bound(site: &ListenAddress, kind: SocketType) -> Result<(OwnedFd, Folder), OpenError> {
     let step = |what| OpenError::step(site.path(), what);
     let folder = site.place.open().map_err(OpenError::of_folder(&site.place))?;
@@ -301,7 +304,7 @@ fn bound(site: &ListenAddress, kind: SocketType) -> Result<(OwnedFd, Folder), Op
     Ok((socket, folder))
 }
 
-/// Finds the file of a bound socket, and admits the site's users to it.
+/// Finds the file of a bound socket, and gives the site's access rights to it.
 fn file_of(site: &ListenAddress, folder: Folder, socket: &OwnedFd) -> Result<SocketFile, OpenError> {
     let path = site.path();
     let step = |what| OpenError::step(path, what);
@@ -317,7 +320,7 @@ fn file_of(site: &ListenAddress, folder: Folder, socket: &OwnedFd) -> Result<Soc
     Ok(file)
 }
 
-/// Removes a socket on which nothing listens.
+/// Removes a socket at the path if nothing listens on it, so that bind(2) can create the new one.
 fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
     let path = place.path();
     let step = |what| OpenError::step(path, what);
@@ -342,13 +345,13 @@ fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether connecting to the file reaches the socket. A user who can write the folder may have replaced the file by
-/// another socket of this user, to which the site's users would then be admitted.
+/// Whether connecting to the file reaches the socket. Anyone who can write to the folder may have replaced the file by
+/// another socket of this process's user, to which the site's users would then be admitted.
 fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     if !is_as_made(file) {
         return Ok(false);
     }
-    // The umask may have denied this user access.
+    // The umask may have denied this process's user access.
     Access::default().give_at(&file.way())?;
     let kind = sockopt::socket_type(socket)?;
     let probe = socket_for(kind)?;
@@ -365,7 +368,7 @@ fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     loop {
         match who_comes(socket, kind) {
             Ok(from) if from.as_ref() == Some(&name) => return Ok(true),
-            // A connection of another program of this user. It is dropped; the program can connect again.
+            // A connection from another program of this user. It is closed; that program can connect again.
             Ok(_) => {}
             Err(Errno::AGAIN) => return Ok(false),
             Err(e) => return Err(e),
@@ -379,7 +382,8 @@ fn is_as_made(file: &FoundFile) -> bool {
     is_own && file.kind() == FileType::Socket && file.mode() & !0o600 == 0
 }
 
-/// Takes and drops the next connection or datagram. Returns the peer's address.
+/// Takes and drops the next connection or datagram. Returns the peer's address, if it has one; `EAGAIN` if nothing has
+/// arrived.
 fn who_comes(socket: &OwnedFd, kind: SocketType) -> Result<Option<SocketAddrAny>, Errno> {
     if kind == SocketType::DGRAM {
         return rustix::net::recvfrom(socket, &mut [0u8; 1][..], RecvFlags::DONTWAIT).map(|(_, _, from)| from);

@@ -20,7 +20,7 @@ struct LoopbackFrame {
     no_learn: bool,
 }
 
-/// Wake-up state shared by both ends.
+/// State shared by both ends, with which a delivery wakes the sleeping ingress.
 struct LoopbackWake {
     need_kick: AtomicU32,
     doorbell: Doorbell,

@@ -1,4 +1,5 @@
-//! The *origin* of frames: the sending port and its owner. An egress that learns addresses from frames records it.
+//! The *origin* of frames: the sending port and its owner. An egress that learns addresses from frames records the
+//! frames' origin with the addresses.
 
 /// The sender of a delivery's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@
 //! not count.
 //!
 //! A host that preempts the virtual CPU, or a kernel that works off a backlog, causes occasional slow calls. So a slow
-//! call counts for at most 4 ms if it is the only one of the last 32 calls, doubled for each further one.
+//! call counts for at most 4 ms if it is the only slow one of the last 32 calls; this maximum doubles with each further
+//! slow one.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,21 +17,22 @@ use std::time::{Duration, Instant};
 use netvale_mem::calls::own_time;
 use netvale_mem::spin::preemptions;
 
-/// Time limit per frame: four times the time of a 64 KiB segment to a socket.
+/// Time per frame above which a batch is slow: four times the time of a 64 KiB segment to a socket.
 const MOST_A_FRAME: Duration = Duration::from_micros(100);
-/// Minimum time of a batch of slow frames: shorter batches do not count as slow.
+/// A check before the end of a batch ([`Meter::is_over`]) does not find it slow until this time has passed.
 const MOST_A_BATCH: Duration = Duration::from_millis(1);
 /// Slow batches get 1/`PART` of the worker's time.
 const PART: u32 = 10;
-/// Slow batches may use in advance the time to which they are entitled in this period.
+/// Slow batches may use in advance their share of this period.
 const AHEAD: Duration = Duration::from_secs(2);
 /// How long all batches are timed after a slow one.
 pub const LOOKS_FOR: Duration = Duration::from_secs(1);
-/// On average, one in `SAMPLE` small batches is timed, chosen pseudo-randomly so that slow frames cannot avoid it.
+/// On average, one in `SAMPLE` small batches is timed, chosen pseudo-randomly so that slow frames cannot avoid being
+/// timed.
 const SAMPLE: u32 = 16;
-/// Maximum time charged for a slow call that is the only one of the last 32; doubled for each further one.
+/// Maximum time charged for a slow call that is the only slow one of the last 32; doubled for each further slow one.
 const MOST_ALONE: Duration = Duration::from_millis(4);
-/// Maximum number of doublings, at which the maximum is longer than any call.
+/// Maximum number of times that [`MOST_ALONE`] is doubled: the maximum is then longer than any call takes.
 const MOST_DOUBLINGS: u32 = 16;
 /// Batches of at least `MANY` frames are always timed, and checked after every `MANY` frames.
 const MANY: u32 = 8;
@@ -56,7 +58,7 @@ pub struct ThreadTime {
 }
 
 impl ThreadTime {
-    /// Creates a point in time without the thread's data.
+    /// Creates a point in time without the thread's CPU time and preemptions.
     fn at(now: Duration) -> ThreadTime {
         ThreadTime { now, ..ThreadTime::default() }
     }
@@ -67,8 +69,8 @@ impl ThreadTime {
         own.unwrap_or_else(|| self.now.saturating_sub(begun.now))
     }
 
-    /// Returns the clock's time since `begun`, if the thread was not preempted: the part that is not CPU time went to
-    /// interrupts or to the host.
+    /// Returns the clock's time since `begun`; `None` if the thread was preempted, or if that is unknown. Without
+    /// preemption, the part that is not CPU time went to interrupts or to the host.
     fn kept_since(&self, begun: &ThreadTime) -> Option<Duration> {
         let kept = self.lost.is_some() && self.lost == begun.lost;
         kept.then(|| self.now.saturating_sub(begun.now))
@@ -153,7 +155,7 @@ impl<C: Clock> QueuePace<C> {
         if nanos(self.clock.now()) < until {
             return true;
         }
-        // Stays set if another worker has just timed a slow batch.
+        // `looks_until` stays set if another worker has just timed a slow batch.
         let _ = self.looks_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
         false
     }
@@ -177,7 +179,7 @@ impl<C: Clock> QueuePace<C> {
         took.min(MOST_ALONE * (1 << doublings))
     }
 
-    /// Records the time of a call.
+    /// Records the time of a call, which is slow if it exceeds `most`. Charges slow calls.
     #[cold]
     fn looked(&self, took: Duration, most: Duration) {
         let is_slow = took > most;
@@ -196,7 +198,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl<C: Clock> Meter<'_, C> {
-    /// Reads the clock, and with system calls the thread's times if `looks` is set.
+    /// Reads the clock and, if `looks` is set, the thread's CPU time and preemptions, which takes system calls.
     #[inline]
     fn now(&self) -> ThreadTime {
         if self.looks { self.pace.clock.thread_time() } else { ThreadTime::at(self.pace.clock.now()) }
@@ -214,7 +216,7 @@ impl<C: Clock> Meter<'_, C> {
         true
     }
 
-    /// Returns how many frames the next call may write.
+    /// Returns how many frames the next call may write; 0 if slow frames have used up their time.
     #[inline]
     pub fn at_once(&self) -> usize {
         match (self.rests, self.looks) {
@@ -234,7 +236,7 @@ impl<C: Clock> Meter<'_, C> {
             return !self.is_over(begun);
         }
         let now = self.now();
-        // Interrupts may not be part of the thread's CPU time.
+        // The kernel may not count the time of interrupts as the thread's CPU time.
         let took = now.kept_since(&begun).unwrap_or_else(|| now.since(&begun));
         self.looked(now, took);
         !self.rests
@@ -334,7 +336,8 @@ mod tests {
         share: f64,
     }
 
-    /// Sends batches of `batch` frames for some seconds; each frame takes the time that `frame` spends.
+    /// Sends batches of `batch` frames for some seconds of the test's clock, which `frame` advances by the time of a
+    /// frame.
     fn passed(pace: &QueuePace<Said>, batch: usize, frame: impl Fn(&Said)) -> Passed {
         let clock = &pace.clock;
         let begun = clock.now();
@@ -360,14 +363,14 @@ mod tests {
             let pace = QueuePace::default();
             let slow = passed(&pace, batch, |clock| clock.passes(4 * MOST_A_FRAME));
             assert!(slow.dropped > 0, "none is dropped of batches of {batch}");
-            // The time allowed in advance is another tenth of this test's time.
+            // The share exceeds a tenth, because slow batches may use the time of `AHEAD` in advance.
             assert!((0.1..0.25).contains(&slow.share), "{} of the time, in batches of {batch}", slow.share);
             pace.clock.passes(AHEAD);
             assert_eq!(passed(&pace, batch, |_| ()).dropped, 0, "in batches of {batch}");
         }
     }
 
-    /// Objective: frames as slow as large segments to a socket all pass.
+    /// Objective: frames that take a tenth of the time limit all pass.
     #[test]
     fn others_pass() {
         for batch in BATCHES {
@@ -393,8 +396,8 @@ mod tests {
         }
     }
 
-    /// Sends batches of 64 frames for some seconds, several frames per call; each call takes the time that `call`
-    /// spends. Also returns the largest number of frames in a call, from the second batch on.
+    /// Sends batches of 64 frames for some seconds of the test's clock, several frames per call; `call` advances the
+    /// clock by the time of a call. Also returns the largest number of frames in a call, from the second batch on.
     fn passed_together(pace: &QueuePace<Said>, mut call: impl FnMut(&Said, u32)) -> (Passed, usize) {
         let clock = &pace.clock;
         let begun = clock.now();

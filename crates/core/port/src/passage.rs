@@ -1,4 +1,5 @@
-//! Seats for the code that moves frames between a peer's rings and a port passed through to that peer.
+//! Passages: a passage moves frames between a peer's ring and a ring of the pipe or interface that is passed through to
+//! the peer, without a switch. Its [`Seat`] stays when the peer changes.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use rustix::io::Errno;
 use crate::seat::Seat;
 use crate::{DropReason, PassResult, RingCounters, Task};
 
-/// Moves frames in one direction between a peer's ring and a port's.
+/// Moves frames in one direction between a peer's ring and a ring of the port that is passed through to the peer.
 pub trait Passage: Send {
-    /// Moves the available frames, as far as there is room. Returns their number.
+    /// Moves the available frames, as far as there is room. Returns their number; 0 means that there was no work.
     fn pass(&mut self, counters: &RingCounters) -> usize;
 
     /// Requests a wake-up. Returns true if there is work already.
@@ -24,7 +25,7 @@ pub trait Passage: Send {
     /// Whether there are frames to move and room for them.
     fn has_news(&self) -> bool;
 
-    /// A descriptor that becomes readable when there is work that no kick announces.
+    /// A descriptor that becomes readable when there is work that no kick announces; `None` if kicks announce all work.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -77,10 +78,11 @@ impl<P: Passage> Seat<P> {
         self.put(passage).map_err(|InUse| Errno::BUSY)
     }
 
-    /// Removes the passage after it moved all published frames. No worker uses it afterwards.
+    /// Removes the passage after it has moved all published frames; `None` if the seat was empty. No worker uses the
+    /// passage afterwards.
     ///
     /// # Errors
-    /// Like [`Seat::take`].
+    /// As for [`Seat::take`].
     pub fn disconnect(&self) -> Result<Option<P>, InUse> {
         let mut passage = self.take(Passage::has_news)?;
         if let Some(passage) = &mut passage {
@@ -91,8 +93,8 @@ impl<P: Passage> Seat<P> {
     }
 }
 
-/// The task of a worker that runs the passage in a seat. Before sleeping, it requests a kick from the side that must
-/// act next.
+/// The task with which a worker runs the passage in a seat. Before the worker sleeps, the task requests a kick from the
+/// side that must act next.
 pub struct SeatTask<P>(pub Arc<Seat<P>>);
 
 impl<W, P: Passage + 'static> Task<W> for SeatTask<P> {

@@ -27,7 +27,7 @@ use crate::hdr::HdrLen;
 /// data there, and `ptr` is never followed.
 pub struct RingIngress<S = HostTx> {
     tx: S,
-    /// Index of the slot after the last one of the last batch.
+    /// Index of the slot behind the last frame taken.
     taken: u32,
     hdr_len: HdrLen,
     doorbell: Doorbell,
@@ -36,7 +36,7 @@ pub struct RingIngress<S = HostTx> {
     _mem: Arc<PortMem>,
 }
 
-/// Number of frames whose headers are prefetched together.
+/// Number of slots whose frame headers are prefetched together.
 const AHEAD: u32 = 32;
 
 /// The result of reading the slots of one frame.
@@ -55,10 +55,10 @@ pub trait Intake: Send {
     /// The ring and its status block.
     fn side(&self) -> &RingSide;
 
-    /// The first slot not yet returned to the application.
+    /// Index of the first slot that was not returned to the application yet.
     fn hwcur(&self) -> u32;
 
-    /// The slot after the last filled one, always inside the ring.
+    /// Index of the slot after the last filled one, always inside the ring.
     ///
     /// # Errors
     /// [`BadHead`] if the application published an index outside the ring. The same bad value is reported only once.
@@ -130,7 +130,7 @@ impl RingIngress {
         self.tx.has_news()
     }
 
-    /// The counters of kicks sent to the application.
+    /// The counters of kicks sent to the application or suppressed, and of kicks received from it.
     pub fn kicks(&self) -> Arc<KickCounts> {
         self.tx.kicks()
     }
@@ -172,7 +172,8 @@ impl<S: Intake> RingIngress<S> {
         if slot.flags & NS_INDIRECT != 0 { 0 } else { begin.of_slot(&self.tx.side().ring, i) }
     }
 
-    /// Adds a single-slot frame if its virtio-net header requests no offload; otherwise returns `None`.
+    /// Adds a single-slot frame without its virtio-net header. `None` if the header requests an offload or the slot is
+    /// invalid: `multi` then handles the frame.
     #[inline]
     fn behind_header<B: OffsetSource>(
         &self,
@@ -198,7 +199,8 @@ impl<S: Intake> RingIngress<S> {
         Some(NextFrame::Frame(ring.next(i)))
     }
 
-    /// Prefetches the headers of the next frames, which are in the cache of the sender's core.
+    /// Prefetches the headers of the next frames, which are in the cache of the sender's core. Returns the slot behind
+    /// them.
     fn prefetch_headers(&self, from: u32, head: u32) -> u32 {
         let ring = &self.tx.side().ring;
         let mut i = from;
@@ -231,7 +233,7 @@ impl<S: Intake> RingIngress<S> {
         NextFrame::Frame(behind)
     }
 
-    /// Address of a slot's bytes, checked to be inside one buffer.
+    /// Address of a slot's bytes, checked to be inside one buffer; otherwise, the reason for dropping the frame.
     #[inline(always)]
     fn place<B: OffsetSource>(&self, begin: B, i: u32, slot: &NetmapSlot) -> Result<NonNull<u8>, DropReason> {
         let ring = &self.tx.side().ring;
@@ -328,7 +330,8 @@ impl<S: Intake> RingIngress<S> {
         crate::soft::set_offload(batch, &header)
     }
 
-    /// Removes the virtio-net header from the first piece. Returns a copy of it.
+    /// Removes the virtio-net header from the first piece. Returns a copy of the header; `None` if the port has no
+    /// headers.
     fn strip_header(&self, pieces: &mut [(*const u8, u32)]) -> Result<Option<VnetHdr>, DropReason> {
         let hdr_len = self.hdr_len.get();
         if hdr_len == 0 {

@@ -22,8 +22,8 @@ mod reservation;
 
 pub use reservation::Reservation;
 
-/// The switch's end of an rx ring. Any number of workers may deliver at the same time: each leases slots, copies frames
-/// into them and completes the lease.
+/// The switch's end of an rx ring. Any number of workers may deliver at the same time: each reserves slots (a *lease*),
+/// copies frames into them and completes the lease.
 pub struct RingEgress {
     rx: HostRx,
     hdr_len: HdrLen,
@@ -70,7 +70,8 @@ impl RingEgress {
         FrameForm::of(frame, self.hdr_len.get() > 0 && !cut)
     }
 
-    /// Like [`crate::Egress::reserve`], for an egress that stays lent until the reservation is dropped.
+    /// Like [`crate::Egress::reserve`], for a ring that a control thread may remove, such as a guest's: it cannot do so
+    /// until the reservation is dropped.
     #[inline]
     pub fn reserve_at<'b>(at: Loan<'b, Self>, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
         let lease = at.takes_plain(batch).then(|| at.lease(picks.len() as u32, |room| room))?;
@@ -85,8 +86,8 @@ impl RingEgress {
         &self.rx
     }
 
-    /// Delivers single-slot frames unchanged: the common case, without a branch for each feature. Their slots get the
-    /// flags `mark`.
+    /// Delivers frames that fit into one slot each, unchanged: the common case, without a branch for each feature. The
+    /// slots get the flags `mark`.
     #[inline]
     fn deliver_plain(&self, batch: &Batch, picks: &[u16], mark: u16) -> usize {
         let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return self.without_room(picks) };
@@ -128,9 +129,9 @@ impl RingEgress {
             let fits = HDR == 0 || frame.len() + HDR <= ring.room(0) as usize;
             match ring.buf(ring.slot_word(slot).buf_idx).filter(|_| fits) {
                 Some(buf) => {
-                    // SAFETY: a plain frame has, behind the header, at most buf_size bytes, and one piece if all have;
-                    // `buf` is a whole buffer of our live mapping; a frame from the same region lies in another port's
-                    // slot or, if the application named the buffer twice, at worst overlaps itself.
+                    // SAFETY: header and frame together have at most buf_size bytes, and the frame is a single piece if
+                    // `WHOLE`; `buf` is a whole buffer of our live mapping; a frame from the same region is in another
+                    // port's slot or, if the application named the buffer twice, at worst overlaps itself.
                     unsafe {
                         netvale_mem::copy::copy_bytes([0u8; HDR].as_ptr(), buf.as_ptr(), HDR);
                         if WHOLE {
@@ -212,12 +213,12 @@ impl RingEgress {
         let offset = side.offsets.rule().map_or(0, |rule| self.agreed_offset(&rule, slot));
         let header = [0u8; 12];
         let lead = header.get(..self.hdr_len.get() as usize).unwrap_or(&header);
-        // The buffer index may be invalid, or the buffer may lack room behind the offset.
+        // The header cannot be written if the buffer index is invalid, or if the buffer lacks room behind the offset.
         let told = ring.write(buf_idx, offset, lead) || ring.buf(buf_idx).is_none();
         ring.set_len_flags(slot, if told { lead.len() as u16 } else { 0 }, 0);
     }
 
-    /// Empties the slots that no frame used because a frame was unusable: slots of a lease cannot be returned.
+    /// Empties `count` reserved slots from `slot` on that no frame fills and that can no longer be given back.
     #[cold]
     fn blank_from(&self, mut slot: u32, count: u32) {
         for _ in 0..count {
@@ -245,7 +246,7 @@ impl RingEgress {
         }
     }
 
-    /// Whether every frame of a batch can be copied into one slot unchanged.
+    /// Whether every frame of a batch is a single piece that fits into one slot unchanged.
     #[inline]
     fn takes_plain(&self, batch: &Batch) -> bool {
         batch.is_plain(self.slot_size().saturating_sub(self.hdr_len.get()))
@@ -270,7 +271,8 @@ impl RingEgress {
         }
     }
 
-    /// Delivers frames of any kind: in several slots, with headers, or with offloads to finish in software.
+    /// Delivers frames of any kind, including those that need several slots, a header, or an offload finished in
+    /// software.
     fn deliver_any(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
         // Slots needed up to and including each pick.
         let mut need = [0u32; BATCH];
@@ -282,7 +284,7 @@ impl RingEgress {
         let need = &need[..picks.len().min(BATCH)];
         let fit = |room: u32| need.iter().rev().copied().find(|&n| n <= room).unwrap_or(0);
         let Some(lease) = self.lease(total, fit) else {
-            // No pick can be delivered: all are too long.
+            // A total of 0: no pick can ever be delivered, as all are too long.
             return if total == 0 { self.drop_too_long(picks.len()) } else { self.without_room(picks) };
         };
         let count = need.iter().take_while(|&&n| n <= lease.count).count();
@@ -403,7 +405,7 @@ impl<'a> SlotWriter<'a> {
         SlotWriter { egress, slot: lease.slot, left: lease.count, mark, frames: 0, bytes: 0, bad: 0, long: 0, offsets }
     }
 
-    /// Writes a frame of a batch, behind its header if the receiver has headers.
+    /// Writes a frame of a batch, behind a virtio-net header if the receiver has headers.
     fn frame(&mut self, hdr_len: u32, frame: &FrameRef<'_>) {
         let header = crate::soft::header_bytes(&frame.offload());
         self.put(hdr_len, &header, frame.len(), |at, ring, buf, to, n| {
@@ -414,7 +416,7 @@ impl<'a> SlotWriter<'a> {
         });
     }
 
-    /// Writes a frame from private memory.
+    /// Writes a frame from private memory, on which no offload is pending.
     fn bytes(&mut self, hdr_len: u32, bytes: &[u8]) {
         self.put(hdr_len, &[0; 12], bytes.len(), |at, ring, buf, to, n| {
             if let Some(part) = bytes.get(at..at + n) {

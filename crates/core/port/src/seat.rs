@@ -1,5 +1,5 @@
-//! Seats: a seat is the part of a queue that outlives its peers. The control thread installs the queue when a peer
-//! starts it, and removes the queue when the peer stops it, resets or disconnects.
+//! Seats: a seat is a place for a queue, and stays while peers come and go. The control thread installs a queue when a
+//! peer starts it, and removes the queue when the peer stops it, resets or disconnects.
 
 mod queues;
 
@@ -14,7 +14,7 @@ pub use queues::{SeatEgress, SeatIngress, ToPeer};
 use crate::RingCounters;
 use crate::wake::WakeSet;
 
-/// The part of a queue that outlives its peers, with or without a queue.
+/// A place for the queue of the current peer, with the counters and the wake set that stay when the peer changes.
 pub struct Seat<Q> {
     /// The queue; empty while no peer runs it.
     pub queue: Arc<Lent<Q>>,
@@ -29,9 +29,9 @@ pub struct Seat<Q> {
     is_open: AtomicBool,
 }
 
-/// Maximum number of checks whether a queue's published frames have been forwarded, before it is removed.
+/// Maximum number of checks whether a queue's published frames have been forwarded, before the queue is removed anyway.
 const DRAINING: u32 = 200;
-/// Pause between two such checks.
+/// Pause between two checks ([`DRAINING`]).
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl<Q> Default for Seat<Q> {
@@ -56,7 +56,7 @@ impl<Q> Seat<Q> {
         Borrower::new(Arc::clone(&self.queue))
     }
 
-    /// Installs a queue.
+    /// Installs and enables a queue, and wakes the worker.
     ///
     /// # Errors
     /// As for [`Lent::put`].
@@ -108,7 +108,7 @@ impl<Q> Seat<Q> {
         self.queue.take()
     }
 
-    /// Wakes the worker to look at the queue.
+    /// Wakes the worker, which then checks the queue.
     pub fn poke(&self) {
         self.wake.iter().for_each(WakeSet::poke);
     }

@@ -1,8 +1,8 @@
 //! Services: a service is a thread that serves a port's peers one after another and reports their state
 //! ([`ServiceState`]).
 //!
-//! The [`Protocol`] communicates with the peers. All services have in common: state for `netvale show`, log lines, a
-//! pause after a peer broke the protocol, and a time limit for their end.
+//! The [`Protocol`] communicates with the peers. Common to all services are the state for `netvale show`, log lines, a
+//! pause after a peer broke the protocol, and a time limit for stopping the thread.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,7 +34,7 @@ const STOP_LIMIT: Duration = Duration::from_millis(50);
 /// Threads that did not end within [`STOP_LIMIT`].
 static ENDING: Mutex<Vec<Receiver<()>>> = Mutex::new(Vec::new());
 
-/// Waits for the threads of stopped services. Returns the number that did not end within `limit`.
+/// Waits for the threads of stopped services. Returns the number of threads that did not end within `limit`.
 pub fn wait_for_ending(limit: Duration) -> usize {
     let until = Instant::now() + limit;
     let ending = std::mem::take(&mut *ENDING.lock().unwrap_or_else(PoisonError::into_inner));
@@ -60,7 +60,7 @@ pub trait Protocol: Send + 'static {
     type Connection;
     /// Details of a connected peer for [`ServiceState::now`].
     type Detail: Clone + Default + Send + 'static;
-    /// State with which another process continues a peer if this process is killed ([`ServicePeer::keep`]).
+    /// State with which another process continues to serve a peer if this process is killed ([`ServicePeer::keep`]).
     type Kept: Clone + PartialEq + Send + 'static;
     /// Noun for a peer in log messages.
     const PEER: &'static str;
@@ -86,7 +86,7 @@ pub trait Protocol: Send + 'static {
     }
 }
 
-/// A callback for changes of a service.
+/// A callback that the service's thread calls after a change.
 type OnChange = Box<dyn Fn() + Send + Sync>;
 
 /// A service's report on its peers.
@@ -117,8 +117,8 @@ impl<D: Default> ServiceState<D> {
 }
 
 impl<D> ServiceState<D> {
-    /// Returns the same state with `connected` replaced, because the saved state and the peer's record may differ in
-    /// age.
+    /// Returns this state with `connected` replaced. A successor sets it from the saved record of the peer, as the two
+    /// may have been saved at different times.
     #[must_use]
     pub fn with(self, connected: bool) -> Self {
         ServiceState { connected, ..self }
@@ -145,7 +145,8 @@ impl<D> SharedServiceState<D> {
     }
 }
 
-/// The kept state of a service's peer, with which another process continues the peer if this process is killed.
+/// The kept state of a service's peer, with which another process continues to serve the peer if this process is
+/// killed.
 #[derive(Clone)]
 pub struct KeptState<K> {
     /// Number of changes so far, including those that affect only the state's descriptors.
@@ -253,13 +254,13 @@ impl<D, K: PartialEq> ServicePeer<D, K> {
         Ok(ServicePeer { told: told.clone(), kept: Arc::clone(kept), control: Arc::clone(control), fault, ends })
     }
 
-    /// Returns a pending request to pause. The protocol passes the peer's state for a successor to [`Pause::with`], and
-    /// continues to serve the peer when that returns.
+    /// Returns a pending request to pause; `None` if there is none. The protocol passes the peer's state for a
+    /// successor to [`Pause::with`], and continues to serve the peer when that returns.
     pub fn asked_to_pause(&self) -> Option<Pause> {
         self.control.pauses.take()
     }
 
-    /// The peer's [`Fault`], with which the peer's doorbells are created, and to which workers report violations.
+    /// The peer's [`Fault`] record: the peer's doorbells are created with it, and workers report violations to it.
     pub fn fault(&self) -> &Fault {
         &self.fault
     }
@@ -280,9 +281,9 @@ impl<D, K: PartialEq> ServicePeer<D, K> {
         self.control.stop.as_fd()
     }
 
-    /// Keeps the state with which another process continues the peer if this process is killed; does nothing if the
-    /// state has not changed. Called by the service's thread, because no other thread can read the device while it
-    /// serves messages.
+    /// Keeps the state with which another process continues to serve the peer if this process is killed. Does nothing
+    /// if the state has not changed. Called by the service's thread, because no other thread can read the device while
+    /// that thread serves messages.
     pub fn keep(&self, now: Option<K>) {
         let mut kept = lock(&self.kept);
         if kept.last == now {
@@ -303,7 +304,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A running service. Dropping it ends the connection and the thread, and removes the socket.
+/// A running service: a thread that serves a port's peers. Dropping it ends the connection and the thread, and removes
+/// the socket.
 pub struct Service<D, K = ()> {
     told: SharedServiceState<D>,
     kept: Arc<Mutex<KeptState<K>>>,
@@ -445,7 +447,8 @@ impl<P: Protocol> ServiceThread<P> {
     /// Waits for the next peer. `None` if the service must stop.
     fn next(&mut self) -> Option<Result<P::Connection, String>> {
         loop {
-            // A restored peer is connected already, and pauses with its own state.
+            // A restored peer is connected already: the protocol then answers a request to pause with that peer's
+            // state.
             if !self.told.lock().connected {
                 self.control.pause_without_peer();
             }

@@ -26,7 +26,7 @@ pub enum FrameForm {
     Segments {
         /// Number of segments.
         count: u32,
-        /// Length of all segments but the last in bytes, headers included.
+        /// Length in bytes of each segment but the last, headers included.
         longest: usize,
         /// Length of the last segment in bytes, headers included.
         last: usize,
@@ -34,7 +34,8 @@ pub enum FrameForm {
 }
 
 impl FrameForm {
-    /// Returns the form of a frame for a destination that does or does not accept offloads, i.e. virtio-net headers.
+    /// Returns the form in which a frame reaches a destination. `takes_offloads`: whether the destination accepts
+    /// frames with pending offloads, because it has virtio-net headers.
     #[inline]
     pub fn of(frame: &FrameRef<'_>, takes_offloads: bool) -> FrameForm {
         match frame.offload() {
@@ -109,8 +110,7 @@ pub struct SegmentRoom {
 }
 
 impl SegmentRoom {
-    /// Whether to deliver a frame now: all its segments find room, or there are too many of them ever to find room
-    /// together.
+    /// Whether to deliver a frame now: either all its segments find room, or they are so numerous that they never will.
     fn takes(&self, form: FrameForm) -> bool {
         let FrameForm::Segments { count, longest, .. } = form else { return true };
         let need = (count as usize).saturating_mul((self.lead + longest).div_ceil(self.bytes.max(1)));
@@ -121,9 +121,9 @@ impl SegmentRoom {
 /// Private memory for deliveries, one per thread.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Whether a frame to be cut waits until there is room for all its segments.
+    /// Whether frames may wait for room: a frame is then cut only if all its segments find room.
     whole: bool,
-    /// The sender of the frames.
+    /// The sender of the current delivery's frames.
     origin: Origin,
     frame: Vec<u8>,
     segment: Vec<u8>,
@@ -184,18 +184,18 @@ impl Scratch {
         self.origin = origin;
     }
 
-    /// The sender of the frames.
+    /// The sender of the current delivery's frames, as set by [`Scratch::sent_by`].
     #[inline]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Whether frames may wait for room.
+    /// Whether frames of the current delivery may wait for room, as set by [`Scratch::may_wait`].
     pub fn may_have_to_wait(&self) -> bool {
         self.whole
     }
 
-    /// Like [`Scratch::soften`], but passes the resulting frames to `put` only while it finds room. Frames lost for
+    /// Like [`Scratch::soften`], but passes the resulting frames to `put` only while `put` finds room. Frames lost for
     /// reasons other than lack of room are counted in `counters`. If frames may wait, a frame is not begun until all
     /// its segments fit into `room`.
     pub fn soften_into(

@@ -13,7 +13,7 @@ use netvale_wire::offload::{Gso, Offload};
 use crate::DropReason;
 use crate::batch::{BATCH, BATCH_FRAGS, Batch, MAX_FRAGS, MAX_FRAME};
 
-/// Maximum length of a frame's head in bytes, unless the whole frame is copied.
+/// Maximum length in bytes of a frame's head, i.e. of the copy of its first bytes, unless the whole frame is copied.
 pub const HEAD: usize = 192;
 /// Length of both addresses in bytes.
 const ADDRESSES: usize = 12;
@@ -42,7 +42,7 @@ const LINE: usize = 64;
 /// Number of cache lines for the longest head with a tag.
 const LINES: usize = (HEAD + TAG).div_ceil(LINE);
 
-/// A variant's change of the outermost tag.
+/// A change of a frame's outermost VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retag {
     /// Whether to remove the frame's tag.
@@ -55,7 +55,8 @@ impl Retag {
     /// No change.
     pub const NONE: Retag = Retag { strip: false, push: None };
 
-    /// Copies a frame's head to `into` with the change applied. `None` if the head is too short.
+    /// Copies a frame's head to `into` with the change applied. `None` if the head is too short to contain the
+    /// addresses and the tag to remove.
     #[must_use]
     pub fn apply<'a>(self, head: &[u8], into: &'a mut [u8; HEAD + TAG]) -> Option<&'a [u8]> {
         let rest = head.get(ADDRESSES + if self.strip { TAG } else { 0 }..)?;
@@ -75,9 +76,10 @@ impl Retag {
     }
 }
 
-/// The change of tag for frames with equal first bytes: it affects only these bytes, so it is applied in place.
+/// A [`Retag`] for frames with equal first bytes: it changes only these bytes, so they are computed once and then
+/// written over the start of each frame's copy.
 struct RetagStart {
-    /// The new first bytes of an area.
+    /// The new first bytes of the memory area that holds a frame's copy.
     bytes: [u8; ALIKE],
     /// Offset of the frame's copy in the area.
     lead: usize,
@@ -124,7 +126,7 @@ pub struct Stage {
     used_deep: usize,
     /// Index of the frame whose head was copied last, and the copy.
     last: Option<(usize, CopiedHead)>,
-    /// Variants that were copied whole and stay after their ingress is released.
+    /// The bytes of [kept](Stage::keep) variants, which no longer refer to the ingress's memory.
     own: Vec<Box<[u8]>>,
 }
 
@@ -141,7 +143,7 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// Creates the memory. Only `keep` allocates more.
+    /// Creates an empty stage. Apart from this, only `keep` allocates memory.
     #[must_use]
     pub fn new() -> Stage {
         let variants = (1 + OTHERS) * BATCH;
@@ -168,14 +170,15 @@ impl Stage {
         }
     }
 
-    /// Returns an unreferenced area for a head with a tag. [`Stage::use_area`] sets how much of it is used.
+    /// Returns a memory area to which nothing refers, with room for a head and a tag; `None` if none is left.
+    /// [`Stage::use_area`] sets how much of the area is used.
     #[inline]
     fn area(&self) -> Option<*mut u8> {
         let lines = self.lines.get(self.used_lines..)?.get(..LINES)?;
         Some(UnsafeCell::raw_get(lines.as_ptr().cast::<UnsafeCell<u8>>()))
     }
 
-    /// Starts the next area behind the first `len` bytes of this one.
+    /// Marks the first `len` bytes of the current area as used: the next area begins behind them.
     #[inline]
     fn use_area(&mut self, len: usize) {
         self.used_lines += len.div_ceil(LINE);
@@ -205,8 +208,8 @@ impl Stage {
         &self.variants
     }
 
-    /// Copies all variants into their own memory, so that they no longer refer to the ingress's. Allocates: not for the
-    /// packet path.
+    /// Copies all variants into their own memory, so that they no longer refer to the ingress's memory. Allocates: not
+    /// for the packet path.
     pub(crate) fn keep(&mut self) {
         let mut kept = Batch::with_room(self.variants.len(), 0);
         for frame in self.variants.iter() {
@@ -238,14 +241,15 @@ impl<'s> Staging<'s> {
         Staging { frames, stage }
     }
 
-    /// The taken frames in the ingress's memory. Policies decide on [`Staging::head`] instead.
+    /// The taken frames, in the ingress's memory, where senders may change them. Policies decide on [`Staging::head`]
+    /// instead.
     #[inline]
     pub fn frames(&self) -> &'s Batch {
         self.frames
     }
 
-    /// Copies the head of frame `i`: the whole frame if it has at most [`HEAD`] bytes, otherwise `want` bytes, at most
-    /// [`HEAD`].
+    /// Copies the head of frame `i`, and returns the copy: the whole frame if it has at most [`HEAD`] bytes, otherwise
+    /// `want` bytes, at most [`HEAD`]. Returns no bytes if the frame does not exist, or the memory is used up.
     #[inline]
     pub fn head(&mut self, i: usize, want: usize) -> &[u8] {
         let (Some(frame), Some(at)) = (self.frames.get(i), self.stage.area()) else { return &[] };
@@ -305,7 +309,7 @@ impl<'s> Staging<'s> {
     }
 
     /// Like `run`, but either only for frames longer than [`HEAD`] (`LONG`), of which it copies `want` bytes, or only
-    /// for the others. Not inlined, so that the loop gets the registers that it needs.
+    /// for frames of up to [`HEAD`] bytes. Not inlined, so that the loop gets the registers that it needs.
     #[inline(never)]
     fn run_of<const LONG: bool>(
         &mut self,
@@ -327,8 +331,9 @@ impl<'s> Staging<'s> {
                 break;
             }
             let copied = if LONG { want } else { frame.len() };
-            // SAFETY: each of these frames has LINES more lines, enough for HEAD bytes of the frame, a single piece,
-            // and a tag; nothing else refers to them yet: the bytes stay unchanged while `head` is borrowed.
+            // SAFETY: LINES unused lines are left for each of these frames, enough for HEAD bytes of the frame, a
+            // single piece, and a tag. Nothing else refers to these lines yet, so they stay unchanged while `head` is
+            // borrowed.
             let (area, head) = unsafe {
                 let area = base.add(used * LINE);
                 frame.copy_start_to(area.add(start.lead), copied);
@@ -368,8 +373,9 @@ impl<'s> Staging<'s> {
     /// Creates a variant of frame `i`, whose head must be the one copied last. Returns the variant's index.
     ///
     /// # Errors
-    /// [`DropReason::BadVnetHeader`] if a checksum would begin in the removed tag; [`DropReason::TooLong`] if there is
-    /// no room for all pieces.
+    /// [`DropReason::BadVnetHeader`] if a pending checksum would begin in the removed tag; [`DropReason::TooLong`] if
+    /// the variant would be too long or have too many pieces; [`DropReason::Runt`] if the head is too short for the
+    /// change, or is another frame's.
     #[inline]
     pub fn variant(&mut self, i: usize, retag: Retag) -> Result<u16, DropReason> {
         let head = self.stage.last.filter(|(last, _)| *last == i);
@@ -387,14 +393,15 @@ impl<'s> Staging<'s> {
         if len > MAX_FRAME || frame.pieces() > MAX_FRAGS - 1 && behind < frame.len() {
             return Err(DropReason::TooLong);
         }
-        // SAFETY: `first` lies in memory of the stage's, and frames are cleared only after the stage (`new`).
+        // SAFETY: `first` is in the stage's memory, and the frames are cleared only after the stage (`new`).
         let variant =
             unsafe { self.stage.variants.push_variant(first.0, first.1, &frame, behind) }.ok_or(DropReason::TooLong)?;
         self.stage.variants.set_offload(offload);
         Ok(variant)
     }
 
-    /// Copies the head, with the tag changed, into a new area.
+    /// Copies the head, with the tag changed, into a new area. Returns the address and length of the copy; `None` if
+    /// there is no room, or if the head is too short.
     #[inline]
     fn retagged(&mut self, head: CopiedHead, retag: Retag) -> Option<(*const u8, u32)> {
         let len = head.len as usize;
@@ -427,7 +434,7 @@ impl<'s> Staging<'s> {
     }
 }
 
-/// Writes the head to `to` with the tag changed. Returns the new length.
+/// Copies the first `len` bytes of a frame to `to` and changes the tag. Returns the new length.
 ///
 /// # Safety
 /// `from` has `len` readable bytes, at least both addresses and the removed tag; `to` is writable for `len` + [`TAG`]

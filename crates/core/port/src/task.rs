@@ -4,7 +4,7 @@ use std::any::Any;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// A task that one worker owns: an ingress whose frames are forwarded, or a passage between two rings.
+/// A task that one worker owns: it forwards the frames of an ingress, or moves frames between two rings.
 ///
 /// `W` is memory that the tasks of a worker share.
 pub trait Task<W>: Any + Send {
@@ -19,7 +19,7 @@ pub trait Task<W>: Any + Send {
     /// Turns wake-ups off while the worker polls.
     fn disarm(&mut self) {}
 
-    /// The descriptor that becomes readable on a wake-up.
+    /// The descriptor that becomes readable on a wake-up; `None` if the task has none.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -34,7 +34,8 @@ pub trait Task<W>: Any + Send {
     }
 
     /// Asks the receiver of held frames to signal room. Returns the descriptor that becomes readable when there is
-    /// room, if the receiver can signal it. The worker must call [`Task::pass`] once more before it sleeps.
+    /// room; `None` if no frames are held, or the receiver cannot signal room. The worker must call [`Task::pass`] once
+    /// more before it sleeps.
     fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -46,7 +47,8 @@ pub trait Task<W>: Any + Send {
     /// waiting. The caller repeats [`Task::pass`] until no frames are left.
     fn stop_waiting(&mut self) {}
 
-    /// Prepares for a pause of the worker: does the work that would otherwise wait until its time has come.
+    /// Prepares for a pause of the worker: does work that would otherwise wait for a timer, such as the delivery of
+    /// delayed frames.
     fn hurry(&mut self, _work: &mut W) {}
 
     /// Enters the pause, after which another process may take over: copies the frames that wait for room, releases

@@ -17,7 +17,7 @@ pub(crate) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mu
     with_batch(frames, mark, |batch, picks| egress.deliver(batch, picks, &mut Scratch::new()))
 }
 
-/// Passes `frames` to `f` as one batch, the third frame marked by `mark`, with picks for all frames.
+/// Passes `frames` to `show` as one batch, the third frame marked by `mark`, together with the indices of all frames.
 pub(crate) fn with_batch<R>(
     frames: &[Vec<u8>],
     mark: impl Fn(&mut Batch),
@@ -63,7 +63,7 @@ fn bell() -> Doorbell {
     Doorbell::new().unwrap()
 }
 
-/// Creates a ring's egress and its receiver.
+/// Creates a ring. Returns the egress that fills it, and the application's side that reads it.
 pub(crate) fn ring() -> (RingEgress, AppRing) {
     let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: SLOTS, rx_slots: SLOTS };
     let mem = Arc::new(Region::private(RegionSizes::for_port(2, SLOTS, 256, 0, 0)).unwrap().port(shape).unwrap());
@@ -72,7 +72,7 @@ pub(crate) fn ring() -> (RingEgress, AppRing) {
     (RingEgress::new(mem, host, 0, Arc::default()), receiver)
 }
 
-/// The contents of the slots that the receiver got since the last call.
+/// Takes all filled slots from the receiver, and returns their contents.
 pub(crate) fn received(receiver: &mut AppRing) -> Vec<Vec<u8>> {
     receiver.sync();
     let slots = (0..receiver.space()).map(|k| receiver.slot(receiver.at(k)));

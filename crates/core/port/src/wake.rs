@@ -1,4 +1,4 @@
-//! The epoll set on which a worker sleeps for a peer's ring.
+//! The epoll set on which a worker sleeps until a peer's ring has work.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

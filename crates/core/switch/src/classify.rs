@@ -7,7 +7,7 @@ use crate::table::MAX_PORTS;
 
 /// Destination of flooded frames: all ports except the sender's.
 pub(crate) const FLOOD: u8 = 254;
-/// Destination of frames that go to no port.
+/// Destination of frames that are dropped.
 pub(crate) const NOWHERE: u8 = 255;
 const END: u16 = u16::MAX;
 
@@ -16,9 +16,9 @@ pub struct DestinationGroups {
     next: [u16; BATCH],
     /// First and last frame of each port's list; entry [`FLOOD`] is the list of flooded frames.
     lists: [(u16, u16); MAX_PORTS + 1],
-    /// Ports with a list, in order of first appearance.
+    /// Ports with a non-empty list, in order of first appearance.
     active: Vec<PortId>,
-    /// Set when all frames go to one port.
+    /// The port to which all frames go, if there is only one.
     only: Option<PortId>,
 }
 
@@ -41,7 +41,7 @@ impl DestinationGroups {
         self.only = self.active.first().copied().filter(|_| uniform && self.active.len() == 1);
     }
 
-    /// Learns the sources of a range of `batch`, looks up the destinations, and groups the frames.
+    /// Learns the source addresses of a range of `batch`, looks up the destinations, and groups the frames.
     #[cold]
     pub(crate) fn classify_range(
         &mut self,
@@ -55,7 +55,7 @@ impl DestinationGroups {
         self.classify_with(frames, from, fdb, counters, destination_or_elsewhere);
     }
 
-    /// Learns the sources of `batch`, looks up the destinations, and groups the frames.
+    /// Learns the source addresses of `batch`, looks up the destinations, and groups the frames.
     pub fn classify(&mut self, batch: &Batch, from: PortId, fdb: &Fdb, counters: &RingCounters) {
         if fdb.asks() {
             self.classify_with(batch.iter().enumerate(), from, fdb, counters, destination_or_elsewhere);
@@ -117,7 +117,7 @@ impl DestinationGroups {
         self.only = None;
     }
 
-    /// Appends frame `i` to the list of `to`. Returns whether that is the list of a single port.
+    /// Appends frame `i` to the list of `to`. Returns whether `to` is a port: not [`FLOOD`], nor [`NOWHERE`].
     #[inline]
     fn append(&mut self, to: u8, i: u16) -> bool {
         if to == NOWHERE {

@@ -1,4 +1,4 @@
-//! The clock of the policies.
+//! The clock of policies, traces and timing.
 
 use std::sync::LazyLock;
 use std::time::Instant;

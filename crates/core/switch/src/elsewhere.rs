@@ -10,9 +10,9 @@ use arc_swap::ArcSwap;
 
 use crate::owners::PortId;
 
-/// Finds addresses behind a port. Workers call it, so it neither allocates nor waits.
+/// Finds addresses behind a port. Called by workers, so implementations must neither allocate nor wait.
 pub trait AddressFinder: Send + Sync {
-    /// Whether the address (first byte on the wire lowest) is behind the port.
+    /// Whether the address is behind the port. The lowest byte of `mac` is the first on the wire.
     fn knows(&self, mac: u64) -> bool;
 }
 
@@ -37,7 +37,8 @@ impl AddressFinders {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Finds the port behind which an address is, in a VLAN (0 without VLANs).
+    /// Asks the address finders of a VLAN (0 without VLANs) for the port behind which an address is; `None` if none of
+    /// them finds it.
     #[inline]
     pub fn find(&self, vlan: u16, mac: u64) -> Option<PortId> {
         if self.is_there() { self.ask(vlan, mac) } else { None }

@@ -1,4 +1,4 @@
-//! Ports as a switch's table stores them.
+//! The entries of a switch's port table.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub struct AttachedPort {
 #[derive(Clone)]
 pub(crate) struct PortEntry {
     pub(crate) id: PortId,
-    /// Number of the attachment, unique over time.
+    /// Sequence number of the port's attachment to the switch, never reused.
     pub(crate) since: u64,
     pub(crate) port: AttachedPort,
     pub(crate) owner: OwnerId,
@@ -43,7 +43,7 @@ pub(crate) struct PortEntry {
     pub(crate) flows: FlowKey,
     /// Whether a lossless port also holds back other owners' senders.
     pub(crate) holds_others: bool,
-    /// Limit on holding senders back.
+    /// Run-time state that limits how long the port holds senders back.
     pub(crate) holding: Arc<HoldLimit>,
     /// Run-time state of the policies.
     pub(crate) state: Arc<PolicyState>,
@@ -55,8 +55,8 @@ pub(crate) struct PortEntry {
     pub(crate) traces: Vec<Arc<Trace>>,
 }
 
-/// For each ring of the watched port, the monitor's ring that gets copies of its frames; `None` if that ring is not
-/// watched. Empty if no ring is watched.
+/// One entry for each ring of the watched port: the monitor's ring that gets copies of the watched ring's frames, or
+/// `None` if its frames are not copied. Empty if no ring is watched.
 pub type MonitorRings = Vec<Option<Arc<dyn Egress>>>;
 
 /// A monitor of a port's frames.
@@ -67,7 +67,7 @@ pub(crate) struct PortMonitor {
 }
 
 impl PortMonitor {
-    /// The egress for copies of frames of ring `ring`.
+    /// The egress for copies of frames of ring `ring`; `None` if the ring is not watched.
     #[inline]
     pub(crate) fn egress(&self, ring: usize) -> Option<&dyn Egress> {
         self.rings.get(ring)?.as_deref()

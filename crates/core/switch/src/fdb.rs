@@ -6,8 +6,8 @@
 //! The table has a fixed size, and its hash is keyed with a secret: a flood of forged addresses can neither make it
 //! grow nor aim at one line. The ports' owners share it (module `owners`). In a full line, the owner with the most
 //! entries loses one, so a flooder displaces its own addresses. New addresses of an owner at its limit displace only
-//! that owner's. If the table is sticky, an address of one owner does not move to another owner's port until it
-//! expires.
+//! the same owner's addresses. If the table is sticky, an address of one owner does not move to another owner's port
+//! until it expires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -39,13 +39,14 @@ struct FdbLine([AtomicU64; WAYS]);
 pub struct Fdb {
     lines: Box<[FdbLine]>,
     key: [u64; 2],
-    /// Maps VLAN and address to a line and a word of the entry; `None` without VLANs.
+    /// Maps a VLAN and an address to a line of the table and the word in the entry; `None` without VLANs.
     vlans: Option<Mix>,
     tick: AtomicU8,
     owners: Owners,
-    /// Whether addresses stay with their owner.
+    /// Whether an address moves to another owner's port only after it has expired.
     sticky: AtomicBool,
-    /// Number of frames whose source was not learned because it is another owner's address, or because of a limit.
+    /// Number of frames whose source address was not learned, because it belongs to another owner or port, or because
+    /// of a limit.
     refused: AtomicU64,
     beside: Arc<SharedFdb>,
 }
@@ -53,7 +54,7 @@ pub struct Fdb {
 /// State shared by a switch's forwarding tables.
 #[derive(Debug, Default)]
 pub(crate) struct SharedFdb {
-    /// Counts changes of the table: addresses learned, forgotten or moved.
+    /// The number of changes of the tables: addresses learned, forgotten or moved.
     pub changes: ChangeCount,
     /// Ports that are asked about addresses missing from the table.
     pub elsewhere: AddressFinders,
@@ -62,7 +63,7 @@ pub(crate) struct SharedFdb {
 /// An entry of a forwarding table, as [`Fdb::entries`] lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbEntry {
-    /// The address, first byte on the wire lowest.
+    /// The address; its lowest byte is the first on the wire.
     pub mac: u64,
     /// The address's VLAN; 0 if the switch has no VLANs.
     pub vlan: u16,
@@ -75,13 +76,13 @@ pub struct FdbEntry {
 /// The outcome of learning a source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LearnResult {
-    /// No change, or a group address.
+    /// The address was already known behind this port, or is a group address.
     Known,
     /// The address was added.
     New,
     /// The address moved from this port.
     Moved(PortId),
-    /// The address stays behind this port, which keeps it.
+    /// The address stays behind this other port, because that port or its owner keeps it.
     Kept(PortId),
     /// The port or its owner is at its limit of addresses, or the table has no room for the address.
     TooMany,
@@ -114,15 +115,15 @@ impl Fdb {
         &self.beside
     }
 
-    /// Makes this a table of the same switch as `other`: shares the other table's state, and copies the owners of
-    /// ports.
+    /// Makes this a table of the same switch as `other`: shares the other table's state, and copies the owners and
+    /// limits of ports.
     pub(crate) fn beside_of(self, other: &Fdb) -> Fdb {
         self.owners.copy(&other.owners);
         Fdb { beside: Arc::clone(&other.beside), ..self }
     }
 
-    /// Removes an address if it is behind a port other than `port` and that port does not keep it. Returns whether it
-    /// was removed.
+    /// Removes an address that is behind a port other than `port`, unless that other port keeps its addresses (they
+    /// neither expire nor move). Returns whether the address was removed.
     pub(crate) fn forget_elsewhere(&self, vlan: u16, mac: u64, port: PortId) -> bool {
         let (line, word) = self.place(vlan, mac);
         let known = line.iter().map(|entry| (entry, entry.load(Ordering::Relaxed))).find(|(_, e)| e & MAC == word);
@@ -140,18 +141,19 @@ impl Fdb {
         self.beside.elsewhere.is_there()
     }
 
-    /// Asks the address finders for the port of an address missing from the table.
+    /// Asks the address finders for the port of an address missing from the table; `None` if none of them finds it.
     #[inline]
     pub(crate) fn elsewhere(&self, vlan: u16, mac: u64) -> Option<PortId> {
         self.beside.elsewhere.find(vlan, mac)
     }
 
-    /// Limits the number of addresses behind a port, and sets whether the port keeps its addresses.
+    /// Limits the number of addresses behind a port, and sets whether the port keeps its addresses, i.e. they neither
+    /// expire nor move.
     pub(crate) fn restrict(&self, port: PortId, most: Option<u32>, keeps: bool) {
         self.owners.restrict(port, most.unwrap_or(u32::MAX), keeps);
     }
 
-    /// Sets whether addresses stay with their owner.
+    /// Sets whether an address moves to another owner's port only after it has expired.
     pub(crate) fn set_sticky(&self, sticky: bool) {
         self.sticky.store(sticky, Ordering::Relaxed);
     }
@@ -160,7 +162,8 @@ impl Fdb {
         self.sticky.load(Ordering::Relaxed)
     }
 
-    /// Number of entries of a table that is created with `asked` entries.
+    /// Number of entries that a table has if `asked` entries are requested: lines of eight, whose number is a power of
+    /// two.
     #[must_use]
     pub fn entries_of(asked: usize) -> usize {
         asked.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two() * WAYS
@@ -172,8 +175,8 @@ impl Fdb {
         self.owners.own(port, owner, most);
     }
 
-    /// The line and the word of an address in a VLAN. The word 0 is never stored and never found, so one of 2^48 pairs
-    /// is always flooded.
+    /// The line and the word of an address in a VLAN. The word 0 is never stored and never found, so frames to one in
+    /// 2^48 pairs of VLAN and address are always flooded.
     #[inline]
     fn place(&self, vlan: u16, mac: u64) -> (&[AtomicU64; WAYS], u64) {
         match &self.vlans {
@@ -186,7 +189,7 @@ impl Fdb {
         }
     }
 
-    /// Looks up the port behind which `mac` was last seen in a VLAN.
+    /// Looks up the port behind which `mac` was last seen in a VLAN; `None` if the address is not in the table.
     #[inline]
     pub(crate) fn lookup_in(&self, vlan: u16, mac: u64) -> Option<PortId> {
         let (line, word) = self.place(vlan, mac);
@@ -217,7 +220,7 @@ impl Fdb {
         &self.lines[line as usize].0
     }
 
-    /// Looks up the port behind which `mac` was last seen.
+    /// Looks up the port behind which `mac` was last seen; `None` if the address is not in the table.
     #[inline]
     pub fn lookup(&self, mac: u64) -> Option<PortId> {
         let line = self.line(mac);
@@ -232,7 +235,7 @@ impl Fdb {
         self.learn_some(mac, port, &mut 1);
     }
 
-    /// Like [`Fdb::learn`], for a batch that may make `news` more changes.
+    /// Like [`Fdb::learn`], for a batch that may make `news` more changes of the table. Counts `news` down.
     #[inline]
     pub(crate) fn learn_some(&self, mac: u64, port: PortId, news: &mut u32) {
         if mac & 1 != 0 || mac == 0 {
@@ -263,7 +266,7 @@ impl Fdb {
         why
     }
 
-    /// Updates the age of a known address, and its port if it moved.
+    /// Updates the age of a known address, and its port if the address may move.
     fn refresh(&self, entry: &AtomicU64, old: u64, fresh: u64) -> LearnResult {
         let port = port_of(fresh);
         let other = port_of(old);
@@ -325,17 +328,18 @@ impl Fdb {
         self.owners.of(port_of(entry))
     }
 
-    /// Number of frames whose source was not learned because it is another owner's address, or because of a limit.
+    /// Number of frames whose source address was not learned, because it belongs to another owner or port, or because
+    /// of a limit.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Interval between calls of [`Fdb::advance`] for an ageing time.
+    /// Interval at which [`Fdb::advance`] must be called, so that addresses expire after `ageing`.
     pub fn tick_length(ageing: Duration) -> Duration {
         (ageing / u32::from(TICKS)).max(Duration::from_millis(1))
     }
 
-    /// Advances the clock by one tick, and removes addresses not seen for the ageing time.
+    /// Advances the table's clock by one tick, and removes addresses that have not been seen for the ageing time.
     pub fn advance(&self) {
         let now = self.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.remove_where(|e| age(e, now) >= TICKS && !self.owners.keeps(port_of(e)));
@@ -351,7 +355,7 @@ impl Fdb {
         self.remove_where(|e| port_of(e) == port);
     }
 
-    /// Removes the addresses behind a port, unless the port keeps its addresses.
+    /// Removes the addresses behind a port, unless the port keeps them (they neither expire nor move).
     pub(crate) fn forget_learned(&self, port: PortId) {
         if !self.owners.keeps(port) {
             self.forget_port(port);
@@ -386,7 +390,7 @@ impl Fdb {
         self.lines.iter().flat_map(|line| &line.0).filter(|entry| entry.load(Ordering::Relaxed) != 0).count()
     }
 
-    /// Maximum number of entries.
+    /// Maximum number of addresses in the table.
     pub fn capacity(&self) -> usize {
         self.lines.len() * WAYS
     }
@@ -443,8 +447,8 @@ mod tests {
         assert!(t.entries().len() <= t.capacity());
     }
 
-    /// Objective: addresses expire after the ageing time unless seen again; a port's addresses are removed with the
-    /// port.
+    /// Objective: addresses expire after the ageing time unless they are seen again; all addresses behind a port can be
+    /// removed.
     #[test]
     fn addresses_expire_unless_seen_again() {
         let t = fdb();

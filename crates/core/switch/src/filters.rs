@@ -1,8 +1,8 @@
 //! Filters of a port: an ordered list of rules, of which the first that matches decides.
 //!
-//! A frame may have a pending offload: a checksum to fill in, or a segmentation. Rules must decide on the frames that
-//! leave: each frame cut from a segment, and no bytes that a checksum later overwrites. This costs time only for frames
-//! with offloads under rules that read behind their headers.
+//! A frame may have a pending offload: a checksum to fill in, or a segmentation. Rules must decide on frames as they
+//! leave: on each frame that is cut from a segment, and never on bytes that a checksum later overwrites. This costs
+//! time only for frames with pending offloads, and only if rules read behind the frames' headers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ use netvale_wire::segment::Segmenter;
 const SEEN: usize = HEAD - 4;
 /// Minimum length of the headers of a frame with a pending offload: Ethernet, IPv4 and UDP.
 const SHORTEST: usize = ethernet::HEADER_LEN + 20 + 8;
-/// Maximum number of frames cut from a segment for rules. No network stack creates larger segments, and they would take
-/// too much of a worker's time.
+/// Maximum number of frames into which a segment is cut, so that rules can decide on each. No network stack creates
+/// segments of more frames, which would take too much of a worker's time.
 const MOST_CUT: usize = 1024;
 
 /// A rule of a port's filters.
@@ -48,7 +48,7 @@ impl FilterRule {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Adds the number of frames that the rule decided in another process.
+    /// Adds to the number of frames that the rule decided, also in another process.
     pub fn count(&self, frames: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
     }
@@ -58,7 +58,7 @@ impl FilterRule {
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
     rules: Vec<Arc<FilterRule>>,
-    /// Maximum number of first bytes of a frame that the rules read.
+    /// Maximum number of first bytes of a frame that the rules read; `usize::MAX` if a rule has no limit.
     reach: usize,
 }
 
@@ -129,7 +129,8 @@ impl Filters {
     }
 
     /// Whether a frame with a pending checksum passes. In a tunnel, that checksum is in the payload, at an offset that
-    /// the sender chooses. Rules that read these bytes would see other bytes than are delivered.
+    /// the sender chooses: rules that read there would see other bytes than are delivered, so the frame is dropped as
+    /// `BadVnetHeader`.
     #[cold]
     fn pass_unsummed(&self, head: &[u8], len: usize, start: u16, offset: u16) -> Result<bool, DropReason> {
         let at = usize::from(start) + usize::from(offset);
@@ -140,7 +141,8 @@ impl Filters {
         }
     }
 
-    /// Whether all frames cut from a segment pass; otherwise the whole segment is dropped.
+    /// Whether all frames that will be cut from a segment pass. If one does not, the whole segment is dropped. A
+    /// segment that cannot be cut is an error.
     #[cold]
     fn pass_uncut(&self, head: &[u8], len: usize, gso: &Gso) -> Result<bool, DropReason> {
         let (headers, payload) = head.split_at_checked(gso.hdr_len.into()).unwrap_or((head, &[]));
@@ -164,7 +166,7 @@ impl Filters {
         Ok(self.follow(decided))
     }
 
-    /// Runs the rules on a frame of `len` bytes, of which they see `shown`.
+    /// Runs the rules on a frame of `len` bytes, of which they see only the first bytes, `shown`.
     fn look(&self, shown: &[u8], len: usize) -> RuleVerdict<'_> {
         for rule in &self.rules {
             match rule.program.run(shown, len as u32) {
@@ -187,8 +189,8 @@ impl Filters {
         !rule.drops
     }
 
-    /// Reports a rule's decision to traces. Called in tail position, so the caller saves no registers while no trace
-    /// runs.
+    /// Reports a rule's decision to traces, and returns whether the frame passes. Called in tail position, so the
+    /// caller saves no registers while no trace runs.
     #[cold]
     fn tell(&self, rule: &Arc<FilterRule>) -> bool {
         let number = self.rules.iter().position(|one| Arc::ptr_eq(one, rule)).unwrap_or_default();
@@ -203,7 +205,7 @@ impl Filters {
     }
 }
 
-/// Whether a checksum belongs to a packet inside a tunnel.
+/// Whether a checksum that covers the bytes from `start` on belongs to a packet inside a tunnel.
 fn is_inner(head: &[u8], start: u16) -> bool {
     Layers::parse(head).ok().and_then(|layers| layers.ip).is_none_or(|ip| ip.l4 != usize::from(start))
 }

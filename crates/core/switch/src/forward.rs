@@ -48,13 +48,14 @@ pub(crate) const IDENTITY: [u16; BATCH] = {
 
 /// A worker's memory for forwarding, reused for each batch. Each thread has its own.
 pub struct ForwardMemory {
-    /// The spare batch of this thread's sources.
+    /// An empty batch that this thread's sources swap with their own while they hold frames.
     pub spare: Box<Batch>,
     /// Memory for checksums, segmentation and merging.
     pub scratch: Scratch,
     groups: Box<DestinationGroups>,
     picks: [u16; BATCH],
-    /// Destinations of a delivery in steps. Empty between batches, and kept to avoid allocations.
+    /// Destinations of a delivery in steps (reserve, fill, publish, kick). Empty between batches, and kept to avoid
+    /// allocations.
     open: Vec<OpenDestination<'static>>,
     /// Destinations that do not support delivery in steps. Empty between batches, and kept to avoid allocations.
     stepless: Vec<PortId>,
@@ -89,7 +90,7 @@ pub struct Forwarder {
     held: HeldFrames,
     /// The frames of the batch that wait because their port is at its rate limit.
     rest: BatchRest,
-    /// Whether the ingress is the far end of the port's link.
+    /// Whether the ingress is the far end of the port's impaired link.
     is_link_end: bool,
     /// State of traced frames.
     tracing: ForwarderTrace,
@@ -113,12 +114,12 @@ impl Forwarder {
         }
     }
 
-    /// Creates the forwarder of the far end of port `from`'s link.
+    /// Creates the forwarder of `end`, the far end of port `from`'s impaired link.
     pub fn of_link(switch: Arc<Switch>, from: PortId, end: LinkEnd) -> Self {
         Forwarder { is_link_end: true, ..Self::new(switch, from, 0, Box::new(end)) }
     }
 
-    /// Moves the forwarder to port `from` of `switch`. If the switch has no such port, frames are dropped.
+    /// Makes the forwarder send as port `from` of `switch`. If the switch has no such port, frames are dropped.
     pub fn rehome(&mut self, switch: Arc<Switch>, from: PortId) {
         self.switch = switch;
         self.from = from;
@@ -135,8 +136,8 @@ impl Forwarder {
         self.held.copies(self.source.variants())
     }
 
-    /// Continues to wait with frames that waited in another process, at most a batch. Frames for a missing port or ring
-    /// are dropped.
+    /// Takes over frames that waited for room in another process, at most a batch of them, and lets them wait here.
+    /// Frames for a missing port or ring are dropped. Does nothing if other frames wait already.
     pub fn wait_with(&mut self, waiting: Vec<WaitingFrames>) {
         if self.is_held() {
             return;
@@ -155,7 +156,7 @@ impl Forwarder {
         }
     }
 
-    /// Forwards one batch.
+    /// Forwards one batch, or tries again to deliver the frames of the last batch that wait.
     #[inline]
     pub fn pass(&mut self, work: &mut ForwardMemory) -> PassResult {
         if steps::are_noted() {
@@ -236,8 +237,8 @@ impl Forwarder {
         }
     }
 
-    /// Delivers flooded frames to the first open ring of every port that did not get them together with frames
-    /// addressed to it.
+    /// Delivers flooded frames to the first open ring of each port, except ports that got them in one delivery with the
+    /// frames addressed to them.
     fn flood(&mut self, table: &PortTable, sender: BatchSender<'_>, work: &mut ForwardMemory) {
         let ForwardMemory { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
@@ -264,7 +265,7 @@ impl Forwarder {
         self.held.retry(self.source.variants(), &mut work.scratch);
     }
 
-    /// Tries again to deliver the waiting frames.
+    /// Tries again to deliver the frames that wait for room, and continues with those that waited for the port's rate.
     fn pass_held(&mut self, work: &mut ForwardMemory) -> PassResult {
         let before = self.held.frames();
         self.held.is_wanted = self.source.ingress().is_wanted();
@@ -278,7 +279,8 @@ impl Forwarder {
             self.note_time();
         }
         if !self.is_held() {
-            // A worker without memory for policies does not adopt that of the previous worker.
+            // The frames may have been staged by a worker with memory for policies. If this worker has none, the stage
+            // is freed.
             let mut none = None;
             self.source.unstage(work.policed.as_mut().map_or(&mut none, |policed| &mut policed.stage));
             self.source.release_any(&mut work.spare);
@@ -350,15 +352,15 @@ impl Task<ForwardMemory> for Forwarder {
 /// One of a port's queues, with its index.
 type NumberedQueue<'a> = (usize, &'a Arc<dyn Egress>);
 
-/// The queue of a port for this sender's frames, if they are not spread.
+/// The port's queue for frames of this sender that are not spread over several queues; `None` if the port has no queue.
 #[inline]
 fn queue_of<'a>(to: &'a PortEntry, sender: BatchSender<'_>) -> Option<NumberedQueue<'a>> {
     let ring = sender.queue_of(to);
     to.port.egresses.get(ring).map(|egress| (ring, egress))
 }
 
-/// Delivers to an open queue of the port, or to several by flow. Frames that find no room are dropped, or, if
-/// `may_hold`, may wait.
+/// Delivers to an open queue of the port, or to several queues by flow. Frames that find no room may wait if `may_hold`
+/// is set; otherwise they are dropped.
 #[inline]
 fn deliver(
     to: &Arc<PortEntry>,
@@ -378,8 +380,8 @@ fn deliver(
     settle(to, queue, batch, picks, done, may_hold, scratch, held);
 }
 
-/// Completes a delivery that finished the first `done` of `picks`: copies them to monitors, and drops or holds the
-/// rest.
+/// Completes a delivery that finished the first `done` of `picks`: copies these frames to monitors, and drops or holds
+/// the rest.
 #[inline]
 #[expect(clippy::too_many_arguments, reason = "the state of a pass, borrowed part by part")]
 fn settle(
@@ -416,7 +418,7 @@ fn leave(to: &Arc<PortEntry>, queue: NumberedQueue<'_>, rest: &[u16], may_hold: 
 /// Copies frames received by ring `ring` to the port's receive monitors.
 #[cold]
 fn mirror(to: &PortEntry, ring: usize, batch: &Batch, picks: &[u16], scratch: &mut Scratch) {
-    // A trace must not record the copy's steps as steps of the frame.
+    // A trace must not record the delivery of the monitor's copy as a step of the frame.
     steps::aside(|| {
         for egress in to.rx_monitors.iter().filter_map(|monitor| monitor.egress(ring)) {
             let _ = deliver_or_drop(egress, batch, picks, scratch);

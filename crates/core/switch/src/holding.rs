@@ -20,8 +20,8 @@ pub(crate) struct HoldLimit {
     base: Instant,
     /// When the port may hold senders again, in milliseconds since `base`.
     until: AtomicU64,
-    /// The receiver's `Room::progress` when it was last woken and did not run in time. Senders do not wait for the
-    /// receiver again until its progress has another value.
+    /// The receiver's `Room::progress` when it was last woken but did not run in time. Senders do not wait for the
+    /// receiver's wake-up again until that value changes.
     stopped_at: AtomicU64,
 }
 
@@ -37,13 +37,13 @@ impl HoldLimit {
         self.now() >= self.until.load(Ordering::Relaxed)
     }
 
-    /// Suspends holding after the port was too slow and held a batch for `held`.
+    /// Suspends holding after the port was too slow, so that a batch was held back for `held`.
     pub(crate) fn suspend(&self, held: Duration) {
         self.until.store(self.now() + (PAUSE * held).as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Whether to wait for a receiver that was woken, and whose `Room::progress` is `progress`. Senders wait only once
-    /// for a receiver that has stopped.
+    /// Whether to wait for a woken receiver whose `Room::progress` is now `progress`. Senders wait only once for a
+    /// receiver that makes no progress.
     pub(crate) fn is_awaited(&self, progress: u32) -> bool {
         self.stopped_at.load(Ordering::Relaxed) != u64::from(progress)
     }

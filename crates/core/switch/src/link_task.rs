@@ -1,4 +1,4 @@
-//! The task at the far end of a link: delivers arriving frames to a port.
+//! The task at the far end of an impaired link: delivers arriving frames to a port.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::trace::TraceRecord;
 /// How long arrived frames wait for room at the port before they are dropped.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Delivers the frames of a link to a port's queue.
+/// Delivers the frames that arrive at the far end of an impaired link to a port's queue.
 pub struct LinkTask {
     source: Source<LinkEnd>,
     to: Arc<dyn Egress>,
     /// Number of finished frames of the batch.
     done: usize,
-    /// When the other frames of the batch began to wait, if they wait.
+    /// When the unfinished frames of the batch began to wait for room, if they wait.
     since: Option<Instant>,
     switch: Arc<Switch>,
     /// The port at the far end; its traces record losses.

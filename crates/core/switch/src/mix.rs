@@ -5,7 +5,7 @@
 //! stored in the entry. Both together identify the pair. So entries are as small as without VLANs, and an attacker
 //! cannot aim at a line.
 
-/// Number of bits of a pair.
+/// Number of bits of a pair of VLAN and address.
 const BITS: u32 = 59;
 const ALL: u64 = (1 << BITS) - 1;
 /// Number of these bits that an entry stores.
@@ -13,7 +13,7 @@ const WORD: u32 = 48;
 const FIRST_SHIFT: u32 = 31;
 const SECOND_SHIFT: u32 = 29;
 
-/// A keyed permutation.
+/// A permutation of pairs of VLAN and address, with a secret key.
 #[derive(Debug)]
 pub(crate) struct Mix {
     add: u64,
@@ -27,7 +27,7 @@ fn inverse(odd: u64) -> u64 {
 }
 
 impl Mix {
-    /// Minimum number of lines: the line must identify the bits that the entry does not store.
+    /// Minimum number of lines, so that the line's index contains all bits that the entry does not store.
     pub(crate) const LINES: usize = 1 << (BITS - WORD);
 
     /// Creates the permutation for a key.
@@ -47,7 +47,7 @@ impl Mix {
         x = x.wrapping_mul(self.factors[1]) & ALL;
         let upper = (x >> WORD) as usize;
         let word = x & ((1 << WORD) - 1);
-        // If there are more lines, bits that are also in the entry select among them.
+        // If there are more lines, their index also contains bits that the entry stores.
         (((x as usize) << (BITS - WORD) | upper) & (lines - 1), word)
     }
 
@@ -57,7 +57,7 @@ impl Mix {
         x = x.wrapping_mul(self.inverses[1]) & ALL;
         x ^= x >> SECOND_SHIFT ^ x >> (2 * SECOND_SHIFT);
         x = x.wrapping_mul(self.inverses[0]) & ALL;
-        // A shift by at least half the bits is its own inverse.
+        // An XOR with a shift by at least half the bits is its own inverse.
         x ^= x >> FIRST_SHIFT;
         x ^= self.add;
         ((x >> 47) as u16, x << 1 & ((1 << 48) - 1))

@@ -68,7 +68,7 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// Assigns a port to an owner with a limit of `most` addresses.
+    /// Assigns a port to an owner, and sets the owner's limit of addresses to `most`.
     pub(crate) fn own(&self, port: PortId, owner: OwnerId, most: u32) {
         self.share(owner).most.store(most, Ordering::Relaxed);
         self.of_port[usize::from(port)].store(owner.0, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Owners {
         OwnerId(self.of_port[usize::from(port)].load(Ordering::Relaxed))
     }
 
-    /// Copies the owners of ports from another table.
+    /// Copies the owners of ports, and the limits of owners and ports, from another table.
     pub(crate) fn copy(&self, other: &Owners) {
         let set = |to: &AtomicU32, from: &AtomicU32| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         for port in 0..=u8::MAX {
@@ -89,7 +89,8 @@ impl Owners {
         }
     }
 
-    /// Limits the number of addresses behind a port, and sets whether the port keeps them.
+    /// Limits the number of addresses behind a port, and sets whether the port keeps them, i.e. they neither expire nor
+    /// move.
     pub(crate) fn restrict(&self, port: PortId, most: u32, keeps: bool) {
         self.port(port).most.store(most, Ordering::Relaxed);
         self.keeping[usize::from(port)].store(keeps, Ordering::Relaxed);

@@ -26,7 +26,7 @@ pub const BLOCKED: std::time::Duration = std::time::Duration::from_secs(10);
 pub struct CompiledPolicies {
     /// The port's VLANs; `None`: VLAN 1 if the switch has VLANs.
     pub vlans: Option<Vlans>,
-    /// Addresses that are fixed behind the port, first byte on the wire lowest.
+    /// Addresses that are fixed behind the port, in words whose lowest byte is the first on the wire.
     pub addresses: Vec<u64>,
     /// Maximum number of addresses learned behind the port.
     pub most_addresses: Option<u32>,
@@ -48,9 +48,9 @@ pub struct CompiledPolicies {
     pub multicast: Multicast,
     /// Rate limits of frames that the port sends.
     pub rates: Vec<RateLimit>,
-    /// The port's share of a group's rate limit.
+    /// The port's share of a rate limit that a group of ports shares.
     pub group: Option<Arc<GroupShare>>,
-    /// The link that the port's frames pass.
+    /// The impaired link (delay, loss, rate) that frames from the port pass.
     pub link: Option<Arc<Link>>,
     /// Checks of source addresses in frames that the port sends.
     pub guard: Option<Guard>,
@@ -118,7 +118,7 @@ impl Class {
 /// Number of kinds of tags: none, customer tag (802.1Q), service tag (802.1ad).
 pub(crate) const KINDS: usize = 3;
 
-/// The kind of tag, as an index below [`KINDS`].
+/// The kind of a frame's tag, as an index below [`KINDS`].
 pub(crate) fn kind(tagging: Tagging) -> usize {
     match tagging {
         Tagging::Plain => 0,
@@ -127,7 +127,7 @@ pub(crate) fn kind(tagging: Tagging) -> usize {
     }
 }
 
-/// The tag protocol of a kind; `None` for no tag.
+/// The tag protocol of a kind of tag; `None` for the kind without a tag.
 pub(crate) fn protocol(kind: usize) -> Option<TagProtocol> {
     [None, Some(TagProtocol::Dot1q), Some(TagProtocol::Dot1ad)].get(kind).copied().flatten()
 }
@@ -160,7 +160,7 @@ impl PolicyState {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Records that an address moved to this port, which has a loop guard. Blocks the port if that happens too often.
+    /// Records that an address moved to this port, which has a loop guard. Blocks the port if addresses move too often.
     #[cold]
     pub(crate) fn note_move(&self) {
         let now = now();

@@ -24,12 +24,12 @@ pub struct QueryTask {
     snooping: Arc<Snooping>,
     bell: Arc<Doorbell>,
     batch: Box<Batch>,
-    /// The query as one port gets it.
+    /// The query with the tag that the current port requires.
     frame: Vec<u8>,
 }
 
 impl QueryTask {
-    /// Creates the task. `bell` wakes it.
+    /// Creates the task. Ringing `bell` wakes its worker.
     #[must_use]
     pub fn new(switch: Arc<Switch>, snooping: Arc<Snooping>, bell: Arc<Doorbell>) -> QueryTask {
         QueryTask { switch, snooping, bell, batch: Box::default(), frame: Vec::with_capacity(LONGEST) }
@@ -52,7 +52,7 @@ impl QueryTask {
     }
 }
 
-/// Writes the query with a tag of this kind to `frame`.
+/// Writes the query to `frame`, with the tag that `kind` (below `KINDS`) stands for.
 fn tagged(query: &Query, kind: usize, frame: &mut Vec<u8>) {
     frame.clear();
     let (addresses, rest) = query.frame().split_at(query.frame().len().min(TAG_AT));

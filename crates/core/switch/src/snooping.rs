@@ -17,20 +17,21 @@ use netvale_policy::snoop::{Query, SnoopGroups};
 
 use crate::fdb::PortId;
 
-/// Maximum number of messages that wait to be read. Hosts repeat messages that were lost.
+/// Maximum number of messages that wait to be read. Further ones are lost, but hosts repeat their reports.
 const MESSAGES: usize = 1024;
 /// Maximum number of queries that wait to be sent.
 const QUERIES: usize = 256;
 /// Length of the longest message in bytes: an Ethernet frame with two tags.
 const LONGEST: usize = 1522;
 
-/// A multicast control message that a port sent.
+/// A multicast control message (IGMP, MLD or PIM) that a port sent.
 pub struct HeardMessage {
     /// VLAN of the message; 0 in a switch without VLANs.
     pub vlan: u16,
     /// Index of the port.
     pub port: PortId,
-    /// Number of the port's attachment, as the port's index may belong to another port by the time the message is read.
+    /// Sequence number of the port's attachment. The port's index may belong to another port by the time the message is
+    /// read.
     pub since: u64,
     len: u16,
     bytes: [u8; LONGEST],
@@ -51,7 +52,7 @@ pub struct Snooping {
     heard: ArrayQueue<HeardMessage>,
     groups: ArcSwapOption<SnoopGroups>,
     queries: ArrayQueue<Query>,
-    /// Whether the reader has been woken and has not begun to read.
+    /// Whether the reader has been woken and has not begun to read yet.
     is_told: AtomicBool,
     wake: OnceLock<WakeFn>,
     lost: AtomicU64,
@@ -81,7 +82,7 @@ impl Snooping {
         self.is_told.store(false, Ordering::SeqCst);
     }
 
-    /// Takes the oldest message.
+    /// Takes the oldest message; `None` if none waits.
     pub fn read(&self) -> Option<HeardMessage> {
         self.heard.pop()
     }
@@ -92,7 +93,7 @@ impl Snooping {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Publishes the groups by which workers forward; `None`: frames for groups go to all ports.
+    /// Publishes the groups and their members, by which workers forward; `None`: frames for groups go to all ports.
     pub fn tell(&self, groups: Option<SnoopGroups>) {
         self.groups.store(groups.map(Arc::new));
     }
@@ -102,7 +103,7 @@ impl Snooping {
         let _ = self.queries.push(query);
     }
 
-    /// Takes the next query to send.
+    /// Takes the next query to send, if any.
     pub(crate) fn take_query(&self) -> Option<Query> {
         self.queries.pop()
     }

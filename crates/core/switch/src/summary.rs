@@ -14,15 +14,15 @@ pub(crate) struct PolicySummary {
     pub(crate) is_only_traced: bool,
     /// Whether frames belong to VLANs.
     pub(crate) vlans: bool,
-    /// Whether any port needs the members of groups.
+    /// Whether any port's policies need the members of multicast groups.
     pub(crate) snoops: bool,
     /// Kinds of tags with which frames may leave a port.
     pub(crate) kinds: [bool; KINDS],
-    /// Whether any port filters the frames that it gets.
+    /// Whether any port has filters for the frames that it gets.
     pub(crate) is_filtered: bool,
-    /// Whether such a filter may read behind a frame's head.
+    /// Whether a filter for frames that a port gets may read behind a frame's head.
     pub(crate) is_deep: bool,
-    /// Whether such a filter may read behind the headers of a segment.
+    /// Whether a filter for frames that a port gets may read behind the headers of a segment.
     pub(crate) looks_at_payload: bool,
     /// Addresses that are fixed behind a port, sorted.
     pinned: Vec<(u64, PortId)>,
@@ -79,13 +79,13 @@ impl PolicySummary {
         }))
     }
 
-    /// The policies of a port.
+    /// The policies of a port; the defaults if it has none.
     #[inline]
     pub(crate) fn policies<'a>(&'a self, of: &'a PortEntry) -> &'a CompiledPolicies {
         of.port.policies.as_deref().unwrap_or(&self.blank)
     }
 
-    /// The VLANs of a port on a switch with VLANs.
+    /// The VLANs of a port with these policies, on a switch with VLANs.
     #[inline]
     pub(crate) fn vlans<'a>(&'a self, of: &'a CompiledPolicies) -> &'a Vlans {
         of.vlans.as_ref().unwrap_or(&self.default_vlans)
@@ -97,7 +97,7 @@ impl PolicySummary {
         if self.vlans { self.vlans(of).tagging(vlan).map(kind) } else { Some(0) }
     }
 
-    /// The port behind which this address is fixed.
+    /// The port behind which a policy fixes this address, if any.
     #[inline]
     pub(crate) fn pinned(&self, mac: u64) -> Option<PortId> {
         if self.pinned.is_empty() {

@@ -96,11 +96,11 @@ pub struct GroupPorts {
 pub struct GroupPort {
     /// Index of the port.
     pub id: PortId,
-    /// Number of the port's attachment, unique over time.
+    /// Sequence number of the port's attachment to the switch, never reused.
     pub since: u64,
     /// Multicast settings of the port.
     pub multicast: Multicast,
-    /// VLAN of the port's untagged frames; 0 in a switch without VLANs.
+    /// VLAN of the port's untagged frames; 0 in a switch without VLANs, `None` if the port accepts no untagged frames.
     pub vlan: Option<u16>,
 }
 
@@ -127,10 +127,10 @@ impl Default for SwitchSettings {
 pub struct Switch {
     name: String,
     table: ArcSwap<PortTable>,
-    /// Serialises changes of the table. The packet path never takes it.
+    /// Serialises changes of the table. The packet path never locks it.
     changing: Mutex<()>,
     fdb: Fdb,
-    /// Forwarding table by VLAN, created with the first VLAN.
+    /// Forwarding table of a switch with VLANs, created with the first VLAN.
     vlan_fdb: OnceLock<Fdb>,
     key: [u64; 2],
     flows: [u64; 2],
@@ -154,7 +154,7 @@ impl Switch {
         Self::with_flows(name, settings, [random.hash_one(3u8), random.hash_one(4u8)])
     }
 
-    /// Creates a switch without ports. A switch with the same key `flows` spreads flows over queues in the same way.
+    /// Creates a switch without ports. Switches with the same key `flows` spread flows over queues in the same way.
     pub fn with_flows(name: &str, settings: SwitchSettings, flows: [u64; 2]) -> Arc<Self> {
         let SwitchSettings { table_entries, sticky, holds_others } = settings;
         // Derive the key from the standard library's random state of this process.
@@ -221,7 +221,7 @@ impl Switch {
         self.addresses().learn_in(vlan, mac, port, &mut 1);
     }
 
-    /// Counts changes of the forwarding tables: addresses learned, forgotten or moved.
+    /// The counter of changes of the forwarding tables: addresses learned, forgotten or moved.
     pub fn changes(&self) -> &ChangeCount {
         &self.fdb.beside().changes
     }
@@ -242,13 +242,14 @@ impl Switch {
         (1..4095).filter(|&vlan| vlans.tagging(vlan).is_some()).collect()
     }
 
-    /// Removes an address if it is behind a port other than `port` and that port does not keep it. Returns whether it
-    /// was removed.
+    /// Removes an address that is behind a port other than `port`, unless that other port keeps its addresses (they
+    /// neither expire nor move). Returns whether the address was removed.
     pub fn forget_elsewhere(&self, vlan: u16, mac: u64, port: PortId) -> bool {
         self.addresses().forget_elsewhere(vlan, mac, port)
     }
 
-    /// Replaces a port's policies, also while frames pass. `egresses` replaces the port's egresses, unless it is empty.
+    /// Replaces a port's policies, also while frames pass. `egresses` replaces the port's egresses, unless it is
+    /// `None`.
     pub fn set_policies(
         &self,
         id: PortId,
@@ -271,12 +272,12 @@ impl Switch {
         self.begin_anew_if(had_vlans);
     }
 
-    /// State of multicast snooping, while a port snoops.
+    /// State of multicast snooping; `None` while no port snoops.
     pub fn snooping(&self) -> Option<&Arc<Snooping>> {
         self.table.load().policed().filter(|policed| policed.snoops).and_then(|_| self.snooping.get())
     }
 
-    /// State of multicast snooping, if a port has ever snooped.
+    /// State of multicast snooping; `None` if no port has ever snooped.
     #[inline]
     pub(crate) fn snooping_of(&self) -> Option<&Arc<Snooping>> {
         self.snooping.get()
@@ -306,7 +307,8 @@ impl Switch {
         }
     }
 
-    /// If another forwarding table came into use, empties it: its contents may be outdated.
+    /// If the switch now uses its other forwarding table (with or without VLANs), empties that table, as its contents
+    /// may be outdated.
     fn begin_anew_if(&self, had_vlans: bool) {
         if self.has_vlans() != had_vlans {
             self.addresses().forget_all();
@@ -323,12 +325,12 @@ impl Switch {
         self.tables().for_each(|fdb| fdb.restrict(id, most, keeps));
     }
 
-    /// A port's policies.
+    /// A port's policies; `None` if it has none, or if there is no such port.
     pub fn policies(&self, id: PortId) -> Option<Arc<CompiledPolicies>> {
         self.table.load().get(id)?.port.policies.clone()
     }
 
-    /// Run-time state of a port's policies.
+    /// Run-time state of a port's policies; `None` if there is no such port.
     pub fn policy_state(&self, id: PortId) -> Option<Arc<PolicyState>> {
         self.table.load().get(id).map(|entry| Arc::clone(&entry.state))
     }
@@ -384,8 +386,8 @@ impl Switch {
         Ok(id)
     }
 
-    /// Sets whether addresses stay with their owner, and whether lossless ports also hold back other owners' senders.
-    /// May be called while frames pass.
+    /// Sets whether an address moves to another owner's port only after it has expired, and whether lossless ports also
+    /// hold back other owners' senders. May be called while frames pass.
     pub fn treat(&self, sticky: bool, holds_others: bool) {
         self.tables().for_each(|fdb| fdb.set_sticky(sticky));
         self.holds_others.store(holds_others, Ordering::Relaxed);
@@ -466,7 +468,7 @@ impl Switch {
         })
     }
 
-    /// Number of ports under a trace.
+    /// Number of ports whose frames `trace` traces.
     pub fn traced(&self, trace: &Arc<Trace>) -> usize {
         self.table.load().all.iter().filter(|entry| entry.traces.iter().any(|one| Arc::ptr_eq(one, trace))).count()
     }
@@ -482,18 +484,18 @@ impl Switch {
         self.table.load().all.iter().map(|e| (e.id, e.port.name.clone())).collect()
     }
 
-    /// The owner of a port.
+    /// The owner of a port; `None` if there is no such port.
     pub fn owner(&self, id: PortId) -> Option<u32> {
         self.table.load().get(id).map(|e| e.port.owner)
     }
 
-    /// The name of a port.
+    /// The name of a port; `None` if there is no such port.
     pub fn port_name(&self, id: PortId) -> Option<String> {
         self.table.load().get(id).map(|e| e.port.name.clone())
     }
 }
 
-/// The number of a port's owner: that of the owner's other ports, or an unused one.
+/// The number of a port's owner: the one that the owner's other ports have, or an unused one.
 fn owner_of(by_id: &[Option<Arc<PortEntry>>], port: &AttachedPort) -> OwnerId {
     let mut entries = by_id.iter().flatten();
     if let Some(known) = entries.find(|e| e.port.owner == port.owner) {
@@ -508,8 +510,8 @@ fn owner_of(by_id: &[Option<Arc<PortEntry>>], port: &AttachedPort) -> OwnerId {
 mod tests {
     use super::*;
 
-    /// Objective: settings that are changed while frames pass apply to present and later ports; a setting for one port
-    /// applies to no other port.
+    /// Objective: settings of a running switch apply to present and later ports; a setting for one port applies to no
+    /// other port.
     #[test]
     fn changed_while_frames_pass() {
         let switch = Switch::new("vale0");

@@ -34,7 +34,7 @@ pub struct TraceOptions {
     pub room: usize,
 }
 
-/// A trace of one or more ports.
+/// A trace: a queue of records of the frames that one or more ports send.
 #[derive(Debug)]
 pub struct Trace {
     options: TraceOptions,
@@ -51,17 +51,17 @@ pub struct TraceRecord {
     pub at: u64,
     /// The sending port.
     pub from: PortId,
-    /// Index of the sending port's ring.
+    /// Index of the ring from which the port sent the frame.
     pub ring: u16,
     /// Length of the frame in bytes; 0 in a record without a frame.
     pub len: u32,
     /// Number of pieces of the frame.
     pub pieces: u16,
-    /// The offload pending on the frame.
+    /// The offload pending on the frame, as a virtio-net header.
     pub left: VnetHdr,
     /// First bytes of the frame.
     pub head: [u8; HEAD],
-    /// Steps of the frame.
+    /// Steps of the frame on its path: decisions, deliveries and drops.
     pub steps: Steps,
 }
 
@@ -74,13 +74,13 @@ impl Trace {
         Trace { options, records, lost, seed: spread(now()), _wanted: Tracing::new() }
     }
 
-    /// Takes the oldest record.
+    /// Takes the oldest record; `None` if none waits.
     #[must_use]
     pub fn next(&self) -> Option<TraceRecord> {
         self.records.pop()
     }
 
-    /// Number of records that found no room since the last call.
+    /// Number of records that were lost since the last call because the queue was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.swap(0, Ordering::Relaxed)
@@ -108,7 +108,8 @@ impl Trace {
         }
     }
 
-    /// Records the drop of frames that cannot be examined, unless there is a filter, which they cannot match.
+    /// Records the drop of frames whose bytes are not available. With a filter, nothing is recorded, as such frames
+    /// cannot match it.
     pub(crate) fn put_refused(&self, record: &TraceRecord) {
         if self.options.filter.is_none() {
             self.put(record);
@@ -165,7 +166,7 @@ impl TraceHit {
         (wanted != 0).then_some(TraceHit { record, wanted })
     }
 
-    /// Adds further steps.
+    /// Adds further steps to the record.
     pub(crate) fn append(&mut self, steps: &Steps) {
         self.record.steps.append(steps);
     }
@@ -184,8 +185,8 @@ impl TraceHit {
 mod tests {
     use super::*;
 
-    /// Objective: one frame of each run is selected, at varying positions, and the distance to the next one is right
-    /// from every frame.
+    /// Objective: one frame of each run of `one_of` frames is selected, at varying positions; from every frame, the
+    /// distance to the next selected one is right.
     #[test]
     fn one_of_each_run() {
         let trace = Trace::new(TraceOptions { filter: None, only_drops: false, one_of: 5, room: 1 });

@@ -179,20 +179,21 @@ pub(super) enum Alu {
     Shr,
 }
 
-/// Comparisons of two words.
+/// Comparisons of A with a second word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
-    /// The first equals the second.
+    /// A equals the second word.
     Eq,
-    /// The first is greater.
+    /// A is greater.
     Gt,
-    /// The first is not less.
+    /// A is greater or equal.
     Ge,
-    /// Both have a bit in common.
+    /// A and the second word have a bit in common.
     Set,
 }
 
-/// Decodes all instructions of a program. Checks each of them, and that the last one is a return.
+/// Decodes all instructions of a program. Refuses the program if one of them is invalid, or the last one is not a
+/// return.
 pub(super) fn decode(insns: &[Insn]) -> Result<Vec<Op>, VerificationError> {
     let ops: Vec<Op> =
         insns.iter().enumerate().map(|(at, insn)| decode_one(at, insn, insns.len())).collect::<Result<_, _>>()?;
@@ -202,7 +203,8 @@ pub(super) fn decode(insns: &[Insn]) -> Result<Vec<Op>, VerificationError> {
     }
 }
 
-/// Decodes an instruction. Its code is that of linux/bpf_common.h, with the class in the low three bits.
+/// Decodes instruction number `at` of a program of `len` instructions, or refuses it. Its code is that of
+/// linux/bpf_common.h, with the class in the low three bits.
 fn decode_one(at: usize, insn: &Insn, len: usize) -> Result<Op, VerificationError> {
     let k = insn.k;
     Ok(match insn.code {
@@ -271,7 +273,8 @@ fn conditional(at: usize, insn: &Insn, len: usize) -> Result<Op, VerificationErr
     Ok(if insn.code & WITH_X != 0 { Op::IfX { test, yes, no } } else { Op::If { test, k: insn.k, yes, no } })
 }
 
-/// Returns the target of a jump over `over` instructions, in a program of `len` instructions.
+/// Returns the target of instruction `at`, a jump over `over` instructions. Refuses a jump out of the program, which
+/// has `len` instructions.
 fn target(at: usize, over: u32, len: usize) -> Result<u16, VerificationError> {
     let target = usize::try_from(over).ok().and_then(|over| over.checked_add(at + 1)).filter(|&target| target < len);
     target.and_then(|target| u16::try_from(target).ok()).ok_or(VerificationError::JumpOut { at })

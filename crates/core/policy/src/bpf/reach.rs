@@ -1,7 +1,7 @@
 //! Computes how far into a frame a program can read.
 //!
 //! One pass over the instructions tracks the maximum of each register on all paths. libpcap's programs read at fixed
-//! offsets, and behind an IPv4 header of at most 60 bytes: nearly all of them have a limit, which is low.
+//! offsets, and behind an IPv4 header of at most 60 bytes, so nearly all of them have a low limit.
 
 use super::CELLS;
 use super::decode::{Alu, Op};
@@ -17,10 +17,10 @@ struct ArrivalState {
     cells: [MaxValue; CELLS],
 }
 
-/// Returns the number of a frame's first bytes that a program can load, or `None` if it can load any byte.
+/// Returns the number of first bytes of a frame that a program can load, or `None` if it can load any byte.
 pub(super) fn reach(ops: &[Op]) -> Option<u32> {
-    // `None` if no path leads to the instruction. Jumps go forward, so all paths to an instruction are known before its
-    // turn.
+    // `None` if no path leads to the instruction. Jumps go only forward, so all paths to an instruction are known when
+    // the loop reaches it.
     let mut known: Vec<Option<ArrivalState>> = vec![None; ops.len()];
     arrive(&mut known, 0, ArrivalState::default());
     let mut reach = 0;
@@ -50,10 +50,11 @@ fn arrive(known: &mut [Option<ArrivalState>], at: usize, here: ArrivalState) {
     }
 }
 
-/// Returns the end of the load in `op`, 0 if it has none; `None` if the load can be anywhere.
+/// Returns the offset behind the bytes that `op` loads; 0 if it loads none, `None` if the load can be anywhere in a
+/// frame. `x` is the maximum of X.
 fn end_of_load(op: &Op, x: MaxValue) -> Option<u32> {
     match *op {
-        // No frame is longer than the largest number: a load past it ends the program.
+        // No frame is longer than `u32::MAX` bytes, so a load that would end behind them ends the program.
         Op::Word(k) => Some(k.saturating_add(4)),
         Op::Half(k) => Some(k.saturating_add(2)),
         Op::Byte(k) | Op::HeaderLen(k) => Some(k.saturating_add(1)),
@@ -135,7 +136,7 @@ mod tests {
     const ALL: [Alu; 10] =
         [Alu::Add, Alu::Sub, Alu::Mul, Alu::Div, Alu::Rem, Alu::And, Alu::Or, Alu::Xor, Alu::Shl, Alu::Shr];
 
-    /// Generates a limit, and a number within it. Small and large ones are equally likely.
+    /// Generates a limit, and a number within it. Small and large limits are equally likely.
     fn limited() -> impl Strategy<Value = (MaxValue, u32)> {
         (any::<u32>(), any::<u32>(), 0..32_u32).prop_map(|(most, value, less)| {
             let most = most >> less;

@@ -1,4 +1,4 @@
-//! The interpreter.
+//! The interpreter of decoded programs.
 
 use super::decode::{Alu, Comparison, Op};
 use super::{BeyondReach, CELLS};
@@ -7,13 +7,13 @@ use super::{BeyondReach, CELLS};
 pub(super) enum RunOutcome {
     /// The program ends with 0: a load past the frame's end, or a division by zero.
     Zero,
-    /// The load is in a part of the frame that was not passed.
+    /// The program loads from a part of the frame that was not passed to it.
     Beyond,
 }
 
 /// The frame as a program reads it.
 trait ProgramFrame: Copy {
-    /// Loads `N` bytes at an offset.
+    /// Loads `N` bytes at an offset; `Err` if they are not in the frame, or not in its known part.
     fn load<const N: usize>(self, at: u32) -> Result<[u8; N], RunOutcome>;
 
     /// Length of the whole frame in bytes.
@@ -76,7 +76,7 @@ impl FrameStart<'_> {
     }
 }
 
-/// Runs a decoded program.
+/// Runs a decoded program on a frame of `len` bytes, of which only the first ones, `head`, are known.
 #[inline]
 pub(super) fn run(ops: &[Op], head: &[u8], len: u32) -> Result<u32, BeyondReach> {
     let head = head.get(..len as usize).unwrap_or(head);
@@ -98,7 +98,7 @@ fn steps(ops: &[Op], frame: impl ProgramFrame) -> Result<u32, RunOutcome> {
     let mut x = 0_u32;
     let mut cells = [0_u32; CELLS];
     let mut at = 0_usize;
-    // A verified program never runs out of instructions.
+    // The loop always ends with a return: the last instruction of a verified program is one.
     while let Some(op) = ops.get(at) {
         at += 1;
         match *op {

@@ -23,8 +23,8 @@ pub(super) fn check(ops: &[Op]) -> Result<(), VerificationError> {
             }
             Op::Jump(to) => leave(&mut jumped, &mut written, [to, to]),
             Op::If { yes, no, .. } | Op::IfX { yes, no, .. } => leave(&mut jumped, &mut written, [yes, no]),
-            // A return is like any other instruction: the kernel treats the one behind it as reachable, and every
-            // program accepted here must be accepted there.
+            // A return is treated like any other instruction. The kernel's check assumes that the instruction after it
+            // is reachable, and the kernel must accept every program that is accepted here.
             _ => {}
         }
     }

@@ -15,7 +15,7 @@ fn refusal(insns: &[Insn]) -> VerificationError {
     FilterProgram::verify(insns).expect_err("has to be refused")
 }
 
-/// Returns the value of A after the instructions.
+/// Returns the value of A after the instructions have run on `frame`.
 fn result(insns: &[Insn], frame: &[u8]) -> u32 {
     let insns = [insns, &[RETURN_A]].concat();
     FilterProgram::verify(&insns).unwrap().run(frame, frame.len() as u32).unwrap()
@@ -167,7 +167,8 @@ fn a_jump_may_lead_between_a_load_and_its_comparison() {
     assert_eq!(program.run(&[2, 0, 8, 0], 4), Ok(9));
 }
 
-/// Objective: the reach is that of all possible loads, and returned only if the program limits it.
+/// Objective: the reach of a program covers all loads that it can make, and is `None` if the program does not limit
+/// them.
 #[test]
 fn the_reach_covers_fixed_places_and_ip_headers() {
     let reach = |insns: &[Insn]| FilterProgram::verify(&[insns, &[RETURN]].concat()).unwrap().reach();

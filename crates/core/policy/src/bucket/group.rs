@@ -12,8 +12,8 @@ use super::{Bucket, PARTS, RateLimit, Weight};
 pub const MEMBERS: usize = 256;
 /// Number of bytes by which a member may be ahead: two of the longest frames.
 const AHEAD: u64 = 128 << 10;
-/// An idle member keeps at most the share that the group's rate yields in this time, in nanoseconds: a sender's queue
-/// is often empty only until the next acknowledgements arrive.
+/// An idle member may later catch up on at most the bytes that the group's rate yields in this time, in nanoseconds: a
+/// sender's queue is often empty only until the next acknowledgements arrive.
 const CREDIT: f64 = 1e8;
 /// Time in nanoseconds after which a member that has not tried to send again no longer counts as waiting.
 const PATIENCE: u64 = 50_000_000;
@@ -28,17 +28,18 @@ struct BucketMember {
     waits_until: AtomicU64,
 }
 
-/// A group of senders with a common rate.
+/// A group of senders that share a rate limit.
 #[derive(Debug)]
 pub struct Group {
     limit: RateLimit,
-    /// Maximum number of bytes by which a member that was idle may be behind the waiting members.
+    /// Maximum number of bytes by which a member that was idle may be behind the waiting members, and thus may catch
+    /// up.
     credit: u64,
     bucket: Bucket,
     members: Box<[BucketMember]>,
 }
 
-/// A member's share of a group.
+/// A sender's membership in a group, which ends when this is dropped.
 #[derive(Debug)]
 pub struct GroupShare {
     group: Arc<Group>,
@@ -70,7 +71,8 @@ impl Group {
         Some(GroupShare { group: Arc::clone(self), number })
     }
 
-    /// Returns the smallest byte count of the members that wait at `now`, without member `besides`.
+    /// Returns the smallest byte count of the members that wait at `now`, member `besides` excluded; `None` if no other
+    /// member waits.
     fn least(&self, now: u64, besides: usize) -> Option<u64> {
         let others = self.members.iter().enumerate().filter(|(number, _)| *number != besides);
         let waiting = others.filter(|(_, member)| member.waits_until.load(Ordering::Relaxed) > now);
@@ -91,7 +93,7 @@ impl GroupShare {
         let wanted = weights.clone().count();
         let mut may = group.bucket.may(&group.limit, now, weights.clone());
         if let Some(least) = group.least(now, self.number) {
-            // A member that sent nothing for a long time gets no more than the credit.
+            // A member that sent nothing for a long time can catch up on no more than the credit.
             let served = me.served.load(Ordering::Relaxed).max(least.saturating_sub(group.credit));
             me.served.store(served, Ordering::Relaxed);
             may = may.min(within(weights, (least + AHEAD).saturating_sub(served)));
@@ -101,7 +103,7 @@ impl GroupShare {
         may
     }
 
-    /// Takes the tokens of passing frames.
+    /// Takes the tokens of frames that pass, and counts their bytes for this member.
     pub fn charge(&self, now: u64, weights: impl Iterator<Item = Weight> + Clone) {
         let bytes = weights.clone().map(|weight| u64::from(weight.bytes)).sum();
         self.me().served.fetch_add(bytes, Ordering::Relaxed);

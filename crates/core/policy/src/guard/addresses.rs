@@ -14,7 +14,7 @@ pub struct IpPrefix {
     len: u8,
 }
 
-/// The reason why a text or values are not addresses of a port.
+/// The reason why a text is not a list of a port's addresses, or why an address cannot be added to the list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddresses {
     /// The text is neither a MAC address nor an IP address or prefix.
@@ -48,7 +48,8 @@ pub enum BadAddresses {
 }
 
 impl IpPrefix {
-    /// Creates the prefix of the first `len` bits of `addr`, whose other bits must be zero.
+    /// Creates the prefix of the first `len` bits of `addr`, whose other bits must be zero. Refuses multicast
+    /// addresses.
     pub fn new(addr: IpAddr, len: u8) -> Result<Self, BadAddresses> {
         let bits = if addr.is_ipv4() { 32 } else { 128 };
         if len > bits {
@@ -137,7 +138,8 @@ impl AllowedAddresses {
         Self::default()
     }
 
-    /// Adds a MAC address, unless it is in the list.
+    /// Adds a MAC address, unless it is in the list. Refuses an address that no station has, and more than
+    /// [`Self::MAX_MACS`].
     pub fn add_mac(&mut self, mac: MacAddr) -> Result<(), BadAddresses> {
         if mac.is_multicast() || mac.is_zero() {
             return Err(BadAddresses::NotAStation(mac));
@@ -145,7 +147,7 @@ impl AllowedAddresses {
         add(&mut self.macs, mac, Self::MAX_MACS).ok_or(BadAddresses::TooManyMacs)
     }
 
-    /// Adds a prefix of IP addresses, unless it is in the list.
+    /// Adds a prefix of IP addresses, unless it is in the list. Refuses more than [`Self::MAX_PREFIXES`].
     pub fn add_prefix(&mut self, prefix: IpPrefix) -> Result<(), BadAddresses> {
         add(&mut self.prefixes, prefix, Self::MAX_PREFIXES).ok_or(BadAddresses::TooManyPrefixes)
     }

@@ -8,13 +8,13 @@ use super::Violation;
 /// A check of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Check {
-    /// Ethernet sources.
+    /// Checks Ethernet source addresses.
     Mac,
-    /// IPv4 and IPv6 sources.
+    /// Checks IPv4 and IPv6 source addresses.
     Ip,
-    /// Senders of ARP and RARP messages.
+    /// Checks the sender addresses in ARP and RARP messages.
     Arp,
-    /// Senders of neighbour discovery messages, and the addresses that they claim.
+    /// Checks the sources of neighbour discovery messages, and the addresses that the messages claim.
     Nd,
     /// Refuses messages of DHCP servers.
     Dhcp,

@@ -7,7 +7,7 @@ use netvale_wire::MacAddr;
 use super::allowed::AddressSet;
 use super::packet::{ICMPV6, Ipv6Packet, UpperPayload};
 
-/// ICMPv6 types.
+// ICMPv6 types.
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 const NEIGHBOR_SOLICITATION: u8 = 135;
@@ -21,11 +21,11 @@ const SOURCE_LINK_LAYER: u8 = 1;
 /// Option with the MAC address of the target.
 const TARGET_LINK_LAYER: u8 = 2;
 
-/// Position of the target address in a neighbour solicitation or advertisement.
+/// Bytes of a neighbour solicitation or advertisement that contain the target address.
 const TARGET: std::ops::Range<usize> = 8..24;
 
-/// Returns the type of the ICMPv6 message at the start of `upper`: `None` if there is none, `Some(None)` if its type is
-/// not visible.
+/// Returns the type of the ICMPv6 message at the start of `upper`: `None` if there is no such message, `Some(None)` if
+/// its type is truncated.
 fn icmp_type(upper: &UpperPayload<'_>) -> Option<Option<u8>> {
     match upper {
         UpperPayload::Start { protocol: ICMPV6, bytes, .. } => Some(bytes.first().copied()),
@@ -45,7 +45,7 @@ pub(super) fn may_be_from_nowhere(upper: &UpperPayload<'_>) -> bool {
     }
 }
 
-/// Whether a message is a router advertisement or a redirect, or may be.
+/// Whether a message is a router advertisement or a redirect, or may be one because its type is unreadable.
 pub(super) fn may_be_a_routers(upper: &UpperPayload<'_>) -> bool {
     matches!(icmp_type(upper), Some(None | Some(ROUTER_ADVERTISEMENT | REDIRECT)))
 }

@@ -16,14 +16,14 @@ const SNAP_CODES: [[u8; 3]; 2] = [[0, 0, 0], [0, 0, 0xf8]];
 pub(super) const ICMPV6: u8 = 58;
 /// Protocol number of the IPv6 fragment header.
 const FRAGMENT: u8 = 44;
-/// Protocol number of the authentication header, whose length has its own unit.
+/// Protocol number of the authentication header, whose length field counts in units of 4 bytes, not 8.
 const AUTHENTICATION: u8 = 51;
 /// Bits of IPv4's fragment field that hold the payload's offset, in units of 8 bytes.
 const V4_FRAGMENT_OFFSET: u16 = 0x1fff;
 /// Bits of IPv6's fragment field that hold the payload's offset, in bytes.
 const V6_FRAGMENT_OFFSET: u16 = 0xfff8;
 
-/// Returns the Ethernet source of a frame.
+/// Returns the Ethernet source address of a frame; `None` if the header is truncated.
 #[inline]
 pub(super) fn source(head: &[u8]) -> Option<MacAddr> {
     ethernet::Header::parse(head).ok().map(|header| header.src())
@@ -39,7 +39,8 @@ pub(super) fn network(head: &[u8]) -> Option<(u16, usize)> {
 }
 
 /// Returns the EtherType in a SNAP header at the start of `llc` and the offset behind it, or `length` and `l3` for
-/// another header. Ignores the lowest bits of the access points, which do not identify the header.
+/// another header. Ignores the lowest bits of the access points, which do not identify the header. `None` if a SNAP
+/// header may be truncated.
 fn past_snap(llc: &[u8], length: u16, l3: usize) -> Option<(u16, usize)> {
     let other = (length, l3);
     let Some(&[dsap, ssap, control, a, b, c, high, low]) = llc.first_chunk() else {
@@ -58,13 +59,13 @@ pub(super) enum UpperPayload<'a> {
         protocol: u8,
         /// The known bytes of the message.
         bytes: &'a [u8],
-        /// Whether these are all bytes of the message in this packet.
+        /// Whether `bytes` contains all bytes of the message that are in this packet.
         whole: bool,
         /// Whether the packet has a fragment header (IPv6).
         fragment: bool,
     },
-    /// A fragment other than the first. The check of the first fragment suffices: without it, no host reassembles the
-    /// datagram.
+    /// A fragment other than the first. Only the first fragment is checked: no host reassembles the datagram without
+    /// the first fragment.
     Rest,
     /// Unreadable.
     Hidden,
@@ -145,8 +146,8 @@ impl<'a> Ipv6Packet<'a> {
     }
 }
 
-/// Walks the extension headers. Unlike [`ipv6::upper`] this stops at a fragment other than the first, which continues
-/// with payload.
+/// Walks the extension headers. Unlike [`ipv6::upper`], stops at a fragment other than the first, in which payload
+/// follows instead of a header.
 fn walk(packet: &[u8], mut next: u8, whole: bool) -> UpperPayload<'_> {
     let mut rest = packet.get(ipv6::HEADER_LEN..).unwrap_or_default();
     let mut fragment = false;

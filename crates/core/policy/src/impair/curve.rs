@@ -8,17 +8,17 @@ use std::sync::LazyLock;
 
 use super::spec::DelayShape;
 
-/// The value in a table that stands for a deviation of 1.
+/// The table entry for a deviation of one jitter from the mean.
 pub(super) const SCALE: i64 = 8192;
 
 /// Number of steps of a table: a power of two, so that the first bits of a random number are the index of a step.
 pub(super) const STEPS: usize = 1 << STEPS_BITS;
 const STEPS_BITS: u32 = 12;
 
-/// Equally likely deviations from the mean, from lowest to highest, in units of 1 / [`SCALE`].
+/// Equally likely deviations from the mean, from lowest to highest, in units of the jitter / [`SCALE`].
 pub(super) type DeviationTable = [i32; STEPS];
 
-/// The maximum deviation in netem's 16-bit tables. It cuts off the tail of the Pareto distributions.
+/// The maximum deviation that netem's 16-bit tables can hold. It cuts off the tail of the Pareto distributions.
 const MOST: f64 = i16::MAX as f64 / SCALE as f64;
 
 static NORMAL: LazyLock<DeviationTable> = LazyLock::new(|| normal().map(scaled));
@@ -46,7 +46,8 @@ impl DelayShape {
     }
 }
 
-/// Returns the entry of `table` at the same relative position as `drawn` in the range of `u32`.
+/// Returns the entry of `table` that the random number `drawn` selects: the first entry for 0, the last one for
+/// `u32::MAX`.
 #[inline]
 pub(super) fn pick(table: &DeviationTable, drawn: u32) -> i64 {
     i64::from(table[(drawn >> (u32::BITS - STEPS_BITS)) as usize])
@@ -61,7 +62,7 @@ fn middles() -> [f64; STEPS] {
     core::array::from_fn(|step| (step as f64 + 0.5) / STEPS as f64)
 }
 
-/// Returns the normal distribution with mean 0 and standard deviation 1.
+/// Returns the quantiles of the normal distribution with mean 0 and standard deviation 1, in the middle of each step.
 fn normal() -> [f64; STEPS] {
     let mut values = [0.0; STEPS];
     // The density is symmetric. Above the mean the distribution function is concave, so Newton's steps from the
@@ -80,12 +81,13 @@ fn normal() -> [f64; STEPS] {
     values
 }
 
-/// Returns the Pareto distribution with exponent 3, shifted by its mean of 3/2 and stretched by 4/3, as in NIST Net.
+/// Returns the quantiles of the Pareto distribution with exponent 3, shifted by its mean of 3/2 and stretched by 4/3,
+/// as in NIST Net.
 fn pareto() -> [f64; STEPS] {
     middles().map(|part| ((1.0 / libm::cbrt(1.0 - part) - 1.5) * 4.0 / 3.0).min(MOST))
 }
 
-/// Returns a value of the exponential distribution, shifted by its mean of 1. The standard deviation is 1.
+/// Returns the quantile `part` of the exponential distribution, shifted by its mean of 1. The standard deviation is 1.
 fn exponential(part: f64) -> f64 {
     -libm::log(1.0 - part) - 1.0
 }

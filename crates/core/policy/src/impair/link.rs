@@ -32,14 +32,15 @@ impl LinkModel {
         Self { rate, overhead, cell, cell_overhead, queue, free: 0, rest: 0 }
     }
 
-    /// Whether more bytes wait than the queue holds. A queue may exceed its size by one frame, so a size of 0 bytes
-    /// works.
+    /// Whether a new frame would wait longer than a full queue takes to send. A queue may thus exceed its size by one
+    /// frame, so a size of 0 bytes works.
     #[inline]
     pub fn is_full(&self, now: u64) -> bool {
         self.queue.is_some_and(|queue| self.free.saturating_sub(now) > queue)
     }
 
-    /// Sends a frame of `len` bytes. Returns its transmission time and the time at which it has been sent, nanoseconds.
+    /// Sends a frame of `len` bytes. Returns the frame's transmission time, and the time at which the frame has been
+    /// sent, both in nanoseconds.
     #[inline]
     pub fn send(&mut self, now: u64, len: u32) -> (u64, u64) {
         let time = self.time(self.bytes(len));
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(link(1, 0, 48, -50).bytes(49), 0);
     }
 
-    /// Objective: frames whose time is not a whole number of nanoseconds take the right total time.
+    /// Objective: frames whose transmission time is not a whole number of nanoseconds take the right total time.
     #[test]
     fn no_time_is_lost() {
         let mut link = link(10_000_000_000, 0, 0, 0);

@@ -106,7 +106,7 @@ impl ElliottModel {
 /// whatever its length.
 #[derive(Clone, Debug)]
 pub(super) struct BitErrorModel {
-    /// Number of correct bits before the next error.
+    /// Number of correct bits left before the next error.
     right: u64,
     /// 1 / ln(1 - share of wrong bits); `None` if there are no bit errors.
     scale: Option<f64>,
@@ -135,7 +135,7 @@ impl BitErrorModel {
     /// Draws the number of correct bits before the next error from the geometric distribution, by inversion.
     fn draw(&mut self, rng: &mut Pcg32) {
         if let Some(scale) = self.scale {
-            // Above 0 and at most 1, with 53 bits, which are exact.
+            // A number above 0 and at most 1, of 53 bits, which an `f64` holds exactly.
             let uniform = ((rng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
             self.right = (libm::log(uniform) * scale) as u64;
         }

@@ -30,7 +30,8 @@ pub enum Fate {
 /// The model of an impaired link with the settings of a [`Spec`].
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// The delay of each frame, if a fixed delay is the only setting: such a model needs no random numbers.
+    /// The delay of each frame in nanoseconds, if a fixed delay is the only setting: such a model needs no random
+    /// numbers.
     plain: Option<u64>,
     rng: Pcg32,
     duplicate: Option<ChanceEvent>,
@@ -41,7 +42,7 @@ pub struct Model {
     /// Whether frames never overtake earlier ones.
     ordered: bool,
     link: Option<LinkModel>,
-    /// The latest arrival time so far, nanoseconds.
+    /// The latest time so far at which a frame is due, nanoseconds.
     last: u64,
 }
 
@@ -69,9 +70,9 @@ impl Model {
 
     /// Decides the fate of a frame of `len` bytes that is sent at `now_ns`.
     ///
-    /// The caller must call this once for each frame, in order, and only for frames that its limits allow: each call
-    /// takes the frame's transmission time on the link. The clock may start at any value. If it moves backwards, frames
-    /// of a link with a rate, or in order, keep their order.
+    /// The caller must call this once for each frame, in order, and only for frames that the limits of the [`Spec`]
+    /// allow: each call occupies the link for the frame's transmission time. The clock may start at any value. If it
+    /// moves backwards, frames keep their order if the link has a rate or the setting `ordered`.
     #[inline]
     pub fn decide(&mut self, now_ns: u64, len: u32) -> Fate {
         match self.plain {
@@ -140,7 +141,7 @@ impl Model {
     }
 }
 
-/// Returns the delay of each frame in nanoseconds, if a fixed delay is the only setting of `spec`.
+/// Returns the delay of each frame in nanoseconds if a fixed delay is the only setting of `spec`; otherwise `None`.
 fn plain(spec: &Spec) -> Option<u64> {
     let delay = spec.delay.unwrap_or_default();
     let chances = spec.loss.is_some() || spec.duplicate.is_some() || spec.corrupt.is_some() || spec.reorder.is_some();
@@ -153,8 +154,8 @@ fn plain(spec: &Spec) -> Option<u64> {
 #[inline]
 fn behind(now: u64, delay: i64, time: u64, last: u64) -> u64 {
     let start = now.saturating_add_signed(delay);
-    // If frames are before it, a frame whose delay is over waits for the last of them. A negative delay reduces the
-    // transmission time only if no frames are before it.
+    // A frame whose delay has elapsed waits until the frames before it are due. A negative delay reduces the
+    // transmission time only if the link is idle.
     let start = if last > now { start.max(last) } else { start };
     start.saturating_add(time).max(now)
 }
@@ -177,7 +178,7 @@ struct DelayModel {
 
 impl DelayModel {
     fn new(spec: spec::DelaySpec, rng: &mut Pcg32) -> Self {
-        // The limit is far beyond any clock, and twice the jitter still fits.
+        // The limit exceeds any delay in practice, and twice the jitter still fits into an `i64`.
         let nanos = |time: crate::units::Time| i64::try_from(time.nanos()).unwrap_or(i64::MAX).min(i64::MAX / 2);
         Self {
             mean: nanos(spec.mean),
@@ -220,7 +221,7 @@ impl ReorderModel {
         Self { event: ChanceEvent::new(spec.chance, rng), gap: spec.gap, behind: 0 }
     }
 
-    /// Draws whether the next frame skips the delay. At least `gap` - 1 frames between two such frames do not.
+    /// Draws whether the next frame skips the delay. Between two frames that do, at least `gap` - 1 frames do not.
     #[inline]
     fn overtakes(&mut self, rng: &mut Pcg32) -> bool {
         let overtakes = self.behind >= self.gap.saturating_sub(1) && self.event.happens(rng);

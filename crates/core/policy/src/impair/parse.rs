@@ -67,11 +67,11 @@ impl FromStr for Spec {
     }
 }
 
-/// The words that are not read yet.
+/// The words of a specification that are not read yet.
 struct SpecWords<'a>(Peekable<SplitWhitespace<'a>>);
 
 impl SpecWords<'_> {
-    /// Reads the value of `word`.
+    /// Reads the value of `word`; an error if it is missing or invalid.
     fn value<T: FromStr<Err = units::QuantityError>>(&mut self, word: &'static str) -> Result<T, NetemError> {
         let text = self.0.next().ok_or(NetemError::Missing(word))?;
         text.parse().map_err(|reason| NetemError::Value { word, reason })
@@ -174,7 +174,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Reads `word` and the values that follow it.
+    /// Reads the setting `word` and the values that follow it; an error if the word is unknown or repeated.
     fn read(&mut self, word: &str, words: &mut SpecWords<'_>) -> Result<(), NetemError> {
         match word {
             "delay" | "latency" => once(&mut self.delay, "delay", words.delay()?),
@@ -211,7 +211,8 @@ impl Draft {
         .and_then(Spec::with_room)
     }
 
-    /// Returns the delay with its distribution. Refuses `distribution` and `ordered` without a suitable delay.
+    /// Returns the delay with its distribution; `None` without a delay. Refuses `distribution` and `ordered` without a
+    /// suitable delay.
     fn delay(&self) -> Result<Option<DelaySpec>, NetemError> {
         let Some(delay) = self.delay else {
             return match (self.shape, self.ordered) {
@@ -227,7 +228,7 @@ impl Draft {
         Ok(Some(DelaySpec { shape: self.shape.unwrap_or_default(), ordered: self.ordered.is_some(), ..delay }))
     }
 
-    /// Returns the reordering, which requires a delay.
+    /// Returns the reordering, if set. Refuses it without a delay, and together with `ordered`.
     fn reorder(&self) -> Result<Option<Reorder>, NetemError> {
         let Some(chance) = self.reorder else {
             return match self.gap {

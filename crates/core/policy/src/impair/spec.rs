@@ -11,7 +11,7 @@ pub const DEFAULT_LIMIT: u32 = 100_000;
 /// Default limit of bytes in flight: enough for 50 ms at 10 Gbit/s.
 pub const DEFAULT_BYTES: Size = Size::from_bytes(64 << 20);
 
-/// The settings of an impaired link; none by default.
+/// The settings of an impaired link. By default, frames pass unimpaired.
 ///
 /// Read from text such as `delay 70ms 10ms loss 1%` (see [the module](super)), and printed as such.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl DelayShape {
     }
 }
 
-/// A share of the frames, and the correlation of consecutive decisions.
+/// The share of frames to which an event happens, and the correlation of consecutive decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chance {
     pub share: Share,
@@ -149,7 +149,7 @@ pub(super) struct LinkSpec {
     pub cell: u32,
     /// Number of bytes added to each cell; subtracted if negative.
     pub cell_overhead: i32,
-    /// Limit of the bytes that wait for the rate, if any.
+    /// Limit of the bytes that wait to be sent at the rate, if any.
     pub queue: Option<Size>,
 }
 
@@ -180,7 +180,7 @@ impl Spec {
         self.bytes
     }
 
-    /// The user's seed, if set.
+    /// The user's seed; `None` if the caller of [`Model`](super::Model) may choose one.
     pub fn seed(&self) -> Option<u64> {
         self.seed
     }
@@ -268,7 +268,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Prints shares up to the last one that differs from its default.
+/// Prints the shares up to the last one that differs from its default. Each entry is a share and its default.
 fn further_shares(f: &mut fmt::Formatter<'_>, shares: &[(Share, Share)]) -> fmt::Result {
     let shown = shares.iter().rposition(|(share, default)| share != default).map_or(0, |last| last + 1);
     shares[..shown].iter().try_for_each(|(share, _)| write!(f, " {share}"))

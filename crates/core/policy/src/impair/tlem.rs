@@ -23,7 +23,7 @@ use crate::units::{self, Decimal, Rate, Share, Size, Time};
 /// Number of bytes that Ethernet adds to a frame: preamble and gap (20 bytes), and the frame check sequence.
 const FRAMING: i32 = 24;
 
-/// Default limit of the bytes that wait for the rate.
+/// Default limit of the bytes that wait to be sent at the rate.
 const DEFAULT_QUEUE: Size = Size::from_bytes(50_000);
 
 /// The reason why options are not a valid specification.
@@ -35,7 +35,7 @@ pub enum TlemError {
     /// An option without its value.
     #[error("{0} has no value")]
     Missing(String),
-    /// An option given for more than two directions.
+    /// An option given more than twice: there are only two directions.
     #[error("{0} is given more than twice")]
     TooOften(&'static str),
     /// An option with an invalid value.
@@ -63,10 +63,11 @@ pub struct TlemOptions<'a> {
     pub queue: Option<&'a str>,
 }
 
-/// A function that returns the place of one option's value.
+/// A function that returns the field for one option's value.
 type OptionAccessor<'a> = for<'o> fn(&'o mut TlemOptions<'a>) -> &'o mut Option<&'a str>;
 
-/// Reads the options of a command line, such as `-D 20ms -B 10m -B 1m`. Returns the settings of both directions.
+/// Reads the options of a command line, such as `-D 20ms -B 10m -B 1m`. Returns the settings of the first and of the
+/// opposite direction, or the first error.
 pub fn directions<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<[Spec; 2], TlemError> {
     let mut both = [TlemOptions::default(); 2];
     let mut words = words.into_iter();
@@ -90,7 +91,7 @@ pub fn directions<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<[Spec;
 }
 
 impl TlemOptions<'_> {
-    /// Returns these options, with those of `others` where they are not set.
+    /// Returns these options. Those that are not set are taken from `others`.
     fn or(self, others: Self) -> Self {
         Self {
             delay: self.delay.or(others.delay),
@@ -100,7 +101,7 @@ impl TlemOptions<'_> {
         }
     }
 
-    /// Returns the specification of these options.
+    /// Returns the specification of these options, or the option with an invalid value.
     pub fn spec(self) -> Result<Spec, TlemError> {
         let delay = self.delay.map(delay).transpose()?;
         let queue = self.queue.map(queue).transpose()?.filter(|queue| queue.bytes() != 0).unwrap_or(DEFAULT_QUEUE);
@@ -210,7 +211,7 @@ const RATES: NumberSuffixes = NumberSuffixes {
 const SIZES: NumberSuffixes =
     NumberSuffixes { units: [("", 1), ("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30)], tails: &["", "b"] };
 
-/// Reads a number with a unit of `kind`.
+/// Reads a number with one of the units of `kind`; `None` if the text is not such a number, or the number is too large.
 fn number(text: &str, kind: &NumberSuffixes) -> Option<u64> {
     let (number, suffix) = Decimal::read(text)?;
     let suffix = suffix.to_ascii_lowercase();
@@ -256,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Objective: the limit of bytes in flight suffices for a rate and a delay.
+    /// Objective: the limit of bytes in flight is large enough for the bytes that the rate sends during the delay.
     #[test]
     fn room_for_rate_and_delay() {
         assert_eq!(said("-D 1 -B 10g"), "bytes 1251300000b delay 1s rate 10gbit queue 50000b");
@@ -272,7 +273,7 @@ mod tests {
         assert!(back.ends_with("delay 20ms rate 1mbit queue 9kb"), "{back}");
     }
 
-    /// Objective: options and values that tlem does not have are refused with the expected ones.
+    /// Objective: options and values that tlem does not have are refused, and the error names the expected ones.
     #[test]
     fn unknown_values_are_refused_by_name() {
         assert_eq!(refused("-i eth0"), "unknown option \"-i\": expected -D, -B, -L or -Q");

@@ -1,4 +1,4 @@
-//! Groups and their MAC addresses (RFC 1112 §6.4, RFC 2464 §7).
+//! Multicast groups and their MAC addresses (RFC 1112 §6.4, RFC 2464 §7).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -44,15 +44,15 @@ pub(super) fn mac_of(group: IpAddr) -> MacAddr {
     }
 }
 
-/// Whether a frame to `mac` goes to all ports, members or not. True for 224.0.0.x and ff02::1, which hosts need not
-/// join, and for groups with the same MAC addresses.
+/// Whether a frame to `mac` goes to all ports, whether or not they have joined its group. True for 224.0.0.x and
+/// ff02::1, which hosts need not join, and for groups with the same MAC addresses.
 #[inline]
 pub(super) fn is_flooded(mac: MacAddr) -> bool {
     matches!(mac.0, [0x01, 0x00, 0x5e, 0, 0, _] | [0x33, 0x33, 0, 0, 0, 1])
 }
 
 /// Whether joins of `group` are recorded. False for a group whose frames go to all ports, or (IPv6) never leave the
-/// host.
+/// host, and for an address that is not a group.
 pub(super) fn is_snooped(group: IpAddr) -> bool {
     let scope = match group {
         IpAddr::V4(_) => None,

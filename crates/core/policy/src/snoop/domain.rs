@@ -21,7 +21,7 @@ pub(super) struct Domain {
     active: bool,
     /// Ports at which messages of routers have arrived.
     pub routers: Timers,
-    /// Ports with refused joins, whose groups are not all recorded.
+    /// Ports whose groups are not all recorded, because a limit was reached and joins were refused.
     pub overflowing: Timers,
 }
 
@@ -73,13 +73,13 @@ impl Domain {
         self.own.is_some() && self.other.is_none()
     }
 
-    /// The address of the querier, if it is not this switch.
+    /// The address of the querier; `None` if there is none, or if this switch is the querier.
     pub fn querier(&self) -> Option<IpAddr> {
         self.other.as_ref().map(|other| other.addr)
     }
 
     /// Handles a general query of another querier. The querier with the lowest address is elected (RFC 2236 §3, RFC
-    /// 3810 §7.6.2); one without an address yields to all others, and replaces another one without an address.
+    /// 3810 §7.6.2); a querier without an address yields to those with one, and replaces another without one.
     pub fn elect(&mut self, now_ns: u64, query: &HeardQuery, settings: &SnoopSettings) {
         let holder = match &self.other {
             Some(other) => Some(other.addr),
@@ -97,7 +97,7 @@ impl Domain {
         self.other = Some(OtherQuerier { addr: query.source, until });
     }
 
-    /// Returns whether a general query is due, and counts it as sent.
+    /// Returns whether a general query is due. If so, counts it as sent, and schedules the next one.
     pub fn take_general_query(&mut self, now_ns: u64, settings: &SnoopSettings) -> bool {
         let asking = self.is_asking();
         let Some(own) = self.own.as_mut().filter(|own| asking && own.next <= now_ns) else {
@@ -110,7 +110,8 @@ impl Domain {
         true
     }
 
-    /// Ends an expired querier, expired routers and overflows. Returns whether destinations of frames have changed.
+    /// Removes what has expired: the other querier, ports of routers, and ports with refused joins. Returns whether
+    /// destinations of frames have changed.
     pub fn expire(&mut self, now_ns: u64, settings: &SnoopSettings) -> bool {
         if self.other.as_ref().is_some_and(|other| other.until <= now_ns) {
             self.other = None;

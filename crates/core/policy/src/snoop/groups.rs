@@ -12,7 +12,7 @@ use super::portset::PortSet;
 /// two probes of a hash table, whose hash is keyed, as members choose the addresses of their groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnoopGroups {
-    /// The members and routers for each VLAN and MAC address with members.
+    /// The ports of members and routers, for each VLAN and MAC address with members.
     members: HashMap<(u16, MacAddr), PortSet>,
     /// The routers for each VLAN and family in which frames for groups go only to members and routers.
     domains: HashMap<(u16, GroupFamily), Routers>,

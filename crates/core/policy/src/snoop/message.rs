@@ -7,11 +7,11 @@ use netvale_wire::{Layers, MalformedPacket, Sum, checksum, ethernet, ipv4, ipv6}
 
 use super::address::GroupFamily;
 
-/// IP protocol numbers.
+// IP protocol numbers.
 pub(super) const IGMP: u8 = 2;
 pub(super) const ICMPV6: u8 = 58;
 const PIM: u8 = 103;
-/// The IPv6 hop-by-hop header, which every MLD message has for its router alert.
+/// Protocol number of the IPv6 hop-by-hop header, which every MLD message has for its router alert.
 const HOP_BY_HOP: u8 = 0;
 
 /// Types of IGMP (RFC 1112, RFC 2236, RFC 3376 §4) and of multicast router discovery (RFC 4286 §3.1).
@@ -35,7 +35,7 @@ mod mld {
 
 /// First byte of a PIM hello: version 2, type "hello" (RFC 7761 §4.9).
 const PIM_HELLO: u8 = 0x20;
-/// Flag of a query: routers do not lower their timers (RFC 3376 §4.1.5).
+/// Flag of a query after which routers do not lower their timers (RFC 3376 §4.1.5).
 const SUPPRESS: u8 = 8;
 /// The maximum response time of an IGMPv1 query, which has no field for it (RFC 2236 §4), in ns.
 const V1_RESPONSE_NS: u64 = 10_000_000_000;
@@ -82,7 +82,7 @@ pub(super) struct HeardQuery {
     /// The queried group; `None` for all groups.
     pub group: Option<IpAddr>,
     pub max_response_ns: u64,
-    /// Whether the query lowers the timers of memberships, which then expire soon without an answer.
+    /// Whether the query lowers the timers of memberships, which then expire soon unless a host answers.
     pub lowers_timers: bool,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct HeardQuery {
 pub(super) enum GroupChange {
     Join(IpAddr),
     Leave(IpAddr),
-    /// The host blocks further sources, and may want no others: it must be asked whether it still wants the group.
+    /// The host blocks further sources, and may want no others: a query must find out whether it still wants the group.
     Ask(IpAddr),
 }
 
@@ -136,7 +136,7 @@ pub(super) fn parse(frame: &[u8]) -> Result<ControlMessage<'_>, MalformedPacket>
     }
 }
 
-/// Returns the length in bytes of a packet with a valid IP header.
+/// Returns the length in bytes of a packet; an error if its IP header is invalid.
 fn packet_len(packet: &[u8], src: IpAddr) -> Result<usize, MalformedPacket> {
     if src.is_ipv6() {
         return Ok(ipv6::HEADER_LEN + usize::from(ipv6::Header::parse(packet)?.payload_len()));
@@ -146,7 +146,7 @@ fn packet_len(packet: &[u8], src: IpAddr) -> Result<usize, MalformedPacket> {
     (sum.fold() == 0xffff).then_some(header.total_len().into()).ok_or(MalformedPacket::BadField)
 }
 
-/// Checks the checksum of `message`, which for IPv6 covers a pseudo header.
+/// Checks the checksum of `message`, which for IPv6 covers a pseudo header; an error if it is wrong.
 fn check_sum(message: &[u8], ip: &IpLayer) -> Result<(), MalformedPacket> {
     let before = match (ip.src, ip.dst) {
         (IpAddr::V6(src), IpAddr::V6(dst)) => checksum::pseudo_v6(src, dst, ip.protocol, message.len() as u32),
@@ -267,7 +267,7 @@ pub(super) fn decode16(code: u16) -> u32 {
     if code < 0x8000 { code } else { (code & 0xfff | 0x1000) << ((code >> 12 & 7) + 3) }
 }
 
-/// The records of an IGMPv3 or MLDv2 report (RFC 3376 §4.2, RFC 3810 §5.2), all of them complete.
+/// The records of an IGMPv3 or MLDv2 report (RFC 3376 §4.2, RFC 3810 §5.2), none of them truncated.
 #[derive(Clone)]
 pub(super) struct ReportRecords<'a> {
     rest: &'a [u8],
@@ -315,8 +315,9 @@ impl Iterator for ReportRecords<'_> {
 }
 
 impl ReportRecord {
-    /// Returns the meaning of the record for the group as a whole. A host that lists wanted sources wants the group;
-    /// one that lists none does not. A host that blocks further sources may want none of the others, or all of them.
+    /// Returns the meaning of the record for the group as a whole; `None` if it has none. A host that lists wanted
+    /// sources wants the group; one that lists none does not. A host that blocks further sources may want none of the
+    /// others, or all of them.
     fn change(&self) -> Option<GroupChange> {
         match (self.kind, self.sources) {
             (1 | 3, 0) => Some(GroupChange::Leave(self.group)),

@@ -17,7 +17,7 @@ const MAX_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + HOP_BY_HOP.len(
 const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 /// A hop-by-hop header in front of ICMPv6, with the router alert option of IPv6 (RFC 2711) and padding.
 const HOP_BY_HOP: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
-/// Types of queries.
+// Message types of queries.
 const IGMP_QUERY: u8 = 0x11;
 const MLD_QUERY: u8 = 130;
 /// The "robustness variable", as in Linux: number of consecutive losses that are tolerated (RFC 3376 §8.1).

@@ -11,20 +11,20 @@ const SECOND: u64 = 1_000_000_000;
 /// The IGMP version of a switch's queries. The switch accepts reports of all versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IgmpVersion {
-    /// RFC 2236.
+    /// IGMPv2 (RFC 2236).
     #[default]
     V2,
-    /// RFC 3376.
+    /// IGMPv3 (RFC 3376).
     V3,
 }
 
 /// The MLD version of a switch's queries. The switch accepts reports of both versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MldVersion {
-    /// RFC 2710.
+    /// MLDv1 (RFC 2710).
     #[default]
     V1,
-    /// RFC 3810.
+    /// MLDv2 (RFC 3810).
     V2,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Router {
 /// A port's multicast settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Multicast {
-    /// Whether the port gets only frames to groups with members behind it.
+    /// Whether the port gets frames for a multicast group only if members of the group are behind it.
     pub snooping: bool,
     /// Whether the switch queries in the absence of another querier.
     pub querier: bool,
@@ -142,7 +142,7 @@ impl SnoopSettings {
         }
     }
 
-    /// Raises intervals that would cause a flood of queries to the minimums of Linux.
+    /// Raises each query interval to Linux's minimum, because a shorter one would cause a flood of queries.
     pub(super) fn clamped(self) -> Self {
         Self {
             query_interval_ns: self.query_interval_ns.max(SECOND),
@@ -157,7 +157,7 @@ impl SnoopSettings {
 mod tests {
     use super::*;
 
-    /// Objective: the values of `mcast_router` read back as they print; the value for Linux's temporary routers is
+    /// Objective: the values of `mcast_router` read back as they print; Linux's value for temporary routers (3) is
     /// refused.
     #[test]
     fn words_of_mcast_router_read_back() {

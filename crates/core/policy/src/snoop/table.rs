@@ -9,7 +9,7 @@ use super::{Membership, PortSet};
 /// A VLAN and a group. Groups with the same MAC address are distinct: a port may leave one and stay in the other.
 pub(super) type MemberKey = (u16, IpAddr);
 
-/// The outcome of a join.
+/// The outcome of a join: a new membership, a renewed one, or a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JoinResult {
     Anew,
@@ -18,7 +18,7 @@ pub(super) enum JoinResult {
     Refused,
 }
 
-/// The members of groups, whose number is limited.
+/// The members of a limited number of groups.
 #[derive(Debug)]
 pub(super) struct MemberTable {
     groups: BTreeMap<MemberKey, Vec<MemberEntry>>,
@@ -110,7 +110,7 @@ impl MemberTable {
         self.questions.insert((now_ns, key, port));
     }
 
-    /// Returns a query that is due, and schedules the next one.
+    /// Returns the group and port of a query that is due, and schedules the member's next query; `None` if none is due.
     pub fn take_question(&mut self, now_ns: u64) -> Option<(MemberKey, u8)> {
         let &(at, key, port) = self.questions.first().filter(|question| question.0 <= now_ns)?;
         self.questions.remove(&(at, key, port));

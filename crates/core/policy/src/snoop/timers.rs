@@ -9,7 +9,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Adds `port` until `end`, or sets the new end. Returns whether the port is new.
+    /// Adds `port` until time `end`, or sets its new end if it is in the set. Returns whether the port is new.
     pub fn set(&mut self, port: u8, end: u64) -> bool {
         match self.ends.iter_mut().find(|(other, _)| *other == port) {
             Some(entry) => {
@@ -39,7 +39,7 @@ impl Timers {
         self.ends.len() != before
     }
 
-    /// Time at which the first port expires; `u64::MAX` if the set is empty.
+    /// Time in ns at which the first port expires; `u64::MAX` if the set is empty.
     pub fn next(&self) -> u64 {
         self.ends.iter().map(|&(_, end)| end).min().unwrap_or(u64::MAX)
     }

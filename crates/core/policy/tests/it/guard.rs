@@ -16,7 +16,7 @@ fn verdict(guard: &Guard, frame: &[u8]) -> Result<(), Violation> {
     guard.check(&frame[..frame.len().min(guard.head_len())], frame.len())
 }
 
-/// Asserts the expected result for each named frame: it passes, or the violation.
+/// Asserts for each named frame that it passes, or that it is refused with `violation`.
 fn table(checks: &str, violation: Violation, rows: &[(&str, bool, Vec<u8>)]) {
     let guard = guard(checks);
     for (name, passes, frame) in rows {
@@ -399,7 +399,7 @@ fn cutting_hides_nothing() {
     }
 }
 
-/// Objective: the start of a long frame yields the same result as the whole frame.
+/// Objective: the copied start of a long frame is enough: it passes as the whole frame does.
 #[test]
 fn starts_of_long_frames_are_enough() {
     let guard = guard("all");
@@ -447,7 +447,7 @@ proptest! {
         }
     }
 
-    /// Objective: IP sources are matched as by a comparison bit by bit.
+    /// Objective: whether an IPv4 source matches a prefix agrees with a comparison bit by bit.
     #[test]
     fn sources_are_compared(first: u32, len in 0u8..=32, src: u32) {
         let prefix = format!("{}/{len}", std::net::Ipv4Addr::from(first));

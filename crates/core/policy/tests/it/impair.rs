@@ -1,4 +1,4 @@
-//! Fates of many frames compared with theory: rates of losses, bursts, distributions and times.
+//! The fates of many frames on impaired links, compared with theory: rates of losses, bursts, distributions and times.
 
 use netvale_policy::impair::{Fate, Model, Spec};
 use proptest::prelude::*;
@@ -48,8 +48,8 @@ fn autocorrelation(values: &[f64]) -> f64 {
     products / (values.len() - 1) as f64 / deviation.powi(2)
 }
 
-/// Asserts that `found` of the frames are within 3 standard deviations of the `expected` share. Of correlated frames,
-/// `alike` count as one.
+/// Asserts that `found` of the frames are within 3 standard deviations of the `expected` share. If the fates of frames
+/// are correlated, `alike` frames count as one independent sample.
 fn assert_share(found: usize, expected: f64, alike: f64) {
     let found = found as f64 / FRAMES as f64;
     let sigma = (expected * (1.0 - expected) * alike / FRAMES as f64).sqrt();
@@ -66,7 +66,7 @@ fn burst(losses: &[bool]) -> f64 {
     count(losses) as f64 / starts as f64
 }
 
-/// Objective: random losses have the configured rate, each independent.
+/// Objective: random losses have the configured rate, and are independent of each other.
 #[test]
 fn random_losses_have_the_configured_rate() {
     for percent in [0.1, 1.0, 30.0] {
@@ -86,11 +86,11 @@ fn gemodel_losses_match_its_theory() {
     let correlation: f64 = 1.0 - p - r;
     let alike = (1.0 + correlation) / (1.0 - correlation);
     let bad = p / (p + r);
-    // Gilbert's model: all frames are lost in the bad state, which lasts for 1/r frames.
+    // Gilbert's model: all frames are lost in the bad state, which lasts for 1/r frames on average.
     let gilbert = losses("loss gemodel 1% 25%");
     assert_share(count(&gilbert), bad, alike);
     assert_near(burst(&gilbert), 1.0 / r, 0.03);
-    // With a single chance, that is the rate of losses.
+    // If only P is given, it is the rate of losses.
     let alone = losses("loss gemodel 10%");
     assert_share(count(&alone), 0.1, 1.0);
     assert_near(burst(&alone), 1.0 / 0.9, 0.01);
@@ -113,13 +113,13 @@ fn state_losses_have_the_stationary_rate() {
     let two = three * p32 / p23;
     let four = p14;
     assert_share(count(&losses), (three + four) / (1.0 + two + three + four), 4.0);
-    // With a single chance, that is the rate of losses.
+    // If only P13 is given, it is the rate of losses.
     let alone = self::losses("loss state 10%");
     assert_share(count(&alone), 0.1, 1.0);
     assert_near(burst(&alone), 1.0 / 0.9, 0.01);
 }
 
-/// Objective: bit errors lose frames in proportion to their length.
+/// Objective: bit errors lose frames with the probability that follows from the frames' length.
 #[test]
 fn bit_errors_lose_frames_by_their_length() {
     assert_share(count(&losses("loss ber 1e-5")), 1.0 - (1.0 - 1e-5_f64).powi(12_000), 1.0);
@@ -219,8 +219,8 @@ fn reordered_frames_skip_the_delay() {
     assert_share(count(&skipped("delay 10ms reorder 25%")), 0.25, 1.0);
     let fifth = skipped("delay 10ms reorder 100% gap 5");
     assert!(fifth.iter().enumerate().all(|(frame, skips)| *skips == (frame % 5 == 4)));
-    // Four frames may not skip the delay. Each frame behind them does with a chance of one half: on average the second
-    // one.
+    // After a frame that skips the delay, four frames may not. Then each does so with a chance of one half, on average
+    // the second one.
     assert_share(count(&skipped("delay 10ms reorder 50% gap 5")), 1.0 / 6.0, 1.0);
 }
 

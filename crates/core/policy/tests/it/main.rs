@@ -1,4 +1,4 @@
-//! Tests of policies with frames.
+//! Tests of policies with frames: anti-spoofing, impaired links, multicast snooping and filters.
 
 mod guard;
 mod impair;

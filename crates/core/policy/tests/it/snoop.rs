@@ -11,7 +11,7 @@ use netvale_wire::MacAddr;
 const SECOND: u64 = 1_000_000_000;
 const SWITCH: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xfe]);
 
-/// Returns a switch that has snooped for long enough since the router at port 9 queried.
+/// Returns a switch after a router at port 9 has queried and hosts have had time to answer.
 fn settled() -> Snoop {
     let mut snoop = Snoop::new(SnoopSettings::new(SWITCH));
     hear(&mut snoop, 0, 9, &query("10.0.0.1", "0.0.0.0", 100));
@@ -20,7 +20,7 @@ fn settled() -> Snoop {
     snoop
 }
 
-/// Returns a switch that has been the querier for long enough.
+/// Returns a switch that is the querier, after hosts have had time to answer its first query.
 fn querying() -> Snoop {
     let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
     snoop.watch(0, 0);
@@ -90,8 +90,8 @@ fn a_report_has_many_records() {
     assert_eq!((snoop.counters().reports, snoop.counters().malformed), (2, 1));
 }
 
-/// Objective: frames to groups that must be flooded go to all ports (RFC 4541 §2.1.2, §3), and frames to groups without
-/// members go to routers.
+/// Objective: frames to groups that must be flooded go to all ports (RFC 4541 §2.1.2, §3), and frames to other groups
+/// without members go to routers.
 #[test]
 fn some_groups_go_everywhere() {
     let mut snoop = settled();
@@ -182,7 +182,8 @@ fn an_answer_keeps_a_member() {
     assert_eq!(snoop.memberships().next().unwrap().expires_ns, 280 * SECOND);
 }
 
-/// Objective: with fast leave, a leave ends the membership without a query; otherwise another querier decides.
+/// Objective: with fast leave, a leave ends the membership without a query; without it, the membership ends only after
+/// a query of the querier, here a router.
 #[test]
 fn others_leave_with_the_querier() {
     let mut snoop = settled();
@@ -258,7 +259,8 @@ fn routers_get_all_groups() {
     assert_eq!(snoop.counters().hellos, 3);
 }
 
-/// Objective: a port that may have no router never becomes the port of a router or querier, and stops being one.
+/// Objective: a port that is set to have no router behind it stops being a router's port and never becomes one again,
+/// and its queries are refused.
 #[test]
 fn some_ports_have_no_routers() {
     let mut snoop = settled();

@@ -16,10 +16,10 @@ use super::{CurrentSettings, LinkState, until};
 use crate::batch::{BATCH, MAX_FRAME};
 use crate::{Batch, DropReason, Ingress, RingCounters};
 
-/// Maximum number of frames decided in one pass, because the worker has other work, too.
+/// Maximum number of frames whose fate is decided in one pass, so that the worker's other tasks soon get their turn.
 const MOST_DECIDED: usize = 2 * BATCH;
 
-/// The ingress at the far end of a link.
+/// The far end of an impaired link: the ingress that returns frames once they are due.
 pub struct LinkEnd {
     shared: Arc<LinkState>,
     readers: Vec<LaneReader>,
@@ -33,7 +33,7 @@ pub struct LinkEnd {
     schedule: Schedule,
     /// The frames handed out in the current batch.
     taken: Vec<FrameInFlight>,
-    /// Memory for the damaged frame of the batch.
+    /// A copy of the damaged frame of the batch, which has at most one.
     damaged: Box<[u8]>,
     is_hurried: bool,
 }
@@ -60,7 +60,7 @@ impl LinkEnd {
         self.most = current.settings.frames().min(self.room);
     }
 
-    /// Adopts changed settings.
+    /// Adopts the current settings, and `changes` as the number of the last adopted change.
     #[cold]
     fn look_at_settings(&mut self, changes: u32) {
         let current = self.shared.current.load_full();
@@ -68,7 +68,8 @@ impl LinkEnd {
         self.adopt(&current);
     }
 
-    /// Returns the undecided frame that arrived first, with the index of its lane.
+    /// Returns the frame that entered the link first of those whose fate is undecided, with the index of its lane;
+    /// `None` if there are none.
     fn earliest(&mut self) -> Option<(usize, LaneFrame)> {
         let lanes = self.shared.lanes.iter().zip(&mut self.readers).enumerate();
         let found = lanes.filter_map(|(number, (lane, reader))| Some((number, reader.peek(lane)?)));
@@ -111,7 +112,7 @@ impl LinkEnd {
         let LaneFrame { position, size, len, .. } = *found;
         let lane = number as u16;
         let size = size as u32;
-        // The model counts bits of all frames that a large segment is cut into; map the bit into the segment.
+        // `flip` may exceed the segment: the model counts the bits of all frames into which the segment is cut.
         let flip = flip.and_then(|flip| flip.checked_rem(len * 8)).unwrap_or(NO_FLIP);
         self.schedule.push(FrameInFlight { due, lane, position, size, flip });
     }
@@ -150,8 +151,8 @@ impl LinkEnd {
         buckets.for_each(|(limit, bucket)| bucket.charge(limit, now, [weight].into_iter()));
     }
 
-    /// Adds the next due frame to a batch. Returns false if it must wait for the next batch: the batch is full, or
-    /// contains a damaged frame already and this one is damaged, too.
+    /// Adds a due frame to a batch. Returns false if the frame must wait for the next batch, because the batch is full,
+    /// or because both this frame and an earlier one of the batch are damaged.
     ///
     /// # Safety
     /// As for [`Ingress::take`].
@@ -172,7 +173,8 @@ impl LinkEnd {
             }
             at = self.damaged.as_ptr();
         }
-        // SAFETY: bytes of a lane, given back only after `release`, or of the damaged frame, overwritten only after it.
+        // SAFETY: `at` points to bytes of a lane, which are given back only in `release`, or to the damaged frame,
+        // which is overwritten only after `release`.
         if !unsafe { batch.push(at, len) } {
             return false;
         }

@@ -102,7 +102,7 @@ impl Drop for LaneWriter<'_> {
 }
 
 impl LinkLane {
-    /// Size of a ring that is created with `bytes`.
+    /// Size in bytes of a ring that is created with `bytes`.
     pub(super) fn capacity_for(bytes: u64) -> u64 {
         bytes.clamp(LEAST, MOST).next_multiple_of(ALIGN)
     }
@@ -121,7 +121,7 @@ impl LinkLane {
         self.is_written.load(Ordering::Relaxed)
     }
 
-    /// Takes the right to write, unless another thread holds it.
+    /// Takes the right to write; `None` if another thread holds it.
     pub(super) fn write(&self) -> Option<LaneWriter<'_>> {
         (!self.is_written.swap(true, Ordering::Acquire)).then_some(LaneWriter(self))
     }
@@ -132,14 +132,14 @@ impl LinkLane {
         unsafe { self.memory.as_ptr().add((position % self.capacity) as usize) }
     }
 
-    /// Reads a record, or a gap's size.
+    /// Reads the record at a position; `Err` contains the size of a gap.
     ///
     /// # Safety
     /// A record or a gap begins at `position`, and belongs to the caller.
     unsafe fn record(&self, position: u64) -> Result<LaneRecord, u32> {
         let at = self.at(position);
-        // SAFETY: a gap has at least ALIGN bytes, as positions and the capacity are multiples of it; a record has all
-        // of them.
+        // SAFETY: a gap has at least ALIGN bytes, because positions and the capacity are multiples of ALIGN; a record
+        // is complete.
         unsafe {
             let [size, len] = at.cast::<[u32; 2]>().read();
             if len == GAP { Err(size) } else { Ok(at.cast::<LaneRecord>().read()) }
@@ -172,8 +172,8 @@ impl LaneWriter<'_> {
                 offload: frame.offload(),
             };
             // SAFETY: the bytes up to `at + gap + size` are free, as checked above, and only this value may write them;
-            // neither the gap, which ends with the ring, nor the record, which then begins with it, reaches past its
-            // end.
+            // neither the gap, which ends where the ring ends, nor the record, which then begins where the ring begins,
+            // reaches past the end.
             unsafe {
                 if gap > 0 {
                     lane.at(at).cast::<[u32; 2]>().write([gap as u32, GAP]);
@@ -202,7 +202,7 @@ pub(super) struct LaneFrame {
     pub(super) position: u64,
     pub(super) arrived: u64,
     pub(super) len: u32,
-    /// Bytes on the wire of all frames into which the frame is cut.
+    /// Bytes on the wire: a large segment counts as all the frames into which it is cut.
     pub(super) on_wire: u32,
     /// Size in the lane in bytes, including the record.
     pub(super) size: u64,
@@ -233,7 +233,8 @@ impl LaneReader {
         self.next != lane.tail.load(Ordering::Acquire)
     }
 
-    /// Returns the next frame. It remains the next one until it is [taken](LaneReader::take).
+    /// Returns the next frame; `None` if all have been read. A frame remains the next one until it is
+    /// [taken](LaneReader::take).
     pub(super) fn peek(&mut self, lane: &LinkLane) -> Option<LaneFrame> {
         while self.has_news(lane) {
             // SAFETY: records from `next` to the tail are complete, and belong to the reader.
@@ -249,7 +250,7 @@ impl LaneReader {
         None
     }
 
-    /// Advances behind a frame that will be handed out `uses` times.
+    /// Advances past a frame, and records that the frame will be handed out `uses` times.
     pub(super) fn take(&mut self, lane: &LinkLane, found: &LaneFrame, uses: u16) {
         self.next = found.position + found.size;
         // SAFETY: the record belongs to the reader until `oldest` has passed it.
@@ -259,7 +260,7 @@ impl LaneReader {
         }
     }
 
-    /// Locates a frame. Its bytes stay valid until it is [done](LaneReader::done).
+    /// Returns the place of a frame, whose bytes stay valid until the frame is [done](LaneReader::done).
     pub(super) fn frame(&self, lane: &LinkLane, position: u64) -> FramePlace {
         // SAFETY: as in `take`.
         let record = unsafe { lane.record(position) };
@@ -284,7 +285,7 @@ impl LaneReader {
         left == 0
     }
 
-    /// Returns the oldest records that are no longer needed to the writer.
+    /// Gives back to the writer the oldest records, up to the first one that is still needed.
     fn give_back(&mut self, lane: &LinkLane) {
         while self.oldest < self.next {
             // SAFETY: records from the oldest to the next one belong to the reader.

@@ -1,4 +1,4 @@
-//! Frames in flight, in the order of their arrival times.
+//! Frames in flight on a link, in the order in which they are due at the far end.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 /// A frame in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameInFlight {
-    /// Arrival time in nanoseconds of the link's clock.
+    /// Time at which the frame arrives at the far end, in nanoseconds of the link's clock.
     pub(super) due: u64,
     /// Index of the frame's lane.
     pub(super) lane: u16,
@@ -21,7 +21,7 @@ pub(super) struct FrameInFlight {
 /// Value of [`FrameInFlight::flip`] for an undamaged frame.
 pub(super) const NO_FLIP: u32 = u32::MAX;
 
-/// A frame, ordered by arrival time and sequence number.
+/// A frame, ordered by its due time and a sequence number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FrameByArrival(Reverse<(u64, u64)>, FrameInFlight);
 
@@ -37,11 +37,11 @@ impl PartialOrd for FrameByArrival {
     }
 }
 
-/// Frames in flight. Frames that overtake no other, which is nearly all, are in a queue; the rest is in a heap.
+/// Frames in flight. Frames that overtake no other (nearly all) are in a queue, the rest in a heap.
 pub(super) struct Schedule {
     queue: VecDeque<FrameInFlight>,
     others: BinaryHeap<FrameByArrival>,
-    /// Next sequence number; it keeps frames of the same arrival time in order.
+    /// The last sequence number, which keeps frames with the same due time in order.
     count: u64,
 }
 
@@ -71,7 +71,7 @@ impl Schedule {
         }
     }
 
-    /// The frame that arrives next.
+    /// The frame that is due next; `None` if no frame is in flight.
     pub(super) fn next(&self) -> Option<&FrameInFlight> {
         match (self.queue.front(), self.others.peek()) {
             (Some(first), Some(FrameByArrival(_, other))) if other.due < first.due => Some(other),
@@ -80,7 +80,7 @@ impl Schedule {
         }
     }
 
-    /// Removes the frame that arrives next.
+    /// Removes and returns the frame that is due next.
     pub(super) fn pop(&mut self) -> Option<FrameInFlight> {
         match (self.queue.front(), self.others.peek()) {
             (Some(first), Some(FrameByArrival(_, other))) if other.due < first.due => {
@@ -98,8 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Objective: frames leave in order of arrival time, in whatever order they were added; frames of the same
-        /// arrival time in the queue, and in the heap, keep their order.
+        /// Objective: frames leave in order of their due times, whatever the order in which they were added.
         #[test]
         fn frames_leave_by_their_time(dues in proptest::collection::vec(0u64..20, 0..100)) {
             let mut schedule = Schedule::new(100).unwrap();

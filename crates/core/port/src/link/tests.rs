@@ -24,7 +24,7 @@ fn frames(count: u16, len: usize) -> Vec<Vec<u8>> {
     (0..count).map(|n| [n.to_be_bytes().repeat(7), vec![n as u8; len.saturating_sub(14)]].concat()).collect()
 }
 
-/// Takes frames until nothing is in flight. Returns each with a time at which it had arrived.
+/// Takes frames until nothing is in flight. Returns each with a time by which it had arrived.
 fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
     let mut got = Vec::new();
     let mut spare = Box::default();
@@ -87,8 +87,7 @@ fn lost_frames_are_counted_by_name() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: duplicated frames arrive twice, damage inverts one bit of one copy, reordered frames arrive; nothing else
-/// changes.
+/// Objective: duplicated frames arrive twice, and damage inverts one bit of a copy; nothing else changes.
 #[test]
 fn duplicates_arrive_twice_and_damage_is_one_bit() {
     let (link, mut source) = link("duplicate 100% corrupt 50% seed 5");
@@ -122,7 +121,7 @@ fn frames_beyond_the_limits_are_dropped_by_name() {
 }
 
 /// Objective: frames of any length, from several threads at the same time, wrap around the ring of bytes many times,
-/// and each arrives whole and once.
+/// and each arrives whole and once, or is counted as dropped.
 #[test]
 fn frames_of_several_threads_arrive_whole_and_once() {
     let (link, mut source) = link("delay 100us");
@@ -155,8 +154,8 @@ fn frames_of_several_threads_arrive_whole_and_once() {
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
 
-/// Objective: a link that only limits a rate passes allowed frames directly, keeps the rest in order, and reports how
-/// long they wait; a full one lets its senders wait.
+/// Objective: a link that only limits a rate delivers allowed frames directly and the rest later, in order; if it is
+/// full, its senders may wait; flushing ends all delays.
 #[test]
 fn a_slow_link_passes_allowed_frames_directly() {
     let rates = vec![RateLimit::bits(8_000_000, 5000)];
@@ -233,8 +232,8 @@ fn marks_cross_the_link_with_their_frame() {
     assert_eq!(got, [false, false, true, false]);
 }
 
-/// Objective: the counts of frames and bytes in flight do not underflow if the reader finishes frames immediately; they
-/// are 0 once all frames have arrived, and never exceed the limits.
+/// Objective: the counts of frames and bytes in flight do not underflow if the reader finishes frames immediately; no
+/// frames are in flight once all are lost, and the bytes never exceed their limit.
 #[test]
 fn the_counts_balance_once_all_frames_arrive() {
     let (link, mut source) = link("loss 100%");

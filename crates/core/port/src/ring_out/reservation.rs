@@ -1,4 +1,4 @@
-//! Reservations: delivery in steps.
+//! Reservations: delivery in steps (reserve, fill, publish, kick) to many rings together.
 
 use netvale_mem::lease::Lease;
 use netvale_mem::lent::Loan;
@@ -36,8 +36,9 @@ use crate::batch::Batch;
 /// # }
 /// ```
 ///
-/// A lent ring stays lent until the reservation is dropped. If a reservation is dropped early, its drop takes the
-/// remaining steps: the ring keeps working, and slots that were not filled arrive empty.
+/// A ring that a control thread may remove, such as a guest's, stays until the reservation is dropped. If a reservation
+/// is dropped early, its drop takes the remaining steps: the ring keeps working, and slots that were not filled arrive
+/// empty.
 #[must_use = "room that is not filled costs the receiver empty slots"]
 pub struct Reservation<'b> {
     egress: Loan<'b, RingEgress>,
@@ -61,8 +62,8 @@ enum ReservationStep {
 }
 
 impl<'b> Reservation<'b> {
-    /// Creates a reservation. `lease` has one slot for each of the first picks, and none for the others. All frames
-    /// must be deliverable unchanged.
+    /// Creates a reservation. `lease` has one slot for each of the first picks; the other picks found no room. Each
+    /// frame must fit into one slot unchanged.
     #[inline]
     pub(super) fn new(egress: Loan<'b, RingEgress>, batch: &'b Batch, picks: &'b [u16], lease: Option<Lease>) -> Self {
         let room = lease.as_ref().map_or(0, |lease| lease.count as usize);
@@ -100,7 +101,7 @@ impl<'b> Reservation<'b> {
         }
     }
 
-    /// Kicks the receiver if it requested a kick, and lets other threads publish. A full fence must follow.
+    /// Kicks the receiver if it requested a kick, and allows other threads to publish again. A full fence must follow.
     #[inline]
     pub fn kick_and_stop(&mut self) {
         if let ReservationStep::Published = self.step {

@@ -1,4 +1,4 @@
-//! Tests with frames as long as the longest buffers.
+//! Tests with frames as long as the largest buffers.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use netvale_mem::{PortShape, Region};
 use super::RingEgress;
 use crate::tests::deliver;
 
-/// Objective: a frame as long as the longest buffer does not fit a slot's 16-bit length and arrives complete in two
-/// slots; a frame one byte shorter arrives in one slot. The same holds with a header in front.
+/// Objective: the length of a frame as long as the largest buffer exceeds a slot's 16-bit field, so the frame arrives
+/// complete in two slots; a frame one byte shorter arrives in one slot. The same holds with a header in front.
 #[test]
 fn as_long_as_a_buffer() {
     for hdr_len in [0, 10, 12] {

@@ -1,4 +1,5 @@
-//! Ingress and egress for queues in seats. While no peer is connected, the seat is empty.
+//! Ingress and egress for queues in seats. A [`Seat`] holds the queue of the connected peer, and is empty without a
+//! peer.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,13 +10,13 @@ use netvale_mem::lent::{Borrower, EntryError};
 use super::Seat;
 use crate::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 
-/// A queue to a receiving peer. Only one worker at a time uses it.
+/// A queue to a receiving peer, used by one worker at a time.
 pub trait ToPeer: Send {
     /// Like [`Egress::deliver`]; `None` if the queue is disabled.
     fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize>;
 }
 
-/// The ingress for the seat of a sending peer's queue.
+/// The ingress of a seat, which takes frames from the queue of the connected peer, if there is one.
 pub struct SeatIngress<Q: Ingress> {
     /// Borrows the queue while its frames are in a batch.
     queue: Borrower<Q>,
@@ -25,7 +26,7 @@ pub struct SeatIngress<Q: Ingress> {
 }
 
 impl<Q: Ingress> SeatIngress<Q> {
-    /// Creates the worker's end of a seat.
+    /// Creates the ingress of `seat`.
     pub fn new(seat: Arc<Seat<Q>>) -> Self {
         SeatIngress { queue: seat.borrower(), seat, is_cheap: true }
     }
@@ -96,7 +97,8 @@ impl<Q: Ingress> Drop for SeatIngress<Q> {
     }
 }
 
-/// The egress for the seat of a receiving peer's queue.
+/// The egress of a seat, which delivers to the queue of the connected peer. Without a peer, frames are dropped as
+/// `Idle`.
 pub struct SeatEgress<Q>(pub Arc<Seat<Q>>);
 
 impl<Q: ToPeer> Egress for SeatEgress<Q> {

@@ -1,4 +1,5 @@
-//! Pauses of a service's thread: the thread passes on the state with which a successor continues its peer, and waits.
+//! Pauses of a service's thread: the thread passes on the state with which a successor process can continue to serve
+//! its peer, and waits until it may resume.
 
 use std::any::Any;
 use std::os::fd::AsFd;
@@ -23,7 +24,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Passes the state for a successor, and waits. Returns if this process resumes after all.
+    /// Passes on the state for a successor process, and waits. Returns if this process is to resume instead.
     pub fn with(self, said: ThreadState) {
         self.give(Some(said));
     }
@@ -36,11 +37,11 @@ impl Pause {
     }
 }
 
-/// A paused service. It resumes when this is dropped.
+/// A paused service, which resumes when this is dropped.
 pub struct PausedService {
     /// The protocol's state of the connected peer; `None` without a peer.
     pub said: Option<ThreadState>,
-    /// Claim on the socket's file, taken when this is dropped.
+    /// Handle that makes this process the owner of the socket's file when this is dropped.
     claim: Option<Claim>,
     _resume: SyncSender<()>,
 }
@@ -114,8 +115,8 @@ impl Pauses {
         }
     }
 
-    /// Waits for the thread to pause, after asking it unless that was done. `None` if it does not pause within the
-    /// limit.
+    /// Waits for the thread to pause, and first asks it unless [`Pauses::ask`] was called. `None` if the thread does
+    /// not pause within the limit.
     pub(super) fn wait(&self) -> Option<PausedService> {
         if lock(&self.pending).is_none() {
             self.ask();
@@ -128,7 +129,7 @@ impl Pauses {
         Some(PausedService { said: said.ok()?, claim: None, _resume: resume })
     }
 
-    /// Takes the pending request.
+    /// Takes the pending request; `None` if no pause is requested.
     pub(super) fn take(&self) -> Option<Pause> {
         if !nap(self.bell.as_fd(), Duration::ZERO) {
             return None;
@@ -168,8 +169,8 @@ mod tests {
         }
     }
 
-    /// Objective: a thread pauses whether or not it was asked beforehand; a thread that was asked but not waited for
-    /// resumes and can be asked again.
+    /// Objective: a thread pauses whether or not it was asked beforehand; a request that nobody waited for can be
+    /// withdrawn, and repeated later.
     #[test]
     fn threads_asked_beforehand_pause() {
         let services = ["a", "b"].map(|name| Service::start("test", name, None, Alone).unwrap());

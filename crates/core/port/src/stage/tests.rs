@@ -24,7 +24,7 @@ fn frame(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31) ^ seed ^ (i >> 8) as u8).collect()
 }
 
-/// A batch of frames, each cut into pieces at `cut` if it is longer.
+/// A batch of frames, each cut into two pieces at offset `cut` if it is longer.
 fn batch(frames: &[Vec<u8>], cut: usize) -> Batch {
     let mut batch = Batch::new();
     for frame in frames {
@@ -163,7 +163,7 @@ fn every_variant_of_a_batch_has_room() {
     assert_eq!(staging.variant(0, Retag::NONE), Err(DropReason::Runt), "its head is not the last one");
 }
 
-/// Objective: a variant's head and the pieces behind it are at most [`MAX_FRAGS`].
+/// Objective: a variant has at most [`MAX_FRAGS`] pieces, its head included.
 #[test]
 fn the_pieces_of_a_frame_are_limited() {
     let frame = frame(8, 4 * MAX_FRAGS);
@@ -180,14 +180,14 @@ fn the_pieces_of_a_frame_are_limited() {
     }
 }
 
-/// Objective: kept variants have the same bytes and pending offloads, without the frames.
+/// Objective: kept variants have the same bytes and pending offloads, and no longer need the frames.
 #[test]
 fn kept_variants_have_the_same_bytes() {
     let mut memory = vec![frame(9, 700), frame(10, 60)];
     let mut stage = Stage::new();
     let mut frames = batch(&memory, usize::MAX);
     frames.set_offload(Offload::CsumPartial { start: 34, offset: 6 });
-    // SAFETY: `keep` is called, and with it the variants stay, before the frames change.
+    // SAFETY: `keep` copies the variants into the stage's own memory before the frames change.
     let mut staging = unsafe { Staging::new(&frames, &mut stage) };
     for i in 0..2 {
         staging.head(i, 64);
@@ -217,8 +217,9 @@ fn any_frame() -> impl Strategy<Value = (Vec<u8>, u8)> {
 }
 
 proptest! {
-    /// Objective: a run yields the same variants as frames handled one by one, whatever frames are in between; a frame
-    /// that ends a run differs from the previous one in its first bytes or in kind; refused frames have no variant.
+    /// Objective: a run of similar frames yields the same variants as frames handled one by one; a run ends only at a
+    /// frame with other first bytes, several pieces, an offload, a no-learn mark or an unsuitable length; refused
+    /// frames have no variant.
     #[test]
     fn runs_have_the_same_variants_as_single_frames(
         sent in proptest::collection::vec(any_frame(), 1..60),

@@ -15,7 +15,7 @@ use crate::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
 use crate::owners::OwnerId;
 use crate::table::MAX_PORTS;
 
-/// The frames of a batch that wait. Allocates only at its creation.
+/// The frames of a batch that wait for room at their destinations. Only the creation allocates memory.
 pub(super) struct HeldFrames {
     waiting: Vec<WaitingPort>,
     /// The picks of all entries of `waiting`, one entry after another. A flooded frame may wait at several ports.
@@ -25,9 +25,10 @@ pub(super) struct HeldFrames {
     begun: Instant,
     /// The destination that was asked to signal room.
     asked: Option<Arc<dyn Egress>>,
-    /// Whether the sender has ended: frames are then dropped instead of waiting.
+    /// Whether the sending port is about to end: frames that find no room are then dropped instead of waiting.
     is_last: bool,
-    /// Whether a control thread waits for the frames' queue: the receiver's progress then does not prolong the wait.
+    /// Whether a control thread waits to remove the queue that holds the frames. Progress of the receiver then does not
+    /// prolong the wait.
     pub(super) is_wanted: bool,
 }
 
@@ -50,7 +51,7 @@ struct WaitingPort {
     why: WaitReason,
     /// Number of frames that the ring had received from all senders at the last check.
     received: u64,
-    /// When that number last grew. Frames of other senders also count as progress of the receiver.
+    /// When `received` last grew. Frames of other senders also count as progress of the receiver.
     moved: Instant,
 }
 
@@ -65,7 +66,8 @@ pub struct WaitingFrames {
     pub frames: Vec<Vec<u8>>,
 }
 
-/// Decides whether frames of owner `from` wait for room; otherwise returns the reason for dropping them.
+/// Decides whether frames of owner `from` that found no room may wait: returns why they wait, or the reason for
+/// dropping them.
 pub(super) fn waits_for(
     to: &PortEntry,
     egress: &dyn Egress,
@@ -82,7 +84,8 @@ pub(super) fn waits_for(
     if is_waking { Ok(WaitReason::Waking) } else { Err(DropReason::NoRoom) }
 }
 
-/// Maximum number of waiting picks: more than a batch, as flooded frames may wait at several ports.
+/// Maximum number of waiting frames, more than a batch, as a flooded frame may wait at several ports and counts at
+/// each.
 const ROOM: usize = 4 * BATCH;
 
 impl HeldFrames {

@@ -37,16 +37,16 @@ pub(super) struct Judge<'a> {
     pub(super) me: &'a PortEntry,
     pub(super) policies: &'a CompiledPolicies,
     pub(super) fdb: &'a Fdb,
-    /// Number of bytes of long frames to examine.
+    /// Number of first bytes to copy and examine of frames longer than [`HEAD`].
     want: usize,
-    /// Whether to examine all bytes of frames.
+    /// Whether to copy and examine all bytes of frames.
     is_deep: bool,
     last: Option<(Conversation, u8)>,
     /// Number of changes that the batch may still make in the forwarding table.
     news: u32,
     /// Multicast groups, if a port snoops.
     listener: Option<GroupKnowledge<'a>>,
-    /// The retag of the last planned frame, if it went to one port.
+    /// The change of tag of the last planned frame that goes to one port.
     retag: Retag,
     /// Whether a policy must examine each frame, even one that begins like the previous one.
     looks_deeper: bool,
@@ -54,7 +54,8 @@ pub(super) struct Judge<'a> {
     looks_at_payload: bool,
 }
 
-/// Number of bytes copied of long frames if no policy needs more: a cache line, which contains addresses and tags.
+/// Number of first bytes to copy of long frames if no policy needs more: a cache line, which contains addresses and
+/// tags.
 const LEAST: usize = 64;
 /// Number of first bytes that distinguish multicast control messages from other frames.
 const CONTROL: usize = 96;
@@ -108,7 +109,7 @@ impl<'a> Judge<'a> {
             next += 1;
             let Ok(planned) = planned else {
                 if staging.variants() > made {
-                    // The frame's variants go nowhere, so not all variants go to one port.
+                    // The frame is dropped, but some of its variants exist, so not all variants go to one port.
                     plan.note(FLOOD);
                 }
                 continue;
@@ -142,7 +143,8 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Applies the policies that must examine each frame, even one that begins like the previous one.
+    /// Applies the policies that must examine each frame, even one that begins like the previous one. Returns the
+    /// reason if the frame must be dropped.
     fn look_deeper(&self, head: &[u8], len: usize) -> Result<(), DropReason> {
         if !self.policies.filters[0].pass_bare(head, len) {
             return Err(DropReason::Filter);
@@ -150,7 +152,8 @@ impl<'a> Judge<'a> {
         self.policies.guard.as_ref().map_or(Ok(()), |guard| guard.check(head, len).map_err(spoofed))
     }
 
-    /// Plans frame `i`, and creates its variants. `None` if the planned frames must be delivered first.
+    /// Plans frame `i`, and creates its variants. `None` if the memory is used up: the planned frames must be delivered
+    /// first.
     #[inline]
     fn plan(
         &mut self,
@@ -249,7 +252,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Learns the source address, and finds the destination.
+    /// Learns the source address, and returns the destination, or the reason for dropping the frame.
     #[inline]
     fn destination(&mut self, now: Conversation, no_learn: bool) -> Result<u8, DropReason> {
         if let Some((last, to)) = self.last
@@ -273,8 +276,8 @@ impl<'a> Judge<'a> {
         Ok(to)
     }
 
-    /// Checks whether the port may send frames from this address. If so, learns the address, unless the frame is marked
-    /// `NS_NO_LEARN`.
+    /// Checks whether the port may send frames from this address; otherwise, returns the reason for dropping the frame.
+    /// If it may, learns the address, unless the frame is marked `NS_NO_LEARN`.
     #[inline]
     fn source(&mut self, vlan: u16, src: u64, no_learn: bool) -> Result<(), DropReason> {
         match self.policed.pinned(src) {
@@ -313,8 +316,8 @@ impl<'a> Judge<'a> {
         self.not_learned(self.fdb.learn_in(vlan, src, self.me.id, &mut 1))
     }
 
-    /// Checks a source address that is not to be learned: the frame is marked `NS_NO_LEARN`, or its batch is at its
-    /// limit of changes. The mark must not evade the port's policies.
+    /// Checks a source address that is not to be learned, because the frame is marked `NS_NO_LEARN` or its batch is at
+    /// its limit of changes. A sender must not evade the port's policies with the mark.
     #[cold]
     fn unlearned(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         match self.fdb.lookup_in(vlan, src) {
@@ -342,8 +345,8 @@ impl<'a> Judge<'a> {
             LearnResult::Kept(other) => {
                 step(Step::Kept(other));
                 let keeps = |entry: &std::sync::Arc<PortEntry>| self.policed.policies(entry).sticky;
-                // If only the port's owner keeps the address, it is not learned, and the frame passes, as without
-                // policies.
+                // If not the other port itself but only its owner keeps the address, the address is not learned, and
+                // the frame passes, as without policies.
                 if self.table.get(other).is_some_and(keeps) { Err(DropReason::AddressTaken) } else { Ok(()) }
             }
             LearnResult::TooMany if self.policies.most_addresses.is_some() => Err(DropReason::AddressLimit),
@@ -361,7 +364,7 @@ impl<'a> Judge<'a> {
         if may == 0 { Err(DropReason::Storm) } else { Ok(()) }
     }
 
-    /// Creates the variants in which the frame leaves.
+    /// Creates the variants of frame `i`: one for its destination, or one for each kind of tag if it is flooded.
     #[inline]
     fn variants(
         &mut self,
@@ -407,14 +410,15 @@ fn spoofed(violation: Violation) -> DropReason {
     }
 }
 
-/// Destination and source address, first byte on the wire lowest.
+/// Destination and source address as words whose lowest byte is the first on the wire; `None` if the Ethernet header is
+/// truncated.
 #[inline]
 fn addresses(head: &[u8]) -> Option<(u64, u64)> {
     let [a, b, c, d, e, f, g, h, i, j, k, l, _, _] = *head.first_chunk()?;
     Some((MacAddr([a, b, c, d, e, f]).to_word(), MacAddr([g, h, i, j, k, l]).to_word()))
 }
 
-/// Whether a port takes a flooded frame or a frame for a group.
+/// Whether port `id` with policies `to` takes a flooded frame, or a frame for a group, from port `me`.
 #[inline]
 pub(super) fn takes_flood(to: &CompiledPolicies, me: PortId, id: PortId, planned: &FramePlan, sets: &PortSets) -> bool {
     let wanted = if to.multicast.snooping { sets.has(planned.members, id) } else { None };

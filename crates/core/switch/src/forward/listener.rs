@@ -1,4 +1,5 @@
-//! Finds the ports for multicast frames, and passes multicast control messages to the thread that keeps the groups.
+//! Finds the ports for multicast frames, and passes multicast control messages to the thread that keeps the switch's
+//! groups.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::entry::PortEntry;
 use crate::policies::CompiledPolicies;
 use crate::snooping::Snooping;
 
-/// A batch's view of the switch's multicast groups.
+/// The switch's multicast groups as they were when the batch began.
 pub(super) struct GroupKnowledge<'a> {
     snooping: &'a Snooping,
     groups: Guard<Option<Arc<SnoopGroups>>>,
@@ -21,7 +22,7 @@ impl GroupKnowledge<'_> {
         GroupKnowledge { snooping, groups: snooping.groups() }
     }
 
-    /// The ports for a frame to a group address; `None`: all ports.
+    /// The ports for a frame to a group address (`None`: all ports), or the reason for dropping the frame.
     #[inline]
     pub(super) fn members(
         &self,
@@ -37,8 +38,8 @@ impl GroupKnowledge<'_> {
         Ok(self.groups.as_ref().and_then(|groups| groups.ports_of(vlan, head)))
     }
 
-    /// Handles a control message and returns its ports: reports go to routers; queries go to all ports, if the sender
-    /// may send queries.
+    /// Handles a multicast control message, and returns the ports to which it goes (`None`: all). Reports go to
+    /// routers; queries go to all ports, if the sender may send queries.
     #[cold]
     fn hear(
         &self,

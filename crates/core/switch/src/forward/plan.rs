@@ -1,4 +1,5 @@
-//! The plan of a batch: each frame's destination and variants, and the number of drops for each reason.
+//! The plan of a batch: each frame's destination and variants (its copies with the right tags), and the number of drops
+//! for each reason.
 
 use std::ops::Range;
 
@@ -17,14 +18,15 @@ pub(super) const NO_VARIANT: u16 = u16::MAX;
 /// Value of [`FramePlan::members`] for a frame without a set of ports: all ports that take frames of its class get it.
 pub(super) const ALL: u16 = u16::MAX;
 
-/// The sets of ports to which frames for groups go.
+/// The sets of ports to which frames for multicast groups go.
 pub(super) struct PortSets {
     sets: [PortSet; BATCH],
     used: u16,
 }
 
 impl PortSets {
-    /// Adds a set and returns its index. Consecutive frames often share a set.
+    /// Returns the index of a set, or [`ALL`] without one. Adds the set unless it equals the last one: consecutive
+    /// frames often share a set.
     pub(super) fn number(&mut self, set: Option<&PortSet>) -> u16 {
         let Some(set) = set else { return ALL };
         let last = self.used.checked_sub(1).and_then(|last| self.sets.get(usize::from(last)));
@@ -44,7 +46,7 @@ impl PortSets {
     }
 }
 
-/// The plan of a frame.
+/// The plan of a frame: where it goes, and as which variants.
 #[derive(Clone, Copy)]
 pub(super) struct FramePlan {
     /// The destination: a port, [`FLOOD`] or [`NOWHERE`].
@@ -54,14 +56,14 @@ pub(super) struct FramePlan {
     pub(super) class: Class,
     /// Index of the set of ports for a frame to a group, or [`ALL`].
     pub(super) members: u16,
-    /// The frame's variants, by kind of tag.
+    /// Index of the frame's variant with each kind of tag, or [`NO_VARIANT`].
     pub(super) variants: [u16; KINDS],
 }
 
 const DROPPED: FramePlan =
     FramePlan { to: NOWHERE, vlan: 0, class: Class::Unknown, members: ALL, variants: [NO_VARIANT; KINDS] };
 
-/// Consecutive frames of a conversation, with one variant each.
+/// Consecutive frames of a conversation (same addresses and VLAN), with one variant each.
 pub(super) struct FrameRun {
     pub(super) frames: Range<usize>,
     /// The plan of the first frame.
@@ -80,7 +82,8 @@ pub(super) struct BatchPlan {
     reached: [bool; BATCH],
     drops: [u32; REASONS],
     has_drops: bool,
-    /// The destination of all frames of the range so far: one port, [`NOWHERE`], or [`FLOOD`] if there are several.
+    /// The destination of all frames of the range so far: a port, [`NOWHERE`] if there are no frames yet, or [`FLOOD`]
+    /// if there are several destinations.
     only: u8,
 }
 
@@ -104,7 +107,7 @@ impl BatchPlan {
         self.frames.get(i).unwrap_or(&DROPPED)
     }
 
-    /// Begins a new range.
+    /// Begins to plan a new range of the batch's frames.
     #[inline]
     pub(super) fn begin(&mut self) {
         self.only = NOWHERE;
@@ -123,7 +126,7 @@ impl BatchPlan {
         }
     }
 
-    /// Begins the delivery of flooded frames.
+    /// Begins the delivery of flooded frames, none of which has reached a port yet.
     pub(super) fn begin_flood(&mut self) {
         self.reached.fill(false);
     }
@@ -137,7 +140,7 @@ impl BatchPlan {
     }
 
     /// Counts the flooded `frames` that reached no port as dropped: there is no other port, or none in their VLAN, or
-    /// none that takes such frames. A group without members is not a drop.
+    /// none that takes such frames. A frame for a group without members does not count.
     pub(super) fn end_flood(&mut self, frames: &[u16]) {
         for &i in frames {
             let is_group = self.frame(i.into()).members != ALL;
@@ -153,7 +156,7 @@ impl BatchPlan {
         (self.only != NOWHERE && self.only != FLOOD).then_some(self.only)
     }
 
-    /// Records a frame's destination.
+    /// Records the destination of a frame of the range.
     #[inline]
     pub(super) fn note(&mut self, to: u8) {
         self.only = if self.only == NOWHERE || self.only == to { to } else { FLOOD };

@@ -25,9 +25,9 @@ use crate::table::PortTable;
 #[derive(Debug, Default)]
 pub(super) struct BatchRest {
     pub(super) frames: Range<usize>,
-    /// When the port may send again.
+    /// When the port may send again, in nanoseconds of the policies' clock.
     until: u64,
-    /// Index of the first frame that the rate does not allow yet.
+    /// Index of the first frame that the port's rates do not allow yet.
     pub(super) paid: usize,
     /// Whether all frames may be sent regardless of the port's rates.
     is_hurried: bool,
@@ -39,14 +39,14 @@ impl BatchRest {
         self.frames.start >= self.frames.end
     }
 
-    /// Time until the port may send again.
+    /// Time until the port may send again; `None` if no frames wait for its rates.
     pub(super) fn nap(&self) -> Option<Duration> {
         (!self.is_empty()).then(|| Duration::from_nanos(self.until.saturating_sub(now())))
     }
 }
 
 impl Forwarder {
-    /// Forwards the taken frames, as far as their port may send them.
+    /// Forwards the taken frames that the port's rates allow; the others wait.
     #[inline(never)]
     pub(super) fn forward_policed(&mut self, table: &PortTable, policed: &PolicySummary, work: &mut ForwardMemory) {
         let Some(me) = table.get(self.from) else { return };
@@ -57,7 +57,7 @@ impl Forwarder {
         if policed.is_only_traced && !self.has_traced(me) {
             return self.forward_plain(table, me, work);
         }
-        // Frames from the port's link were copied when they were sent.
+        // Frames from the far end of the port's link were copied to monitors when the port sent them.
         for to in me.tx_monitors.iter().filter(|_| !self.is_link_end).filter_map(|monitor| monitor.egress(self.ring)) {
             let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], &mut work.scratch);
         }
@@ -65,7 +65,7 @@ impl Forwarder {
         self.forward_rest(table, policed, me, work);
     }
 
-    /// Puts frames on their port's link.
+    /// Puts the remaining frames up to index `until` on their port's impaired link.
     fn put_on_link(&mut self, link: &Link, until: usize, work: &mut ForwardMemory) {
         let picks = IDENTITY.get(self.rest.frames.start..until).unwrap_or_default();
         // The link drops frames that find no room.
@@ -73,7 +73,8 @@ impl Forwarder {
         self.rest.frames.start = until;
     }
 
-    /// Continues with frames that waited because of their port's rate. Returns their number.
+    /// Continues with frames that waited because of their port's rates. Returns the number of frames that no longer
+    /// wait.
     #[inline]
     pub(super) fn go_on_with_rest(&mut self, work: &mut ForwardMemory) -> usize {
         if self.rest.is_empty() || self.held.is_waiting() {
@@ -88,7 +89,7 @@ impl Forwarder {
         let before = self.rest.frames.len();
         match (table.get(self.from), table.policed()) {
             (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
-            // The policies were removed: the rest passes unchanged.
+            // The policies were removed: the rest of the batch passes without any.
             (Some(me), None) => self.forward_rest(&table, &PolicySummary::none(), me, work),
             (None, _) => self.rest = BatchRest::default(),
         }
@@ -118,7 +119,7 @@ impl Forwarder {
         work: &mut ForwardMemory,
     ) {
         if me.traces.is_empty() {
-            // No frame is traced, or the trace has ended meanwhile.
+            // The port is not traced, or its trace has ended meanwhile.
             self.forward_range(table, policed, me, work);
         } else {
             self.forward_traced(table, policed, me, work);
@@ -158,7 +159,8 @@ impl Forwarder {
         work.policed = Some(memory);
     }
 
-    /// Returns the end of the frames that the port may send now. Drops frames that cannot wait.
+    /// Returns the index of the first frame that the port's rates do not allow now, and charges the frames before it.
+    /// Drops later frames if they cannot wait.
     pub(super) fn permitted(&mut self, policies: &CompiledPolicies, me: &PortEntry) -> usize {
         let frames = self.rest.frames.clone();
         if frames.start < self.rest.paid {
@@ -173,7 +175,7 @@ impl Forwarder {
             self.rest.until = now;
             return frames.end;
         }
-        // A control thread waits for the frames' queue.
+        // Before a pause, or if a control thread waits to remove the frames' queue, all frames pass.
         let is_wanted = self.rest.is_hurried || self.source.ingress().is_wanted();
         if now < self.rest.until && !is_wanted {
             return frames.start;
@@ -205,7 +207,8 @@ impl Forwarder {
         frames.start + may
     }
 
-    /// Plans frames of a range while there is room for variants. Returns the index of the next frame.
+    /// Decides the destinations and variants (copies with the right tags) of the frames of a range, while there is room
+    /// for variants. Returns the index of the first undecided frame.
     fn plan(
         &mut self,
         table: &PortTable,
@@ -282,7 +285,7 @@ impl Forwarder {
     }
 }
 
-/// Delivers frames, and reports the destination to traces.
+/// Delivers frames to a port, and reports the port to traces.
 #[inline]
 fn hand_over(
     to: &Arc<PortEntry>,
@@ -299,7 +302,7 @@ fn hand_over(
     deliver(to, sender, batch, picks, may_hold, scratch, held);
 }
 
-/// Whether the port's rates allow the whole batch, as usual unless the port is near its limit. If so, charges the
+/// Whether the port's rates allow the whole batch, which is usual unless the port is near its limit. If so, charges the
 /// batch.
 fn may_pass(policies: &CompiledPolicies, me: &PortEntry, now: u64, batch: &Batch) -> bool {
     let together = batch.weight();
@@ -337,8 +340,8 @@ fn filter(source: &Source, to: &PortEntry, filters: &Filters, list: &mut [u16], 
     count
 }
 
-/// Replaces frames in `list` by the variants that the port gets, and removes frames that it does not take. Returns the
-/// number that remain.
+/// Replaces the frames in `list` by the variants that port `to` gets, and removes frames that the port does not take.
+/// Returns the number that remain.
 fn select(policed: &PolicySummary, me: &PortEntry, to: &PortEntry, list: &mut [u16], plan: &mut BatchPlan) -> usize {
     let mine = policed.policies(me);
     let its = policed.policies(to);

@@ -13,7 +13,7 @@ use super::{BatchSender, ForwardMemory, HeldFrames, NumberedQueue, deliver, queu
 use crate::entry::PortEntry;
 use crate::table::PortTable;
 
-/// A destination and its reservation, on their way through the steps.
+/// A destination, and its reservation while the steps are taken.
 pub(super) struct OpenDestination<'b> {
     to: &'b Arc<PortEntry>,
     queue: NumberedQueue<'b>,
@@ -27,7 +27,7 @@ fn recycled(mut open: Vec<OpenDestination<'_>>) -> Vec<OpenDestination<'static>>
     open.into_iter().map_while(|_| None).collect()
 }
 
-/// Delivers the frames that are addressed to single ports.
+/// Delivers a batch whose frames all go to known ports: none is flooded.
 pub(super) fn scatter(
     table: &PortTable,
     sender: BatchSender<'_>,

@@ -55,7 +55,7 @@ impl BatchSender<'_> {
         if self.spreads(to) { to.open_queue(self.number_of(to, batch, pick)) } else { self.queue_of(to) }
     }
 
-    /// The number that selects one of the open queues of `to` for a frame.
+    /// The number that selects one of the open queues of `to` for a frame: a hash of its flow, or the sender's ring.
     fn number_of(self, to: &PortEntry, batch: &Batch, pick: u16) -> usize {
         let Some(frame) = batch.get(usize::from(pick)) else { return 0 };
         let mut head = [0; HEAD];
@@ -82,7 +82,7 @@ impl PortEntry {
         all.nth(number % open).map_or(0, |(queue, _)| queue)
     }
 
-    /// Number of rings from which the port sends. A guest with closed queues sends on as many queues as it has open.
+    /// Number of rings from which the port sends. A guest that opens only some of its queues sends on as many.
     fn rings_in_use(&self) -> usize {
         let rings = self.port.rings.max(1);
         match self.open_queues() {
@@ -138,7 +138,7 @@ pub(super) fn deliver_spread(
     }
 }
 
-/// Reports the port and the queue of the first frame to a trace.
+/// Reports the port, and its queue for the first frame, to a trace.
 pub(super) fn step_to(to: &PortEntry, sender: BatchSender<'_>, batch: &Batch, picks: &[u16]) {
     if let Some(&first) = picks.first() {
         step(Step::To(to.id, sender.queue_for(to, batch, first) as u8));

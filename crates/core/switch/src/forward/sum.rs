@@ -1,4 +1,4 @@
-//! Checks where a pending checksum will be stored: it must not change bytes on which policies decided.
+//! Checks where a pending checksum will be stored: it must not overwrite bytes on which policies decided.
 
 use netvale_wire::layers::Layers;
 
@@ -20,7 +20,7 @@ pub(super) fn is_beside_headers(head: &[u8], start: u16, offset: u16) -> bool {
     let Ok(Layers { ip: Some(ip), .. }) = Layers::parse(head) else { return false };
     let start = usize::from(start);
     if start != ip.l4 {
-        // `Filters::pass` handles rules that read there.
+        // `Filters::pass` handles filter rules that read the bytes of such a checksum.
         return TUNNELS.contains(&ip.protocol) && start >= ip.l4 + TUNNEL_HEADER;
     }
     match ip.protocol {

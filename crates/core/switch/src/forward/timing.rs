@@ -12,7 +12,7 @@ use super::{ForwardMemory, Forwarder};
 use crate::clock::now;
 use crate::trace::spread;
 
-/// State of timing: when to time the next batch, and the timed batch in progress.
+/// State of timing: the number of batches until the next timed one, and the timed batch in progress.
 #[derive(Default)]
 pub(super) struct BatchTiming {
     one_of: u32,
@@ -24,7 +24,7 @@ pub(super) struct BatchTiming {
 }
 
 impl BatchTiming {
-    /// Called before a batch is taken.
+    /// Decides whether to time the next batch, before it is taken, and starts the clock.
     fn begin(&mut self) {
         let one_of = sampling();
         if self.one_of != one_of {
@@ -34,7 +34,7 @@ impl BatchTiming {
         self.begun = (one_of > 0 && self.skip == 0).then(now);
     }
 
-    /// Called after a batch was taken. Without frames, it does not count as a batch.
+    /// Records that a batch of `frames` frames was taken. An empty batch does not count.
     fn taken(&mut self, frames: usize) {
         self.open = frames;
         match self.begun {
@@ -44,7 +44,8 @@ impl BatchTiming {
         }
     }
 
-    /// Records that `waiting` frames of the timed batch, or copies of them, still wait.
+    /// Counts the frames of the timed batch that no longer wait, with the time since its start. `waiting` frames, or
+    /// copies of frames, still wait.
     pub(super) fn left(&mut self, waiting: usize, counters: &RingCounters) {
         let Some(begun) = self.begun else { return };
         let moved = self.open.saturating_sub(waiting);
@@ -64,7 +65,7 @@ impl BatchTiming {
     }
 }
 
-/// A pseudo-random number of batches to skip, on average `one_of` - 1.
+/// A pseudo-random number of batches to leave untimed, on average `one_of` - 1.
 fn gap(one_of: u32) -> u64 {
     spread(now()) % (2 * u64::from(one_of.max(1)) - 1)
 }

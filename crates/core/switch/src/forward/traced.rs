@@ -1,5 +1,5 @@
-//! Forwarding of a traced port: traced frames are forwarded one at a time, and their steps are recorded; other frames
-//! are forwarded as usual.
+//! Forwarding of frames from a traced port: traced frames are forwarded one at a time, and their steps are recorded;
+//! other frames are forwarded as usual.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl ForwarderTrace {
 }
 
 impl Forwarder {
-    /// Takes a batch. Drops of slots or descriptors that are not a frame yet are recorded without a frame.
+    /// Takes a batch. Slots or descriptors that are dropped before they become a frame are recorded without a frame.
     #[cold]
     pub(super) fn take_noting(&mut self, work: &mut ForwardMemory) -> usize {
         steps::begin();
@@ -71,12 +71,12 @@ impl Forwarder {
         }
     }
 
-    /// Whether the batch contains a traced frame.
+    /// Whether the batch contains a frame that a trace is to examine.
     pub(super) fn has_traced(&self, me: &PortEntry) -> bool {
         self.next_traced(me, 0..self.source.frames().len()).is_some()
     }
 
-    /// Index of the first frame in `range` that a trace is to examine.
+    /// Index of the first frame in `range` that a trace is to examine; `None` if there is none.
     fn next_traced(&self, me: &PortEntry, range: Range<usize>) -> Option<usize> {
         let number = self.tracing.number(range.start);
         let ahead = me.traces.iter().map(|trace| trace.ahead(number)).min()?;
@@ -84,7 +84,7 @@ impl Forwarder {
         (next < range.end).then_some(next)
     }
 
-    /// Forwards the remaining frames of the batch, as far as their port may send them.
+    /// Forwards the remaining frames of the batch that the port's rates allow.
     #[cold]
     pub(super) fn forward_traced(
         &mut self,
@@ -118,8 +118,8 @@ impl Forwarder {
         }
     }
 
-    /// Returns the end of the frames that the port may send now, decided for all frames together as without a trace.
-    /// Drops frames that cannot wait.
+    /// Returns the index of the first frame that the port's rates do not allow now. Decides for all frames together, as
+    /// without a trace. Drops later frames if they cannot wait.
     fn pay(&mut self, policed: &PolicySummary, me: &PortEntry) -> usize {
         let end = self.rest.frames.end;
         // Frames of a blocked port are dropped and do not count towards its rates.
@@ -136,7 +136,7 @@ impl Forwarder {
         paid
     }
 
-    /// Creates the record of a frame of the batch, if the frame is traced.
+    /// Creates the record of a frame of the batch; `None` if no trace selects the frame.
     fn traced(&self, me: &PortEntry, frame: usize) -> Option<TraceHit> {
         let number = self.tracing.number(frame);
         TraceHit::of(&me.traces, number, self.from, self.ring, &self.source.frames().get(frame)?)
@@ -163,7 +163,7 @@ impl Forwarder {
         }
     }
 
-    /// Forwards untraced frames, on a switch without policies.
+    /// Forwards untraced frames from `range`, on a switch without policies.
     fn forward_others(&mut self, table: &PortTable, me: &PortEntry, range: Range<usize>, work: &mut ForwardMemory) {
         if let Some(policed) = &mut work.policed {
             self.source.unstage(&mut policed.stage);

@@ -1,4 +1,5 @@
-//! Frames that wait for a lossless or sleeping receiver: owners, time limits, and queues to be removed.
+//! Frames that wait for a lossless or sleeping receiver: owners, time limits, and waiting frames whose queue is to be
+//! removed.
 #![allow(unsafe_code)]
 
 use crate::common;
@@ -15,7 +16,7 @@ use netvale_port::{Batch, DropReason, Egress, Ingress, RingCounters, Task};
 use netvale_switch::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
 use netvale_switch::{ForwardMemory, Forwarder, PassResult, Switch, SwitchSettings};
 
-/// A ring that a control thread waits to remove.
+/// The ingress of a ring that a control thread waits to remove.
 struct Wanted(RingIngress);
 
 impl Ingress for Wanted {
@@ -81,8 +82,8 @@ fn held_by_slow_reader(
     (sent, read)
 }
 
-/// Objective: while a control thread waits for the batch's queue, reads of the receiver do not restart the time limit
-/// as they otherwise do: frames unread at the limit are dropped as `Stalled`.
+/// Objective: while a control thread waits for the batch's queue, reads of the receiver do not restart the time limit,
+/// as they would otherwise: frames that are unread at the limit are dropped as `Stalled`.
 #[test]
 fn progress_restarts_no_limit() {
     let switch = Switch::new("vale-test");

@@ -100,7 +100,7 @@ fn an_endless_frame_is_dropped() {
     }
 }
 
-/// Objective: a `head` outside the ring is counted once and stops only that ring, which works again once `head` is
+/// Objective: each `head` outside the ring is counted once and stops only that ring, which works again once `head` is
 /// valid.
 #[test]
 fn a_bad_head_stops_only_its_ring() {
@@ -145,8 +145,8 @@ fn a_bad_receive_slot_loses_its_frame_by_name() {
     assert_eq!((c.frames(), c.drops(DropReason::BadRxBuffer)), (2, 1));
 }
 
-/// Objective: a slot whose frame was lost after it had found room contains a blank virtio-net header, or nothing if the
-/// receiver has no header, for every way of losing a frame.
+/// Objective: a slot whose frame was lost because of an invalid buffer index contains a blank virtio-net header, or
+/// nothing if the receiver has no headers.
 #[test]
 fn lost_frames_leave_a_header() {
     for (hdr_len, receiver_names) in [(0, 1), (10, 1), (12, 1), (12, u32::MAX)] {
@@ -155,7 +155,8 @@ fn lost_frames_leave_a_header() {
         let b = attach(&switch, "b", Make { hdr_len, ..Make::default() });
         let mut work = ForwardMemory::default();
         let own = b.rx.slot(0).buf_idx;
-        // The receiver's slot is invalid, and the frame would be copied unchanged.
+        // The receiver's slot has an invalid buffer index, and the frame takes the path for frames that are copied
+        // unchanged.
         b.rx.mem().write(own, 0, &[0xaa; 12]);
         b.rx.mem().set_slot_word(0, receiver_names, 77, 0);
         assert!(a.send(&behind(&[0; 12], &frame(255, 1, 1, 60))));
@@ -201,7 +202,7 @@ proptest! {
     }
 }
 
-/// A port whose slots contain offsets.
+/// Attaches a port whose slots contain offsets (netmap's `ptr` field).
 fn with_offsets(switch: &Arc<Switch>, name: &str, make: Make, rule: OffsetRule) -> common::TestPort {
     let port = attach(switch, name, make);
     [&port.mem.tx[0], &port.mem.rx[0]].into_iter().for_each(|side| side.begin_offsets(rule));

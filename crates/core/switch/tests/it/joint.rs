@@ -11,14 +11,15 @@ use netvale_port::ring_in::RingIngress;
 use netvale_port::{DropReason, Egress};
 use netvale_switch::{ForwardMemory, Forwarder, PassResult, Switch, Task};
 
-/// Creates the forwarder through which frames received by `port` enter `switch` from its port `from`.
+/// Creates the forwarder through which frames that `port` receives enter `switch`, as if `from`, a port of `switch`,
+/// had sent them.
 fn over(port: &TestPort, switch: &Arc<Switch>, from: &TestPort) -> Forwarder {
     let end = FarEnd::new(Arc::clone(&port.received));
     let ingress = RingIngress::new(Arc::clone(&port.mem), end, bell(), 0, Arc::default());
     Forwarder::new(Arc::clone(switch), from.id, 0, Box::new(ingress))
 }
 
-/// Creates a station and a port for the joint on each of two switches, and the forwarders between the joint's ports.
+/// Creates two switches, each with a station and a port named `v`, and the forwarders that join the two ports.
 fn joined() -> ([TestPort; 2], [TestPort; 2], [Forwarder; 2]) {
     let switches = [Switch::new("vale-x"), Switch::new("vale-y")];
     let make = |i: usize, name| attach(&switches[i], name, Make::default());
@@ -51,8 +52,7 @@ fn frames_cross_in_order_both_ways() {
     }
 }
 
-/// Objective: frames that find no room at the joint are dropped with a reason, in this direction only, and the rest
-/// crosses.
+/// Objective: frames that find no room at the joint are dropped with a reason, and the rest crosses.
 #[test]
 fn frames_without_room_are_lost_by_name() {
     let ([mut a, mut b], sides, [mut there, _back]) = joined();

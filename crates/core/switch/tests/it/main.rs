@@ -1,4 +1,4 @@
-//! Tests of switches whose ports are rings inside the test.
+//! Tests of switches. The test process operates both sides of the ports' rings.
 
 mod common;
 mod holding;

@@ -11,9 +11,9 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// A port sends frames: destinations, and one source.
+    /// The port with this index sends a frame to each of these hosts, all from the same host.
     Send(usize, Vec<u8>, u8),
-    /// A port takes the frames that it received.
+    /// The port with this index takes the frames that it received.
     Take(usize),
 }
 
@@ -25,7 +25,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Frames waiting at each port in the model.
+/// A model of a learning switch: the port behind which each host is, and the frames that wait at each port.
 struct Model {
     table: HashMap<u8, usize>,
     queues: Vec<VecDeque<Vec<u8>>>,
@@ -81,8 +81,7 @@ proptest! {
         }
     }
 
-    /// Objective: frames of many slots pass between rings of different buffer sizes complete and in order, or are
-    /// dropped whole.
+    /// Objective: frames of many slots pass between rings of different buffer sizes, complete and in order.
     #[test]
     fn frames_of_many_slots(
         lens in proptest::collection::vec(14usize..900, 1..20),
@@ -174,8 +173,8 @@ fn a_monitor_copies_both_directions_of_its_port() {
     assert!(m.take().is_empty());
 }
 
-/// Objective: ports are attached and detached while others forward; frames to an address behind a detached port are
-/// flooded again.
+/// Objective: frames to an address behind a detached port are flooded again, or dropped as `NoPort` if no other port is
+/// left.
 #[test]
 fn detached_ports_are_forgotten() {
     let switch = Switch::new("vale-test");

@@ -1,4 +1,4 @@
-//! Frames for groups go to members; multicast control messages go to routers and to the thread that keeps the groups.
+//! Frames for groups go to members; multicast control messages go to routers and to the code that keeps the groups.
 
 use crate::common;
 
@@ -16,7 +16,7 @@ use netvale_wire::{MacAddr, Sum};
 /// A time in nanoseconds after which hosts have had time to answer a query.
 const LATER: u64 = 60_000_000_000;
 
-/// A switch with four ports whose groups are kept as in the daemon.
+/// A switch with four ports, whose multicast groups the test keeps as the daemon does.
 struct Bed {
     switch: Arc<Switch>,
     ports: [TestPort; 4],
@@ -83,14 +83,14 @@ fn snooping(multicast: Multicast) -> CompiledPolicies {
     CompiledPolicies { multicast: Multicast { snooping: true, ..multicast }, ..CompiledPolicies::default() }
 }
 
-/// A frame to the group 239.1.1.N.
+/// A frame from host `from` to 239.1.1.`group`.
 fn to_group(from: u8, group: u8) -> Vec<u8> {
     let mut bytes = frame(9, from, 0, 100);
     bytes[..6].copy_from_slice(&[1, 0, 0x5e, 1, 1, group]);
     bytes
 }
 
-/// An IGMPv2 message about 239.1.1.N, or about all groups.
+/// An IGMPv2 message of type `kind` about 239.1.1.`group`, or about all groups.
 fn igmp(kind: u8, from: u8, group: Option<u8>) -> Vec<u8> {
     let group = group.map_or([0; 4], |group| [239, 1, 1, group]);
     let to = if group == [0; 4] { [224, 0, 0, 1] } else { group };
@@ -160,8 +160,7 @@ fn long_messages_are_heard_whole() {
     assert_eq!(bed.tell(), [MessageClass::Report]);
 }
 
-/// Objective: queries reach the ports of their VLAN, with each port's tag, or only the port to which they are
-/// addressed.
+/// Objective: a query reaches all ports of its VLAN and no others, with the tag that each port requires.
 #[test]
 fn queries_reach_only_the_ports_they_are_for() {
     let vlans = |n| match n {

@@ -107,8 +107,8 @@ fn checksum_only_where_it_is_needed() {
     assert_eq!(got[0][0], 1, "the header reports the pending checksum");
 }
 
-/// Objective: a frame from a port without a header gets an empty one; frames with invalid headers are dropped with a
-/// reason.
+/// Objective: a frame from a port without headers gets a header of zeros; frames with invalid headers are dropped with
+/// a reason.
 #[test]
 fn headers_are_added_and_checked() {
     let (mut a, mut plain, mut with, mut work) = ports(12);
@@ -152,8 +152,8 @@ fn segments_without_room_are_dropped_by_name() {
     assert_eq!(small.take().len(), 5);
 }
 
-/// Objective: if a sender corrupts its frame after the check, when room for the segments is reserved, no slot of any
-/// ring is lost: the next frame gets the slots.
+/// Objective: if a sender corrupts its frame between the check and the segmentation, the slots reserved for the
+/// segments are given back, and none is published.
 #[test]
 fn a_frame_spoilt_under_way_leaves_no_slot() {
     let (mut a, plain, with, _) = ports(12);

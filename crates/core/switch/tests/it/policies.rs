@@ -202,8 +202,8 @@ fn odd_only() -> Filters {
     Filters::new(vec![FilterRule::new(false, odd), FilterRule::new(true, any)])
 }
 
-/// Objective: an address can be behind different ports in two VLANs; without VLANs, forwarding starts with an empty
-/// table.
+/// Objective: an address can be behind different ports in two VLANs; after the last VLAN was removed, forwarding starts
+/// with an empty table.
 #[test]
 fn the_same_address_is_learned_in_each_vlan() {
     let switch = Switch::new("vale-test");
@@ -392,7 +392,8 @@ fn summed(start: u16, offset: u16) -> Vec<u8> {
     bytes
 }
 
-/// Objective: a pending checksum must be the transport header's, and cannot overwrite bytes on which a policy decided.
+/// Objective: a pending checksum that is not the transport header's is refused, so none can overwrite bytes on which a
+/// policy decided.
 #[test]
 fn sums_where_they_belong() {
     let switch = Switch::new("vale-test");
@@ -416,8 +417,8 @@ fn sums_where_they_belong() {
     assert_eq!((got.len(), &got[0][..38]), (1, &summed(38, 6)[12..50]));
 }
 
-/// Objective: frames that wait because of a rate are sent once when their worker pauses; frames that find no room at
-/// the receiver are then counted.
+/// Objective: when a worker pauses, it sends the frames that wait because of a rate, each once; every frame that finds
+/// no room at the receiver waits or is counted.
 #[test]
 fn rates_let_go_of_what_waits() {
     let switch = Switch::new("vale-test");
@@ -447,7 +448,7 @@ fn rates_let_go_of_what_waits() {
     let dropped = ports[0].sent.drops(DropReason::Rate);
     let done = full.received.counters().frames() + full.received.counters().drops(DropReason::NoRoom);
     assert_eq!(done + waiting as u64 + dropped, 100);
-    // Without a successor, the worker resumes, also with long frames.
+    // If no successor takes over, the worker resumes, and forwards long frames, too.
     set(&switch, &ports[0], CompiledPolicies { learning: false, ..CompiledPolicies::default() });
     let mut full = full;
     while ports[0].forwarder.is_held() {
@@ -496,7 +497,7 @@ fn isolated_ports_reach_others_but_not_each_other() {
     assert_eq!(ports[0].sent.drops(DropReason::Isolated), 1);
 }
 
-/// Objective: flooded frames of each class are dropped above the storm limit; other classes pass.
+/// Objective: flooded frames of a class are dropped above the class's storm limit; other classes pass.
 #[test]
 fn a_storm_is_cut_off_at_its_limit() {
     let switch = Switch::new("vale-test");

@@ -1,4 +1,5 @@
-//! Delivery of a batch in steps to many destinations: rings of programs and of guests, with and without merging.
+//! Delivery of a batch in steps (reserve, fill, publish, kick) to many destinations: rings of programs and of guests,
+//! with and without merging.
 
 use crate::common;
 
@@ -28,7 +29,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Number of deliveries in steps, and of others, since the last call.
+    /// Number of deliveries in steps, and number of other deliveries, since the last call.
     fn ways(&self) -> (u64, u64) {
         (self.steps.swap(0, Ordering::Relaxed), self.deliveries.swap(0, Ordering::Relaxed))
     }
@@ -56,7 +57,7 @@ struct Station {
     host: u8,
     egress: Arc<Counted>,
     rx: AppRing,
-    /// The seats, if the host is a guest.
+    /// The places for the guest's rings, if the host is a guest.
     seats: Option<Seats>,
 }
 

@@ -12,7 +12,7 @@ use netvale_port::link::{Link, LinkSettings};
 use netvale_switch::trace::{Trace, TraceOptions};
 use netvale_switch::{CompiledPolicies, ForwardMemory, Forwarder, PassResult, Switch};
 
-/// A guard that sets how many batches this process times, for one test at a time.
+/// A guard that lets one test at a time set the share of batches that this process times; dropping it turns timing off.
 struct Sampling(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 fn sampling(one_of: u32) -> Sampling {
@@ -177,7 +177,8 @@ fn a_flooded_frame_counts_once() {
     assert_eq!((b.take().len(), c.take().len()), (2, 2));
 }
 
-/// Objective: frames that begin to wait after timing was disabled are not counted with an earlier batch's time.
+/// Objective: frames that begin to wait after timing was disabled are not timed, even if timing is enabled again
+/// meanwhile.
 #[test]
 fn frames_after_the_end_of_timing_do_not_count() {
     let _alone = sampling(1);

@@ -77,8 +77,8 @@ fn a_trace_tells_only_of_its_ports_frames() {
     assert!(all(&trace).is_empty());
 }
 
-/// Objective: drops in rings, during forwarding and by policies are recorded with their reasons; `only_drops` omits
-/// other frames; slots that are refused before they are a frame are recorded, too.
+/// Objective: drops are recorded with their reasons; `only_drops` omits other frames; slots that are refused before
+/// they become a frame are recorded, too.
 #[test]
 fn drops_are_recorded_with_their_names() {
     let switch = Switch::new("vale0");
@@ -86,7 +86,7 @@ fn drops_are_recorded_with_their_names() {
     send(&mut b, &[frame(255, 2, 0, 60)]);
     let trace = traced(&switch, "p0", OPTIONS);
     let drops = traced(&switch, "p0", TraceOptions { only_drops: true, ..OPTIONS });
-    // A ring of four slots has room for three frames; one place is taken.
+    // A ring of four slots has room for three frames, so the fourth is dropped.
     for _ in 0..2 {
         send(&mut a, &[frame(2, 1, 0, 60), frame(2, 1, 0, 60)]);
     }
@@ -103,7 +103,7 @@ fn drops_are_recorded_with_their_names() {
     assert_eq!(records[0].steps.list(), [Step::Dropped(DropReason::BadLength, 1)]);
 }
 
-/// Objective: decisions of VLANs, filter rules and rates are recorded.
+/// Objective: decisions of VLANs and of filter rules are recorded.
 #[test]
 fn decisions_of_policies_are_recorded() {
     let switch = Switch::new("vale0");
@@ -141,8 +141,7 @@ fn a_filter_and_a_sampling_rate_select_frames() {
     assert_eq!((short.lost(), short.lost(), filtered.lost()), (9, 0, 0));
 }
 
-/// Objective: a frame that waits for room is recorded, with all its steps, once it is delivered or dropped; untraced
-/// frames wait as usual.
+/// Objective: a frame that waits for room is recorded, with all its steps, once it is delivered or dropped.
 #[test]
 fn a_waiting_frame_is_recorded_at_its_end() {
     let switch = Switch::new("vale0");
@@ -174,7 +173,7 @@ fn steps_with(trace: &Trace, step: Step) -> usize {
     steps(trace).iter().filter(|list| list.contains(&step)).count()
 }
 
-/// One of the policies to choose from.
+/// Returns one of a few sets of policies; `None`: no policies.
 fn policies_of(number: u8) -> Option<CompiledPolicies> {
     Some(match number {
         1 => CompiledPolicies { vlans: Some(Vlans::access(2).unwrap()), ..CompiledPolicies::default() },

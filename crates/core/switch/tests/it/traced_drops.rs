@@ -1,4 +1,4 @@
-//! Every drop reason, as a trace shows it. Without a line in [`told`] for a new reason, this module does not compile.
+//! Every drop reason, as a trace shows it. This module compiles only if [`told`] has a line for each reason.
 #![allow(unsafe_code)]
 
 use std::net::UdpSocket;
@@ -37,9 +37,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// How a trace shows frames dropped for a reason, and a function that causes such a drop.
 enum Told {
-    /// At the end of the frame's line.
+    /// In the record of the frame.
     Frame(fn() -> Vec<TraceRecord>),
-    /// In a line without a frame; the text explains why.
+    /// In a record without a frame; the text explains why.
     Line(&'static str, fn() -> Vec<TraceRecord>),
 }
 
@@ -105,8 +105,8 @@ fn told(why: DropReason) -> Told {
     }
 }
 
-/// Objective: a trace of drops shows every drop reason: at the end of the frame's line, or in a line of its own if
-/// there is no frame to show.
+/// Objective: a trace of drops shows every drop reason: in the record of the frame, or in a record of its own if there
+/// is no frame to show.
 #[test]
 fn a_trace_of_drops_shows_every_reason() {
     let wrong: Vec<_> = DropReason::ALL.iter().filter_map(|&why| differs(why)).collect();
@@ -150,7 +150,7 @@ impl Bed {
         Bed { switch, a, b, trace, work: ForwardMemory::default() }
     }
 
-    /// A bed whose sender has these policies, and whose receiver's address is known.
+    /// A test bed whose sender has these policies, and whose receiver's address is known.
     fn under(policies: CompiledPolicies) -> Bed {
         let bed = Bed::new();
         bed.switch.learn(0, word(2), bed.b.id);
@@ -158,7 +158,7 @@ impl Bed {
         bed
     }
 
-    /// A bed whose sender has a link.
+    /// A test bed whose sender has an impaired link.
     fn linked(words: &str, bytes: u64) -> (Bed, LinkEnd) {
         let settings =
             LinkSettings { impair: Some(words.parse().unwrap()), rates: Vec::new(), bytes, frames: None, seed: 7 };

@@ -4,9 +4,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use etherparse::PacketBuilder;
 
-/// The port's own MAC address, and another one.
+/// MAC address of the guarded port.
 pub const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// MAC address of another port.
 pub const ALIEN: [u8; 6] = [2, 0, 0, 0, 0, 9];
+/// The addresses that the guarded port may use.
 pub const GUARDED: &str = "02:00:00:00:00:01, 10.0.0.5, 10.1.0.0/24, 2001:db8::5, fe80::/10";
 
 pub const V4: u16 = 0x0800;
@@ -60,7 +62,7 @@ pub fn udp6(src: &str, from: u16, to: u16) -> Vec<u8> {
     frame
 }
 
-/// An IPv4 frame with options and a fragment field.
+/// An IPv4 frame from the guarded port, with these IP options and this fragment field.
 pub fn ipv4(src: &str, options: &[u8], fragment: u16, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let header_len = 20 + options.len();
     let total = ((header_len + payload.len()) as u16).to_be_bytes();
@@ -69,7 +71,7 @@ pub fn ipv4(src: &str, options: &[u8], fragment: u16, protocol: u8, payload: &[u
     ethernet(OWN, V4, &[&fixed[..], &v4(src).octets(), &[10, 0, 0, 1], options, payload].concat())
 }
 
-/// An IPv6 frame whose next header is `next`.
+/// An IPv6 frame from the guarded port, whose next header is `next`.
 pub fn ipv6(src: &str, next: u8, payload: &[u8]) -> Vec<u8> {
     let len = (payload.len() as u16).to_be_bytes();
     let fixed = [0x60, 0, 0, 0, len[0], len[1], next, 255];
@@ -86,7 +88,7 @@ pub fn neighbor(kind: u8, target: &str, options: &[u8]) -> Vec<u8> {
     icmp6(kind, &[&[0; 4], &v6(target).octets()[..], options].concat())
 }
 
-/// An option with a MAC address.
+/// A neighbour discovery option with a MAC address.
 pub fn link_layer(kind: u8, mac: [u8; 6]) -> Vec<u8> {
     [&[kind, 1], &mac[..]].concat()
 }

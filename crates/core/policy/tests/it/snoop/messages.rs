@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use etherparse::{Ipv4Header, Ipv6Header};
 
 pub const HOST: [u8; 6] = [2, 0, 0, 0, 0, 7];
-/// Types of records in reports of IGMPv3 and MLDv2.
+// Types of records in reports of IGMPv3 and MLDv2.
 pub const IS_INCLUDE: u8 = 1;
 pub const IS_EXCLUDE: u8 = 2;
 pub const TO_INCLUDE: u8 = 3;
@@ -41,7 +41,8 @@ fn ethernet(dst: IpAddr, packet: &[u8]) -> Vec<u8> {
     [&group_mac(dst), &HOST, &ethertype[..], packet].concat()
 }
 
-/// Returns an IPv4 frame with `message`, and fills in the message's checksum if it is IGMP or PIM.
+/// Returns an IPv4 frame with `message`, and fills in the message's checksum, which IGMP and PIM have at the same
+/// offset.
 pub fn over_v4(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<u8> {
     let src: Ipv4Addr = src.parse().unwrap();
     let dst: Ipv4Addr = dst.parse().unwrap();
@@ -54,7 +55,7 @@ pub fn over_v4(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<
     ethernet(dst.into(), &[&header.to_bytes()[..], &message].concat())
 }
 
-/// Returns an IPv6 frame with `message` of `protocol`, behind a router alert.
+/// Returns an IPv6 frame with `message` of `protocol`, behind a router alert, and fills in the message's checksum.
 pub fn over_v6(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<u8> {
     let src: Ipv6Addr = src.parse().unwrap();
     let dst: Ipv6Addr = dst.parse().unwrap();
@@ -81,7 +82,7 @@ fn octets(group: IpAddr) -> Vec<u8> {
     }
 }
 
-/// A message of one group: of IGMPv1 or 2, or of MLDv1.
+/// A message about one group: of IGMPv1 or 2, or of MLDv1.
 fn simple(kind: u8, code: u16, group: IpAddr, dst: &str, src: &str) -> Vec<u8> {
     let [high, low] = code.to_be_bytes();
     match group {
@@ -98,7 +99,7 @@ pub fn join(group: &str) -> Vec<u8> {
     }
 }
 
-/// The message of a leaving host.
+/// The message of a leaving host: IGMPv2 or MLDv1.
 pub fn leave(group: &str) -> Vec<u8> {
     match ip(group) {
         IpAddr::V4(_) => simple(0x17, 0, ip(group), "224.0.0.2", "10.0.0.7"),
@@ -106,8 +107,8 @@ pub fn leave(group: &str) -> Vec<u8> {
     }
 }
 
-/// A query of IGMPv2 or MLDv1 from `src`, with a maximum response of `tenths` of a second; for all groups if `group` is
-/// unspecified.
+/// A query of IGMPv2 or MLDv1 from `src`, with a maximum response time of `tenths` tenths of a second; for all groups
+/// if `group` is unspecified.
 pub fn query(src: &str, group: &str, tenths: u16) -> Vec<u8> {
     let all = ip(group).is_unspecified();
     match ip(group) {

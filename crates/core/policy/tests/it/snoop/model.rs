@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::messages::*;
 use super::{SECOND, SWITCH, querying};
 
-/// A step of a random host.
+/// A step of a random test. Joins and leaves contain a VLAN, a port and a group.
 #[derive(Clone, Debug)]
 enum Step {
     Join(u8, u8, u8),
@@ -83,7 +83,7 @@ fn samples() -> Vec<Vec<u8>> {
     samples
 }
 
-/// Objective: a message truncated anywhere is malformed or ignored, and changes nothing.
+/// Objective: a message truncated anywhere is malformed, and changes nothing.
 #[test]
 fn cut_messages_change_nothing() {
     for whole in samples() {
@@ -97,7 +97,8 @@ fn cut_messages_change_nothing() {
     }
 }
 
-/// Objective: a message with one bit inverted behind its IP addresses is refused because of its checksum.
+/// Objective: a message with one bit inverted behind its IP addresses is not accepted: its checksum is wrong, or it is
+/// no longer a control message.
 #[test]
 fn damaged_messages_change_nothing() {
     for whole in samples() {
@@ -133,7 +134,7 @@ fn control_messages_are_told_from_others() {
 }
 
 proptest! {
-    /// Objective: memberships equal those of the model at any time, and every change is reported.
+    /// Objective: memberships equal those of the model at any time, and every change of the snapshot is reported.
     #[test]
     fn members_are_the_models(steps in prop::collection::vec(step(), 0..60)) {
         let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });

@@ -6,7 +6,7 @@ use netvale_policy::snoop::{GroupFamily, IgmpVersion, MldVersion, Query, Snoop, 
 use super::messages::*;
 use super::{SECOND, SWITCH, hear};
 
-/// The contents of a query: destination, source, protocol and message.
+/// The contents of a query: destination, source, and IGMP or MLD message.
 struct Read {
     dst: String,
     src: String,
@@ -123,7 +123,8 @@ fn queries_are_heard_by_another_switch() {
     }
 }
 
-/// Objective: general queries are sent twice at the start, then every 125 s, Linux's default.
+/// Objective: the second general query is sent after the startup interval, and each further one after 125 s, as by
+/// default in Linux.
 #[test]
 fn general_queries_keep_time() {
     let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
@@ -142,8 +143,9 @@ fn general_queries_keep_time() {
     assert_eq!((due(&mut silent, 900 * SECOND).len(), silent.tick(0).next_ns), (0, u64::MAX));
 }
 
-/// Objective: this switch does not query while a querier of higher rank does, and starts again once that one is silent.
-/// For IPv6 the switch has an address, and prevails over higher ones; for IPv4 it has none, and yields to all.
+/// Objective: this switch does not query while another querier that takes precedence does, and starts again once that
+/// one is silent. For IPv6 the switch has an address, and takes precedence over higher ones; for IPv4 it has none, and
+/// yields to all.
 #[test]
 fn a_better_querier_takes_over() {
     for (from, group, yields) in [

@@ -20,7 +20,7 @@ fn libpcap() -> Option<Pcap> {
     Pcap::load().map_err(|reason| netvale_harness::skip(&reason.to_string())).ok()
 }
 
-/// Whether the kernel accepts any programs from this process: some sandboxes have no socket filters.
+/// Whether the kernel accepts any filter programs from this process: in some sandboxes there are no socket filters.
 fn kernel_judges() -> bool {
     let verdict = kernel::takes(&[RETURN_A]);
     match &verdict {

@@ -11,7 +11,7 @@ fn frames(count: u8) -> Vec<Vec<u8>> {
     (1..=count).map(|i| vec![i; 60]).collect()
 }
 
-/// Takes the first `count` steps.
+/// Takes the first `count` steps of a reservation.
 fn step(room: &mut Reservation<'_>, count: usize) {
     let steps = [Reservation::fill, Reservation::publish, Reservation::kick_and_stop];
     for step in &steps[..count] {
@@ -44,7 +44,7 @@ fn a_dropped_reservation_leaves_the_ring_working() {
     }
 }
 
-/// Objective: a panic during a pass drops the reservations in all rings and returns lent rings.
+/// Objective: a panic during a delivery drops the reservations in all rings, after which a guest's ring can be removed.
 #[test]
 fn an_unwinding_pass_drops_its_reservations() {
     let (own, mut receiver) = ring();
@@ -68,9 +68,9 @@ fn an_unwinding_pass_drops_its_reservations() {
     assert_eq!(counted, Ok(2));
 }
 
-/// Objective: a ring stays lent until its reservation is dropped and can be removed immediately afterwards. The thread
-/// that removes it waits no longer than the limit; a retired queue is used until the reservation is dropped, but not
-/// again.
+/// Objective: a ring cannot be removed before its reservation is dropped, and can be removed immediately afterwards.
+/// The thread that removes it waits no longer than the limit; the reservation may still use the ring after that, but no
+/// new delivery may.
 #[test]
 fn a_ring_stays_lent_until_its_reservation_is_done() {
     let (egress, mut guest) = ring();

@@ -1,4 +1,4 @@
-//! Ports of a switch inside the test, with both sides of the rings in one process.
+//! Ports for tests of a switch. The test operates both sides of their rings.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, PortId, Switch};
 
-/// A port, and its application's side.
+/// A port, and the application's side of its rings.
 pub struct TestPort {
     pub id: PortId,
     pub mem: Arc<PortMem>,
@@ -130,7 +130,7 @@ impl TestPort {
     }
 }
 
-/// A frame of `len` bytes from host `from` to host `to`, which ends with `tag`.
+/// A frame of `len` bytes, at least 16, from host `from` to host `to`, with `tag` in bytes 14 and 15.
 pub fn frame(to: u8, from: u8, tag: u16, len: usize) -> Vec<u8> {
     let mut f = vec![0; len.max(16)];
     f[..6].copy_from_slice(&mac(to));

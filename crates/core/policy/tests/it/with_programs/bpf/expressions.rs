@@ -1,6 +1,6 @@
 //! Expressions of pcap-filter(7): each primitive, byte expressions, arithmetic, and nestings of them.
 
-/// Expressions that libpcap compiles to accepted programs.
+/// Expressions that libpcap compiles to programs that netvale must accept.
 pub const EXPRESSIONS: &[&str] = &[
     "ip",
     "ip6",

@@ -73,7 +73,7 @@ fn raw(headers: IpHeaders, protocol: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the first bytes of TCP, UDP and SCTP, and some more that programs read.
+/// Returns bytes that serve as the header of TCP, UDP or SCTP and as payload, for the programs to read.
 fn transport(src: u16, dst: u16, flags: u8) -> Vec<u8> {
     let ports = [src.to_be_bytes(), dst.to_be_bytes()].concat();
     [&ports[..], &[0x80, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0], b"GET / HTTP/1.1"].concat()

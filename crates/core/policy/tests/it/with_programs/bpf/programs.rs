@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Codes of loads from frames, of stores to and loads from cells, of arithmetic, jumps and the rest.
+// Known codes: loads from frames, stores to and loads from cells, arithmetic, jumps, and the rest.
 const LOADS: [u16; 11] = [0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x80, 0x81, 0xb1, 0x00, 0x01];
 const CELLS: [u16; 4] = [0x02, 0x03, 0x60, 0x61];
 const ALU: [u16; 11] = [0x04, 0x14, 0x24, 0x34, 0x44, 0x54, 0x64, 0x74, 0x84, 0x94, 0xa4];
@@ -47,7 +47,7 @@ pub fn nearly_right() -> impl Strategy<Value = Vec<Insn>> {
         let mut insns: Vec<_> = stores.chain(body).collect();
         let len = insns.len();
         for (at, insn) in insns.iter_mut().enumerate() {
-            // One instruction is left as generated.
+            // If `wrong` is set, one instruction stays as generated.
             if wrong.is_none_or(|wrong| wrong % len != at) {
                 mend(insn, (len - at - 1) as u32, cells.max(1));
             }
@@ -57,7 +57,8 @@ pub fn nearly_right() -> impl Strategy<Value = Vec<Insn>> {
     })
 }
 
-/// Makes an instruction valid, which `after` others follow, in a program that has written the first `cells` cells.
+/// Makes an instruction valid that is followed by `after` others, in a program that has written the first `cells`
+/// cells.
 fn mend(insn: &mut Insn, after: u32, cells: u32) {
     match insn.code {
         0x02 | 0x03 | 0x60 | 0x61 => insn.k %= cells,
