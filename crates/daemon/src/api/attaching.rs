@@ -1,4 +1,4 @@
-//! Attachment of ports: those of requests, and those of the configuration.
+//! Attaches ports: those that clients request, and those of the configuration file.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -29,12 +29,12 @@ fn bad(e: impl Display) -> Refusal {
     Refusal::new(Errno::INVAL, format!("{e:#}"))
 }
 
-/// Attaches the ports of the configuration, except restored ones. Logs and skips a port that cannot be attached at
-/// present, so that the others are attached.
+/// Attaches the ports of the configuration, except those restored from another process. Logs and skips a port that
+/// cannot be attached at present, so that the others are attached.
 ///
 /// # Errors
-/// Name and refusal of the first port that can never be attached, because the configuration is wrong, or of the first
-/// one that cannot be attached now, if the configuration requires all ports.
+/// Name and refusal of the first port that can never be attached, because its configuration is wrong, or, with
+/// `require_ports`, of the first port that cannot be attached now.
 pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     let as_attached = |record: &DaemonPort| record.declared.as_ref().map(|declared| canonical(&declared.params));
     let continued: BTreeMap<_, _> =
@@ -66,8 +66,8 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     Ok(())
 }
 
-/// Whether the refusal means that the port can never be attached. A refusal about files may be temporary, and does not
-/// count.
+/// Whether the refusal is permanent, because the port's parameters are wrong. Returns false for a port that uses files,
+/// because a file that is missing now may appear later.
 fn is_mistake(params: &AttachParams, refusal: &Refusal) -> bool {
     let has_files = AttachSpec::parse(&params.port).is_ok_and(|spec| !spec.files().is_empty());
     !has_files && [Errno::INVAL, Errno::OPNOTSUPP].iter().any(|errno| errno.raw_os_error() == refusal.errno)
@@ -94,8 +94,9 @@ pub fn attach_declared(d: &mut Daemon, declared: DeclaredPort, caller: Caller) -
     Ok(full)
 }
 
-/// Repeats `attempt` until a port's resources are free, or until `until`. The resources of a port just removed stay in
-/// use until the kernel, the port's threads and the service manager have released them.
+/// Calls `attach` again as long as it fails because a resource, such as a device or a socket, is in use, but not after
+/// `until`. The resources of a port just removed stay in use until the kernel, the port's threads and the service
+/// manager have released them.
 ///
 /// # Errors
 /// The error of the last attempt.
@@ -128,18 +129,18 @@ fn make(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refu
     attach_to_switch(d, place(d, p, &spec)?, &spec, &p.options, caller)
 }
 
-/// Returns the switch of a request, and the port's name on it.
+/// Returns the switch of a request, and the port's name on that switch.
 fn place(d: &Daemon, p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, Refusal> {
     let switch = SwitchName::parse(naming::switch_meant(d, &p.switch)).map_err(bad)?;
     let port = p.options.name.clone().unwrap_or_else(|| spec.port_name().to_string());
     Ok(SwitchPort::new(switch, port))
 }
 
-/// Attaches a port whose device came with the request. The port remains until it is detached or its device is gone.
-/// Returns its full name.
+/// Attaches a TAP whose queues came as descriptors with the request. The port remains until it is detached or the TAP
+/// is gone. Returns its full name.
 ///
 /// # Errors
-/// [`Refusal`] if the caller lacks the right, or the descriptors are not such a device.
+/// [`Refusal`] if the caller lacks the right, or the descriptors are not queues of a TAP.
 pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: Caller) -> Result<String, Refusal> {
     let p = &request.params;
     let spec = p.check().map_err(bad)?;

@@ -16,13 +16,13 @@ use crate::ports::{self, detach, policies};
 use crate::refusal::Refusal;
 use crate::registry::events::NewEvent;
 
-/// The context of a request: the daemon and the caller.
+/// The context in which a control request is executed.
 pub struct Rpc<'a> {
-    /// The daemon.
+    /// The daemon on which the request acts.
     pub daemon: &'a mut Daemon,
-    /// The caller.
+    /// The connection from which the request came, with its user.
     pub caller: Caller,
-    /// Set by the `shutdown` method.
+    /// Whether the daemon must shut down; set by the `shutdown` method.
     pub shutdown: bool,
 }
 
@@ -43,7 +43,7 @@ impl Rpc<'_> {
     fn answer(&mut self, mut request: Request) -> Result<Reply, RpcError> {
         naming::settle(self.daemon, &mut request);
         match naming::misplaced_switch(self.daemon, &request) {
-            // A switch that the caller cannot see does not exist for it.
+            // Callers who may not use the switch must not learn that it exists.
             Some(switch) if permission::may_join(self.daemon, switch, self.caller).is_ok() => {
                 return Err(is_switch(switch));
             }

@@ -20,11 +20,12 @@ use crate::permission::{controls, is_trusted, may_join};
 use crate::registry::events::now_ns;
 use crate::worker::Worker;
 
-/// Approximate maximum number of counters in an answer. The client requests the remaining ports in further requests.
-/// This keeps an answer below the limit of unread bytes, and lets the main thread do other work in between.
+/// Approximate maximum number of counters in an answer; the client requests the remaining ports in further requests.
+/// This keeps an answer below the limit of unread bytes, and lets the main thread do other work between the requests.
 const MOST_COUNTERS: usize = 30_000;
 
-/// Returns the counters of workers, and of the ports that the caller may see.
+/// Returns the counters of the ports that the caller may see. With `after`, begins after the port of that name;
+/// otherwise, adds the counters of switches, workers and regions.
 pub fn all_stats(d: &Daemon, params: &AllStatsParams, caller: Caller) -> AllStats {
     let mut ports = Vec::new();
     let mut next = None;
@@ -152,7 +153,7 @@ fn drops(rings: &[Arc<RingCounters>]) -> Drops {
     sum
 }
 
-/// Returns the latency of timed frames of all rings; `None` if no frame was timed.
+/// Returns the latencies of the timed frames of all rings; `None` if no frame was timed.
 fn latency(rings: &[Arc<RingCounters>]) -> Option<Latency> {
     let mut sum_ns = 0;
     let mut all = [0; PARTS];
@@ -165,7 +166,7 @@ fn latency(rings: &[Arc<RingCounters>]) -> Option<Latency> {
     (!parts.is_empty()).then_some(Latency { sum_ns, parts })
 }
 
-/// Returns the kick counts of all rings together.
+/// Returns the sums of all rings' kicks: sent, suppressed, received.
 fn kicks(record: &DaemonPort) -> Kicks {
     let rings = record.rings();
     let behind = &record.behind;
@@ -208,7 +209,8 @@ fn policies(record: &DaemonPort) -> Option<PolicyStats> {
 mod tests {
     use super::*;
 
-    /// Objective: the histograms of all rings are summed, empty parts are omitted, and the bounds are the protocol's.
+    /// Objective: the histograms of all rings are added up, empty buckets are omitted, and the buckets have the bounds
+    /// that the protocol documents.
     #[test]
     fn the_histograms_of_all_rings_are_summed() {
         let rings = [Arc::<RingCounters>::default(), Arc::default()];

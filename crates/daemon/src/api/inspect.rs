@@ -26,7 +26,7 @@ pub fn list_switches(d: &Daemon, caller: Caller) -> Vec<SwitchInfo> {
     d.switches.iter().filter(|s| may_join(d, s.name(), caller).is_ok()).map(|s| switch_info(s)).collect()
 }
 
-/// Describes a switch.
+/// Describes a switch: the number of its ports, and the use of its forwarding table.
 pub fn switch_info(s: &Switch) -> SwitchInfo {
     SwitchInfo {
         name: s.name().to_owned(),
@@ -71,14 +71,14 @@ pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInf
     Some(multicast::groups(d, switch, name))
 }
 
-/// Lists the ports that the caller may see, without their rings. With `switch`, lists only ports on that switch, and no
-/// pipes.
+/// Lists the ports that the caller may see, without their rings. With `switch`, lists only ports on that switch;
+/// otherwise also pipes, and interfaces that programs have open.
 pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortInfo> {
     let on = |r: &DaemonPort| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
     let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();
     ports.iter_mut().filter_map(|port| port.detail.as_mut()).for_each(PortDetail::shorten);
     if switch.is_none() {
-        // A virtual machine's pipe is listed as the machine's port.
+        // A pipe with an end that is passed through to a virtual machine is listed as the machine's port.
         let own = d.pipes.iter().filter(|(_, pipe)| pipe.guest_end().is_none());
         ports.extend(own.map(|(name, known)| pipe::show(name, known)));
         ports.extend(d.guests.iter().map(|port| port.info()));
@@ -88,7 +88,7 @@ pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortI
     ports
 }
 
-/// Describes one port with its rings, if the caller may see it.
+/// Describes one port with its rings; `None` if it does not exist, or the caller may not see it.
 pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
     let pipe = Pipes::name(name);
     let known = d.pipes.get(&pipe);
@@ -112,7 +112,8 @@ pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<EvictionInfo> {
     d.evictions.iter().filter(|one| sees(caller, Some(one.owner))).collect()
 }
 
-/// Returns the reason of the last eviction from the port of that name, if the caller may see it.
+/// Returns a sentence with the reason of the last eviction from the port `port`, if there was one that the caller may
+/// see.
 pub fn last_eviction(d: &Daemon, port: &str, caller: Caller) -> Option<String> {
     let last = list_evicted(d, caller).into_iter().find(|one| one.port == port)?;
     Some(format!("the last program at this port was evicted: {}", last.reason))
@@ -163,7 +164,7 @@ fn ring_in(d: &Daemon, record: &DaemonPort, i: usize, counters: &RingCounters) -
     }
 }
 
-/// Adds the indices of a guest's netmap ring; omits them if reading the guest's memory blocks.
+/// Adds the indices of a netmap ring in a guest's memory. Omits them if reading that memory takes too long.
 fn with_any_indices(d: &Daemon, base: RingInfo, record: &DaemonPort, i: usize) -> RingInfo {
     let Some(side) = record.behind.ring_side(base.dir, i) else { return base };
     let known = base.clone();
@@ -181,7 +182,8 @@ fn ring_out(d: &Daemon, record: &DaemonPort, i: usize, counters: &RingCounters) 
     RingInfo { kicks_sent: kicks.sent(), kicks_suppressed: kicks.suppressed(), ..with_indices(base, side, region) }
 }
 
-/// Returns the number of slots that refer to each buffer; empty if reading the rings' memory blocks.
+/// Returns the number of slots that refer to each buffer. Returns an empty map if reading the memory of the rings takes
+/// too long.
 fn uses_of_buffers(rings: &PortRings) -> BTreeMap<u32, u32> {
     let mem = Arc::clone(&rings.mem);
     let count = move || {
@@ -194,8 +196,8 @@ fn uses_of_buffers(rings: &PortRings) -> BTreeMap<u32, u32> {
     rings.mem.region().touch(count).unwrap_or_default()
 }
 
-/// Returns warnings about errors in a program's rings that cause the loss of frames: buffers in several slots, or
-/// outside the pool.
+/// Returns notes for `netvale show`. They include errors in a program's rings that cause the loss of frames: buffers in
+/// several slots, or outside the pool.
 fn notes(record: &DaemonPort) -> Vec<String> {
     let uses = record.rings().map_or_else(BTreeMap::new, uses_of_buffers);
     let bufs = record.rings().map_or(u32::MAX, |r| r.mem.region().layout().sizes.bufs.num);

@@ -1,5 +1,6 @@
-//! Requests on the two sockets, and the ports of the configuration. Each request is parsed, checked for permission
-//! ([`crate::permission`]), and passed to the kind of port that it concerns ([`crate::ports`]).
+//! Executes requests on the control socket and the attach socket, and attaches the ports of the configuration. Each
+//! request is parsed, checked for permission ([`crate::permission`]), and passed to the kind of port that it concerns
+//! ([`crate::ports`]).
 //!
 //! | module | contents |
 //! |---|---|

@@ -28,15 +28,15 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
 use crate::system::peer;
 
-/// An attach connection's hold on a port, with a note: bytes of the client's own, which the daemon returns with a
-/// description.
+/// An attach connection's hold on a port. The note consists of bytes that the client chose; the daemon returns them
+/// whenever it describes the port to the client.
 pub(crate) struct AttachHold {
     attachment: Box<dyn Attachment>,
     note: [u8; NOTE_LEN],
 }
 
 impl AttachHold {
-    /// Restores a connection's hold from another process.
+    /// Restores a connection's hold that another process saved.
     ///
     /// # Errors
     /// [`Refusal`] if the port does not exist.
@@ -51,7 +51,7 @@ impl AttachHold {
         Ok(AttachHold { attachment: ports::continue_hold(d, item, caller)?, note: own })
     }
 
-    /// Saves the hold for another process. Returns `None` if the hold ends with this process.
+    /// Saves the hold for another process. Returns `None` if the hold cannot outlive this process.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -67,8 +67,8 @@ impl AttachHold {
 
 /// Handles one message of a client. Returns whether to keep the connection.
 ///
-/// A malformed message does not end the port, because a program may have written to the wrong descriptor. The message
-/// is refused, in case the program reads the answer, and the connection remains.
+/// A malformed message does not release the port, because a program may have written to the wrong descriptor. The
+/// message is refused, in case the program reads the answer, and the connection remains.
 pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<AttachHold>, caller: Caller) -> bool {
     let mut bytes = [0u8; LONGEST + 1];
     let (got, answer_to, brought) = match receive(fd, &mut bytes, caller) {
@@ -76,7 +76,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<AttachHold>
         Err(Errno::AGAIN | Errno::INTR) => return true,
         Err(_) => return false,
     };
-    // An empty message looks like a closed connection.
+    // A receive of 0 bytes may be an empty message, or a closed connection.
     let has_ended = got == 0 && has_hung_up(fd);
     let to = answer_to.as_ref().unwrap_or(fd);
     d.changes.clients.extend((!has_ended).then_some(caller.client));
@@ -154,8 +154,8 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
     !matches!(poll(&mut fds, Some(&nothing)), Ok(0))
 }
 
-/// Receives a message with its descriptors. Returns the socket for the answer, unless the daemon may not answer there,
-/// and a file or the queues of a device. Further descriptors end the connection.
+/// Receives a message with its descriptors. Returns its length, the socket for the answer (`None` if the answer goes to
+/// the connection), and the other descriptors: a file, or the queues of a device. More descriptors end the connection.
 fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result<(usize, Option<OwnedFd>, Strangers)> {
     let (got, mut fds) = closing::receive(fd, bytes)?;
     let is_device = MessageKind::of(bytes.get(..got).unwrap_or(&[])) == MessageKind::Bring;
@@ -176,8 +176,8 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result
     Ok((got, answer_to, brought))
 }
 
-/// Whether the daemon may answer on that socket. It must be the caller's own, because any other reader would take the
-/// answer for a message of the daemon.
+/// Whether the daemon may answer on that socket. Unless the caller is trusted, its peer must be of the caller's own
+/// user, because another user's program would take the answer for a message that the daemon sent to it.
 fn may_answer(fd: &OwnedFd, caller: Caller) -> bool {
     let is_unix = sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
     let is_connected = matches!(sockopt::socket_type(fd), Ok(SocketType::SEQPACKET | SocketType::STREAM));
@@ -216,7 +216,7 @@ fn open(
     }
 }
 
-/// Opens a port, in the file of the request if there is one.
+/// Opens a port. If the request names a file for the port's memory, the rings are placed in that file.
 fn open_in(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -274,7 +274,8 @@ fn holding(d: &mut Daemon, to: &OwnedFd, which: HoldRequest, holds: &mut Option<
     }
 }
 
-/// Answers a successor's message. A request to begin the hand-over is served after this message.
+/// Answers a successor's message. A request to begin the hand-over is only noted; the main thread starts the hand-over
+/// later.
 fn succession(d: &mut Daemon, to: &OwnedFd, which: Succession, caller: Caller) -> bool {
     let admitted = permission::admit(d, caller, PermissionRequest::HandOver).and_then(|()| match which {
         Succession::Hello(VERSION) => Ok(()),

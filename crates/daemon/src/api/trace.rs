@@ -1,4 +1,4 @@
-//! Traces of the paths of single frames, for the owners of the ports.
+//! Traces of single frames' paths through a switch, for the owners of the ports.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ const ROOM: usize = 1024;
 /// Maximum number of records in one answer.
 const AT_ONCE: usize = 256;
 
-/// Starts a trace.
+/// Starts a trace of the frames of some ports, for the caller's connection. Returns the full names of the ports.
 pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<TraceBeginReply, RpcError> {
     permission::may_trace(d, caller)?;
     let wrong = |what: String| RpcError::new(ErrorCode::InvalidParams, what, "nothing is traced");
@@ -63,7 +63,7 @@ fn switch_of(place: &str) -> &str {
     place.split(':').next().unwrap_or_default()
 }
 
-/// Checks that a switch, or a port on one, can have that name.
+/// Checks that a switch, or a port on a switch, can have the name `of`.
 fn place(of: &str) -> Result<(), ()> {
     SwitchName::parse(switch_of(of)).map_err(drop)?;
     if of.contains(':') { PortName::parse(of).map(drop).map_err(drop) } else { Ok(()) }
@@ -84,7 +84,7 @@ fn name_ports(d: &Daemon, session: &mut TraceSession) {
 /// A port's switch, full name, and name on the switch.
 type TracedPort = (Arc<Switch>, String, String);
 
-/// Returns the port of that name, or the caller's ports on the switch of that name.
+/// Returns the port with the name `of`, or the caller's ports on the switch with that name.
 fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<TracedPort>, RpcError> {
     if let Some(switch) = d.switches.get(of) {
         permission::admit(d, caller, permission::PermissionRequest::InspectSwitch(of))?;
@@ -104,21 +104,22 @@ fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<TracedPort>, Rpc
     Ok(vec![(Arc::clone(switch), of.to_owned(), port.ok_or_else(none)?)])
 }
 
-/// Reads the records since the last call.
+/// Returns up to [`AT_ONCE`] records that have not been read yet.
 pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
     let none =
         || RpcError::new(ErrorCode::NotFound, "this connection traces nothing".to_owned(), "call trace.begin first");
     let session = d.traces.of(caller.client).ok_or_else(none)?;
-    // This precedes the records, so that the records of a removed port are complete.
+    // The number of traced ports is read before the records: if it is 0, no records come after those that are there
+    // now.
     let ports = session.switch.as_ref().map_or(0, |switch| switch.traced(&session.trace));
     let records: Vec<_> = std::iter::from_fn(|| session.trace.next()).take(AT_ONCE).collect();
-    // The times of all records are computed from the same `at`, so that later ones never appear earlier.
+    // The ages of all records are computed at the same time `at`, so that a later record never appears older.
     let at = now();
     let frames = records.iter().map(|record| RecordNames { session, record }.frame(at)).collect();
     Ok(TraceRead { ports, lost: session.trace.lost(), frames })
 }
 
-/// A record with the names of its ports.
+/// A record, with the trace session that has the names of its ports.
 struct RecordNames<'a> {
     session: &'a TraceSession,
     record: &'a TraceRecord,

@@ -9,15 +9,15 @@ use crate::daemon::Daemon;
 use crate::handover::items::HoldItem;
 use crate::refusal::Refusal;
 
-/// The reply to a client, with its descriptors.
+/// A reply to a client, with the descriptors that are sent along.
 pub type Description = (AttachReply, Vec<OwnedFd>);
 
 /// The result of opening a port: the reply, its descriptors, and the connection's attachment.
 pub type OpenedPort = (AttachReply, Vec<OwnedFd>, Box<dyn Attachment>);
 
-/// A connection's hold on a port.
+/// A connection's hold on a port: its use of the port from opening to closing.
 pub trait Attachment {
-    /// Returns the reply and descriptors again that the client got when it opened the port.
+    /// Returns again the reply and the descriptors that the client got when it opened the port.
     ///
     /// # Errors
     /// [`Refusal`] if the port is gone or the daemon is out of descriptors.
@@ -35,7 +35,7 @@ pub trait Attachment {
     fn close(self: Box<Self>, d: &mut Daemon, client: u64);
 }
 
-/// Returns the refusal to describe a port that is gone.
+/// Returns the refusal of a request to describe a port that is gone.
 pub fn gone() -> Refusal {
     Refusal::new(rustix::io::Errno::NXIO, "the port no longer exists")
 }

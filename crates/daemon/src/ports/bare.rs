@@ -64,7 +64,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
     Ok((reply, fds, Box::new(bare)))
 }
 
-/// Restores a connection's hold.
+/// Restores a connection's hold on rings that are connected to nothing.
 ///
 /// # Errors
 /// [`Refusal`] if the memory is gone, or a descriptor is not a doorbell.

@@ -33,10 +33,10 @@ impl BroughtFile {
         BroughtFile { fd: Some(fd), uid }
     }
 
-    /// Returns the file if it can hold a region at the requested place.
+    /// Returns the file, if it can hold a region of the requested length at the requested offset.
     ///
     /// # Errors
-    /// [`Refusal`], attributed to the file, if it cannot.
+    /// [`Refusal`] with `file_at_fault` set, if it cannot.
     fn checked(mut self, asked: FilePlacement) -> Result<(OwnedFd, FilePlace), Refusal> {
         let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "no descriptor") };
         // This query identifies files in memory, and is the only one that no file system (e.g. FUSE) answers itself and
@@ -85,10 +85,10 @@ fn failed(e: Errno) -> Refusal {
     Refusal { file_at_fault: true, ..Refusal::from(e) }
 }
 
-/// Finds the caller's region at a place in the file of its request, or creates one.
+/// Returns the caller's existing region at the requested place in the file, or creates one there.
 ///
 /// # Errors
-/// [`Refusal`], attributed to the file if it is the cause.
+/// [`Refusal`], with `file_at_fault` set if the file is the cause.
 pub fn region(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -136,10 +136,10 @@ fn new_region(
     Ok((region, id))
 }
 
-/// Refuses a region whose file has been truncated since.
+/// Refuses a region whose file was truncated while the port was opened.
 ///
 /// # Errors
-/// [`Refusal`], attributed to the file.
+/// [`Refusal`] with `file_at_fault` set.
 pub fn has_held(region: &Region) -> Result<(), Refusal> {
     if region.mapping().is_damaged() {
         return unfit(Errno::NOSPC, "it has been truncated, or its file system is full");

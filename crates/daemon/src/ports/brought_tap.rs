@@ -26,7 +26,7 @@ use crate::handover::items::PortItem;
 use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
 
-/// Maximum length of the namespace's name, a text from the client, in characters.
+/// Maximum number of characters of the network namespace's name, a text from the client.
 const MOST_PLACE: usize = 128;
 
 /// Backend of a port with a client's TAP.
@@ -48,12 +48,12 @@ struct HeldQueues {
 
 impl Drop for HeldQueues {
     fn drop(&mut self) {
-        // A queue whose task another thread is still dropping is closed by that thread.
+        // If another thread is still dropping a queue's task, the queue is closed by that thread, not here.
         self.queues.drain(..).filter_map(Arc::into_inner).for_each(|queue| closing::close(queue, self.uid));
     }
 }
 
-/// State for another process.
+/// The state from which another process restores the port.
 #[derive(Serialize, Deserialize)]
 struct BroughtState {
     name: String,
@@ -113,7 +113,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>, queues: Strangers) ->
     let link = new_link(d, asked.caller);
     let queues = shared(queues.into_known());
     let held = || HeldQueues { queues: queues.clone(), uid: asked.caller.uid };
-    // If the port cannot be created, this copy is dropped last, so that it closes the queues on a separate thread.
+    // If the port cannot be created, this copy is the last one, and closes the queues on a separate thread.
     let last = held();
     let uso = adopted.has_uso;
     let gro = o.gro();
@@ -151,7 +151,7 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     plug(d, &at, of, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
-/// Creates the link that reports that the interface is down or gone.
+/// Creates the [`TapLink`], which reports that the interface is down or gone.
 fn new_link(d: &mut Daemon, owner: Caller) -> TapLink {
     let link = TapLink::held_by(d.evictions.new_fault(owner));
     link.on_change(d.on_news());
@@ -172,7 +172,7 @@ fn of(queues: &[Arc<OwnedFd>], link: &TapLink) -> PortQueues {
     (egress, ingresses)
 }
 
-/// Returns notes for `netvale show`. The inode of the namespace is reported by the kernel; its name is text from the
+/// Returns notes for `netvale show`. The kernel reports the namespace's inode; the namespace's name is a text from the
 /// client.
 fn notes(adopted: &AdoptedInterface, place: Option<&str>) -> Vec<String> {
     let uso = if adopted.has_uso { "TSO, USO" } else { "TSO" };

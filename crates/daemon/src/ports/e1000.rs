@@ -21,7 +21,7 @@ use crate::handover::items::ParkedPort;
 use crate::permission::unreached;
 use crate::refusal::Refusal;
 
-/// Backend of a card's port.
+/// Backend of a port with an emulated card.
 struct CardPort(E1000Port);
 
 impl PortBackend for CardPort {
@@ -66,14 +66,14 @@ impl PortBackend for CardPort {
         ParkedPort::of(&state, [paused]).map(Some)
     }
 
-    /// Returns the number of interrupts as kicks sent, and of register accesses as kicks received.
+    /// Counts interrupts as kicks sent, and register accesses as kicks received.
     fn kicks(&self) -> Option<(u64, u64)> {
         let i = info(&self.0);
         Some((i.interrupts, i.register_reads + i.register_writes))
     }
 }
 
-/// Attaches a card.
+/// Attaches a port with an emulated card, or restores one.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::E1000(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::E1000>()?;

@@ -11,7 +11,7 @@ use super::plug::{NewPort, plug};
 use crate::daemon::{Daemon, PortBackend, PortPeers};
 use crate::refusal::Refusal;
 
-/// Backend of a driver's port.
+/// Backend of a port with a driver for a card.
 struct E1000DriverPort(DriverPort);
 
 impl PortBackend for E1000DriverPort {
@@ -43,7 +43,7 @@ impl PortBackend for E1000DriverPort {
     }
 }
 
-/// Attaches a driver.
+/// Attaches a port with a driver for the card at a PCI address.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::E1000Pci(address) = asked.spec else { return Err(asked.mistaken()) };
     let usual = CardDriverOptions::default();

@@ -1,5 +1,5 @@
-//! `echo:[NAME]`: a port that returns every frame with source and destination address swapped, for tests and round
-//! trips.
+//! `echo:[NAME]`: a port that returns every frame with source and destination address swapped, for tests and round-trip
+//! measurements.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ struct EchoPort {
     region: Arc<Region>,
 }
 
-/// State for another process.
+/// The state from which another process restores the port.
 #[derive(Serialize, Deserialize)]
 struct EchoState {
     slots: u32,
@@ -46,7 +46,7 @@ impl PortBackend for EchoPort {
     }
 }
 
-/// Attaches an echo port, or restores one: a ring from which the switch takes the frames that it has delivered.
+/// Attaches or restores an echo port: a ring from which the switch takes back the frames that it has delivered.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let (slots, ends) = match asked.continued() {
         Some(state) => {

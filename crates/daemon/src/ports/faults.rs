@@ -1,5 +1,5 @@
-//! Evictions after a fault: of programs whose doorbell blocked a worker, or whose memory or interface is gone, of ports
-//! on such interfaces, and of ports that made a worker panic.
+//! Evictions after a fault: of programs whose doorbell blocked a worker, or whose memory or interface is gone; of ports
+//! on interfaces that are gone; of ports that made a worker panic.
 
 use netvale_control::types::EventName;
 use netvale_mem::Region;
@@ -121,7 +121,8 @@ mod tests {
         }
     }
 
-    /// Objective: a worker's panic with a port's task costs that port, with its reason, and no other.
+    /// Objective: if a worker panics in a port's task, that port is removed with the reason recorded, and no other port
+    /// is.
     #[test]
     fn a_panic_costs_its_port() {
         let owner = Caller { client: 7, uid: 70_001, pid: 1 };

@@ -24,8 +24,7 @@ impl Attachment for HeldRings {
     fn close(self: Box<Self>, _d: &mut Daemon, _client: u64) {}
 }
 
-/// System calls and files that the sandbox permits for ptnet devices inside a virtual machine, also to find their
-/// interfaces and rings.
+/// System calls and files that the sandbox permits, to find and use ptnet devices inside a virtual machine.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     values: &[(libc::SYS_ioctl, 1, &netvale_guest::passthrough::IOCTLS)],
     devices: netvale_guest::passthrough::devices,

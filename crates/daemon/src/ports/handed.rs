@@ -31,21 +31,22 @@ const OTHERS: u32 = 0o022;
 /// Maximum number of steps to resolve a path, including those of links; about the kernel's limit.
 const MOST_STEPS: usize = 256;
 
-/// Returns the domain of a user's ports.
+/// Returns the domain (the set of users who share workers) of a user's ports.
 pub fn domain_of(owner: Caller) -> TimeDomain {
     if permission::is_trusted(owner) { TimeDomain::TRUSTED } else { TimeDomain::of_user(owner.uid) }
 }
 
-/// Returns the domain of a device to which users other than its owner may connect: the domain of the first such user
-/// who is not trusted. If a group or everybody may connect, or no worker is left for that user, it is the common domain
-/// of unknown peers.
+/// Returns the domain (the users who share workers) of a device to which users other than its owner may connect: the
+/// domain of the first such user who is not trusted. If a group or everybody may connect, or no worker is left for that
+/// user, it is the common domain of unknown peers.
 pub fn domain_of_site(d: &Daemon, owner: Caller, site: &ListenAddress) -> TimeDomain {
     let Access { mode, users, groups } = &site.access;
     domain_of_peers(d, owner, users, groups.is_empty() && mode & OTHERS == 0)
 }
 
-/// Returns the domain of a port that connects to a socket: that of the first untrusted owner among the owners of the
-/// socket and of the folders and links on its path. If other users can replace one of these, the listener is unknown.
+/// Returns the domain (the users who share workers) of a port that connects to a socket: that of the first untrusted
+/// owner among the owners of the socket and of the folders and links on its path. If other users can replace one of
+/// these, the listener is unknown.
 pub fn domain_of_listener(d: &Daemon, owner: Caller, path: &Path) -> TimeDomain {
     let way = std::path::absolute(path).map(|path| way_to(&path)).unwrap_or_default();
     let users: Vec<u32> = way.iter().flat_map(|(_, found)| found).map(|found| found.st_uid).collect();
@@ -78,7 +79,7 @@ fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
     way
 }
 
-/// Returns the domain of a port whose peers are these users, and, unless `is_all`, possibly others.
+/// Returns the domain of a port whose peers are the users `users` and, unless `is_all`, possibly others.
 fn domain_of_peers(d: &Daemon, owner: Caller, users: &[u32], is_all: bool) -> TimeDomain {
     if !permission::is_trusted(owner) {
         return domain_of(owner);
@@ -133,7 +134,7 @@ impl HandedQueues {
         Ok(HandedQueues { domain, ends: Vec::new() })
     }
 
-    /// Returns the domain.
+    /// Returns the domain whose workers deliver from the queues.
     pub fn domain(&self) -> TimeDomain {
         self.domain
     }

@@ -27,9 +27,9 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::rings::switched::{PortRings, RingDoorbells};
 
-/// Backend of a persistent port's port on its second switch.
+/// Backend of the port through which a persistent port is on its second switch.
 pub struct JointPort {
-    /// The persistent port.
+    /// Name of the persistent port.
     pub port: String,
     /// Length of the virtio-net header in bytes, shared with the persistent port, where it is set.
     pub hdr_len: HdrLen,
@@ -55,7 +55,7 @@ impl PortBackend for JointPort {
     }
 }
 
-/// Returns the backend of a record if it is a joint.
+/// Returns the record's backend if the port joins a persistent port to a second switch.
 pub fn of(record: &DaemonPort) -> Option<&JointPort> {
     record.behind.get()
 }
@@ -72,7 +72,7 @@ fn far_end(
     Ok(Box::new(RingIngress::new(Arc::clone(mem), end, wake, hdr_len.clone(), Arc::default())))
 }
 
-/// Creates the ingresses of all rx rings.
+/// Creates an ingress for each rx ring; it takes the frames that were delivered to the ring.
 fn far_ends(rings: &PortRings) -> Result<Vec<Box<dyn Ingress>>, Refusal> {
     let bells = rings.bells.iter().skip(rings.mem.shape().tx_rings as usize);
     rings.rx.iter().zip(bells).map(|(ring, bells)| far_end(&rings.mem, ring, bells, &rings.hdr_len)).collect()
@@ -94,7 +94,7 @@ fn rings_between(d: &Daemon, rings: &PortRings, caller: Caller) -> Result<PortRi
     Ok(PortRings::new(&region, rings.mem_id, shape, rings.hdr_len.clone(), rings.fault.clone())?.0)
 }
 
-/// Attaches a persistent port on one switch to another.
+/// Attaches a persistent port that is on one switch to a second switch.
 pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     if rings.mode != NR_REG_ALL_NIC || rings.ring != 0 {
@@ -124,7 +124,8 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     Ok(())
 }
 
-/// Places tasks that take the frames that the second switch has delivered, and forward them from port `id` of `switch`.
+/// Places tasks that take the frames delivered on the second switch, and forward them from port `id` of `switch`, the
+/// first one.
 fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, switch: &Arc<Switch>, id: PortId) {
     for (ring, ingress) in ingresses.into_iter().enumerate() {
         let counters = Arc::clone(ingress.counters());

@@ -1,6 +1,6 @@
 //! Kinds of ports, and requests to attach a port. The *methods* of a kind are the control requests that only this kind
 //! answers. A port starts *anew* if it is attached with its former parameters, but without its former state. A
-//! *continuation* restores ports with the state from another process.
+//! *continuation* restores ports with the state that another process saved.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
 use crate::system::sandbox::KernelNeeds;
 
-/// An admitted request to attach a port. The name of its switch is valid.
+/// An admitted request to attach a port: the caller has the right to do so.
 pub struct AdmittedRequest<'a> {
-    /// Name of the port and its switch.
+    /// The port's switch, whose name is valid, and the port's name there.
     pub at: SwitchPort,
-    /// The specification of the port.
+    /// The parsed specification, such as `tap:NAME`.
     pub spec: &'a AttachSpec,
-    /// The caller.
+    /// The caller, who becomes the port's owner.
     pub caller: Caller,
     /// The options; read them with [`AdmittedRequest::options`], which checks the kind.
     options: &'a PortOptions,
@@ -35,7 +35,7 @@ pub struct AdmittedRequest<'a> {
 }
 
 impl<'a> AdmittedRequest<'a> {
-    /// Creates a request.
+    /// Creates a request for a new port.
     pub fn new(at: SwitchPort, spec: &'a AttachSpec, options: &'a PortOptions, caller: Caller) -> AdmittedRequest<'a> {
         AdmittedRequest { at, spec, caller, options, continued: Cell::default() }
     }
@@ -46,7 +46,7 @@ impl<'a> AdmittedRequest<'a> {
         AdmittedRequest { continued: Cell::new(Some(state)), ..self }
     }
 
-    /// Takes the state to restore, if any.
+    /// Takes the state to restore; `None` for a new port.
     pub fn continued(&self) -> Option<State> {
         self.continued.take()
     }
@@ -130,7 +130,7 @@ pub struct Methods {
 pub struct AttachKind {
     /// Text before the colon in the name; empty for a local port.
     pub prefix: &'static str,
-    /// Creates a port.
+    /// Creates a port, and attaches it to its switch.
     pub attach: AttachMethod,
     /// Removes what remains of a former port before it starts anew, for kinds that need this.
     pub begin_anew: Option<BeginAnewMethod>,
@@ -141,7 +141,7 @@ pub struct AttachKind {
 }
 
 impl AttachKind {
-    /// Creates a kind without preparation, kernel needs or requests.
+    /// Creates a kind with only the required fields.
     pub const fn new(prefix: &'static str, attach: AttachMethod) -> AttachKind {
         AttachKind { prefix, attach, begin_anew: None, kernel: &[], methods: None }
     }
@@ -151,12 +151,12 @@ impl AttachKind {
         AttachKind { begin_anew: Some(begin_anew), ..self }
     }
 
-    /// Sets the kernel needs.
+    /// Sets [`AttachKind::kernel`].
     pub const fn with_kernel(self, kernel: &'static [&'static KernelNeeds]) -> AttachKind {
         AttachKind { kernel, ..self }
     }
 
-    /// Sets the kind's own requests.
+    /// Sets [`AttachKind::methods`].
     pub const fn with_methods(self, methods: &'static Methods) -> AttachKind {
         AttachKind { methods: Some(methods), ..self }
     }

@@ -22,7 +22,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::PortLink;
 use crate::worker::WorkerTask;
 
-/// Maximum number of passes in which a worker delivers the frames in flight on a link that ends.
+/// Maximum number of passes in which a worker delivers the frames that are still on a link when it ends.
 const ROUNDS: u32 = 64;
 
 /// Returns the rate limits in bits and in frames per second that are set. The frame limit has a burst of a hundredth of
@@ -33,7 +33,8 @@ pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<RateLimit>
     bits.into_iter().chain(frames).collect()
 }
 
-/// Returns the settings of a port's links: the one on which it sends, and the one on which it receives.
+/// Returns the settings of a port's links: the one on which it sends, and the one on which it receives; `None` for a
+/// link that no policy requires.
 pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     let seed = RandomState::new().hash_one(1);
     let rates = limits(policies.rates()[1], policies.pps_out);
@@ -50,7 +51,7 @@ pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     [of(policies.link_in.as_deref(), Vec::new()), of(policies.link_out.as_deref(), rates)]
 }
 
-/// New links of a port. The tasks that deliver frames from them have no worker yet.
+/// The links of a new port. No worker runs the tasks that deliver frames from them yet.
 #[derive(Default)]
 pub struct NewLinks([Option<NewLink>; 2]);
 
@@ -67,7 +68,7 @@ fn threads(d: &Daemon, rings: usize) -> [usize; 2] {
     [workers.min((2 * rings).saturating_sub(1)), workers]
 }
 
-/// Creates a link to the egresses `to`, to which frames without delay are delivered directly.
+/// Creates a link. Frames without delay are delivered directly to the egress `to`, if there is one.
 fn make(
     settings: LinkSettings,
     threads: usize,
@@ -80,7 +81,7 @@ fn make(
 }
 
 impl NewLinks {
-    /// Creates the links of a new port.
+    /// Creates the links that a new port's policies require.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of memory or descriptors.
@@ -111,7 +112,7 @@ impl NewLinks {
         Ok(NewLinks([sends.transpose()?, gets.transpose()?]))
     }
 
-    /// Returns the link on which the port sends.
+    /// Returns the link on which the port sends, if there is one.
     pub fn sends(&self) -> Option<Arc<Link>> {
         self.0[0].as_ref().map(|made| Arc::clone(&made.link))
     }
@@ -189,7 +190,7 @@ pub fn egresses(record: &DaemonPort) -> Vec<Arc<dyn Egress>> {
     }
 }
 
-/// Ends links on which no thread sends any more. Frames in flight are delivered immediately, without the rest of their
+/// Ends links on which no thread sends any more. Delivers the frames on them immediately, without the rest of their
 /// delay.
 pub fn end(d: &mut Daemon, links: Vec<PortLink>) {
     for PortLink { link, task, .. } in links {

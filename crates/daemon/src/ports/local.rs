@@ -61,7 +61,7 @@ impl PortBackend for LocalRings {
 pub struct OpenRings {
     /// Full name of the port; for a persistent port, its own name.
     pub port: String,
-    /// The held rings.
+    /// The rings that the connection has open.
     pub rings: RingRanges,
     /// The `netmap_if` of the rings.
     pub binding: Binding,
@@ -94,7 +94,7 @@ impl Attachment for OpenRings {
     }
 }
 
-/// Removes the offsets of a port whose last program has closed it.
+/// Ends the use of frame offsets (netmap's offsets option) at a port whose last program has closed it.
 fn end_offsets(d: &Daemon, full: &str) {
     let Some(local) = d.ports.get(full).and_then(|record| record.behind.get::<LocalRings>()) else { return };
     if offsets::are_left(local) {
@@ -103,7 +103,7 @@ fn end_offsets(d: &Daemon, full: &str) {
     }
 }
 
-/// Removes a port that was created by a program that opened it, if no program has it open any more.
+/// Removes a port that exists only because a program opened it, if no program has it open any more.
 pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
     if let Some(record) = d.ports.get(full).filter(|record| !record.persistent && record.is_idle()) {
         d.workers.finish(&record.placed);
@@ -134,7 +134,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
         .map(|_| ())
 }
 
-/// Returns the request to open a port that creates a port with these attach options.
+/// Returns the request with which a program would create the port that these attach options describe.
 fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     let flags = [(o.lossless(), FLAG_LOSSLESS), (o.huge(), FLAG_HUGE), (o.no_segments(), FLAG_CUT)];
     AttachRequest {
@@ -150,8 +150,8 @@ fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     }
 }
 
-/// Creates a port, for an attach request (with `options`) or for a program that opens it. Returns the maximum offset in
-/// effect, if that program requested offsets.
+/// Creates a port, for an attach request (`attached` has the port's policies) or for a program that opens it. Returns
+/// the maximum offset of frames in their buffers, if that program requested offsets.
 fn make(
     d: &mut Daemon,
     at: &SwitchPort,
@@ -247,8 +247,8 @@ pub fn open(
     opened
 }
 
-/// Binds a program to rings of an existing port. `max_offset` is the maximum offset in effect, if the port was created
-/// for this program.
+/// Binds a program to rings of an existing port. `max_offset` is set if the port was just created for this program,
+/// with the requested offsets.
 pub fn bind(
     d: &mut Daemon,
     full: &str,
@@ -289,7 +289,7 @@ pub fn bind(
     }
 }
 
-/// Returns the rings of a port that programs can open, other than a monitor.
+/// Returns the rings of a port that programs can open; an error for other ports and for monitors.
 fn programs<'a>(record: Option<&'a mut DaemonPort>, full: &str) -> Result<&'a mut LocalRings, Refusal> {
     let behind = &mut record.ok_or_else(|| Refusal::internal("a port vanished"))?.behind;
     let is_local = behind.get::<LocalRings>().is_some();
@@ -299,7 +299,7 @@ fn programs<'a>(record: Option<&'a mut DaemonPort>, full: &str) -> Result<&'a mu
     })
 }
 
-/// Applies netmap's offsets option to rings that a program has just opened.
+/// Applies netmap's offsets option to rings that may already be in use. Returns the maximum offset in effect.
 fn live_offsets(
     workers: &[&Worker],
     local: &LocalRings,

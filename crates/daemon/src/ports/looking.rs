@@ -10,14 +10,14 @@ use crate::daemon::{Daemon, DaemonPort, PortPeers};
 use crate::registry::events::NewEvent;
 use crate::registry::looks::{Looks, PortLook};
 
-/// Starts polling. The initial state causes no event.
+/// Starts polling, unless it already runs. The initial state causes no event.
 pub fn begin(d: &mut Daemon) {
     if d.looks.are_off() {
         look(d);
     }
 }
 
-/// Polls when due. Returns the time until the next call.
+/// Polls if it is time to, or ends polling if there are no subscriptions. Returns the time until the next call.
 pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     if !d.events.are_watched() {
         d.looks.end();
@@ -29,7 +29,8 @@ pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     d.looks.left(now)
 }
 
-/// Polls after a possible change, but not sooner after the last poll than the shortest interval.
+/// Polls earlier than planned, because something may have changed, but not before the shortest interval since the last
+/// poll has passed.
 pub fn hasten(d: &mut Daemon, now: Instant) {
     d.looks.hasten();
     tick(d, now);

@@ -1,4 +1,4 @@
-//! Creation and look-up of regions for ports.
+//! Creates and finds the regions of ports.
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub type NumberedRegion = (Arc<Region>, u32);
 /// Creates a region for the caller.
 ///
 /// # Errors
-/// [`Refusal`]: impossible sizes, the caller's quota, or out of memory.
+/// [`Refusal`] if the sizes are impossible or exceed the caller's quota, or the daemon is out of memory.
 pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: PageKind, caller: Caller) -> Result<NumberedRegion, Refusal> {
     permission::may_have_memory(d, caller, sizes)?;
     let id = new_number(d)?;
@@ -32,7 +32,7 @@ pub fn make(d: &mut Daemon, sizes: RegionSizes, pages: PageKind, caller: Caller)
 /// Allocates a region number.
 ///
 /// # Errors
-/// [`Refusal`]: `ENOSPC` if all are in use.
+/// [`Refusal`] with `ENOSPC` if all numbers are in use.
 pub fn new_number(d: &mut Daemon) -> Result<u32, Refusal> {
     let none = || Refusal::new(Errno::NOSPC, "no region numbers are left; close some ports");
     d.regions.new_id(|id| d.pipes.uses(id)).ok_or_else(none)
@@ -53,7 +53,7 @@ pub fn common(d: &mut Daemon, sizes: RegionSizes, caller: Caller) -> Result<Arc<
 /// Returns region number `id`, if the caller may use it.
 ///
 /// # Errors
-/// [`Refusal`]: `EINVAL` if it does not exist, `EACCES` if it belongs to another user.
+/// [`Refusal`] with `EINVAL` if the region does not exist, with `EACCES` if it belongs to another user.
 pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Refusal> {
     if id == COMMON_REGION {
         return common(d, RegionSizes::COMMON, caller);
@@ -65,7 +65,7 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
     entry.region().ok_or_else(none)
 }
 
-/// Returns region number `id`, or a new one.
+/// Returns region number `id`, or a new one of the given sizes if `id` is 0.
 ///
 /// # Errors
 /// Like [`region`]; also if the daemon is out of memory.
@@ -76,7 +76,7 @@ pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> 
     }
 }
 
-/// Returns the region for a new port: the one in its specification, or a new one of that size.
+/// Returns the region for a new port: the one in its specification, or a new one of the given sizes.
 ///
 /// # Errors
 /// Like [`region`]; also if the daemon is out of memory.
@@ -115,7 +115,7 @@ pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<N
     }
 }
 
-/// Whether a port, pipe or open rings exist in region number `id`. A worker may use the memory for a moment longer.
+/// Whether region number `id` has a port, a pipe or open rings. If not, a worker may still use the memory for a moment.
 pub fn is_used(d: &Daemon, id: u32) -> bool {
     let of_ports = d.ports.iter().any(|(_, record)| record.rings().is_some_and(|rings| rings.mem_id == id));
     of_ports || d.pipes.uses(id) || d.interfaces.ports().any(|(_, port)| port.mem_id == id) || d.regions.has_bare(id)
@@ -124,18 +124,18 @@ pub fn is_used(d: &Daemon, id: u32) -> bool {
 /// Returns the region of a restored port.
 ///
 /// # Errors
-/// [`Refusal`] if it does not exist.
+/// [`Refusal`] if the region does not exist.
 pub fn continued(d: &Daemon, id: u32, owner: Caller) -> Result<Arc<Region>, Refusal> {
     let none = || Refusal::new(Errno::INVAL, format!("the saved region {id} is missing"));
     d.regions.find(id, owner.uid).ok_or_else(none)
 }
 
-/// Returns the memory that a request names by number; `otherwise` if the number is 0.
+/// Returns the memory that a request names by number, or `otherwise` if the number is 0.
 pub fn by_number(mem_id: u32, otherwise: Memory) -> Memory {
     u16::try_from(mem_id).ok().and_then(NonZeroU16::new).map_or(otherwise, Memory::Id)
 }
 
-/// Returns the number of a port's or pipe's region.
+/// Returns the number of the region of a port, a pipe or an interface; `None` if there is none.
 pub fn region_of(d: &Daemon, name: &str) -> Option<u32> {
     match d.ports.get(d.persistent.place_of(name)).and_then(DaemonPort::rings) {
         Some(rings) => Some(rings.mem_id),
@@ -143,7 +143,7 @@ pub fn region_of(d: &Daemon, name: &str) -> Option<u32> {
     }
 }
 
-/// Returns the number of the region of an interface and its pipes, open or not.
+/// Returns the number of the region that an interface and its pipes use, or would use if the interface were opened.
 fn region_of_interface(d: &Daemon, name: &str) -> Option<u32> {
     let ifname = name.strip_prefix("netmap:").filter(|ifname| !d.persistent.contains(ifname))?;
     match d.interfaces.port_on(ifname) {

@@ -201,7 +201,7 @@ pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     nic::open::release_all_but(d, clients);
 }
 
-/// Detaches a port from its switch. A persistent port remains, on no switch.
+/// Detaches a port from its switch. A persistent VALE port remains, on no switch; others are removed.
 ///
 /// # Errors
 /// [`Refusal`] if the port does not exist.
@@ -214,7 +214,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Opens a port for a program.
+/// Opens a port for a program: a port of a switch, a pipe's end, an interface, or a monitor of one of these.
 ///
 /// # Errors
 /// [`Refusal`] with netmap's errno.

@@ -1,4 +1,5 @@
-//! Multicast snooping of switches. It starts with the first port of a switch that requests it, and ends with the last.
+//! Multicast snooping of switches. It starts with the first port of a switch whose policies request it, and ends with
+//! the last such port.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use netvale_switch::{PortId, QueryTask, Switch};
 
 use crate::daemon::Daemon;
 
-/// Updates the set of snooping switches, and processes their messages. Returns the time until the next call.
+/// Starts and ends snooping where ports have come or gone, and processes snooped messages. Returns the time until the
+/// next call.
 pub fn tick(d: &mut Daemon) -> Duration {
     let over = d.snoops.end();
     d.workers.retire(&over);
@@ -36,7 +38,7 @@ fn begin(d: &mut Daemon, switch: &Arc<Switch>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns a switch's group membership. `name` returns the names of ports that the caller may see.
+/// Returns a switch's group membership. `name` returns a port's name, or `None` if the caller may not see the port.
 pub fn groups(d: &Daemon, switch: &str, name: impl Fn(PortId) -> Option<String>) -> GroupsInfo {
     let Some(known) = d.snoops.get(switch) else { return GroupsInfo::default() };
     let now = d.snoops.now();

@@ -87,7 +87,7 @@ impl PortBackend for PortFiles {
         Ok(Some(State::of(&state)?.into()))
     }
 
-    /// Saves the state if all files are regular ones, because others have no position to restore.
+    /// Saves the state. Returns `None` if the capture is not a regular file, because a FIFO has no position to restore.
     fn save(&self) -> std::io::Result<Option<State>> {
         if let Some(CaptureFile { file, .. }) = &self.capture
             && !file.metadata()?.is_file()
@@ -136,7 +136,7 @@ fn capture_note(path: &Path, status: &CaptureStatus) -> String {
     }
 }
 
-/// Attaches capture files.
+/// Attaches a port that replays or captures files, or restores one.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Pcap(named) = asked.spec else { return Err(asked.mistaken()) };
     let paths = [named.replay(), named.capture()].map(|file| file.map(|file| Path::new(file.as_str())));
@@ -152,7 +152,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     on_switch(d, asked, replay, capture)
 }
 
-/// Attaches files to the switch.
+/// Attaches the port of the opened files to its switch.
 fn on_switch(
     d: &mut Daemon,
     asked: &AdmittedRequest<'_>,
@@ -173,7 +173,7 @@ fn on_switch(
     plug(d, &asked.at, (egress, ingresses), NewPort::new(files, asked))
 }
 
-/// Restores a user's captures.
+/// Restores the record of a user's capture files, whose sizes count towards the user's allowance.
 pub fn restore(d: &mut Daemon, item: UserCaptures) {
     let caller = Caller { client: 0, uid: item.user, pid: 0 };
     let config = &d.config;
@@ -181,7 +181,7 @@ pub fn restore(d: &mut Daemon, item: UserCaptures) {
     d.captures.restore(item, most, |path| permission::place(config, caller, path).ok());
 }
 
-/// Returns the maximum size of the capture's file in bytes.
+/// Returns the maximum size of the capture's file in bytes; `None` for no limit.
 fn limit(asked: &AdmittedRequest<'_>) -> Result<Option<u64>, Refusal> {
     let of_replay = asked.options::<kind::Replay>().map(|o| o.capture_limit());
     let mib = of_replay.or_else(|_| asked.options::<kind::Capture>().map(|o| o.capture_limit()))?;

@@ -47,7 +47,8 @@ fn is_plain(parsed: &PortName, name: &str) -> bool {
     matches!(parsed.base(), Base::Netmap { ifname } if ifname.as_str() == name)
 }
 
-/// Creates a persistent port on no switch, with the shape and region in the request. Returns the actual ones.
+/// Creates a persistent port on no switch, with the shape and region in the request. Returns its actual shape, and the
+/// region's number.
 ///
 /// # Errors
 /// [`Refusal`] if the name is invalid, or the sizes are impossible.
@@ -103,7 +104,7 @@ fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> R
     }
 }
 
-/// Creates rings, with forwarders on a switch without other ports.
+/// Creates the rings of a port on no switch, and its record. `nowhere` is the switch to which its forwarders belong.
 fn unattached(
     d: &mut Daemon,
     (region, mem_id): &NumberedRegion,
@@ -139,8 +140,7 @@ fn record(
 
 fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
     d.persistent.get(name).ok_or_else(|| {
-        // netmap's errno: `EINVAL` for an interface that is not a port from `NETMAP_REQ_VALE_NEWIF`, which this request
-        // cannot remove.
+        // netmap's errno: `EINVAL` for an interface that exists, but was not created by `NETMAP_REQ_VALE_NEWIF`.
         let errno = if Interface::find(name).is_ok() { Errno::INVAL } else { Errno::NXIO };
         Refusal::new(errno, format!("there is no persistent port {name}"))
     })
@@ -190,7 +190,7 @@ pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, c
     join(d, at, rings, caller)
 }
 
-/// Attaches a persistent port that is on no switch to its first one, with its existing rings.
+/// Attaches a persistent port that is on no switch to a switch, with its existing rings.
 fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
     let policies = d.ports.get(&own_name(&at.port)).map(|record| record.policies.clone()).unwrap_or_default();
     permission::may_begin_with(d, caller, at, &policies)?;
@@ -223,7 +223,8 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Detaches a persistent port, which programs may keep open. Returns whether `full` is a persistent port.
+/// Detaches a persistent port from the switch on which its name is `full`; programs may keep it open. Returns false if
+/// `full` is no such port.
 pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     if part(d, full, why) {
         return true;
@@ -254,7 +255,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     true
 }
 
-/// Makes a port's forwarders send from port `id` of `switch`.
+/// Makes a port's forwarders send from port `id` of `switch`; without `id`, the port is then on no switch.
 fn rehome(d: &mut Daemon, place: &str, switch: &Arc<Switch>, id: Option<PortId>) {
     let Some(record) = d.ports.get_mut(place) else { return };
     record.switch = id.is_some().then(|| Arc::clone(switch));

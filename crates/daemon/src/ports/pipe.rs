@@ -22,7 +22,7 @@ use crate::rings::pipe::{PipeRecord, pipe_and_end};
 use crate::rings::sizes::Sizes;
 use crate::rings::status::{region_info, with_indices};
 
-/// One end of a pipe.
+/// A connection's hold on one end of a pipe.
 struct OpenEnd {
     /// Name of the pipe, without the end.
     pipe: String,
@@ -63,7 +63,8 @@ impl Attachment for OpenEnd {
 /// [`Refusal`] if its memory or descriptors are inconsistent.
 pub fn continue_pipe(d: &mut Daemon, item: PipeItem) -> Result<(), Refusal> {
     if item.guest.is_some() {
-        // If the pipe is missing, its virtual machine's port could not be restored: it starts anew, with a new pipe.
+        // If the pipe is missing, the port of its virtual machine could not be restored, and starts anew with a new
+        // pipe.
         let pipe = d.pipes.get_mut(&item.name).filter(|pipe| pipe.guest_end() == item.guest);
         if let Some(pipe) = pipe {
             pipe.go_on(item);

@@ -1,4 +1,4 @@
-//! Attachment of ports to their switch, and detachment, for all kinds.
+//! Attaches ports of all kinds to their switches, and detaches them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,9 +29,9 @@ pub type PortQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 /// A new port, without its queues.
 pub struct NewPort {
-    /// The backend.
+    /// The part of the port that depends on its kind.
     pub behind: Box<dyn PortBackend>,
-    /// The owner.
+    /// The owner: the caller who attached or opened the port.
     pub owner: Caller,
     /// The domain (trusted users, or one untrusted user) whose workers serve the port.
     pub domain: TimeDomain,
@@ -52,7 +52,7 @@ impl NewPort {
         NewPort { lossless: asked.lossless(), policies: asked.policies().clone(), ..new }
     }
 
-    /// Creates a port of that owner, without options.
+    /// Creates a port of that owner, with default options.
     pub fn of(behind: Box<dyn PortBackend>, owner: Caller) -> NewPort {
         let domain = domain_of(owner);
         let policies = Policies::default();
@@ -93,7 +93,7 @@ pub fn on_switch(
 /// Prepares a port's policies: creates its links, and compiles the policies for the switch.
 ///
 /// # Errors
-/// [`Refusal`] if the policies contradict each other, or if there is no room for its links or in its group.
+/// [`Refusal`] if the policies contradict each other, there is no memory for the links, or the rate group is full.
 pub fn prepare(
     d: &mut Daemon,
     owner: Caller,
@@ -141,7 +141,7 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): PortQueues, ne
     Ok(())
 }
 
-/// Returns the switch of that name, or creates it for that user.
+/// Returns the switch of that name. Creates it for user `uid` if it does not exist.
 pub fn make_switch(d: &mut Daemon, name: &str, uid: u32) -> Arc<Switch> {
     let is_new = d.switches.get(name).is_none();
     let switch = d.switches.get_or_make(name, uid);
@@ -151,7 +151,7 @@ pub fn make_switch(d: &mut Daemon, name: &str, uid: u32) -> Arc<Switch> {
     switch
 }
 
-/// Removes a switch without ports.
+/// Removes a switch that has no ports left, and reports this to subscribers of events.
 pub fn drop_switch(d: &mut Daemon, switch: &Switch) {
     let owner = d.switches.owner(switch.name());
     d.switches.drop_if_empty(switch);
@@ -174,7 +174,7 @@ pub fn tell_attached(d: &mut Daemon, full: &str) {
     tell_made(d, full, owner, kind);
 }
 
-/// Reports to subscribers that a program has created a port.
+/// Reports to subscribers that a port has been created.
 pub fn tell_made(d: &mut Daemon, full: &str, owner: Caller, kind: PortKind) {
     d.events.tell(NewEvent::to(EventName::PortAttached, owner.uid).at(full).by(owner).with("kind", kind));
 }
@@ -195,7 +195,7 @@ pub fn tell_idle(d: &mut Daemon, full: &str, uid: u32) {
     d.events.tell(NewEvent::to(EventName::PortIdle, uid).at(full));
 }
 
-/// Detaches a port from its switch; `why` is logged.
+/// Detaches a port from its switch, and removes it; `why` is logged.
 ///
 /// # Errors
 /// [`Refusal`] if the port does not exist.
@@ -224,7 +224,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     if let Some(switch) = &record.switch {
         drop_switch(d, switch);
     }
-    // Dropping its last egress makes a capture write its last frames.
+    // When its last egress is dropped, a capture writes its last frames.
     record.egresses.clear();
     record.links = Default::default();
     record.behind.stop(d, full);

@@ -1,4 +1,4 @@
-//! Policies of ports: how they are compiled for the switch, and changed while the port is attached.
+//! Compiles the policies of ports for their switch, and changes them while the ports are attached.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl<'a> PortRules<'a> {
     }
 }
 
-/// Joins a new port to its rate group.
+/// Adds a new port to the rate group that its policies name, if any.
 ///
 /// # Errors
 /// [`Refusal`] if the group has another rate or is full.
@@ -71,7 +71,7 @@ fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<GroupShare>
     d.groups.get_or_make(uid, wanted).join().map(Arc::new).ok_or_else(full)
 }
 
-/// Sets the rate of a group in the policies of its other ports, after it has changed for the port `full`.
+/// Updates the policies of a rate group's other ports, after the group's rate has been changed through the port `full`.
 fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<(), Refusal> {
     let is_other = |record: &DaemonPort| {
         let known = record.policies.rate_group.as_deref();
@@ -242,7 +242,7 @@ pub fn rules(record: &DaemonPort) -> Vec<RuleInfo> {
         .collect()
 }
 
-/// Adds the counts from another process.
+/// Adds saved counts of decided frames to the counts of a port's filter rules.
 pub fn count_rules(record: &DaemonPort, frames: &[u64]) {
     let policies = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
     let rules = policies.iter().flat_map(|policies| policies.filters.iter().flat_map(Filters::rules));

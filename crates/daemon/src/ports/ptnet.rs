@@ -64,7 +64,7 @@ impl PortBackend for PtnetDevicePort {
         self.0.memory()
     }
 
-    /// Returns the interrupts sent and suppressed, and the kicks received.
+    /// Returns the numbers of interrupts sent and suppressed, and of kicks received.
     fn ring_kicks(&self, dir: Direction, ring: usize) -> Kicks {
         self.0.ring_kicks(dir == Direction::In, ring)
     }
@@ -87,7 +87,7 @@ impl PortBackend for PtnetDevicePort {
     }
 }
 
-/// Attaches a device with rings on a switch.
+/// Attaches a ptnet device as a port of a switch, or restores one.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Ptnet(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Ptnet>()?;

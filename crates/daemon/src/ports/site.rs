@@ -1,4 +1,4 @@
-//! Sockets of devices: their paths and access rights.
+//! Sockets at which devices listen: their paths and access rights.
 
 use std::path::Path;
 
@@ -15,11 +15,11 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::{group_id, user_id};
 use crate::system::user::UserError;
 
-/// Returns the address and access of the socket of a caller's device. The caller and the users in the options may
-/// connect.
+/// Returns the path and access rights of the socket for a caller's device. The caller, and the user and group in the
+/// options, may connect.
 ///
 /// # Errors
-/// [`Refusal`]: `EINVAL` for an unknown user or group; errors of [`permission::place`].
+/// [`Refusal`] with `EINVAL` for an unknown user or group; errors of [`permission::place`].
 pub fn site<K: KindType>(
     config: &Config,
     caller: Caller,

@@ -36,7 +36,7 @@ struct TapPort {
     queues: Vec<Arc<OwnedFd>>,
 }
 
-/// State for another process.
+/// The state from which another process restores the port.
 #[derive(Serialize, Deserialize)]
 struct TapState {
     name: String,
@@ -82,14 +82,14 @@ impl PortBackend for TapPort {
     }
 }
 
-/// Kernel needs of a TAP.
+/// System calls and devices that the sandbox permits for TAPs.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     values: &[(libc::SYS_ioctl, 1, &netvale_tap::IOCTLS)],
     devices: || vec!["/dev/net/tun".into()],
     ..KernelNeeds::NOTHING
 };
 
-/// Attaches a TAP.
+/// Attaches a TAP that the daemon creates, or restores one.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Tap(name) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Tap>()?;
@@ -126,7 +126,7 @@ fn open(name: String, o: &OptionsOf<'_, kind::Tap>) -> Result<Tap, Refusal> {
     Ok(Tap::open(&TapOptions { name, queues: o.rings(), mtu: o.mtu(), mac, ..TapOptions::default() })?)
 }
 
-/// Restores a TAP with that many queues. Frames queued in them are in the kernel.
+/// Restores a TAP with that many queues. Frames that wait in its queues are in the kernel, and need no restoration.
 fn restore(state: State, rings: u32) -> Result<Tap, Refusal> {
     let TapState { name, uso, queues } = state.read()?;
     if queues.len() != rings as usize {

@@ -21,13 +21,13 @@ use serde::{Deserialize, Serialize};
 use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::ParkedPort;
 
-/// Maximum number of addresses saved in case the daemon is killed. If there are more, none are, and the control plane
-/// must send them again.
+/// Maximum number of a tunnel's addresses that are saved in case the daemon is killed. If there are more, none are
+/// saved, and the control plane must send them again.
 pub const MOST_KEPT: usize = 4096;
 
 /// Backend of a tunnel's port.
 pub struct VxlanPort {
-    /// The tunnel.
+    /// The tunnel: its addresses, peers and sockets.
     pub tunnel: Arc<Tunnel>,
     /// Whether a control plane provides addresses.
     pub evpn: bool,
@@ -36,14 +36,14 @@ pub struct VxlanPort {
     pub instance: u64,
 }
 
-/// State for another process.
+/// The state from which another process restores the tunnel.
 #[derive(Default, Serialize, Deserialize)]
 pub struct VxlanState {
     /// VTEPs to which frames are flooded.
     pub flood: Vec<IpAddr>,
-    /// Configured addresses: MAC address, VTEP, whether the address is fixed, number of moves.
+    /// Configured addresses: MAC address, VTEP, whether the address is fixed, and its number of moves between VTEPs.
     pub addresses: Vec<(Mac, IpAddr, bool, u32)>,
-    /// IP addresses of neighbours.
+    /// Configured IP addresses of neighbours.
     pub neighbors: Vec<VxlanNeighbor>,
     /// Learned addresses.
     pub learned: Vec<(Mac, IpAddr)>,
@@ -51,7 +51,7 @@ pub struct VxlanState {
     /// order.
     #[serde(default)]
     pub key: Option<[u64; 2]>,
-    /// Socket of the endpoint, with waiting datagrams.
+    /// Socket of the endpoint, with the datagrams that wait in it.
     pub socket: Option<Fd>,
 }
 
@@ -147,7 +147,7 @@ impl PortBackend for VxlanPort {
     }
 }
 
-/// Returns the counters of a tunnel's traffic with another endpoint.
+/// Returns the counters of a tunnel's traffic with one VTEP.
 fn remote(peer: &VtepPeer) -> VxlanRemote {
     let [out_frames, out_bytes, in_frames, in_bytes] = peer.counters.all();
     VxlanRemote { vtep: peer.ip, flood: peer.floods, out_frames, out_bytes, in_frames, in_bytes }
@@ -164,12 +164,12 @@ pub fn ask_port(d: &Daemon, full: &str) {
     }
 }
 
-/// Returns a configured neighbour behind a tunnel.
+/// Converts a neighbour entry from the control protocol for use in a tunnel.
 pub fn neighbor_of(one: &VxlanNeighbor) -> TunnelNeighbor {
     TunnelNeighbor { ip: one.ip, mac: word_of(one.mac), router: one.router }
 }
 
-/// Returns an address as a word in wire order, first byte lowest.
+/// Returns an address as a word, with the first byte in the lowest bits.
 pub fn word_of(Mac(bytes): Mac) -> u64 {
     MacAddr(bytes).to_word()
 }

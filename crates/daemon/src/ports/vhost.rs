@@ -17,7 +17,7 @@ use crate::handover::items::ParkedPort;
 use crate::permission::unreached;
 use crate::refusal::Refusal;
 
-/// Backend of a device's port.
+/// Backend of a port with a vhost-user device.
 struct VhostDevicePort(VhostPort);
 
 impl PortBackend for VhostDevicePort {
@@ -58,7 +58,7 @@ impl PortBackend for VhostDevicePort {
         notes
     }
 
-    /// Returns the calls sent, and the kicks received.
+    /// Returns the numbers of calls sent and of kicks received.
     fn kicks(&self) -> Option<(u64, u64)> {
         Some(self.0.notifications())
     }
@@ -82,7 +82,7 @@ impl PortBackend for VhostDevicePort {
     }
 }
 
-/// Attaches a device.
+/// Attaches a port with a vhost-user device, or restores one.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vhost(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vhost>()?;

@@ -25,7 +25,7 @@ use crate::permission;
 use crate::refusal::{Refusal, refuse};
 use crate::system::sandbox::KernelNeeds;
 
-/// Backend of a driver's port.
+/// Backend of a port with a virtio-net driver.
 struct VirtioDriverPort(VirtioPort);
 
 impl PortBackend for VirtioDriverPort {
@@ -68,7 +68,7 @@ impl PortBackend for VirtioDriverPort {
     }
 }
 
-/// Kernel needs of a driver for a PCI device.
+/// System calls and devices that the sandbox permits for drivers of PCI devices.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     values: &[(libc::SYS_ioctl, 1, &netvale_virtio_pci::IOCTLS)],
     devices: || vec!["/dev/vfio".into()],

@@ -23,7 +23,7 @@ use crate::system::keep;
 /// Seconds after which a learned address expires (IEEE 802.1D's default).
 const AGEING: u32 = 300;
 
-/// Attaches a tunnel.
+/// Attaches a port with a VXLAN tunnel, or restores one.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vxlan(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vxlan>()?;
@@ -66,7 +66,7 @@ fn options(spec: &VxlanSpec, o: &OptionsOf<'_, kind::Vxlan>, key: [u64; 2]) -> T
     }
 }
 
-/// Restores the addresses from another process.
+/// Restores the configured and learned addresses from another process.
 fn go_on(tunnel: &Tunnel, state: VxlanState) -> Result<(), Refusal> {
     let VxlanState { flood, addresses, neighbors, learned, .. } = state;
     let given = |(mac, vtep, sticky, sequence)| GivenAddress { mac: word_of(mac), vtep, sticky, sequence };

@@ -80,8 +80,8 @@ fn waits(fd: impl AsFd, does: bool) {
     rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
 }
 
-/// Sets sockets as the call descriptors of a front end's queues. The daemon makes them nonblocking; this then makes all
-/// of them blocking again, together, because the peer may be evicted for the first one.
+/// Sets sockets as the call descriptors of a front end's queues. The daemon makes them nonblocking; this function then
+/// makes all of them blocking again, together, because the peer may be evicted for the first one.
 fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     for (queue, (_, to)) in (0u64..).zip(all) {
         let mut m = VhostMessage::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());

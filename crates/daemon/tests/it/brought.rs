@@ -49,7 +49,7 @@ fn refused(d: &Daemon, file: &impl AsFd, offset: u64, len: u64, why: &str) {
 }
 
 /// Objective: anything but a memory file, open for reading and writing and long enough for the requested whole pages,
-/// is refused by name, and the daemon continues.
+/// is refused with the reason, and the daemon continues.
 #[test]
 fn other_files_are_refused_by_name() {
     let d = Daemon::start("");
@@ -81,7 +81,8 @@ fn other_files_are_refused_by_name() {
     asked(&d, "vale0:x", &small, 0, LEN).expect("a memfd without seals will do");
 }
 
-/// Objective: one place in a file is one region, another place another, and a region ends with its last port.
+/// Objective: requests for the same place in a file get the same region, those for another place another; a region ends
+/// with its last port.
 #[test]
 fn same_place_same_region() {
     let d = Daemon::start("");
@@ -106,7 +107,7 @@ fn same_place_same_region() {
     assert_ne!(fresh.reply.mem_id, last);
 }
 
-/// Objective: a file truncated under its ports affects no other port, and is another region once extended again.
+/// Objective: a file truncated under its ports affects no other port; once extended again, it holds a new region.
 #[test]
 fn a_truncated_file_affects_no_other_port() {
     let d = Daemon::start("");

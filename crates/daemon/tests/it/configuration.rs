@@ -21,7 +21,7 @@ fn shown(d: &Daemon) -> Value {
     d.call("config.export", json!({}))["result"].clone()
 }
 
-/// The daemon's settings in the tests; a file must repeat them to leave them unchanged.
+/// Returns the daemon's settings in the tests; a file must repeat them to leave them unchanged.
 fn head(d: &Daemon) -> String {
     format!("run_dir = {:?}\nsandbox = false\n", d.dir())
 }
@@ -118,7 +118,7 @@ fn mode_of_the_sockets() {
 mod as_root {
     use super::*;
 
-    /// Objective: untrusted users neither apply nor export, nor list differences; nothing changes.
+    /// Objective: untrusted users can neither apply nor export a configuration, nor list differences; nothing changes.
     #[test]
     fn untrusted_users_change_no_configuration() {
         if !rustix::process::geteuid().is_root() {

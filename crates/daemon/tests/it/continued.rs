@@ -21,7 +21,7 @@ use serde_json::json;
 /// Number of take-overs in each test.
 const TIMES: usize = 4;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
+/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
         netvale_harness::skip("needs root and /dev/net/tun");
@@ -64,7 +64,7 @@ fn counters_of_echo_and_null_ports_continue() {
             let _ = port.rx()[0].sync();
         }
     });
-    // The echo's answers go to a known address.
+    // The echo sends its frames to an address that the switch knows, so only sent frames are flooded to `null:`.
     let discarded = show(&d, "vale0:null")["rings"][0]["frames"].as_u64().unwrap();
     assert_eq!((sent > 0, discarded), (true, u64::from(sent)));
 }
@@ -88,7 +88,7 @@ fn queues_are_kept(d: &Daemon, ends: impl Fn()) {
     assert_eq!(flows(&mut from, &mut to), queues);
 }
 
-/// Returns the queue of each of some flows.
+/// Returns, for each of several flows, the queue on which its frame arrives.
 fn flows(from: &mut Port, to: &mut Port) -> Vec<usize> {
     let queue = |port: u16| {
         let build = PacketBuilder::ethernet2([2; 6], [0xff; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
@@ -107,7 +107,8 @@ fn flows(from: &mut Port, to: &mut Port) -> Vec<usize> {
     (5000..5032).map(queue).collect()
 }
 
-/// A cable whose far end belongs to the stack, which completes its frames itself.
+/// Creates a cable whose far end belongs to the stack. Offloads are off there, so that the stack completes its frames
+/// itself.
 fn cable_to_the_stack(queues: u32) {
     cable("nva", "nvb", queues);
     let quiet = std::process::Command::new("ethtool").args(["-K", "nvb", "tx", "off", "gso", "off"]).output().unwrap();
@@ -142,7 +143,8 @@ mod as_root {
         }
     }
 
-    /// Objective: a TAP created and closed by its client also continues, and still ends with its interface.
+    /// Objective: a TAP created by a client, which has closed its descriptors, continues in the successor, too, and
+    /// still ends with its interface.
     #[test]
     fn a_brought_tap_continues_in_the_next_daemon() {
         if !inside() {
@@ -163,8 +165,8 @@ mod as_root {
         until("no port", || d.ports() == ["vale0:a"]);
     }
 
-    /// Objective: an interface on a switch continues with its sockets, its buffers and its program; once detached, it
-    /// is as before.
+    /// Objective: an interface on a switch continues with its sockets, its buffers and its XDP program; once it is
+    /// detached, it is as before.
     #[test]
     fn interface_on_a_switch() {
         if !inside() {
@@ -209,8 +211,9 @@ mod as_root {
         until("no TAP", || Interface::find("nvhost0").is_err());
     }
 
-    /// Objective: a program with an open interface notices nothing, neither at its queues, which it shares with the
-    /// kernel, nor at its host rings. After its end, the interface is as before.
+    /// Objective: a program with an open interface does not notice the replacement of the daemon, neither at its
+    /// queues, which it shares with the kernel, nor at its host rings. After the program's end, the interface is as
+    /// before.
     #[test]
     fn interface_of_a_program() {
         if !inside() {

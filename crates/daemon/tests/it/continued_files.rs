@@ -16,7 +16,7 @@ const FRAMES: u32 = 2000;
 /// A user that the daemon does not trust.
 const USER: u32 = 61_123;
 
-/// Objective: captures of either format in progress across several daemons are complete; so are those after a failed
+/// Objective: captures of either format that continue across several daemons are complete, also after a failed
 /// successor. The frame count continues.
 #[test]
 fn captures_across_daemons_are_complete() {
@@ -49,7 +49,7 @@ fn captures_across_daemons_are_complete() {
     }
 }
 
-/// Objective: a replay continues at its position and in its time, and ends once.
+/// Objective: a replay continues at its position and at the recorded times, and ends once.
 #[test]
 fn a_replay_continues_at_its_position() {
     let d = Daemon::start("");
@@ -123,7 +123,7 @@ mod as_root {
             assert!(refused.contains("2 MiB of captures, and the limit is 2"), "{refused}");
         }
         std::fs::remove_file(folder.path().join("one")).unwrap();
-        // Data not yet on a slow disk counts for a while.
+        // Data that a slow disk has not stored yet counts towards the quota for a while.
         let allowed = |name: &str| until(name, || capture(&d, name)["error"].is_null());
         allowed("three");
         detach(&d, "two");

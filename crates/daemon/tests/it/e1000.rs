@@ -1,5 +1,5 @@
 //! e1000 ports and their guests: simulated ones that drive their card by registers, with Send Combining or with the
-//! status block, and some that do what no driver does.
+//! status block, and some that do things that no driver does.
 #![allow(unsafe_code)]
 
 use crate::common;
@@ -20,7 +20,7 @@ use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vfio_user::client::VfioUserClient;
 use serde_json::{Value, json};
 
-/// Attaches a port on switch vale0. Returns its socket.
+/// Attaches a port to `vale0`. Returns the path of its socket.
 fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
     let path = d.path(&format!("{name}.sock"));
     options["name"] = json!(name);
@@ -34,7 +34,7 @@ fn show(d: &Daemon, name: &str) -> Value {
     d.call("port.show", json!({"port": format!("vale0:{name}")}))["result"].clone()
 }
 
-/// Receives the next frames, waiting for an interrupt if necessary; empty if none comes.
+/// Receives the next frames, waiting for an interrupt if necessary. Returns none if no interrupt comes within `limit`.
 fn frames_within(guest: &mut SimulatedGuest, limit: Duration) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     until("a frame comes", || {
@@ -88,8 +88,8 @@ fn ping(d: &Daemon, guest: &mut SimulatedGuest, local: &mut Port, tag: u8) {
     assert_eq!(frames, [frame(9, 1, tag)]);
 }
 
-/// Objective: frames go both ways, with wake-ups of sleepers, in each way to drive a card, for one guest after another
-/// at the same port.
+/// Objective: frames pass both ways, and wake sleeping receivers, in each way to drive a card, for one guest after
+/// another at the same port.
 #[test]
 fn played_guests_exchange_frames_both_ways() {
     let d = Daemon::start("workers = 2");
@@ -173,8 +173,8 @@ fn a_status_block_saves_all_register_accesses() {
     assert!(moved <= 20, "{before:?} {after:?}");
 }
 
-/// Objective: memory unmapped under traffic crashes nothing; frames outside of memory are dropped by name; with the
-/// memory back and the card restarted, traffic continues.
+/// Objective: memory unmapped under traffic crashes nothing; frames outside of the memory are dropped, counted by
+/// reason; once the memory is mapped again and the card restarted, traffic continues.
 #[test]
 fn memory_that_goes_away() {
     let d = Daemon::start("");
@@ -211,8 +211,8 @@ fn memory_that_goes_away() {
     }
 }
 
-/// Objective: registers are also reached by I/O ports; narrow reads see their bytes; narrower, wider and unaligned
-/// writes are ignored, and accesses outside are refused.
+/// Objective: registers can also be accessed through I/O ports; narrow reads return the bytes at their offset; writes
+/// that are narrower or wider than a register, or unaligned, are ignored; accesses outside the registers are refused.
 #[test]
 fn registers_are_also_reached_by_io_ports() {
     let d = Daemon::start("");

@@ -114,7 +114,7 @@ fn events_of_ports_arrive_in_order_with_author() {
     expect(&mut told, "switch.made", "vale2");
     expect(&mut told, "port.attached", "vale2:n");
     let applied = next(&mut told);
-    // Settings of the command line count as changes.
+    // The settings that the daemon has from its command line count as changes.
     assert!(applied.name == "daemon.configured" && applied.details["changes"].as_u64() >= Some(1), "{applied:?}");
     assert!(applied.now_ns > last.now_ns && applied.time > last.time && applied.sequence > last.sequence);
     nothing(&mut told);
@@ -150,7 +150,7 @@ fn only_requested_events_are_reported_in_order() {
     }
     let again = told.subscribe(params(&[], &["port.detached"], false)).unwrap();
     assert_eq!((again.sequence, again.ports), (4, None));
-    // A client's own request is answered first, then reported; the next answer follows.
+    // A client gets the answer to its own request first, then the event; the next answer follows.
     told.attach(AttachParams { switch: "vale0".into(), port: "d".into(), ..Default::default() }).unwrap();
     told.detach("vale0", "d").unwrap();
     assert!(told.ports(None).unwrap().iter().all(|port| port.name != "vale0:d"));
@@ -199,7 +199,7 @@ fn users_get_only_their_own_events() {
     told.iter_mut().for_each(nothing);
 }
 
-/// Objective: arrivals and departures of devices' peers are reported, with the reason after a protocol violation.
+/// Objective: connections and departures of devices' peers are reported, with the reason after a protocol violation.
 #[test]
 fn arrivals_and_departures_of_guests_are_reported() {
     let d = Daemon::start("");
@@ -405,8 +405,8 @@ fn one_that_does_not_read() {
     drop(bob);
 }
 
-/// Objective: ten thousand subscriptions over the limits are refused by name without effect on others: a user's quota,
-/// and the places reserved for root.
+/// Objective: ten thousand subscriptions over the limits are refused, with the name of the limit, without effect on
+/// others: a user's quota, and the places reserved for root.
 #[test]
 fn subscriptions_over_the_limits_are_refused_by_name() {
     let d = Daemon::start(&format!("{USERS}[quota]\nsubscriptions = 5\nconnections = 1000\n"));
@@ -453,8 +453,8 @@ fn subscriptions_over_the_limits_are_refused_by_name() {
     until("there is room again", || client(&d).subscribe(SubscribeParams::default()).is_ok());
 }
 
-/// Objective: a subscription continues in a successor, with the next number and unread events; also after a failed
-/// successor. The daemon's end is reported then.
+/// Objective: a subscription continues in a successor, with the next number and the unread events, also after a failed
+/// successor. Then the end of the daemon is reported.
 #[test]
 fn a_subscription_continues_in_a_successor() {
     let d = Daemon::start("");

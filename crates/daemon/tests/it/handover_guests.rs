@@ -1,5 +1,5 @@
-//! Guests whose daemon is replaced. They lose no frame, get none twice or out of order, and never wait for a missing
-//! event.
+//! Guests whose daemon is replaced. They lose no frame, get none twice or out of order, and never wait for an event
+//! that does not come.
 
 use crate::common;
 use crate::common::ends;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 /// Number of replacements of the daemon.
 const TIMES: usize = 10;
-/// Number of rounds of frames between two of them.
+/// Number of rounds of frames between two replacements.
 const ROUNDS: u32 = 5;
 /// Number of frames each way in a round.
 const BURST: u32 = 16;
@@ -33,8 +33,8 @@ fn burst(name: u8, from: &mut dyn End, to: &mut dyn End, number: u32) {
     }
 }
 
-/// Sends numbered frames both ways, in bursts, across several replacements; between them, a successor ends after it has
-/// received everything.
+/// Sends numbered frames both ways, in bursts, across several replacements. Before each of them, another successor
+/// receives everything and then ends.
 fn traffic(line: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     let rounds = AtomicU32::new(0);
     let done = AtomicBool::new(false);
@@ -62,7 +62,7 @@ fn traffic(line: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     assert_eq!(line.lives() as usize, 1 + TIMES);
 }
 
-/// Returns the numbers of frames that a port has carried each way.
+/// Returns the number of frames on each ring of a port.
 fn carried(shown: &Value) -> Vec<u64> {
     shown["rings"].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).collect()
 }

@@ -34,7 +34,7 @@ fn pass(to: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     netvale_fdio::send(to, bytes, fds, SendFlags::empty()).unwrap();
 }
 
-/// A stopped daemon, which continues when this is dropped and then finds all messages together.
+/// A stopped daemon. When this is dropped, the daemon continues, and finds all messages sent meanwhile together.
 struct Stopped<'a>(&'a Daemon);
 
 impl Stopped<'_> {
@@ -89,7 +89,7 @@ fn descriptors_that_linger_hold_up_no_other_client() {
             drop(stopped);
             peers.extend(others);
         }
-        // Descriptors in the queue of a closed or passed socket are closed with it.
+        // Descriptors in the receive queue of a socket that is closed or passed on are closed with that socket.
         let (inner, outer) = UnixStream::pair().unwrap();
         let (fd, peer) = lingering();
         pass(outer.as_fd(), b"x", &[fd.as_fd()]);
@@ -98,7 +98,7 @@ fn descriptors_that_linger_hold_up_no_other_client() {
         let other = netvale::raw::connect_to(Some(d.dir())).unwrap();
         pass(other.as_fd(), b"{}\n", &[inner.as_fd()]);
         drop((inner, outer, fd));
-        // The same with a message that looks like a hang-up.
+        // The same, with an empty message, which looks like a hang-up.
         let (inner, outer) = UnixStream::pair().unwrap();
         let (fd, peer) = lingering();
         pass(outer.as_fd(), b"x", &[fd.as_fd()]);
@@ -155,8 +155,8 @@ fn a_user_cannot_exceed_the_quota_of_connections() {
     until("there is room again", || as_user(USER, || is_served(&connect())));
 }
 
-/// Objective: over a quota of ports, switches or memory, a user is refused by its name; others, and root, are served,
-/// and released resources are available again.
+/// Objective: a user who would exceed the quota of ports, switches or memory is refused, and the refusal names the
+/// quota; others, and root, are served, and released resources are available again.
 #[test]
 fn too_much_is_refused_by_its_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,8 +190,8 @@ fn too_much_is_refused_by_its_name() {
     until("there is room again", || open(USER, "vale3:a", 0).is_ok());
 }
 
-/// Objective: out of descriptors, the daemon does not spin, refuses connections, and serves existing ones; with
-/// descriptors again, it accepts again.
+/// Objective: a daemon out of descriptors does not spin, refuses connections, and serves existing ones; with
+/// descriptors again, it accepts connections again.
 #[test]
 fn a_lack_of_descriptors_ends_no_existing_connection() {
     let dir = tempfile::tempdir().unwrap();
@@ -253,7 +253,7 @@ fn an_unfinished_frame_leaves_the_worker_asleep() {
     assert!(to.wait(netvale::Interest::Rx, Some(common::LIMIT)).unwrap(), "the frame is delivered");
 }
 
-/// CPU time of a process in hundredths of a second.
+/// Returns the CPU time that a process has used, in hundredths of a second.
 fn ticks(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();

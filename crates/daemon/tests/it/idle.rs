@@ -23,7 +23,8 @@ fn counts(d: &Daemon, port: &str) -> Counts {
     Counts { passed: sum("frames"), idle: sum("idle"), lost }
 }
 
-/// Broadcasts frames with these numbers, and waits until all are counted at the port. Returns the counts.
+/// Broadcasts frames with these numbers, and waits until all are counted at the port. Returns the counts of these
+/// frames.
 fn offer(d: &Daemon, from: &mut Port, numbers: std::ops::Range<u32>, port: &str) -> Counts {
     let before = counts(d, port);
     let frames = numbers.len() as u64;
@@ -55,8 +56,9 @@ fn waiting(port: &mut Port) -> u32 {
     port.rx().iter_mut().map(look).sum()
 }
 
-/// Objective: an attached port accepts no frames before its first program, nor after its last; each program finds its
-/// rings empty, whatever its predecessor left there, also after a replacement or a kill of the daemon.
+/// Objective: an attached port accepts no frames before its first program has opened it, nor after the last one has
+/// closed it; each program finds its rings empty, whatever the program before it left there, also after a replacement
+/// or a kill of the daemon.
 #[test]
 fn each_program_finds_its_rings_empty() {
     let d = Daemon::managed("");
@@ -106,7 +108,7 @@ fn only_open_rings_get_frames() {
     assert_eq!(counts(&d, "vale0:kept"), all_passed(10));
 }
 
-/// Objective: devices without a guest lose no frames either.
+/// Objective: devices without a guest drop no frames either: frames for them count as idle.
 #[test]
 fn devices_without_a_guest_lose_no_frames() {
     for kind in ["vhost", "ptnet", "e1000"] {

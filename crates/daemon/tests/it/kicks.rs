@@ -1,4 +1,4 @@
-//! A guest that only kicks.
+//! A guest that sends kicks, but no frames.
 
 use crate::common;
 

@@ -19,7 +19,7 @@ fn killed_clients_are_reaped() {
     let d = Daemon::start("");
     let mut stay = d.open("vale0:stay").unwrap();
     let fds = || std::fs::read_dir(format!("/proc/{}/fd", d.id())).unwrap().count();
-    // The first round is not counted, because it creates what the daemon creates only once, at first use.
+    // The first rounds are not counted, because the daemon then creates what it creates only once, at first use.
     let mut before = 0;
     for round in 0..12u64 {
         let mut child = netvale_harness::role("killed::role_of_a_victim")
@@ -74,7 +74,8 @@ fn counters_and_addresses_survive_kills() {
     }
 }
 
-/// Objective: a daemon killed after any part of its hand-over is restored by the next one of its service manager.
+/// Objective: a daemon killed after any part of its hand-over is restored by the next daemon, from the state that the
+/// service manager keeps.
 #[test]
 fn killed_while_it_hands_over() {
     let d = Daemon::managed("");
@@ -99,7 +100,7 @@ fn killed_while_it_hands_over() {
     assert!(most > 3, "the process, a region, a switch, two ports");
 }
 
-/// Objective: frames for an occasionally slow program, at a lossless port, all arrive across restarts and kills; after
+/// Objective: frames for a lossless port, whose program is sometimes slow, all arrive across restarts and kills; after
 /// a kill, some may arrive twice.
 #[test]
 fn frames_on_their_way_to_a_lossless_port() {
@@ -123,10 +124,10 @@ fn frames_on_their_way_to_a_lossless_port() {
     });
 }
 
-/// The number of the last frame.
+/// The number in the last frame.
 const LAST: u32 = u32::MAX;
 
-/// Receives numbered frames up to the last one, without gaps. Returns how many.
+/// Receives numbered frames up to the last one, without gaps. Returns how many different ones arrived.
 fn receive_numbers(port: &mut Port, d: &Daemon) -> u32 {
     let mut next = 0;
     loop {
@@ -143,7 +144,7 @@ fn receive_numbers(port: &mut Port, d: &Daemon) -> u32 {
     }
 }
 
-/// Sends some thousand numbered frames a second.
+/// Sends several thousand numbered frames a second, until `is_over`, and then the last one.
 fn send_numbers(port: &mut Port, sent: &AtomicU32, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         if port.tx()[0].send(&numbered(sent.load(Ordering::Relaxed))) {
@@ -159,7 +160,7 @@ fn send_numbers(port: &mut Port, sent: &AtomicU32, is_over: &AtomicBool) {
     port.tx()[0].sync();
 }
 
-/// The victim of [`killed_clients_are_reaped`]: floods until it dies.
+/// The victim of [`killed_clients_are_reaped`]: sends frames without pause until it is killed.
 #[test]
 #[ignore = "started by another test"]
 fn role_of_a_victim() {

@@ -20,7 +20,7 @@ const USER: u32 = 61_124;
 const BATCH: u32 = 256;
 
 /// Objective: frames captured before a kill stay whole in the file, and later ones follow, for any number of kills;
-/// frames are missing only around a kill, and the frame count is the file's.
+/// frames are missing only around a kill, and the port's frame count equals the number of frames in the file.
 #[test]
 fn captured_frames_survive_kills_whole() {
     const KILLS: usize = 4;
@@ -77,7 +77,7 @@ fn captured_frames_survive_kills_whole() {
     }
 }
 
-/// Numbers of the complete frames in a file being written.
+/// Returns the numbers of the complete frames in a file that is being written.
 fn numbers_so_far(path: &Path) -> Vec<u32> {
     let mut reader = PcapReader::open(path).unwrap();
     let mut all = Vec::new();
@@ -88,7 +88,7 @@ fn numbers_so_far(path: &Path) -> Vec<u32> {
 }
 
 /// Objective: a replay continues at its position after a kill: each frame arrives, in order, except for a batch that
-/// may repeat each time; then it is at its end, also for the next daemon.
+/// may repeat each time; then the replay is at its end, and stays there in the next daemon.
 #[test]
 fn a_replay_continues_at_its_position_after_a_kill() {
     const KILLS: u32 = 4;

@@ -1,5 +1,6 @@
 //! Guests whose daemon is killed or ended, and restarted by a service manager. Guests by vfio-user lose their device
-//! with a killed daemon; drivers of another daemon's device lose nothing, and frames in flight arrive twice.
+//! with a killed daemon. If the daemon has the driver of another daemon's device, no frame is lost, but frames in
+//! flight may arrive twice.
 
 use crate::common;
 use crate::common::ends;
@@ -19,17 +20,17 @@ use published::{Driver, Plugged};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// The daemon's configuration, with a log limit high enough for a failed test.
+/// The daemon's configuration. The log limit is high enough to find the cause of a failed test.
 const MORE: &str = "workers = 2\n[quota]\nlog_lines = 100";
 
 /// Number of kills of the daemon.
 const TIMES: usize = 10;
-/// Number of rounds of frames between two of them.
+/// Number of rounds of frames between two kills.
 const ROUNDS: u32 = 5;
 /// Number of frames each way in a round.
 const BURST: u32 = 16;
 
-/// Returns the number of a frame from that sender.
+/// Returns the number in a frame, which must be an unchanged frame of the sender `name`.
 fn number(name: u8, frame: &[u8]) -> u32 {
     let number = u32::from_le_bytes(frame[14..18].try_into().unwrap());
     assert_eq!(frame[..60], numbered(name, number), "a frame is not as it was sent");
@@ -83,11 +84,13 @@ fn traffic(managed: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     assert!(again.0 <= TIMES as u32 * BURST, "{} frames came again", again.0);
 }
 
-/// Simulates a guest at a socket, with a program on its switch. Its callback kills the daemon.
+/// Plays a guest at the socket at this path. The second argument is a program on the guest's switch; the last one kills
+/// the daemon.
 type Play<'a> = dyn FnMut(&Path, &mut dyn End, &mut dyn FnMut()) + 'a;
 
-/// Attaches a guest's device of `kind`, with a policy, beside two programs' ports, and runs `play` as its guest several
-/// times. Each daemon is killed under it: the port reports why its guest is gone, and all others continue.
+/// Attaches a guest's device of `kind`, with a policy, next to two programs' ports, and runs `play` as its guest
+/// several times. During each run, the daemon is killed: the port then reports why its guest is gone, and all others
+/// continue.
 fn lost(kind: &str, mut options: Value, play: &mut Play<'_>) {
     let managed = Daemon::managed(MORE);
     options["storm_mcast"] = json!(1000);
@@ -131,7 +134,7 @@ fn a_published_ptnet_guest_gets_new_devices() {
     });
 }
 
-/// Objective: a driver of an e1000, in each mode, loses its card with its daemon; one that reconnects gets a new one.
+/// Objective: an e1000's driver, in each mode, loses its card with the daemon; one that reconnects gets a new one.
 #[test]
 fn an_e1000_driver_gets_a_new_card() {
     let mut ways = [(false, 0), (false, 16), (true, 0)].into_iter().cycle();
@@ -178,7 +181,8 @@ fn guests_lose_nothing_by_a_requested_end() {
     assert!(shown["notes"].to_string().contains("with virtio-net header"), "{shown}");
 }
 
-/// Objective: when the driver of another daemon's device is killed, the device's side notices nothing, in all layouts.
+/// Objective: when the daemon that has the driver of another daemon's device is killed, the device's side notices
+/// nothing, in all ring layouts.
 #[test]
 fn a_device_notices_nothing_when_its_driver_is_killed() {
     let layouts = [

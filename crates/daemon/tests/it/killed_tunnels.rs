@@ -1,5 +1,5 @@
-//! Tunnels whose daemon is killed, and restarted by a service manager: datagrams waiting in the socket arrive, and
-//! configured addresses stay.
+//! Tunnels whose daemon is killed, and restarted by a service manager: datagrams that wait in the socket are received,
+//! and configured addresses stay.
 
 use crate::common;
 
@@ -14,14 +14,14 @@ const MORE: &str = "workers = 2\n[quota]\nlog_lines = 100";
 /// Number of kills.
 const TIMES: u8 = 5;
 
-/// A loopback address that no other test uses.
+/// Returns a loopback address that no other test uses.
 fn host(n: u8) -> Ipv4Addr {
     let [a, b, ..] = std::process::id().to_le_bytes();
     Ipv4Addr::new(127, 1 | a, b, n)
 }
 
-/// Objective: a frame that arrives without a daemon is received by the next one, the reverse path works, and addresses
-/// from a control plane survive, also a requested end.
+/// Objective: a frame that arrives while no daemon runs is received by the next one, the reverse path works, and
+/// addresses from a control plane survive a kill and a requested end.
 #[test]
 fn tunnels_and_their_addresses_survive_kills() {
     let managed = Daemon::managed(MORE);

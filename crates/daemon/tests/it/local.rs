@@ -1,4 +1,4 @@
-//! Local ports and pipes, with a daemon in this process.
+//! Local ports and pipes.
 
 use crate::common;
 
@@ -11,8 +11,8 @@ use netvale_control::device::DeviceRequest;
 use netvale_wire::vnet::VnetHdr;
 use serde_json::json;
 
-/// Objective: ports of two processes reach each other through the daemon, asleep or awake; learned addresses get
-/// unicast.
+/// Objective: ports of two processes reach each other through the daemon, whether it is asleep or awake; frames for
+/// learned addresses go to one port only.
 #[test]
 fn frames_cross_between_two_processes() {
     let d = Daemon::start("workers = 2");
@@ -37,7 +37,7 @@ fn frames_cross_between_two_processes() {
     assert_eq!((rings[0]["frames"].as_u64(), rings[1]["frames"].as_u64()), (Some(50), Some(50)));
 }
 
-/// Returns a TCP segment, after its header, that is to be cut into pieces of 1,000 bytes.
+/// Returns a virtio-net header, and a TCP segment that is to be cut into pieces of 1,000 bytes.
 fn large_segment() -> Vec<u8> {
     let payload: Vec<u8> = (0..3500u32).map(|i| i as u8).collect();
     let header = VnetHdr {
@@ -60,8 +60,8 @@ fn large_segment() -> Vec<u8> {
     [&header.to_bytes_mrg()[..], &ethernet, &ip, &tcp, &payload].concat()
 }
 
-/// Objective: a program whose device handles only checksum headers gets large segments cut if its port was attached so,
-/// also after a kill of the daemon; others get them whole.
+/// Objective: a port attached with `no_segments` gets large segments cut, because its program's device can only
+/// complete checksums, also after a kill of the daemon; others get them whole.
 #[test]
 fn segments_that_are_cut() {
     let d = Daemon::managed("");
@@ -111,8 +111,8 @@ fn bad_names_are_refused_with_helpful_advice() {
     assert!(e.contains("netvale up"), "{e}");
 }
 
-/// Objective: both directions of a pipe carry frames in order and without loss, with sleeping ends; each end opens
-/// once.
+/// Objective: both directions of a pipe carry frames in order and without loss, also to ends that sleep; each end can
+/// be opened only once.
 #[test]
 fn pipes_carry_frames_in_order_both_ways() {
     let d = Daemon::start("");
@@ -151,7 +151,7 @@ fn pipes_carry_frames_in_order_both_ways() {
     assert_eq!(receive(&mut b), b"again");
 }
 
-/// Objective: a port's pipe lies in the port's region, so buffers can be swapped between them.
+/// Objective: a port's pipe is in the port's region, so buffers can be swapped between them.
 #[test]
 fn pipes_share_their_parents_region() {
     let d = Daemon::start("");
@@ -203,7 +203,8 @@ fn a_monitor_sees_both_directions_of_its_target() {
     until("the monitors are gone", || d.ports() == ["vale0:a", "vale0:b"]);
 }
 
-/// Objective: an attached port stays without clients; detaching it closes it under its client, which is notified.
+/// Objective: an attached port stays when it has no clients; detaching it closes it under its client, which is
+/// notified.
 #[test]
 fn persistent_ports_stay_without_clients() {
     let d = Daemon::start("[[port]]\nswitch = 'vale1'\nport = 'x'\nslots = 32\n");
@@ -293,7 +294,7 @@ fn buffers_change_places() {
     assert_eq!(receive(&mut slave), frame(255, 1, 42));
 }
 
-/// Objective: a program's last frames arrive, though its port is gone before the daemon has looked at them.
+/// Objective: a program's last frames arrive, though the program closes its port before the daemon has taken them.
 #[test]
 fn the_last_frames_of_a_program_arrive() {
     let d = Daemon::start("workers = 2");

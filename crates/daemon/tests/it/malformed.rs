@@ -15,8 +15,8 @@ fn connected(d: &Daemon, name: &str) -> (OwnedFd, raw::AttachedRings) {
     (conn, attached)
 }
 
-/// Objective: any bytes on a port's connection are refused with a reason, and the port is unchanged; also if answers
-/// stay unread, and after an empty message.
+/// Objective: any bytes on the connection of a port are refused with a reason, and the port is unchanged, even if the
+/// answers stay unread, or the message is empty.
 #[test]
 fn bytes_cost_no_port() {
     let d = Daemon::start("");
@@ -41,7 +41,7 @@ fn bytes_cost_no_port() {
     until("the port goes with its connection", || d.ports().is_empty());
 }
 
-/// Objective: a client that reads the answer learns the fault of its message.
+/// Objective: a client that reads the answer learns what is wrong with its message.
 #[test]
 fn the_answer_says_why() {
     let d = Daemon::start("");

@@ -14,14 +14,14 @@ fn show(d: &Daemon, port: &str) -> Value {
     d.call("port.show", json!({"port": port}))["result"].clone()
 }
 
-/// Forwarded and dropped frames of a port's ring in that direction.
+/// Returns the numbers of forwarded and dropped frames of a port's ring in that direction.
 fn counted(d: &Daemon, port: &str, dir: &str) -> (u64, u64) {
     let shown = show(d, port);
     let ring = shown["rings"].as_array().unwrap().iter().find(|ring| ring["dir"] == dir).unwrap();
     (ring["frames"].as_u64().unwrap(), ring["drops"]["no-room"].as_u64().unwrap_or(0))
 }
 
-/// Sends a frame once it has room.
+/// Sends a frame, once there is room for it.
 fn send_on(port: &mut Port, frame: &[u8]) {
     until("there is room to send", || {
         let sent = port.tx()[0].send(frame);
@@ -30,8 +30,8 @@ fn send_on(port: &mut Port, frame: &[u8]) {
     });
 }
 
-/// Objective: every frame for `null:` is counted with its bytes and goes nowhere else; list and stats show the port
-/// under its name.
+/// Objective: every frame for a `null:` port is counted with its bytes and goes nowhere else; `list` and `stats` show
+/// the port under its name.
 #[test]
 fn null_swallows_and_counts() {
     let d = Daemon::start("");
@@ -52,7 +52,7 @@ fn null_swallows_and_counts() {
 }
 
 /// Objective: `echo:` returns each frame to its sender, in order, with swapped addresses and otherwise unchanged,
-/// asleep or awake.
+/// whether the worker is asleep or awake.
 #[test]
 fn echo_sends_back() {
     let d = Daemon::start("workers = 2");
@@ -66,7 +66,7 @@ fn echo_sends_back() {
         back[6..12].copy_from_slice(&frame(to, 1, tag)[..6]);
         assert_eq!(receive(&mut a), back, "{tag}");
     }
-    // Flooded frames reached both; the returned ones went only to the sender.
+    // Flooded frames reached both ports; the returned ones went only to the sender.
     until("all frames came back", || counted(&d, "vale0:echo", "in") == (200, 0));
     b.sync();
     let mut got = [0; 60];
@@ -75,12 +75,12 @@ fn echo_sends_back() {
     }
 }
 
-/// Objective: a full echo drops frames as `no-room`, and loses no others.
+/// Objective: an echo port whose ring is full drops frames as `no-room`, and loses no others.
 #[test]
 fn a_full_echo_counts() {
     const SENT: u64 = 1000;
     let d = Daemon::start("");
-    // The echo waits for room at the sending lossless port, which does not read.
+    // The echo waits for room at the sender's lossless port, which does not read.
     let options = Options { lossless: true, slots: 16, ..d.options() };
     let mut a = Port::open_with("vale0:a", &options).unwrap();
     attach(&d, "echo:e", json!({"slots": 8}));

@@ -1,5 +1,5 @@
 //! Monitors of every kind of port, hostile monitors and monitors of hostile programs, and cleanup after any death.
-//! crates/programs/capi/tests/c/monitor_*.c test the times of their copies.
+//! crates/programs/capi/tests/c/monitor_*.c test when copies are made.
 
 use crate::common;
 
@@ -43,7 +43,7 @@ fn refused(d: &Daemon, name: &str) -> i32 {
     }
 }
 
-/// Ring `id` of a port's region.
+/// Returns ring `id` of a port's region.
 fn ring_at(port: &Port, id: u32, slots: u32) -> RingSide {
     let r = port.info();
     let places = RegionLayout {
@@ -58,7 +58,7 @@ fn ring_at(port: &Port, id: u32, slots: u32) -> RingSide {
     places.ring(port.mapping(), id, slots).unwrap()
 }
 
-/// Objective: monitors that do not read lose counted frames; their targets and other monitors lose nothing.
+/// Objective: monitors that do not read lose frames, which are counted; their targets and other monitors lose nothing.
 #[test]
 fn monitors_that_do_not_read() {
     let d = Daemon::start("workers = 2");
@@ -73,7 +73,7 @@ fn monitors_that_do_not_read() {
             assert_eq!(receive(&mut b), frame(255, 1, i as u8));
             assert_eq!(watched(&mut reader), (frame(255, 1, i as u8).to_vec(), false));
         }
-        // Copies made by a program are forwarded a moment later.
+        // Copies that a program makes are forwarded a moment later.
         let lost = |p: &&Value| p["kind"] == "monitor" && p["drops"]["no-room"].as_u64() == Some(500 - 63);
         until("three have lost what they had no room for", || {
             d.call("port.list", json!({}))["result"].as_array().unwrap().iter().filter(lost).count() == 3
@@ -82,7 +82,7 @@ fn monitors_that_do_not_read() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: whatever a program writes into the ring for copies, or into its name, the daemon and other ports
+/// Objective: whatever a program writes into the ring for copies, or into that ring's name, the daemon and other ports
 /// continue, and everything is removed with the program.
 #[test]
 fn hostile_mirrors_do_not_stop_other_ports() {
@@ -128,8 +128,8 @@ fn hostile_mirrors_do_not_stop_other_ports() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: a monitor ends with its target, of any kind, and a Rust program is notified; a later one of the same name
-/// works.
+/// Objective: a monitor ends with its target, of any kind, and the monitor's program is notified; a later monitor of
+/// the same name works.
 #[test]
 fn the_port_goes_first() {
     let d = Daemon::start("");
@@ -149,7 +149,7 @@ fn the_port_goes_first() {
     }
 }
 
-/// Objective: a monitor without room for copies in the region is refused by name, and leaves nothing behind.
+/// Objective: a monitor is refused with the reason if the region has no room for copies, and leaves nothing behind.
 #[test]
 fn no_room_for_copies() {
     let d = Daemon::start("");
@@ -261,8 +261,9 @@ mod as_root {
         assert!(matches!(m.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
     }
 
-    /// Objective: an interface with several queues is watched queue by queue, including rings opened later; on a
-    /// switch, its own name shows the wire's view and the port's name the switch's.
+    /// Objective: an interface with several queues is watched queue by queue, including rings opened later. If it is on
+    /// a switch, its own name shows sent and received frames as on the wire, and the port's name shows them as on the
+    /// switch.
     #[test]
     fn an_interface_is_watched_queue_by_queue() {
         if !inside(&["--net"]) {

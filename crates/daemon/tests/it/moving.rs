@@ -1,4 +1,4 @@
-//! Moves of tasks between workers under traffic.
+//! Tasks that are moved between workers under traffic.
 
 use crate::common;
 
@@ -37,7 +37,7 @@ fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), done), "time is up: {what}");
 }
 
-/// Starts workers that poll for that long.
+/// Starts workers that poll for `spin_us` before they sleep.
 fn workers<const N: usize>(spin_us: u64) -> [Worker; N] {
     let polling = Polling::Spin(Duration::from_micros(spin_us));
     std::array::from_fn(|i| Worker::start(i, None, polling, Fault::new().unwrap(), TimeDomain::TRUSTED).unwrap())
@@ -106,7 +106,7 @@ fn sender(place: &Place) -> (AppRing, Forwarder) {
     (ring, Forwarder::new(Arc::clone(&place.switch), place.sender, 0, Box::new(ingress)))
 }
 
-/// Sends a frame with that number, if there is room. Returns whether it did.
+/// Sends a frame with that number, if there is room. Returns whether there was.
 fn send(ring: &mut AppRing, number: u32) -> bool {
     ring.sync();
     if ring.space() == 0 {
@@ -190,7 +190,7 @@ fn move_while_frames_pass(
 }
 
 /// Objective: frames of a task that moves thousands of times arrive once and in order, at a receiver with room, and at
-/// one that holds nearly every batch.
+/// one for which nearly every batch must wait.
 #[test]
 fn frames_keep_their_order() {
     for (slots, spin_us) in [(256, 20), (256, 0), (4, 0), (4, 50)] {
@@ -206,7 +206,7 @@ fn frames_keep_their_order() {
 }
 
 /// Objective: frames keep their order, too, if their task is polled only when its descriptor is readable, also while
-/// frames are held.
+/// frames wait for room.
 #[test]
 fn frames_of_a_task_with_a_descriptor() {
     for slots in [256, 4] {
@@ -219,8 +219,8 @@ fn frames_of_a_task_with_a_descriptor() {
     }
 }
 
-/// Objective: frames keep their order if, between the moves, the task is drained, its worker kept awake, and the source
-/// of its frames changed.
+/// Objective: frames keep their order if, between the moves, the task is drained, its worker is kept awake, and the
+/// port from which its frames are sent changes.
 #[test]
 fn moves_among_other_commands() {
     for slots in [256, 4] {
@@ -254,7 +254,8 @@ fn commands_follow_the_task() {
         let there = &workers[(i + 1) % 2];
         let place = &mut places[i / 2 % 2];
         there.rehome(1, Arc::clone(&place.switch), place.sender);
-        // After the answer, the worker is no longer in a round that began earlier and could find the frame.
+        // After this answer, the worker is no longer in a round of its tasks that began earlier and could still find
+        // the frame.
         assert_eq!(there.drain(1).recv_timeout(LIMIT), Ok(()));
         assert!(send(&mut ring, place.received));
         assert_eq!(there.drain(1).recv_timeout(LIMIT), Ok(()));
@@ -262,7 +263,7 @@ fn commands_follow_the_task() {
     }
 }
 
-/// An idle task that keeps a value, and waits on request.
+/// An idle task that holds a value, and on request waits or panics.
 #[derive(Default)]
 struct Idle {
     kept: Arc<()>,
@@ -286,7 +287,7 @@ impl Task<ForwardMemory> for Idle {
     }
 }
 
-/// Objective: a worker stays awake for a task that keeps it awake, also after the task has moved to it, and sleeps
+/// Objective: a worker stays awake for a task that must not sleep, also after the task has moved to it, and sleeps
 /// after the task has left.
 #[test]
 fn a_wish_to_stay_awake_moves_along() {
@@ -303,7 +304,7 @@ fn a_wish_to_stay_awake_moves_along() {
         goes_on(&from.stats().polled_ns);
         assert!(from.move_to(1, to));
         goes_on(&to.stats().polled_ns);
-        // Another command wakes it briefly; the sleep counts once it is over.
+        // A command wakes the worker briefly. Its sleep is counted once it is over.
         until("the other one sleeps", || {
             let before = count(&from.stats().sleeps);
             from.drain(1).recv_timeout(LIMIT).unwrap();
@@ -321,8 +322,8 @@ fn a_wish_to_stay_awake_moves_along() {
     });
 }
 
-/// Objective: a task that was removed or lost to a panic does not move; one on a held-up worker stays there, and obeys
-/// commands later.
+/// Objective: a task that was removed, or lost to a panic, does not move; one on a worker that is held up stays there,
+/// and obeys commands later.
 #[test]
 fn what_cannot_move_stays() {
     let fault = Fault::new().unwrap();
@@ -350,7 +351,7 @@ fn what_cannot_move_stays() {
     until("it is dropped", || kept.upgrade().is_none());
 }
 
-/// Objective: a task is dropped completely when its workers end, in either order.
+/// Objective: a task is dropped completely when its old and its new worker end, in either order.
 #[test]
 fn nothing_is_left_behind() {
     for i in 0..200 {
@@ -374,7 +375,7 @@ fn nothing_is_left_behind() {
     }
 }
 
-/// Returns the worker of a port's ring.
+/// Returns the number of the worker that forwards a port's frames.
 fn worker_of(d: &Daemon, port: &str) -> u64 {
     let shown: Value = d.call("port.show", json!({"port": port}));
     let rings = shown["result"]["rings"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Ports, switches and pipes with natural names.
+//! Ports, switches and pipes whose names contain `-` or `.`, or do not begin with `vale`.
 
 use crate::common;
 
@@ -29,7 +29,8 @@ fn request(d: &Daemon, reqtype: u16, name: &str) -> DeviceReply {
     netvale::raw::request(connection.as_fd(), &request).unwrap()
 }
 
-/// Objective: switches and ports may have any name, and are opened, queried and detached by each; frames cross.
+/// Objective: switches and ports may have any name of permitted characters, and are opened, queried and detached by it;
+/// frames cross.
 #[test]
 fn switches_and_ports_may_have_any_name() {
     let d = Daemon::start("");
@@ -58,7 +59,8 @@ fn switches_and_ports_may_have_any_name() {
     assert!(d.ports().is_empty());
 }
 
-/// Objective: a trailing number is a ring's, unless a port or a pipe has the whole name; quotes remove the ambiguity.
+/// Objective: a trailing number is that of a ring, unless a port or a pipe has the whole name; quotes remove the
+/// ambiguity.
 #[test]
 fn whole_names_win() {
     let d = Daemon::start("");
@@ -77,7 +79,7 @@ fn whole_names_win() {
     assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p{x-1 is already open"));
 }
 
-/// Objective: a netmap program's request states which ring it opens.
+/// Objective: in a netmap program's request, a trailing number always names a ring.
 #[test]
 fn netmap_means_rings() {
     let d = Daemon::start("");
@@ -118,7 +120,7 @@ fn a_switch_has_an_alias_in_netmaps_style() {
     assert_eq!(d.ports(), ["lan:d", "lan:web-1"]);
 }
 
-/// Objective: a switch of that actual name, or one in the configuration, precedes an alias.
+/// Objective: a switch with the literal name, or one of that name in the configuration, takes precedence over an alias.
 #[test]
 fn real_names_come_before_aliases() {
     let d = Daemon::start("[switch]\nshared = ['valecfg', 'later']\n");
@@ -131,7 +133,8 @@ fn real_names_come_before_aliases() {
     assert_eq!(d.ports(), ["cfg:b", "lan:b", "later:c", "valecfg:c", "valelan:a", "valelan:c"]);
 }
 
-/// Objective: a switch in place of a port is distinguished from a missing port, and a port in place of a switch.
+/// Objective: if a switch is named where a port is expected, or a port where a switch is, the refusal says so, and
+/// differs from that for a missing one.
 #[test]
 fn a_misplaced_switch_or_port_is_named() {
     let d = Daemon::start("");
@@ -155,7 +158,7 @@ fn a_misplaced_switch_or_port_is_named() {
 const FILE: &str = "[[port]]\nswitch = 'lan'\nport = 'web-1'\n[[port]]\nswitch = 'br-lab'\nport = 'null:my.sink-2'\n\
                     [[port]]\nswitch = 'vale0'\nport = 'echo:'\nname = 'e-1'\n";
 
-/// Objective: a configuration with such names is exported as it is, and reapplied without a change.
+/// Objective: a configuration with such names is exported unchanged, and applied again without a change.
 #[test]
 fn configured_names_are_exported_as_they_are() {
     let d = Daemon::start(FILE);
@@ -171,7 +174,8 @@ fn configured_names_are_exported_as_they_are() {
     assert_eq!(d.ports(), ["br-lab:my.sink-2", "lan:web-2", "vale0:e-1"]);
 }
 
-/// Objective: names are the same in the next daemon, upgraded or restarted, and their programs continue.
+/// Objective: names are the same in the next daemon, after an upgrade or a restart, and the programs at the ports
+/// continue.
 #[test]
 fn names_are_the_same_in_the_next_daemon() {
     let d = Daemon::managed(FILE);

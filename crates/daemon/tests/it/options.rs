@@ -1,4 +1,4 @@
-//! The daemon's own refusals of invalid options, from any sender.
+//! Invalid options that the daemon itself refuses, whichever client sends them.
 
 use crate::common;
 
@@ -10,7 +10,7 @@ use netvale_control::options::kind::{self, KindType, SpecKind};
 use netvale_control::options::{OPTIONS, OptionShape};
 use serde_json::{Value, json};
 
-/// A specification of that kind, with nonexistent devices and folders.
+/// Returns a specification of that kind, with nonexistent devices and folders.
 fn port_of(kind: &SpecKind) -> String {
     kind.example.replace('/', "/nowhere/").replace("0000:", "ffff:").replace("eth0", "nowhere0")
 }
@@ -30,8 +30,8 @@ fn value(shape: OptionShape) -> Value {
     }
 }
 
-/// Objective: over the socket, each option is refused by name for each kind without it, and nothing is attached; a
-/// matching option is not the fault.
+/// Objective: over the socket, each option is refused, by its name, for each kind without it, and nothing is attached;
+/// an option that the kind has is never given as the reason.
 #[test]
 fn unfit_options_are_refused() {
     let d = Daemon::start("");
@@ -39,7 +39,7 @@ fn unfit_options_are_refused() {
         let port = port_of(kind);
         for option in OPTIONS {
             let fits = option.is_for(kind);
-            // This TAP would be created.
+            // A TAP with a valid option would really be created.
             if fits && *kind == kind::Tap::KIND {
                 continue;
             }
@@ -65,8 +65,8 @@ fn unfit_options_are_refused() {
     assert!(d.ports().is_empty());
 }
 
-/// Objective: impossible names, mutually exclusive options, and unknown or repeated keys are refused by name, with
-/// their position.
+/// Objective: impossible names, mutually exclusive options, and unknown or repeated keys are refused, with the name at
+/// fault and its position.
 #[test]
 fn refusals_name_the_place() {
     let d = Daemon::start("");

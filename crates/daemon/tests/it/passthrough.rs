@@ -15,7 +15,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use serde_json::{Value, json};
 
-/// Passes a port through. Returns the answer, and the guest's socket.
+/// Attaches a ptnet device with that backend. Returns the answer, and the path of the device's socket.
 fn pass(d: &Daemon, backend: &str, mut options: Value) -> (Value, PathBuf) {
     let path = d.path("guest.sock");
     options["backend"] = json!(backend);
@@ -33,15 +33,15 @@ fn show(d: &Daemon, name: &str) -> Value {
     d.call("port.show", json!({"port": name}))["result"].clone()
 }
 
-/// Objective: frames cross a pipe unchanged and in order, both ways, more than fit at a time; guests and programs come
-/// and go independently; frames with room are never lost.
+/// Objective: frames cross a pipe unchanged and in order, both ways, more than fit into the rings; guests and programs
+/// come and go independently; frames for which there is room are never lost.
 #[test]
 fn frames_cross_a_pipe_unchanged_both_ways() {
     let d = Daemon::start("workers = 2");
     let path = passthrough(&d, "netmap:p{1", json!({"slots": 64}));
     assert_eq!(d.ports(), ["netmap:p{1"]);
     let mut program = d.open("netmap:p}1").unwrap();
-    // Waits for the first guest.
+    // This frame waits for the first guest.
     send(&mut program, &frame(255, 1, 77));
     let frames: Vec<_> = frames().into_iter().map(|f| f[..f.len().min(1500)].to_vec()).collect();
     for round in 0..4 {
@@ -49,7 +49,7 @@ fn frames_cross_a_pipe_unchanged_both_ways() {
         assert_eq!(receive(&mut guest), frame(255, 1, 77 + round));
         assert!(carry(&mut guest, &mut program, &frames) == frames);
         assert!(carry(&mut program, &mut guest, &frames) == frames);
-        // For the next program, and the next guest.
+        // This frame waits for the next program. The last one of this round waits for the next guest.
         send(&mut guest, &frame(255, 2, round));
         drop(guest);
         until("the guest is gone", || show(&d, "netmap:p{1")["notes"].to_string().contains("waits"));
@@ -66,15 +66,16 @@ fn frames_cross_a_pipe_unchanged_both_ways() {
     assert!(d.ports().is_empty() && !path.exists());
 }
 
-/// Objective: waiting sides are woken: with a full pipe and no reader, the worker sleeps; a frame read lets the next
-/// one through.
+/// Objective: with a full pipe and no reader, the worker sleeps; each frame that is read wakes it, and the waiting
+/// sender.
 #[test]
 fn full_pipes_sleep() {
     let d = Daemon::start("workers = 1");
     let path = passthrough(&d, "netmap:p}1", json!({"slots": 16}));
     let mut program = d.open("netmap:p{1").unwrap();
     let mut guest = Port::as_guest(&path, 0).unwrap();
-    // As many frames as a ring has slots, but one. The worker forwards as much as it can, then room is exhausted.
+    // As many frames as a ring has slots, but one. The worker forwards as many as it can, until the far ring has no
+    // room either.
     let fill = |port: &mut Port, from: u8| {
         for n in 0..15 {
             assert!(port.wait(Interest::Tx, Some(common::LIMIT)).unwrap(), "no room for frame {n}");
@@ -108,8 +109,8 @@ fn full_pipes_sleep() {
     }
 }
 
-/// Objective: a guest that writes nonsense everywhere, rings, starts and stops, harms neither the daemon nor the
-/// program, which receives frames of a later guest.
+/// Objective: a guest that writes nonsense everywhere, rings its doorbells, and starts and stops its rings, harms
+/// neither the daemon nor the program, which then receives frames of a later guest.
 #[test]
 fn nonsense_in_a_pipe() {
     let d = Daemon::start("workers = 1");
@@ -142,7 +143,8 @@ fn nonsense_in_a_pipe() {
         });
         let mut place = [0; 4096];
         for i in 0..20_000u32 {
-            // Its rings are in the guest's memory: their contents are arbitrary, but accesses stay inside.
+            // The program's rings are in the guest's memory: their contents are arbitrary, but accesses stay inside the
+            // memory.
             let _ = program.tx()[0].send(&frame(255, 1, i as u8));
             program.tx()[0].sync();
             let _ = program.rx()[0].sync();
@@ -197,7 +199,7 @@ mod as_root {
     use super::*;
 
     /// Objective: an interface's frames go to and from the guest's rings, unchanged, in order, both ways, for one guest
-    /// after another; without a guest they are the stack's; no side is kept awake.
+    /// after another; without a guest, the stack gets them; no side is kept awake.
     #[test]
     fn interface_frames_go_to_and_from_the_guest() {
         if !rustix::process::geteuid().is_root() {

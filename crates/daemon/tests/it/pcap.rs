@@ -1,4 +1,4 @@
-//! Capture files as ports, with a daemon in this process.
+//! Capture files as ports.
 
 use crate::common;
 
@@ -36,8 +36,8 @@ fn notes(d: &Daemon, port: &str) -> String {
     d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
 }
 
-/// Objective: every frame of a file of either format reaches a port, in order, as recorded; the port then reports the
-/// end.
+/// Objective: every frame of a file, in either format, reaches a port, in order and unchanged; the replaying port then
+/// reports the end.
 #[test]
 fn every_frame_of_a_file_reaches_a_port() {
     for (name, format) in [("in.pcap", PcapFormat::Pcap), ("in.pcapng", PcapFormat::PcapNg)] {
@@ -54,7 +54,8 @@ fn every_frame_of_a_file_reaches_a_port() {
     }
 }
 
-/// Objective: with `loop`, the file restarts, as fast as the switch accepts it.
+/// Objective: with `loop` and `speed` 0, the file is replayed again and again, as fast as the switch accepts its
+/// frames.
 #[test]
 fn replay_again_and_again() {
     let d = Daemon::start("");
@@ -70,7 +71,7 @@ fn replay_again_and_again() {
     assert!(detached["error"].is_null(), "{detached}");
 }
 
-/// Objective: a file is repeated even if the daemon can open no files.
+/// Objective: a file is repeated even if the daemon can no longer open files.
 #[test]
 fn a_file_is_repeated_without_descriptors() {
     let d = Daemon::start("");
@@ -86,7 +87,7 @@ fn a_file_is_repeated_without_descriptors() {
     }
 }
 
-/// Keeps the daemon from opening files until dropped; otherwise the daemon could not be ended.
+/// Keeps the daemon from opening files until this is dropped. The daemon could not end without new descriptors.
 struct WithoutDescriptors(u32);
 
 impl WithoutDescriptors {
@@ -151,7 +152,7 @@ fn both_from_the_configuration() {
     assert_eq!(frames(&to), [frame(9, 1, 77).to_vec()]);
 }
 
-/// Objective: a truncated file is replayed up to the cut; the port reports it and other ports continue.
+/// Objective: a truncated file is replayed up to the cut; the port reports the cut, and other ports continue.
 #[test]
 fn a_truncated_file_is_replayed_up_to_the_cut() {
     let d = Daemon::start("");

@@ -1,4 +1,4 @@
-//! ptnet ports, and guests of all kinds: good ones, mute ones, and those that write nonsense everywhere.
+//! ptnet ports, and guests of all kinds: correct ones, silent ones, and those that write nonsense everywhere.
 
 use crate::common;
 
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use serde_json::{Value, json};
 
-/// Attaches a port on switch vale0. Returns its socket.
+/// Attaches a port to `vale0`. Returns the path of its socket.
 fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
     let path = d.path(&format!("{name}.sock"));
     options["name"] = json!(name);
@@ -39,7 +39,7 @@ fn ping(a: &mut Port, b: &mut Port, tag: u8) {
     assert_eq!(receive(b), frame(255, 1, tag));
 }
 
-/// Objective: frames go between guests and to local ports, with wake-ups of sleepers.
+/// Objective: frames pass between guests, and between guests and programs, and wake sleeping receivers.
 #[test]
 fn guests_and_programs_exchange_frames() {
     let d = Daemon::start("workers = 2");
@@ -63,7 +63,8 @@ fn guests_and_programs_exchange_frames() {
     assert!(shown["result"]["ptnet"]["vectors"] == 5, "{shown}");
 }
 
-/// Objective: with a header, a stack's pending offloads are done or passed on, and ports without headers never see one.
+/// Objective: with a virtio-net header, pending offloads of a guest's stack are completed or passed on; ports without
+/// headers never see one.
 #[test]
 fn headers_carry_pending_offloads() {
     let d = Daemon::start("");
@@ -126,7 +127,8 @@ fn impossible_sizes_and_sockets_are_refused() {
     assert!(refused(&port, json!({})).contains("is not a socket"));
 }
 
-/// Objective: a guest that sends data is disconnected with a reason; the next one finds the port, and clean memory.
+/// Objective: a guest that sends data on its connection is disconnected with a reason; the next one finds the port, and
+/// cleared memory.
 #[test]
 fn a_guest_that_sends_data_is_disconnected() {
     let d = Daemon::start("");
@@ -157,7 +159,7 @@ fn noise(state: &mut u64) -> u32 {
 }
 
 /// Objective: nonsense all over the memory (header, status blocks, rings, slots), endless doorbells, and commands in
-/// between cost the others nothing; rings restarted by the guest work.
+/// between cost other ports nothing; once the guest restarts its rings, they work.
 #[test]
 fn nonsense_everywhere_costs_the_others_nothing() {
     let d = Daemon::start("workers = 1");
@@ -186,7 +188,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             }
         });
         for i in 0..3_000u32 {
-            // The guest's frames may be flooded to all: check only our own.
+            // The guest's frames may be flooded to all ports; only those of `a` are checked.
             send(&mut a, &frame(255, 1, i as u8));
             while receive(&mut b) != frame(255, 1, i as u8) {}
         }
@@ -198,8 +200,8 @@ fn nonsense_everywhere_costs_the_others_nothing() {
     until("an idle daemon", || notes(&d, "mad").contains("rings run"));
 }
 
-/// Objective: a guest that turns its interrupts into blocking calls, and fills them, delays no other: others' frames
-/// pass, the port can be detached, and the next guest is served.
+/// Objective: a guest that makes its interrupt descriptors blocking, and fills them, delays no other port: others'
+/// frames pass, the port can be detached, and the next guest is served.
 #[test]
 fn held_interrupts_delay_no_other_port() {
     let d = Daemon::start("workers = 1");
@@ -233,8 +235,8 @@ fn held_interrupts_delay_no_other_port() {
     drop(guest);
 }
 
-/// The guest's part of netmap's published devices, on another implementation's client: memory of its own, status blocks
-/// in it, vectors.
+/// The guest's side of netmap's published devices, on another implementation's client: its own memory, with the status
+/// blocks, and its interrupt vectors.
 struct Published {
     client: vfio_user::Client,
     _memory_device: vfio_user::Client,
@@ -244,8 +246,9 @@ struct Published {
     nifp: usize,
 }
 
-/// Position of the status blocks in the guest's memory, and in its address space.
+/// Position of the status blocks in the guest's memory in bytes.
 const CSB_AT: u64 = 0x3000;
+/// Address of the guest's memory in the guest's address space.
 const GUEST_AT: u64 = 0x10_0000;
 
 impl Published {
@@ -300,7 +303,7 @@ impl Published {
 }
 
 /// Objective: registers, status blocks in the guest's memory, kicks and vectors of the published devices carry frames;
-/// unmapped memory stops the rings, and a reset restores the initial state.
+/// the rings stop when the memory is unmapped, and a reset restores the initial state.
 #[test]
 fn published_devices_carry_frames() {
     let d = Daemon::start("");

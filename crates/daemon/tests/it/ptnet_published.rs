@@ -1,7 +1,7 @@
-//! netmap's published devices, used in the order of netmap's own guest drivers, and in orders of no driver.
+//! netmap's published devices, used in the order of netmap's own guest drivers, and in orders that no driver uses.
 //!
-//! The driver here does register by register what netmap's do: it computes the positions of the rings before it starts
-//! them, and waits only for interrupts.
+//! The driver here accesses the same registers in the same order as netmap's: it computes the positions of the rings
+//! before it starts them, and waits only for interrupts.
 
 use crate::common;
 use crate::common::published;
@@ -22,7 +22,7 @@ const DELETE: u32 = 2;
 const CONTROL: u64 = 4;
 const HEADER_LEN: u64 = 44;
 
-/// Attaches a port on switch vale0. Returns its socket.
+/// Attaches a port to `vale0`. Returns the path of its socket.
 fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
     let path = d.path(&format!("{name}.sock"));
     options["name"] = json!(name);
@@ -52,7 +52,7 @@ fn both_ways(driver: &mut Driver<'_>, local: &mut Port, tag: u8) {
     }
 }
 
-/// Sends more frames each way than the rings have slots, so each ring wraps, and waits when full.
+/// Sends more frames each way than the rings have slots, so that each ring wraps around.
 fn round_the_rings(driver: &mut Driver<'_>, local: &mut Port) {
     for i in 0..100 {
         both_ways(driver, local, i);
@@ -84,7 +84,7 @@ fn in_the_drivers_order() {
     until("the port is free", || notes(&d, "pub").contains("waits"));
 }
 
-/// Objective: the same with two pairs of rings.
+/// Objective: two pairs of rings carry frames both ways, also after the device is reopened.
 #[test]
 fn two_pairs_of_rings_carry_frames() {
     let d = Daemon::start("workers = 2");
@@ -127,7 +127,7 @@ fn long_frames_take_several_slots_either_way() {
     assert!(driver.receive() == long);
 }
 
-/// Objective: all values read by a driver before it starts the rings exist from the beginning, and survive starting,
+/// Objective: all values that a driver reads before it starts the rings exist from the beginning, and survive starting,
 /// stopping and resetting, whatever the guest writes over them in between.
 #[test]
 fn what_a_probe_reads() {
@@ -170,8 +170,8 @@ fn two_devices_in_a_guest() {
     }
 }
 
-/// Objective: the header's length must be one of netmap's and on offer; otherwise the register keeps its value. It
-/// applies to rings that run.
+/// Objective: a header length must be one of netmap's, and offered by the device; otherwise the register keeps its
+/// value. A new length applies to running rings, too.
 #[test]
 fn only_header_lengths_on_offer_are_accepted() {
     let d = Daemon::start("");
@@ -192,8 +192,8 @@ fn only_header_lengths_on_offer_are_accepted() {
     assert_eq!((driver.header_len, driver.plugged.register(0)), (0, 0));
 }
 
-/// Objective: segmentation is left to a guest's driver for TCP, which netmap's support, but not for UDP, which came
-/// later.
+/// Objective: segmentation is left to a guest's driver for TCP, which netmap's drivers support, but not for UDP, which
+/// virtio added later.
 #[test]
 fn datagrams_are_cut() {
     let d = Daemon::start("");
@@ -231,8 +231,8 @@ fn datagrams_are_cut() {
     assert_eq!(driver.last_header, [0; 12]);
 }
 
-/// Objective: commands and addresses in orders of no driver are answered as by netmap's host, and the rings can be
-/// started as before.
+/// Objective: commands and addresses in orders that no driver uses are answered as by netmap's host, and the rings can
+/// be started as before.
 #[test]
 fn orders_that_no_driver_has() {
     let d = Daemon::start("");
@@ -250,7 +250,8 @@ fn orders_that_no_driver_has() {
     assert_eq!(obeyed(&mut p, CREATE), errno(Errno::NXIO), "no status blocks");
     assert_eq!(obeyed(&mut p, 0), errno(Errno::INVAL));
     assert_eq!(obeyed(&mut p, 77), errno(Errno::INVAL));
-    // Outside of the memory, across its end, unaligned, only one of the two, at the end of the address space.
+    // Invalid pairs of addresses: outside of the memory, across its end, unaligned, one of them 0, at the end of the
+    // address space.
     let gh = GUEST_AT + CSB_AT;
     let hg = GUEST_AT + CSB_AT + 4096;
     let end = GUEST_AT + published::GUEST_BYTES;
@@ -261,7 +262,7 @@ fn orders_that_no_driver_has() {
     let mut driver = Driver::probe(&mut p, true);
     driver.open();
     both_ways(&mut driver, &mut local, 1);
-    // Once more: running rings continue at their positions.
+    // A second start: running rings continue at their positions.
     assert_eq!(obeyed(driver.plugged, CREATE), 0);
     both_ways(&mut driver, &mut local, 2);
     // A nonsensical address stops them.
@@ -271,7 +272,7 @@ fn orders_that_no_driver_has() {
     driver.plugged.set_csb(gh, hg);
     driver.open();
     both_ways(&mut driver, &mut local, 3);
-    // The same addresses again: a driver loaded over one that did not shut down.
+    // The same addresses again, as from a driver that is loaded after one that did not shut down.
     let mut driver = Driver::probe(&mut p, true);
     assert!(!notes(&d, "pub").contains("rings run"));
     driver.open();
@@ -280,7 +281,7 @@ fn orders_that_no_driver_has() {
     driver.close();
 }
 
-/// Objective: a machine reset during traffic both ways works again from the first open.
+/// Objective: a machine that is reset during traffic both ways works again from the first open.
 #[test]
 fn a_machine_reset_under_traffic_works_again() {
     let d = Daemon::start("workers = 1");
@@ -301,7 +302,7 @@ fn a_machine_reset_under_traffic_works_again() {
     }
 }
 
-/// Objective: behind an IOMMU, the next driver's status blocks lie in other memory at the same address; the former
+/// Objective: behind an IOMMU, the next driver's status blocks are in other memory at the same address; the former
 /// memory is no longer written.
 #[test]
 fn other_memory_at_the_same_address() {
@@ -327,8 +328,8 @@ fn noise(state: &mut u64) -> u32 {
     (*state >> 16) as u32
 }
 
-/// Objective: endless register writes in no order, with nonsense in the rings, in the `netmap_if` and in the status
-/// blocks, cost the others nothing; then a driver is served as before.
+/// Objective: endless register writes in random order, with nonsense in the rings, in the `netmap_if` and in the status
+/// blocks, cost other ports nothing; then a driver is served as before.
 #[test]
 fn nonsense_everywhere_costs_the_others_nothing() {
     let d = Daemon::start("workers = 1");
@@ -362,7 +363,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             }
         });
         for i in 0..2_000u32 {
-            // The guest's frames may be flooded to all: check only our own.
+            // The guest's frames may be flooded to all ports; only those of `a` are checked.
             send(&mut a, &frame(255, 1, i as u8));
             while receive(&mut b) != frame(255, 1, i as u8) {}
         }

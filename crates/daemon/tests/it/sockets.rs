@@ -1,4 +1,4 @@
-//! Ports whose peers are at sockets: peers that connect, get ports, and leave, across replacements of the daemon.
+//! Ports whose peers are at sockets: peers connect, get ports, and leave, also across replacements of the daemon.
 
 use crate::common;
 
@@ -11,7 +11,7 @@ use common::{Daemon, LIMIT, falls_asleep, frame, receive, send, until};
 use netvale::Port;
 use serde_json::{Value, json};
 
-/// A peer on a stream, with the frames that it sends and receives.
+/// A peer that is connected to a stream port.
 struct StreamCaller(UnixStream);
 
 impl StreamCaller {
@@ -85,7 +85,7 @@ impl SocketEnd for VdeEnd {
     }
 }
 
-/// A peer with a datagram socket that is connected, or will be.
+/// A peer with a datagram socket, which is connected to the port's socket before it sends.
 impl SocketEnd for UnixDatagram {
     fn send(&mut self, frame: &[u8]) {
         UnixDatagram::send(self, frame).unwrap();
@@ -103,7 +103,7 @@ fn received(socket: &UnixDatagram) -> Vec<u8> {
     datagram
 }
 
-/// Passes frames between a peer and a program's port. After a kill, earlier frames may arrive again.
+/// Passes a frame each way between a peer and a program's port. After a kill, earlier frames may arrive again.
 fn passes(peer: &mut dyn SocketEnd, program: &mut Port, tag: u8) {
     peer.send(&frame(255, 9, tag));
     while receive(program) != frame(255, 9, tag) {}
@@ -115,7 +115,7 @@ fn passes(peer: &mut dyn SocketEnd, program: &mut Port, tag: u8) {
     while peer.receive() != frame(9, 1, tag) {}
 }
 
-/// Returns the number of frames for a port while it had no peer.
+/// Returns the number of frames that were discarded because the port had no peer.
 fn idle(d: &Daemon, port: &str) -> u64 {
     let shown = show(d, port);
     let rings = shown["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
@@ -126,7 +126,7 @@ fn is_taken(d: &Daemon, port: &str) -> bool {
     notes(d, port).contains("peer connected")
 }
 
-/// Attaches `lab`, a port for streams, with these options. Returns its path.
+/// Attaches `lab`, a stream port, with these options. Returns the path of its socket.
 fn lab(d: &Daemon, mut options: Value) -> PathBuf {
     let path = d.path("lab.sock");
     options["name"] = json!("lab");
@@ -135,7 +135,7 @@ fn lab(d: &Daemon, mut options: Value) -> PathBuf {
 }
 
 /// Objective: a port shows its kind and its peer; frames pass both ways; addresses behind a peer are forgotten when it
-/// leaves, and frames for it then count as idle; the socket is removed with the port.
+/// leaves, and frames for the port then count as idle; the socket is removed with the port.
 #[test]
 fn from_end_to_end() {
     let d = Daemon::start("");
@@ -162,8 +162,8 @@ fn from_end_to_end() {
 }
 
 /// Objective: each peer gets a port of its own, with the options of the first one. The port remains when the peer
-/// leaves, with the policies set there, and the same peer gets it again. There are at most as many as permitted, and
-/// all end with the first port.
+/// leaves, with the policies set there, and the same peer gets it again. There are at most as many ports as `peers`
+/// permits, and all end with the first port.
 #[test]
 fn a_port_each() {
     let d = Daemon::start("");
@@ -236,7 +236,7 @@ fn one_that_does_not_read() {
     }
 }
 
-/// Attaches a port of that kind to `vale0` as `p`, and returns its peer.
+/// Attaches a port `p` of that kind to `vale0`. Returns its connected peer.
 fn peer_of(kind: &str, d: &Daemon) -> Box<dyn SocketEnd> {
     let path = d.path("p.sock");
     let own = d.path("own.sock");
@@ -300,7 +300,7 @@ fn kinds() {
 }
 
 /// Objective: peers of all kinds notice nothing when another daemon takes over, also after a kill; their ports keep
-/// names and policies.
+/// their names and policies.
 #[test]
 fn succession() {
     for kind in KINDS {
@@ -340,8 +340,8 @@ fn stale_and_live() {
     passes(&mut peer, &mut a, 2);
 }
 
-/// Objective: ports that came with another one are neither exported nor mentioned; the exported file is applied again
-/// without a change.
+/// Objective: ports that were created for further peers are neither in an export nor in its list of omissions; the
+/// exported file is applied again without a change.
 #[test]
 fn exported() {
     let d = Daemon::start("");
@@ -355,7 +355,8 @@ fn exported() {
     assert_eq!(d.ports(), ["vale0:lab", "vale0:lab-1"]);
 }
 
-/// Objective: a port connects to a listener, and reconnects; impossible addresses are refused, with the reason.
+/// Objective: a port with `client` connects to a listener, and reconnects; impossible addresses are refused, with the
+/// reason.
 #[test]
 fn clients_and_refusals() {
     let d = Daemon::start("");
@@ -383,7 +384,7 @@ fn clients_and_refusals() {
     }
 }
 
-/// A VDE switch `vale0:p`, whose plugs have at most that many ports; its folder.
+/// Attaches a VDE switch as `vale0:p`, with a maximum number of plugs. Returns its folder.
 fn vde_switch(d: &Daemon, peers: u32) -> PathBuf {
     let folder = d.path("p.sock");
     std::fs::create_dir(&folder).unwrap();
@@ -391,8 +392,9 @@ fn vde_switch(d: &Daemon, peers: u32) -> PathBuf {
     folder
 }
 
-/// Objective: a line that is made before its plug has the policies that were set meanwhile, and is only for who asks
-/// for its number, also after an upgrade and a kill; once it is released, any plug gets it.
+/// Objective: a line (the port of a single plug) that is created before its plug connects has the policies set
+/// meanwhile; while reserved, also after an upgrade and a kill, only a plug that requests its number gets it; once
+/// released, any plug does.
 #[test]
 fn lines_before_their_plugs() {
     let d = Daemon::managed("");
@@ -423,7 +425,7 @@ fn lines_before_their_plugs() {
         assert_eq!(shown["vde"]["plug"]["user"], json!(rustix::process::getuid().as_raw()));
         drop(asking);
         until("it has left", || !is_taken(&d, "vale0:p0007"));
-        // The next round's plug is another one's.
+        // Reserves the line of `first`, so that the plug without a number gets another line in the next round.
         set(json!({"port": "vale0:p", "reserve": [number]}));
         drop(first);
         until("it has left, too", || !is_taken(&d, &port));
@@ -433,8 +435,8 @@ fn lines_before_their_plugs() {
     until("any plug has it", || is_taken(&d, "vale0:p0001"));
 }
 
-/// Objective: what cannot be is refused as a whole: other ports than VDE's, the number 0, and more lines than there may
-/// be, which can be changed.
+/// Objective: an impossible request is refused as a whole: for a port that is no VDE switch, with the number 0, or with
+/// more lines than the maximum, which a request can change.
 #[test]
 fn lines_that_cannot_be() {
     let d = Daemon::start("");

@@ -27,7 +27,7 @@ fn open(d: &Daemon, uid: u32, name: &str) -> Port {
     as_user(uid, || Port::open_with(name, &d.options()).unwrap())
 }
 
-/// Receives that number of traced frames.
+/// Receives that number of traced frames, and no more.
 fn told(client: &mut Client, count: usize) -> Vec<TracedFrame> {
     let mut frames = Vec::new();
     until("frames are told of", || {
@@ -42,8 +42,8 @@ fn to(port: &str) -> TraceStep {
     TraceStep::To(port.into())
 }
 
-/// Objective: users see frames of their own ports, with the names of their own ports only; a switch stands for all of
-/// their ports.
+/// Objective: users see frames of their own ports only, and names of other users' ports are hidden from them; naming a
+/// switch traces all of a user's ports there.
 #[test]
 fn users_see_frames_of_their_own_ports_only() {
     let d = Daemon::start(USERS);
@@ -70,8 +70,8 @@ fn users_see_frames_of_their_own_ports_only() {
     assert!(alice.trace_read().unwrap().frames.is_empty());
 }
 
-/// Objective: records without room in an unread trace are counted, once; frames pass as before, and another reader
-/// misses nothing.
+/// Objective: records for which an unread trace has no room are counted, once; frames pass as before, and another
+/// reader misses nothing.
 #[test]
 fn one_that_does_not_read() {
     let d = Daemon::start("");
@@ -103,8 +103,8 @@ fn one_that_does_not_read() {
     assert_eq!((frames, lost), (1024, 1500 - 1024));
 }
 
-/// Objective: ten thousand requests of one connection are one trace; a user has four, all users together stay within
-/// the maximum, and root gets another.
+/// Objective: ten thousand requests on one connection leave one trace; a user can have four traces, all users together
+/// stay within the maximum, and root can still have another.
 #[test]
 fn too_many_traces_are_refused() {
     let d = Daemon::start(&format!("{USERS}[quota]\nconnections = 1000\n"));
@@ -153,7 +153,8 @@ fn bad_requests_leave_the_trace_unchanged() {
     let mut client = client(&d, 0);
     assert!(not_found(&client.trace_read().unwrap_err()));
     client.trace_begin(TraceBeginParams { filter: Some("1,6 0 0 1".into()), ..of("vale0:a") }).unwrap();
-    // Empty; endless; a jump behind the end; truncated.
+    // An empty filter, one that is no program, an endless one, one that jumps past its end, a truncated one, one that
+    // is too long.
     for filter in ["", "no", "1,0 0 0 0", "2,21 9 9 0,6 0 0 1", "2,6 0 0 1", &"9".repeat(5000)] {
         let params = TraceBeginParams { filter: Some((*filter).into()), ..of("vale0:a") };
         let refused = client.trace_begin(params);
@@ -192,7 +193,7 @@ fn a_trace_reports_the_removal_of_its_ports() {
     until("all are gone", || client.trace_read().unwrap().ports == 0);
 }
 
-/// Objective: a successor has no traces, and reports that; the same connection starts a new one.
+/// Objective: a successor has no traces, and says so when a trace is read; the same connection can start a new one.
 #[test]
 fn a_successor_has_no_traces_and_reports_it() {
     let d = Daemon::start("");
@@ -208,8 +209,8 @@ fn a_successor_has_no_traces_and_reports_it() {
     assert!(client.trace_read().unwrap().frames.is_empty());
 }
 
-/// Objective: a request for later ports traces the user's new ports on a switch, which may not exist yet, from their
-/// first frame, and again on a recreated switch; never another user's ports.
+/// Objective: with `later`, a user's new ports on a switch, which may not exist yet, are traced from their first frame,
+/// and again when the switch is recreated; another user's ports never are.
 #[test]
 fn later_ports_are_traced_from_their_first_frame() {
     let d = Daemon::start(USERS);

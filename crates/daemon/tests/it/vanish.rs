@@ -1,5 +1,5 @@
 //! Peers that vanish in each state of each protocol, in each way. Each protocol is a table of its states; [`engine`]
-//! walks it.
+//! enters each state of the table.
 
 mod engine;
 mod machines;
@@ -19,7 +19,8 @@ fn vanished_front_ends_leave_nothing_behind() {
     walk::<Vmm<false>>();
 }
 
-/// Objective: a front end that listens, and vanishes, leaves the port ready for the next one, and nothing behind.
+/// Objective: a front end that listens for the daemon, and vanishes, leaves the port ready for the next one, and
+/// nothing behind.
 #[test]
 fn front_ends_that_listen() {
     walk::<Vmm<true>>();
@@ -58,7 +59,7 @@ fn vanished_control_clients_leave_nothing_behind() {
     walk::<Asking>();
 }
 
-/// The process that vanishes.
+/// Runs the peer that vanishes, in a process of its own.
 #[test]
 #[ignore = "started by the other tests"]
 fn role_of_a_victim() {

@@ -68,12 +68,12 @@ impl Ingress for Bringer {
     }
 }
 
-/// An egress with or without room.
+/// An egress that accepts frames while it is open.
 #[derive(Default)]
 struct Gate {
     open: AtomicBool,
     counters: Arc<RingCounters>,
-    /// Signals room; `None`: no signal.
+    /// Signals that there is room; `None` if the egress cannot signal.
     bell: Option<Doorbell>,
     /// Number of requests for a signal.
     asked: AtomicU64,
@@ -116,7 +116,7 @@ impl Egress for Gate {
     }
 }
 
-/// Creates the forwarder from `ingress` to a lossless receiver.
+/// Creates the forwarder from `ingress` to the lossless receiver `gate`.
 fn to<E: Egress + 'static>(gate: &Arc<E>, ingress: Bringer) -> Box<Forwarder> {
     let switch = Switch::with("vale0", SwitchSettings { table_entries: 16, ..SwitchSettings::default() });
     let attach = |name: &str, egresses| {
@@ -136,14 +136,14 @@ fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), done), "time is up: {what}");
 }
 
-/// Objective: a command is executed even if it arrives at any moment of falling asleep.
+/// Objective: a command is executed even if it arrives while the worker falls asleep.
 #[test]
 fn no_request_is_lost() {
     for spin in [0, 5, 20] {
         let worker = start(spin);
         worker.add(1, to(&Arc::<Gate>::default(), Bringer::new(0, false)));
         for request in 0..20_000u32 {
-            // Vary the moment.
+            // Varies the moment at which the command arrives.
             (0..request % 64).for_each(|_| std::hint::spin_loop());
             let done = worker.drain(1).recv_timeout(Duration::from_secs(20));
             assert_eq!(done, Ok(()), "request {request} with a spin budget of {spin} us");
@@ -189,8 +189,8 @@ fn frames_that_wait_let_their_worker_sleep() {
     }
 }
 
-/// Objective: a task whose descriptor has a permanent error, like a TAP without interface, still delivers its frames,
-/// then lets its worker sleep; others are served.
+/// Objective: a task whose descriptor has a permanent error, like a TAP without its interface, still delivers its
+/// frames, then lets its worker sleep; other tasks are served.
 #[test]
 fn an_error_that_lasts_lets_the_worker_sleep() {
     let worker = start(50);
@@ -219,8 +219,8 @@ fn an_error_that_lasts_lets_the_worker_sleep() {
     until("the other one's frame arrives", || other.counters.frames() == 1);
 }
 
-/// Objective: a receiver that makes room wakes the sleeping worker of waiting frames; the time counts as waited for a
-/// receiver; later rings of the receiver's doorbell, unread here, wake it no more.
+/// Objective: a receiver that makes room wakes the worker whose frames wait for it; that time counts as waiting for a
+/// receiver; later rings of the receiver's doorbell, which nobody reads here, do not wake the worker any more.
 #[test]
 fn a_receiver_that_makes_room_wakes_the_worker() {
     let worker = start(0);
@@ -274,7 +274,8 @@ fn a_receiver_that_rings_without_end() {
     assert_eq!(gate.counters.frames(), 0);
 }
 
-/// Objective: of two workers that never sleep and share a CPU, each counts the time of the other, and no more.
+/// Objective: of two workers that never sleep and share a CPU, each counts the time during which the other one runs,
+/// and no more.
 #[test]
 fn time_without_a_cpu() {
     let start = || Worker::start(0, Some(0), Polling::Always, Fault::new().unwrap(), TimeDomain::TRUSTED).unwrap();
@@ -293,7 +294,7 @@ fn time_without_a_cpu() {
     }
 }
 
-/// A faulty egress.
+/// An egress that panics on delivery.
 #[derive(Default)]
 struct Mistake(Arc<RingCounters>);
 
@@ -333,7 +334,7 @@ fn a_panic_costs_one_task() {
     assert!(worker.take_broken().is_empty());
 }
 
-/// A task that panics in one of its methods.
+/// A task that panics in the method that `part` names.
 struct Broken {
     part: &'static str,
     bell: Doorbell,

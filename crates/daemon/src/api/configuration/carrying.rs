@@ -1,4 +1,4 @@
-//! Application of the steps of a difference, with a rollback if one fails.
+//! Applies the steps from the running ports to those of a configuration file, and rolls them back if one fails.
 
 use std::time::{Duration, Instant};
 
@@ -15,41 +15,41 @@ use crate::refusal::Refusal;
 use crate::registry::ports::DeclaredPort;
 
 const WHY: &str = "the configuration has changed";
-/// Longest wait until a device or socket of another port in the same difference is closed.
+/// Longest wait until the kernel has closed the device or socket of a port that an earlier step detached.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// A step that failed.
 pub(super) struct StepFailure {
-    /// The port at fault, by its index in the file; `None`: the settings.
+    /// Index in the file of the port at fault; `None` if the failure concerns the settings or the removal of a port.
     pub index: Option<usize>,
-    /// The reason.
+    /// Why the step failed.
     pub refusal: Refusal,
     /// Differences that remain after the rollback.
     pub left: RemainingDifferences,
 }
 
-/// Differences from the state before the application that remain after a rollback.
+/// Differences from the state before the first step that remain after a rollback.
 #[derive(Default)]
 pub(super) struct RemainingDifferences {
-    /// Full names of ports that were detached and attached again.
+    /// Full names of ports that were detached and attached again, so that their peers must reconnect.
     pub again: Vec<String>,
     /// Steps that could not be rolled back, one sentence each.
     pub different: Vec<String>,
 }
 
-/// The reverse of a step.
+/// An action that undoes a completed step.
 enum UndoStep {
     Attach(String, Box<DeclaredPort>, Caller),
     Detach(String),
-    /// Change the options back, from the new ones to the old ones.
+    /// Change the port's options back, from those of the first parameters to those of the second.
     Adjust(String, Box<[AttachParams; 2]>),
     Put(Box<Config>),
 }
 
-/// Applies all steps, or none.
+/// Applies the settings of `config` and all steps, or none of them.
 ///
 /// # Errors
-/// The failed step, after the rollback of the others.
+/// The failed step, after the rollback of the completed ones.
 pub(super) fn carry_out(d: &mut Daemon, config: Config, steps: Vec<PortStep>) -> Result<(), StepFailure> {
     let mut done = Vec::new();
     match all(d, config, &steps, &mut done) {
@@ -106,8 +106,8 @@ fn attach_all(d: &mut Daemon, steps: &[PortStep], done: &mut Vec<UndoStep>) -> R
     Ok(())
 }
 
-/// Attaches a port. If `frees`, a port has just been detached that may still use the same device or socket; this waits
-/// until that is closed.
+/// Attaches a port. With `frees`, waits up to [`CLOSING`] if its device or socket is in use, because a port that was
+/// just detached may not have closed it yet.
 fn attach(d: &mut Daemon, declared: &DeclaredPort, owner: Caller, frees: bool) -> Result<String, Refusal> {
     let until = Instant::now() + if frees { CLOSING } else { Duration::ZERO };
     once_free(d, until, |d| attach_declared(d, declared.clone(), owner))
@@ -149,7 +149,7 @@ fn adopt(d: &mut Daemon, step: &PortStep) {
     }
 }
 
-/// Rolls back completed steps in reverse order.
+/// Rolls back completed steps in reverse order. Returns the differences that remain.
 fn take_back(d: &mut Daemon, done: Vec<UndoStep>) -> RemainingDifferences {
     let mut left = RemainingDifferences::default();
     for undo in done.into_iter().rev() {

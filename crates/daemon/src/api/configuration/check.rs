@@ -1,4 +1,4 @@
-//! Checks of a file's ports before anything changes.
+//! Checks the ports of a configuration file before anything changes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::system::sockets::{group_id, user_id};
 pub(super) struct ConfigPortFault {
     /// Index of the port in the file.
     pub index: usize,
-    /// The option at fault.
+    /// Key of the option at fault.
     pub key: &'static str,
-    /// The reason.
+    /// Why the port cannot be attached.
     pub refusal: Refusal,
 }
 
-/// Checks the ports to attach, and the limits on their number.
+/// Checks the ports that the steps attach, and the limits on the numbers of switches and of ports.
 pub(super) fn check(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
     steps.iter().filter_map(PortStep::attaches).try_for_each(|port| check_port(d, port))?;
     has_room(d, steps)
@@ -35,7 +35,7 @@ pub(super) fn check(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFaul
 fn check_port(d: &Daemon, port: &ConfigPort) -> Result<(), ConfigPortFault> {
     let fault = |key| move |refusal| ConfigPortFault { index: port.index, key, refusal };
     let options = &port.params.options;
-    // The specification has been parsed before.
+    // The configuration's parser has already refused malformed port names.
     let Ok(spec) = AttachSpec::parse(&port.params.port).map(naming::attached) else { return Ok(()) };
     spec.files().into_iter().try_for_each(|path| reaches(d, Path::new(path))).map_err(fault("port"))?;
     if let AttachNeeds::Interface(name) = spec.needs() {
@@ -75,8 +75,8 @@ fn check_backend(d: &Daemon, backend: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Checks the limits on the number of switches and on the number of ports of each switch. The fault names the first
-/// port above a limit.
+/// Checks the limits on the number of switches and on the number of ports of each switch. The error names the first
+/// port that would exceed a limit.
 fn has_room(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
     let switch_of = |full: &str| d.ports.get(full).and_then(|record| Some(record.switch.as_ref()?.name().to_owned()));
     let mut ports: BTreeMap<String, usize> =

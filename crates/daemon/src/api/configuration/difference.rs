@@ -1,5 +1,4 @@
-//! The difference between running ports and those of a file: the steps from the former to the latter. Nothing is
-//! applied here.
+//! Computes the steps from the running ports to those of a configuration file, without applying them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +9,7 @@ use netvale_portspec::AttachSpec;
 use crate::config::{canonical, full_name, words};
 use crate::registry::ports::DeclaredPort;
 
-/// A port of the file.
+/// A port of a configuration file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ConfigPort {
     /// Full name of the port.
@@ -22,15 +21,15 @@ pub(super) struct ConfigPort {
 }
 
 /// Running ports by full name, with their attach parameters; `None` for a port that a program created by opening it, or
-/// that came with another port.
+/// that was created with another port, such as an interface's host stack.
 pub(super) type RunningPorts = BTreeMap<String, Option<DeclaredPort>>;
 
-/// A step for one port.
+/// A step for one port. The [`AttachParams`] are the present parameters of the running port.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PortStep {
     /// Detach the port.
     Detach(String),
-    /// Detach the port, and attach it with other options.
+    /// Detach the port, and attach it again with other options.
     Reattach(ConfigPort, AttachParams),
     /// Change the options of the attached port.
     Adjust(ConfigPort, AttachParams),
@@ -40,7 +39,7 @@ pub(super) enum PortStep {
     Keep(ConfigPort),
 }
 
-/// A port of the file whose name is taken.
+/// A port of the file whose name belongs to a running port that must stay.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Conflict {
     /// The port's index in the file.
@@ -50,7 +49,7 @@ pub(super) struct Conflict {
 }
 
 impl ConfigPort {
-    /// Returns the ports of a checked configuration.
+    /// Returns the ports of a checked configuration, with their full names.
     pub(super) fn of(ports: &[AttachParams]) -> Vec<ConfigPort> {
         let of = |(index, params): (usize, &AttachParams)| {
             let spec = AttachSpec::parse(&params.port).ok()?;
@@ -64,7 +63,7 @@ impl ConfigPort {
 /// replaced or detached, too.
 ///
 /// # Errors
-/// The first port of the file whose name belongs to a port that must stay.
+/// The first port of the file whose name belongs to a running port that must stay.
 pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool) -> Result<Vec<PortStep>, Conflict> {
     let names: BTreeSet<&str> = wanted.iter().map(|port| port.full.as_str()).collect();
     let goes = |(full, declared): (&String, &Option<DeclaredPort>)| {
@@ -82,7 +81,8 @@ pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool
     Ok(steps)
 }
 
-/// Returns the step for a port of the file whose name a running port has.
+/// Returns the step for a port of the file that has the name of a running port. `known` has the latter's parameters, if
+/// any.
 fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result<PortStep, Conflict> {
     let conflict = |what| Err(Conflict { index: port.index, what });
     let full = &port.full;
@@ -111,7 +111,7 @@ fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
         option.copy(wanted, &mut as_new);
     }
     as_new.policies = wanted.policies.clone();
-    // The host stack of an interface is a separate port.
+    // With `host`, `lossless` also applies to another port, that of the interface's host stack.
     if !as_new.host {
         as_new.lossless = wanted.lossless;
     }
@@ -119,7 +119,7 @@ fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
 }
 
 impl PortStep {
-    /// Returns the change to report, if any.
+    /// Returns the change to report; `None` if the step changes nothing.
     pub(super) fn change(&self, there: &RunningPorts) -> Option<ConfigChange> {
         let said = |params: &AttachParams| Some(words(params, &["name"]));
         let change =
@@ -136,7 +136,7 @@ impl PortStep {
         }
     }
 
-    /// Returns the port that the step attaches.
+    /// Returns the port that the step attaches, if any.
     pub(super) fn attaches(&self) -> Option<&ConfigPort> {
         match self {
             PortStep::Attach(port) | PortStep::Reattach(port, _) => Some(port),
@@ -144,7 +144,7 @@ impl PortStep {
         }
     }
 
-    /// Returns the port that the step detaches.
+    /// Returns the full name of the port that the step detaches, if any.
     pub(super) fn detaches(&self) -> Option<&str> {
         match self {
             PortStep::Detach(full) => Some(full),

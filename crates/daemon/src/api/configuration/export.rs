@@ -30,7 +30,8 @@ pub fn export(d: &Daemon) -> ExportReply {
     ExportReply { config: file, text, left_out }
 }
 
-/// Returns a comment on a port's owner, if the port would belong to the daemon after a start from the file.
+/// Returns a comment for the file if the port's owner is neither root nor the daemon's user: a port attached from the
+/// file belongs to the daemon.
 fn remark(record: &DaemonPort) -> Option<String> {
     let uid = record.owner.uid;
     (!is_trusted_user(uid)).then(|| format!("Owned by user {uid}; attached from a file, it is owned by the daemon."))
@@ -58,8 +59,8 @@ fn left_out(d: &Daemon) -> Vec<String> {
     ports.chain(pipes).chain(interfaces).chain(missing(d)).chain(dirs).collect()
 }
 
-/// Iterates over ports of the file that are not attached, because their files were unavailable at the start, or because
-/// they were detached.
+/// Returns one sentence for each port of the last applied file that is not attached: it could not be attached when the
+/// daemon started, or has been detached since.
 fn missing(d: &Daemon) -> impl Iterator<Item = String> {
     let wanted = super::ConfigPort::of(&d.config.ports).into_iter();
     wanted.filter(|port| !d.ports.contains(&port.full)).map(|port| {

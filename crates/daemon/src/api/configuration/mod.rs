@@ -34,13 +34,14 @@ use crate::refusal::Refusal;
 pub use export::export;
 pub use reload::reload;
 
-/// Name of a file without a name in the request.
+/// File name in messages if the request has none.
 const UNNAMED: &str = "the configuration";
 
-/// Applies a file to the daemon, or only lists the differences.
+/// Applies a configuration file to the daemon; with `dry_run`, only lists the differences.
 ///
 /// # Errors
-/// [`RpcError`] with the position in the file. In this case, nothing has changed, except as the message states.
+/// [`RpcError`] with the position of the fault in the file. Nothing has changed then, except for what the message
+/// lists.
 pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<ApplyResult, RpcError> {
     let file = ConfigText { name: asked.file.as_deref().unwrap_or(UNNAMED), text: &asked.text };
     let mut overrides = d.config.overrides.clone();
@@ -69,7 +70,7 @@ pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<ApplyResult, RpcErro
     Ok(applied)
 }
 
-/// The text of a file, parsed once.
+/// A configuration file's name and text, to report where in the file a fault is.
 struct ConfigText<'a> {
     name: &'a str,
     text: &'a str,
@@ -112,7 +113,7 @@ fn malformed(mistake: Mistake) -> RpcError {
     RpcError::new(ErrorCode::InvalidParams, mistake.to_string(), hint)
 }
 
-/// Returns the running ports with their attach parameters.
+/// Returns the running ports, with their attach parameters where they have any.
 fn ports_of(d: &Daemon) -> RunningPorts {
     d.ports.iter().map(|(full, record)| (full.to_owned(), record.declared.clone())).collect()
 }

@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use crate::daemon::Daemon;
 use crate::registry::events::NewEvent;
 
-/// Reads the file and applies it. On an error, logs it and changes nothing.
+/// Reads the daemon's own configuration file, if it has one, and applies it. On an error, logs it and keeps the running
+/// configuration.
 pub fn reload(d: &mut Daemon) {
     let Some(path) = d.config.file.clone() else { return };
     let name = path.display().to_string();
@@ -47,7 +48,7 @@ fn advice(d: &Daemon, why: &std::io::Error) -> &'static str {
     }
 }
 
-/// Reads a regular file of limited size. Does not block if the path names a FIFO or a device.
+/// Reads a regular file of limited size. Refuses a FIFO or a device without blocking.
 fn read(path: &Path) -> std::io::Result<String> {
     let fd =
         rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;

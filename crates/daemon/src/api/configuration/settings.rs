@@ -88,7 +88,7 @@ fn is_same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Returns a note on a change without immediate effect.
+/// Returns a note on a change without full immediate effect; `None` for other changes.
 fn note(setting: &Setting, d: &Daemon) -> Option<String> {
     let note = match setting.effect {
         Effect::NewPorts => "for ports attached from now on",
@@ -98,7 +98,7 @@ fn note(setting: &Setting, d: &Daemon) -> Option<String> {
     Some(note.to_owned())
 }
 
-/// Returns why the change from the first value to the second needs a restart.
+/// Returns why the change from the first value to the second needs a restart; `None` if such a change always does.
 fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     let why = match setting.effect {
         Effect::WithinReach => {
@@ -116,7 +116,7 @@ fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// Returns the change to report if existing switches keep a forwarding table of another size than the wanted one.
+/// Returns the change to report if remaining switches keep forwarding tables of another size than the wanted one.
 fn small_tables(d: &Daemon, wanted: &Config, kept: &[String]) -> Option<ConfigChange> {
     let entries = Fdb::entries_of(wanted.switch.table_entries);
     let others: Vec<_> = d.switches.iter().filter(|switch| switch.fdb().capacity() != entries).collect();

@@ -1,4 +1,4 @@
-//! Files applied to a daemon without sockets.
+//! Tests: configuration files are applied to a daemon that has no sockets.
 
 use std::ffi::OsString;
 
@@ -15,7 +15,7 @@ use crate::config::{Overrides, SETTINGS, Setting};
 use crate::system::sandbox::Reach;
 use crate::worker::TaskId;
 
-/// Starts a daemon from a file.
+/// Creates a daemon from the text of a configuration file.
 fn started(text: &str) -> Daemon {
     let config = config::parse(text, "start", &Overrides::default()).unwrap_or_else(|e| panic!("{e} in {text}"));
     let mut d = Daemon::new(config).unwrap();
@@ -42,12 +42,12 @@ fn by_hand(d: &mut Daemon, switch: &str, port: &str, options: PortOptions) -> St
     attach(d, &params, Caller::daemon()).unwrap()
 }
 
-/// Returns the changes in short form: sign and name.
+/// Returns the changes in short form: the sign of the action, then the name.
 fn short(applied: &ApplyResult) -> Vec<String> {
     applied.changes.iter().map(|change| format!("{}{}", change.action.sign(), change.name)).collect()
 }
 
-/// Returns the distinguishing properties of ports: kind, header, lossless, rings.
+/// Returns a text for each port: name, kind, header length, lossless, and slots of its rings.
 fn ports(d: &Daemon) -> Vec<String> {
     let of = |full: &str| {
         let port = show(d, full, Caller::daemon()).unwrap();
@@ -61,7 +61,7 @@ fn tasks(d: &Daemon) -> Vec<(String, Vec<TaskId>)> {
     d.ports.iter().map(|(full, record)| (full.to_owned(), record.placed.clone())).collect()
 }
 
-/// Returns any file whose ports need no resource of the machine.
+/// Generates configuration files with ports that need no file, device or socket.
 fn file() -> impl Strategy<Value = String> {
     let kind = prop_oneof![Just("".to_owned()), Just("null:".to_owned()), Just("echo:".to_owned())];
     let port = (0..2u8, 0..6u8, kind, 0..3u32, any::<bool>(), any::<bool>());
@@ -95,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Objective: applying one file after another yields the same daemon as starting with the second; unchanged ports
-    /// keep their tasks; a repeated application does nothing.
+    /// keep their forwarding tasks; applying the same file again changes nothing.
     #[test]
     fn one_after_the_other(first in file(), second in file()) {
         let mut d = started(&first);
@@ -118,8 +118,8 @@ proptest! {
         prop_assert_eq!(applied(&mut d, &second).changes, []);
     }
 
-    /// Objective: an export describes the running state: applied, it changes nothing; a daemon started from it is the
-    /// same.
+    /// Objective: an export describes the running state: applying it changes nothing, and a daemon that starts with it
+    /// has the same ports.
     #[test]
     fn an_export_describes_the_running_state(text in file(), hand in 0..3u8) {
         let mut d = started(&text);
@@ -146,8 +146,8 @@ proptest! {
     }
 }
 
-/// Objective: each type of difference is reported by its name; only differing ports are touched; the steps follow the
-/// order of the report.
+/// Objective: each kind of difference is reported with its sign and name: settings first, then removed ports, then
+/// those of the file in its order. Only ports that differ are touched.
 #[test]
 fn each_difference_is_reported_by_its_name() {
     let port = |port: &str, more: &str| format!("[[port]]\nswitch = 'vale0'\nport = '{port}'\n{more}\n");
@@ -172,8 +172,8 @@ fn each_difference_is_reported_by_its_name() {
     assert_eq!(short(&applied(&mut d, &text)), ["!workers"]);
 }
 
-/// Objective: ports attached by hand stay, unless pruned; one that the file also has becomes the file's; one that
-/// differs from the file's is a conflict.
+/// Objective: ports attached by hand stay, unless pruned; one that the file has with the same options belongs to the
+/// file from then on; one with other options is a conflict.
 #[test]
 fn by_hand_or_from_the_file() {
     let mut d = started("");
@@ -194,7 +194,7 @@ fn by_hand_or_from_the_file() {
     assert!(d.ports.get("vale0:mine").unwrap().declared.as_ref().unwrap().from_file);
 }
 
-/// Objective: foreseeable faults are refused before any change, with line and column.
+/// Objective: foreseeable faults are refused before any change, with line and column in the file.
 #[test]
 fn foreseeable_faults_are_refused_before_any_change() {
     let mut d = started("[[port]]\nswitch = 'vale0'\nport = 'a'\n");
@@ -228,7 +228,7 @@ fn foreseeable_faults_are_refused_before_any_change() {
     assert!(message.starts_with("f.toml:4:15: ") && message.contains("no user called no such"), "{message}");
 }
 
-/// Objective: a failed rollback is reported, and so are ports attached again.
+/// Objective: a failed rollback is reported, and so are ports that were attached again.
 #[test]
 fn a_failed_rollback_is_reported() {
     let dir = tempfile::tempdir().unwrap();
@@ -250,8 +250,8 @@ fn a_failed_rollback_is_reported() {
     assert!(d.ports.contains("vale0:web") && !d.ports.contains("vale0:replay"));
 }
 
-/// Objective: every changeable setting changes, every other one is reported to need a restart, each time; folders out
-/// of the sandbox's reach are named.
+/// Objective: every setting that can change at run time does; every other one is reported to need a restart, each time
+/// the file is applied; folders that the sandbox cannot reach are named.
 #[test]
 fn settings_now_or_later() {
     let dir = tempfile::tempdir().unwrap();
@@ -290,8 +290,8 @@ fn settings_now_or_later() {
     crate::system::log::set_limit(u32::MAX);
 }
 
-/// Objective: values below each setting's bounds, at them, above them, and of another type are judged alike by the
-/// schema, the file at start, a running daemon, and the flag.
+/// Objective: for values below each setting's bounds, at them, above them, and of another type, the schema, the file at
+/// start, `config.apply` and the flag agree on whether the value is valid.
 #[test]
 fn all_judge_alike() {
     let mut d = started("");
@@ -306,7 +306,8 @@ fn all_judge_alike() {
     }
 }
 
-/// Returns the verdicts on a setting's value, by judge.
+/// Returns the verdicts of the schema, the file at start, `config.apply` and, if there is one, the flag on a setting's
+/// value.
 fn judgements(d: &mut Daemon, setting: &'static Setting, value: &Value) -> Vec<(&'static str, Result<(), String>)> {
     let (head, line) =
         if setting.table.is_empty() { (String::new(), 1) } else { (format!("[{}]\n", setting.table), 2) };
@@ -354,7 +355,7 @@ fn admits(schema: &Value, value: &Value) -> bool {
     }
 }
 
-/// Whether a text matches a pattern of characters and classes, each optionally followed by `?` or `{n}`.
+/// Whether a text matches a pattern of characters and classes (`[a-z]`), each optionally followed by `?` or `{n}`.
 fn fits(pattern: &str, text: &str) -> bool {
     let Some(first) = pattern.chars().next() else { return text.is_empty() };
     let length = if first == '[' { pattern.find(']').unwrap() + 1 } else { first.len_utf8() };

@@ -28,15 +28,15 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::DeclaredPort;
 use crate::registry::regions::FilePlace;
 
-/// Longest wait until the service manager has released the resources of a former process.
+/// Longest wait until the service manager has released the sockets and devices of the former daemon.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
-/// A connection: its peer, its protocol state, its socket.
+/// A restored connection: its peer, its protocol state, and its socket.
 pub type ContinuedClient = (Caller, ConnectionState, OwnedFd);
 
 /// The protocol state of a connection.
 pub enum ConnectionState {
-    /// An attach connection, with its hold on a port.
+    /// An attach connection, with its hold on a port if it has one.
     Attach(Option<AttachHold>),
     /// A control connection.
     Control {
@@ -46,28 +46,29 @@ pub enum ConnectionState {
         unsent: Vec<u8>,
         /// Whether the client has sent its last request.
         ended: bool,
-        /// Event filters, and the number of the last event.
+        /// Event filters, and the number of the last event; `None` without a subscription.
         events: Option<(SubscribeParams, u64)>,
     },
 }
 
-/// A restoration in progress.
+/// A restoration in progress: what has been restored so far, and what is left for later.
 #[derive(Default)]
 pub struct ContinuedState {
     /// Whether the predecessor was killed and so cannot resume. Ports that cannot be restored are then attached anew,
     /// instead of the restoration failing.
     is_last: bool,
     clients: Vec<ContinuedClient>,
-    /// Ports to attach anew.
+    /// Ports to attach anew, without their saved state, once all others are restored.
     anew: Vec<PortItem>,
     switches: Vec<SwitchItem>,
-    /// Regions, kept alive until their ports are restored.
+    /// Regions, kept alive until the ports in them are restored.
     regions: Vec<Arc<Region>>,
     interfaces: Vec<ContinuedInterface>,
     counters: CountersItem,
-    /// Items to restore after all other ports.
+    /// Items to restore after all others: they depend on other ports.
     last: Vec<Item>,
-    /// For each user, the waiter that bounds the time for which an access to a hole in that user's memory may block.
+    /// For each user, the waiter that limits how long the daemon waits while a hole is punched in one of the user's
+    /// memory files.
     waiters: BTreeMap<u32, Rc<HoleWaiter>>,
 }
 
@@ -77,10 +78,10 @@ impl ContinuedState {
         ContinuedState { is_last: true, ..ContinuedState::default() }
     }
 
-    /// Restores an item.
+    /// Restores an item, or defers it to [`ContinuedState::begin_others`] if it depends on other ports.
     ///
     /// # Errors
-    /// A sentence with the item and the reason.
+    /// A sentence that names the item and the reason.
     pub fn add(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
         if continuation::is_last(&item) {
             self.last.push(item);
@@ -89,8 +90,8 @@ impl ContinuedState {
         self.add_now(d, item)
     }
 
-    /// Restores an item immediately. If its user's memory blocks the restoration, the item is given up, so that it does
-    /// not delay others.
+    /// Restores an item immediately. If its user's memory blocks the daemon for too long, logs an error and skips the
+    /// item.
     fn add_now(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
         let key = item.key();
         let failed = |why: Refusal| format!("{key}: {why}");
@@ -106,9 +107,11 @@ impl ContinuedState {
         }
     }
 
-    /// Returns the waiter that bounds the time for which an access to a hole in that user's memory may block.
+    /// Returns the waiter that limits how long the daemon waits while a hole is punched in one of that user's memory
+    /// files.
     fn waiter(&mut self, d: &mut Daemon, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
-        // The memory of one peer of root's ports must not affect the other peers.
+        // After a wait that took too long, a trusted user gets a new waiter: one peer of root's ports must not affect
+        // the others.
         let known = self.waiters.get(&uid).filter(|known| !is_trusted_user(uid) || !known.was_late());
         if let Some(known) = known {
             return Ok(Rc::clone(known));
@@ -150,7 +153,7 @@ impl ContinuedState {
         Ok(())
     }
 
-    /// Finishes once all items have arrived.
+    /// Adds the switches' learned addresses, once all items have arrived.
     pub fn complete(&mut self, d: &mut Daemon) {
         self.switches.iter().for_each(|item| learn(d, &item.name, &item.addresses));
         self.interfaces.clear();
@@ -161,8 +164,8 @@ impl ContinuedState {
         self.anew.len()
     }
 
-    /// Releases what connections that were not restored held, and attaches anew the ports that could not be restored.
-    /// Returns the restored connections.
+    /// Finishes the restoration: restores the items that depend on others, releases the holds of connections that were
+    /// not restored, attaches ports anew, and adds the saved counters. Returns the restored connections.
     pub fn begin_others(mut self, d: &mut Daemon) -> Vec<ContinuedClient> {
         d.interfaces.own();
         let mut last = std::mem::take(&mut self.last);
@@ -242,7 +245,7 @@ fn port(d: &mut Daemon, item: &mut PortItem, state: State) -> Result<(), Refusal
     Ok(())
 }
 
-/// Adds the counts from another process.
+/// Adds the saved counts to a port's counters. `counts` has those of the ingresses first, then those of the egresses.
 fn count(record: &DaemonPort, counts: &[Vec<RingCounts>; 2]) {
     for (counters, counts) in [&record.ingress, &record.egress].into_iter().zip(counts) {
         counters.iter().zip(counts).for_each(|(counters, counts)| counts.add_to(counters));
@@ -253,15 +256,15 @@ fn declared(item: &PortItem) -> Option<DeclaredPort> {
     item.declared.clone().map(|(params, from_file)| DeclaredPort { params, from_file })
 }
 
-/// Attaches a port anew once its resources are free. Waits for them until `until`, or longer if the port's kind
-/// requires it (queues of an interface).
+/// Attaches a port anew once its resources are free. Waits for them until `until`; for the queues of an interface,
+/// possibly longer.
 fn attach_patiently(d: &mut Daemon, item: &PortItem, until: Instant) -> Result<(), Refusal> {
     let longest = continuation::begin_anew(d, item);
     let until = longest.map_or(until, |longest| Instant::now() + longest);
     attaching::once_free(d, until, |d| attach_anew(d, item))
 }
 
-/// Attaches a port anew, without its former peers.
+/// Attaches a port again with its former parameters, but without its former peers.
 fn attach_anew(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
     if item.lasting.is_some() {
         return ports::join_again(d, item);
@@ -282,7 +285,7 @@ fn learn(d: &Daemon, switch: &str, addresses: &[(u64, String)]) {
     }
 }
 
-/// Restores a connection. Returns `None` if its port is lost: the connection then closes.
+/// Restores a connection. Returns `None` if its port is lost; the connection is then closed.
 fn client(d: &mut Daemon, item: ClientItem) -> Option<ContinuedClient> {
     let caller = Caller::from(item.caller);
     let socket = item.socket.take().ok()?;

@@ -1,4 +1,5 @@
-//! The predecessor's side of a hand-over. Each item goes to a *sink*, which sends or stores it, as soon as it is ready.
+//! The predecessor's side of a hand-over. As soon as an item is ready, it is passed to a *sink*, which sends or stores
+//! it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,18 +24,18 @@ use crate::registry::regions::RegionEntry;
 use crate::system::closing;
 use crate::worker::TaskId;
 
-/// Frames that wait for room, by task.
+/// Frames that wait for room at their destination, by forwarding task.
 pub type FramesByTask = BTreeMap<TaskId, Vec<WaitingFrames>>;
 
-/// A function that consumes an item.
+/// A function that sends or stores an item.
 pub type ItemSink<'a> = &'a mut dyn FnMut(Item) -> std::io::Result<()>;
 
-/// Results of a hand-over, besides its items.
+/// Results of a hand-over other than the items.
 #[derive(Default)]
 pub struct HandoverResult {
     /// Guards that keep the ports' own threads paused until the guards are dropped. The workers are paused separately.
     pub paused: Vec<Box<dyn Any>>,
-    /// Ports that cannot be handed over.
+    /// Full names of ports that cannot be handed over.
     pub others: Vec<String>,
 }
 
@@ -62,7 +63,7 @@ pub fn items(
 ) -> std::io::Result<HandoverResult> {
     let waiting: FramesByTask = waiting.into_iter().collect();
     let mut gift = HandoverResult::default();
-    // All threads are asked first, so that they pause in parallel.
+    // All ports' own threads are requested to pause before any is waited for, so that they pause in parallel.
     let asked: Vec<_> = d.ports.iter().flat_map(|(_, record)| record.behind.ask_to_pause()).collect();
     d.switches.iter().try_for_each(|switch| give(switch_item(d, switch, true)))?;
     d.captures.kept().into_iter().try_for_each(|captures| give(Item::Captures(captures)))?;
@@ -84,7 +85,7 @@ pub fn items(
     Ok(gift)
 }
 
-/// Returns the item of a region.
+/// Returns the item (saved state) of a region.
 pub fn region_item(entry: &RegionEntry, state: RegionState) -> Item {
     let size = |pool: PoolSize| (pool.num, pool.size);
     let file = entry.file.map(|place| [place.device, place.inode, place.asked.offset, place.asked.len]);
@@ -106,8 +107,8 @@ pub fn switch_item(d: &Daemon, switch: &Switch, with_addresses: bool) -> Item {
     Item::Switch(SwitchItem { name: switch.name().to_owned(), owner, addresses, flows: Some(switch.flows()) })
 }
 
-/// Returns the learned addresses of a switch with the names of their ports. In each word, the VLAN is above the 48 bits
-/// of the address.
+/// Returns the learned addresses of a switch, each with the name of its port. A word has the MAC address in its low 48
+/// bits, and the VLAN above.
 pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
     let names: BTreeMap<_, _> = switch.ports().into_iter().collect();
     let entries = switch.addresses().entries().into_iter();
@@ -116,12 +117,12 @@ pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
         .collect()
 }
 
-/// Returns the counters of a port's ingresses and egresses.
+/// Returns the counters of a port: those of its ingresses, then those of its egresses.
 pub fn counters(record: &DaemonPort) -> [Vec<RingCounts>; 2] {
     [&record.ingress, &record.egress].map(|counters| counters.iter().map(|c| RingCounts::of(c)).collect())
 }
 
-/// Returns the item of a port, with the state of its kind.
+/// Returns the item of a port. `state` is the saved state of its backend, `None` if the port must start anew.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors or memory.
@@ -158,8 +159,8 @@ pub fn port_item(
     })
 }
 
-/// Counts the frames that are still on a port's links as lost: those for which the port has no room, and those sent
-/// after the last pass. All others were delivered when the workers were parked.
+/// Counts as dropped the frames that are still in a port's links (queues that delay frames): those for which the port
+/// has no room, and those sent after the link's last pass. All others were delivered when the workers were parked.
 fn count_lost(record: &DaemonPort, waiting: &FramesByTask, item: &mut PortItem) {
     for (link, counts) in record.links.iter().zip(&mut item.counters) {
         let (Some(PortLink { link, task }), Some(counts)) = (link, counts.first_mut()) else { continue };
@@ -168,8 +169,8 @@ fn count_lost(record: &DaemonPort, waiting: &FramesByTask, item: &mut PortItem) 
     }
 }
 
-/// Removes the ports that cannot be handed over, which frees their files and devices for the successor. Works while the
-/// workers are parked.
+/// Removes the ports that cannot be handed over, which frees their files and devices for the successor. May be called
+/// while the workers are parked.
 pub fn end(d: &mut Daemon, others: &[String]) {
     for name in others {
         // The port may have been removed together with another one.
@@ -186,7 +187,7 @@ pub fn send(to: &OwnedFd, item: &Item) -> std::io::Result<()> {
     wire::send(to.as_fd(), item).map_err(|e| std::io::Error::other(format!("cannot send to the successor: {e}")))
 }
 
-/// Marks the end of the items, and waits until the successor is ready. On return, the successor takes over.
+/// Marks the end of the items, and waits until the successor is ready. After success, the successor serves the ports.
 ///
 /// # Errors
 /// A message with the reason why the successor does not take over.

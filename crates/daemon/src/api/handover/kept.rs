@@ -12,7 +12,7 @@ use crate::handover::touched::TouchedItems;
 use crate::ports;
 use crate::registry::changes::UnsavedChanges;
 
-/// Longest wait until the workers of a new daemon without a predecessor pause.
+/// Longest wait until the workers of a daemon that was started after a kill are parked.
 const STARTING: Duration = Duration::from_secs(20);
 
 /// Takes the set of objects that changed since the last save: those noted in the daemon's `changes` and in the
@@ -53,26 +53,26 @@ pub fn items(d: &Daemon, touched: &TouchedItems) -> std::io::Result<Vec<Item>> {
     Ok(all)
 }
 
-/// Returns a port's item, if the service manager is to keep it.
+/// Returns a port's item, if the service manager is to keep it: `None` for a port that ends with the daemon.
 fn port(d: &Daemon, name: &str, record: &DaemonPort) -> std::io::Result<Option<Item>> {
     let state = record.behind.save()?;
     if state.is_none() && record.declared.is_none() && ports::lasting_name(d, name, record).is_none() {
         return Ok(None);
     }
     let mut item = give::port_item(d, name, record, state, &FramesByTask::new())?;
-    // Counters change with every frame.
+    // Counters change with every frame, so they have an item of their own.
     item.counters = Default::default();
     Ok(Some(Item::Port(Box::new(item))))
 }
 
-/// Returns the keys of items that differ from their saved state although only requests change them, i.e. whose change
-/// was not noted. For a debug assertion.
+/// Returns the keys of items whose saved state is outdated although only requests change them: the request did not
+/// record the change. For a debug assertion.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
 pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     let by_requests = |item: &Item| match item {
-        // Frames and threads change the state of other ports.
+        // The state of the other ports also changes with frames, or through their own threads.
         Item::Port(port) => ports::continuation::is_still(port) && port.rules.is_empty(),
         Item::Switch(_) | Item::Pipe(_) => true,
         _ => false,
@@ -87,7 +87,7 @@ pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     Ok(keys)
 }
 
-/// Returns the item of counters and learned addresses, which change with every frame; `None` if there are neither ports
+/// Returns the item of what changes with every frame: counters and learned addresses. `None` if there are neither ports
 /// nor open host rings.
 pub fn counters(d: &Daemon) -> Option<CountersItem> {
     let ports: Vec<_> = d.ports.iter().map(|(name, record)| (name.to_owned(), give::counters(record))).collect();
@@ -97,9 +97,9 @@ pub fn counters(d: &Daemon) -> Option<CountersItem> {
     is_any.then_some(CountersItem { ports, host_rings, switches })
 }
 
-/// Restores the items that an earlier daemon left in the store. An item that cannot be restored is removed from the
-/// store, which frees its resources (e.g. a queue of an interface). Its port is then attached anew, or lost; this is
-/// logged. Returns the restored connections.
+/// Restores the items that an earlier daemon left in the service manager's store. An item that cannot be restored is
+/// removed from the store, which frees its resources (e.g. a queue of an interface). Its port is then attached anew, or
+/// lost; this is logged. Returns the restored connections.
 pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<ContinuedClient> {
     let begun = Instant::now();
     let parked =

@@ -23,5 +23,5 @@ pub mod take;
 
 /// Message of a successor that is ready.
 const READY: &[u8] = b"ready";
-/// Answer of the predecessor.
+/// The predecessor's answer, after which the successor serves the ports.
 const GO: &[u8] = b"go";

@@ -32,7 +32,7 @@ pub struct PredecessorState {
     kept: Vec<String>,
 }
 
-/// The state of the main thread.
+/// The predecessor's sockets and connections, which the main thread serves from now on.
 pub struct MainThreadState {
     /// The listening sockets.
     pub sockets: ListeningSockets,
@@ -43,7 +43,8 @@ pub struct MainThreadState {
 }
 
 impl Predecessor {
-    /// Connects to the daemon at that attach socket, and checks that this version can restore its state.
+    /// Connects to the daemon at the attach socket `attach`, and checks that this version can restore that daemon's
+    /// state.
     ///
     /// # Errors
     /// A message with the reason why the daemon cannot be replaced.
@@ -66,7 +67,7 @@ impl Predecessor {
     /// workers then stay parked.
     ///
     /// # Errors
-    /// A message that names the item that cannot be restored; the predecessor resumes.
+    /// A message that names the item that cannot be restored; in this case, the predecessor resumes.
     pub fn take(self, d: &mut Daemon) -> Result<PredecessorState, String> {
         let fd = self.0;
         rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).map_err(|e| e.to_string())?;
@@ -84,12 +85,13 @@ impl Predecessor {
     }
 }
 
-/// Receives a message. Waits for a limited time.
+/// Receives a message, with a limited wait.
 fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
     if nap(fd.as_fd(), wire::LIMIT) { Ok(closing::receive(fd, bytes)?.0) } else { Err(Errno::TIMEDOUT) }
 }
 
-/// The listening sockets; standard output and error; names of the items in the service manager's store.
+/// What the successor inherits besides ports: the listening sockets, standard output and error, and the names of the
+/// items in the service manager's store.
 type InheritedDescriptors = ((ListeningSockets, [Fd; 2]), Vec<String>);
 
 fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(ContinuedState, InheritedDescriptors), String> {
@@ -125,7 +127,7 @@ impl PredecessorState {
         let PredecessorState { predecessor: fd, parked, continued, sockets, output, kept } = self;
         let mut answer = [0; 16];
         let answered = rustix::net::send(&fd, READY, SendFlags::NOSIGNAL).and_then(|_| receive(&fd, &mut answer));
-        // The predecessor is about to end, or has ended.
+        // After `GO`, the predecessor is about to end. Without a message, it has already ended.
         if !matches!(answered, Ok(got) if answer.get(..got) == Some(GO) || got == 0) {
             std::mem::forget((parked, continued));
             return Err(format!("the running daemon does not hand over: {answered:?}"));

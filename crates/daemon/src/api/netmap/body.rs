@@ -1,8 +1,9 @@
-//! A request's body: netmap's structure as bytes, whose fields are read one by one, and overwritten with the answer.
+//! The body of a netmap request: netmap's structure as bytes. Its fields are read one by one, and overwritten with the
+//! answer.
 
 use netvale_control::device::BODY_LEN;
 
-/// A request's body.
+/// The bytes of a request's netmap structure.
 pub(crate) struct NetmapBody(pub(crate) [u8; BODY_LEN]);
 
 impl NetmapBody {

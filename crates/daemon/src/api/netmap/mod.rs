@@ -24,7 +24,7 @@ use crate::permission::{self, PermissionRequest};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 
-/// Executes a request. Returns the request with its status, and with name and body as netmap would return them.
+/// Executes a request. Returns it with its status, and with the name and body that netmap would return.
 pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> DeviceReply {
     let mut name = naming::port_meant(d, &request.name);
     let mut body = NetmapBody(request.body);
@@ -48,8 +48,8 @@ pub fn changes_something(request: &DeviceRequest) -> bool {
     !ASK.contains(&request.reqtype)
 }
 
-/// Returns the facts on which the permission for a request depends. `at` is `name`, split into switch and port, if the
-/// request is about a switch's port.
+/// Returns the operation for which the caller needs permission. `at` is `name`, split into switch and port, if the
+/// request concerns a port of a switch.
 fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> PermissionRequest<'a> {
     match (reqtype, at) {
         (NETMAP_REQ_VALE_NEWIF, _) => PermissionRequest::MakePersistent(name),

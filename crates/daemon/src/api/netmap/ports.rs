@@ -1,4 +1,4 @@
-//! Requests that create, attach, detach, list and change ports.
+//! netmap requests that create, attach, detach, list and change ports.
 
 use std::mem::offset_of;
 
@@ -118,7 +118,8 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut NetmapBody
         return refuse(Errno::BUSY, format!("{name} is being polled; disable polling first"));
     }
     let index = record.id.unwrap_or_default();
-    // A port that a program created remains while the program has it open; as in netmap, the request changes nothing.
+    // A port that a program created remains while a program has it open. As in netmap, the request then succeeds, and
+    // changes nothing.
     let of_a_program = !record.persistent && record.behind.programs().is_some_and(|local| !local.is_unheld());
     if !of_a_program {
         detach(d, &name, "asked for by a netmap program")?;
@@ -157,8 +158,8 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: C
     Ok(naming::alias(&full))
 }
 
-/// Returns netmap's answer for a port that does not exist, if its switch does: index of the switch, 254 as the port's,
-/// and the name.
+/// Returns netmap's answer for a port that does not exist on an existing switch: the index of the switch, 254 as the
+/// index of the port, and the name.
 fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     const NONE: u32 = 254;
     let (switch, _) = name.split_once(':')?;

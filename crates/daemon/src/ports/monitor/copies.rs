@@ -70,7 +70,8 @@ fn watch_device(
     Ok(on)
 }
 
-/// Makes the programs at a pipe's ends copy frames: the sender when it sends, or the receiver when it releases slots.
+/// Makes the programs at a pipe's ends copy frames: the sender when it sends or, with [`WatchRecord::released`], the
+/// receiver when it releases the slots.
 fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &WatchRecord) -> Result<(), Refusal> {
     let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let region = Arc::clone(pipe.end(end).region());
@@ -91,7 +92,8 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
     })
 }
 
-/// Makes the program copy the frames of an interface's queues, and the daemon's workers those of its host rings.
+/// Makes the program that has an interface open copy the frames of its queues, and the daemon's workers those of its
+/// host rings.
 fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &WatchRecord) -> Result<(), Refusal> {
     let port = d.interfaces.port(client).ok_or_else(|| Refusal::internal("an interface vanished"))?;
     let mem = Arc::clone(&port.mem);
@@ -110,7 +112,7 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &WatchRecord) ->
     Ok(())
 }
 
-/// Adds the newly opened rings of an interface to its monitors.
+/// Makes an interface's monitors also get the frames of the rings that `client` has just opened.
 pub fn watch_too(d: &mut Daemon, ifname: &str, client: u64) {
     let what = MonitoredPort::Nic(ifname.to_owned());
     let Some(owner) = d.interfaces.port(client).map(|port| port.owner.uid) else { return };

@@ -86,13 +86,13 @@ impl Attachment for OpenMonitor {
     }
 }
 
-/// Limits the number of slots as netmap does: 0 stands for the usual number, and other numbers are brought into the
-/// permitted range.
+/// Limits the number of slots as netmap does: 0 stands for the usual number, and other numbers are clamped to
+/// [`SLOTS`].
 fn slots(asked: u32, usual: u32) -> u32 {
     if asked == 0 { usual.clamp(*SLOTS.start(), *SLOTS.end()) } else { asked.clamp(*SLOTS.start(), *SLOTS.end()) }
 }
 
-/// Returns an entry for each of a monitor's rings: its egress, as `of` returns it, if the monitor has the ring bound.
+/// Returns an entry for each of a monitor's rings: the egress that `of` returns, or `None` for a ring outside `bound`.
 fn bound(
     rings: &[Arc<RingEgress>],
     bound: &Range<u32>,
@@ -140,8 +140,8 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     Ok((reply, fds, Box::new(OpenMonitor(OpenRings { port: full, rings: ranges, binding }))))
 }
 
-/// Creates the rings of a monitor: for zero copy in the port's region, if it has one, otherwise in a region of the
-/// monitor's own.
+/// Creates the rings of a monitor. A zero-copy monitor has them in the port's region if there is one, any other monitor
+/// in a region of its own.
 fn monitor_rings(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -174,7 +174,7 @@ fn monitor_rings(
     Ok(rings)
 }
 
-/// Returns the name for a monitor's `netmap_if`, in netmap's form.
+/// Returns the name for a monitor's `netmap_if`, in netmap's form: port, mode, number.
 fn monitor_name(d: &Daemon, parent: &Parent, flags: MonitorSpec) -> String {
     let number = d.watches.of(&parent.watched).count();
     let name = parent.name.strip_prefix("netmap:").unwrap_or(&parent.name);
@@ -186,7 +186,7 @@ fn monitor_name(d: &Daemon, parent: &Parent, flags: MonitorSpec) -> String {
     format!("{name}/{}{r}{t}#{number}", letter(z, "z"))
 }
 
-/// Starts the copies, and adds the monitor's record.
+/// Starts copying frames to the monitor's rings, and registers the monitor as a port.
 fn begin(d: &mut Daemon, local: LocalRings, watching: WatchRecord, owner: Caller, full: &str) -> Result<(), Refusal> {
     let copies = watching.sent.iter().chain(&watching.received).flatten().count();
     let mut handed = HandedQueues::new(d, owner, domain_of(owner), copies)?;
@@ -200,7 +200,7 @@ fn begin(d: &mut Daemon, local: LocalRings, watching: WatchRecord, owner: Caller
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
     let behind = Box::new(MonitorPort(local, WatchState::of(&watching))) as Box<dyn PortBackend>;
     d.watches.insert(full, watching);
-    // A switch without ports: frames that a monitor receives are not traced.
+    // The tasks need a switch for traces. This one has no ports, so frames that a monitor receives are never traced.
     let nowhere = Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() });
     let handed = handed.place(d, &nowhere, 0);
     d.ports.insert(full, PortRecord { switch, egress, handed, persistent: false, ..PortRecord::new(behind, owner) });

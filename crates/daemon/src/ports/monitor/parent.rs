@@ -35,11 +35,11 @@ pub struct Parent {
     pub rx_slots: u32,
     pub hdr_len: u32,
     pub buf_size: u32,
-    /// Region of the port's rings and its number; `None` if they are not netmap rings in a region.
+    /// Region of the port's rings, and the region's number; `None` if the port has no netmap rings in a region.
     pub memory: Option<(Arc<Region>, u32)>,
 }
 
-/// The number of a monitor's rings, including host rings, and the range of rings that its specification names.
+/// The number of the monitor's host rings, and the ranges of its rings that a specification names.
 pub struct WantedRings {
     pub host: u32,
     pub rings: RingRanges,

@@ -43,7 +43,7 @@ struct InterfacePort {
     detail: Option<String>,
 }
 
-/// State for another process.
+/// The state from which another process restores the port.
 #[derive(Serialize, Deserialize)]
 struct InterfaceState {
     entries: u32,
@@ -107,7 +107,7 @@ impl PortBackend for InterfacePort {
     fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
         let stack = host_port(full);
         if d.ports.get(&stack).is_some_and(|record| record.behind.get::<StackPort>().is_some()) {
-            // The port was found just now.
+            // Cannot fail: the port was found just now.
             let _ = unplug(d, &stack, "its interface is detached");
         }
     }
@@ -282,7 +282,7 @@ pub const STACK: Continuation = Continuation {
 /// Restores an interface's host stack.
 ///
 /// # Errors
-/// [`Refusal`] if the stack's stand-in does not exist.
+/// [`Refusal`] if the interface, or the TAP that stands in for its stack, does not exist.
 fn continue_stack(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let StackState { interface, gro } = state.read()?;

@@ -24,10 +24,10 @@ use crate::refusal::{Refusal, refuse};
 use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::switched::RingDoorbells;
 
-/// An interface, with the stand-in for its host stack.
+/// An interface, with the TAP that stands in for its host stack, if there is one.
 pub type ContinuedInterface = (Arc<Nic>, Option<Arc<Stack>>);
 
-/// Returns the items of all existing interfaces.
+/// Returns the items (saved states) of all interfaces in use that still exist.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
@@ -51,7 +51,7 @@ pub fn kept_interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
     Ok(all)
 }
 
-/// Returns the items of open rings, without the state that changes with every frame.
+/// Returns the items of rings that programs have open, without their counters, which change with every frame.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
@@ -78,7 +78,7 @@ fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Item> {
     Ok(Item::Interface(Box::new(InterfaceItem::new(nic, item)?)))
 }
 
-/// Restores an interface. It remains as long as it is in use.
+/// Restores an interface. The daemon keeps it open as long as a port or the returned value refers to it.
 ///
 /// # Errors
 /// [`Refusal`] if the interface does not exist, or the descriptors are of another type.
@@ -104,7 +104,7 @@ fn restore_stack(nic: &Nic, item: StackItem) -> Result<Arc<Stack>, Refusal> {
     Ok(Arc::new(Stack::new(queues, diversion)))
 }
 
-/// Returns the items of all open rings.
+/// Returns the items of all rings that programs have open.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
@@ -141,7 +141,7 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Item> {
 /// program and the kernel directly.
 ///
 /// # Errors
-/// [`Refusal`] if their memory does not exist, or the descriptors are of another type.
+/// [`Refusal`] if the memory of the rings does not exist, or the descriptors are of another type.
 pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Refusal> {
     let wrong = |what: &str| Refusal::new(Errno::INVAL, what);
     let nic = d.interfaces.known(&item.interface).ok_or_else(|| wrong("the interface of these rings is missing"))?;

@@ -1,4 +1,4 @@
-//! Properties of network interfaces for netmap's control requests, open or not. Queries need no privilege.
+//! Properties of network interfaces, open or not, for netmap's control requests. Queries need no privilege.
 
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::sizes::{self, RegionNeeds};

@@ -1,4 +1,4 @@
-//! Kernel needs of a network interface.
+//! System calls and files that the sandbox permits for network interfaces.
 
 use libc::{AF_PACKET, AF_XDP, PACKET_ADD_MEMBERSHIP, PACKET_QDISC_BYPASS, SOL_PACKET, SOL_XDP};
 use netvale_afxdp::bpf::tags::KERNEL_TYPES;

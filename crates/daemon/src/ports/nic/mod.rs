@@ -5,9 +5,9 @@
 //! | [`attach`] | an interface's queues, and its host stack, as ports on a switch |
 //! | `queue` | a queue on a switch |
 //! | [`open`] | rings of an interface for a program |
-//! | [`kernel`] | kernel needs of an interface |
+//! | [`kernel`] | system calls and files that the sandbox permits for interfaces |
 //! | `hold` | rings opened by several programs |
-//! | `stack` | the stand-in for an interface's stack, which forwards frames between it and host rings |
+//! | `stack` | the TAP that stands in for an interface's stack, and the tasks between it and host rings |
 //! | [`continued`] | hand-over of interfaces and of their open rings |
 //! | [`facts`] | properties of interfaces for netmap's control requests |
 //! | [`names`] | the rings in a specification |

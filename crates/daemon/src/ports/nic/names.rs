@@ -1,4 +1,4 @@
-//! Resolution of a specification to an interface and its rings.
+//! Resolves a specification, such as `netmap:eth0-2/R`, to an interface and its rings.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::refusal::{Refusal, refuse};
 
-/// Finds the interface of that name in the kernel. Persistent ports do not count.
+/// Finds the interface of that name in the kernel. netmap's persistent ports, which have interface names, do not count.
 ///
 /// # Errors
 /// [`Refusal`] with `ENXIO` if it does not exist.
@@ -18,7 +18,7 @@ pub(crate) fn find(ifname: &str) -> Result<Interface, Refusal> {
         .map_err(|_| Refusal::new(Errno::NXIO, format!("there is no interface {ifname}: 'ip link' shows them")))
 }
 
-/// Number of rings in one direction: queues, then host rings.
+/// Number of rings in one direction: of queues, and of host rings.
 pub(crate) type RingNumbers = (u32, u32);
 
 /// Returns the rings that a specification names in one direction. As in netmap, a ring number that exists only in the
@@ -38,7 +38,7 @@ pub(crate) fn wanted(rings: Rings, (queues, host): RingNumbers, other: RingNumbe
     }
 }
 
-/// Returns the rings that a specification names in both directions. The range of a direction that it excludes is empty.
+/// Returns the rings that a specification names in each direction; an empty range for a direction that it excludes.
 pub(crate) fn wanted_both(spec: &PortSpec, tx: RingNumbers, rx: RingNumbers) -> Result<RingRanges, Refusal> {
     let bound = |own, other, without| match spec.rings {
         _ if spec.flags.directions == without => Ok(0..0),

@@ -133,13 +133,13 @@ pub fn open(
 fn extra_bufs(request: &AttachRequest) -> u32 {
     match request.flags & FLAG_NETMAP {
         0 => request.extra_bufs,
-        // The program gets as many extra buffers as possible.
+        // netmap programs accept fewer buffers than they request.
         _ => request.extra_bufs.min(MOST_EXTRA_BUFS),
     }
 }
 
-/// Returns the shape of the interface's rings, including host rings, and the numbers of host rings. The program that
-/// opens the interface first determines them, until the last one closes it.
+/// Returns the shape of the interface's rings, including host rings, and the numbers of host rings in each direction.
+/// The program that opens the interface first determines them, until the last program closes it.
 fn shape_of(
     d: &Daemon,
     nic: &Nic,
@@ -177,12 +177,12 @@ fn is_off_switches(d: &Daemon, ifname: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the full name of an interface's port on a switch.
+/// Returns the full name of an interface's port on a switch, if it has one.
 pub fn switch_port_on<'a>(d: &'a Daemon, ifname: &str) -> Option<&'a str> {
     d.ports.iter().find(|(_, record)| record.behind.interface() == Some(ifname)).map(|(full, _)| full)
 }
 
-/// Opens a socket for each queue without one, and places the forwarding tasks on workers.
+/// Opens a socket for each queue without one, and places the tasks of host rings on workers.
 fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     let bound = RingRanges { tx: port.tx.clone(), rx: port.rx.clone() };
     for number in hold::queues_of(&port.nic, &bound) {
@@ -244,8 +244,8 @@ fn region_for(
     }
     let beside = d.interfaces.ports_on(ifname).filter(|(_, p)| p.owner.uid == caller.uid);
     let mut beside = beside.map(|(_, p)| (Arc::clone(p.mem.region()), p.mem_id));
-    // Such a region has room reserved for all rings of the interface, so only extra buffers and the `netmap_if` need
-    // room.
+    // The region of such rings has room reserved for all rings of the interface, so only extra buffers and the
+    // `netmap_if` need room.
     let there = RegionNeeds { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
     if let Some(found) = beside.find(|(region, _)| there.fit(region)) {
         return Ok(found);

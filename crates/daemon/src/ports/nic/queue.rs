@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::refusal::Refusal;
 
-/// The part of a queue that its port holds.
+/// The part of a queue that the port's backend keeps. The ingress belongs to a worker.
 pub(super) struct SwitchQueue {
     number: u32,
     /// Whether a frame may span several buffers.
@@ -29,7 +29,7 @@ pub(super) struct SwitchQueue {
     settled: Arc<Mutex<PausedIngress>>,
 }
 
-/// State for another process.
+/// The state from which another process restores the queue.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct NicQueueState {
     number: u32,
@@ -37,8 +37,8 @@ pub(super) struct NicQueueState {
     socket: Fd,
     /// Whether a frame may span several buffers.
     multi_buffer: bool,
-    /// Free send buffers. `None` if the state was saved while workers ran: this field and the next two then follow from
-    /// the socket's rings.
+    /// Numbers of free send buffers. `None` if the state was saved while workers ran: this field and the next two are
+    /// then derived from the socket's rings.
     free: Option<Vec<u32>>,
     /// Buffers that the ingress has taken and will return.
     taken: Vec<u32>,
@@ -60,7 +60,7 @@ fn bytes(buffers: &BufferLayout) -> usize {
 }
 
 impl SwitchQueue {
-    /// Opens a queue.
+    /// Opens a queue for a port on a switch. Returns the backend's part and the ingress.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of memory, or the kernel refuses.
@@ -103,7 +103,7 @@ impl SwitchQueue {
         })
     }
 
-    /// Saves the exact state while the workers are parked. Returns `None` if a worker still has a part of it.
+    /// Saves the exact state while the workers are parked. Returns `None` if a worker still has buffers in use.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.

@@ -55,7 +55,7 @@ pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished
     Ok(stack)
 }
 
-/// Returns the stand-in for an interface with open host rings, and creates it for the first of them.
+/// Returns the TAP that stands in for the stack of an interface with open host rings. Creates it for the first program.
 pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc<Stack>, Refusal> {
     match interfaces.stack(&port.nic.interface().name) {
         Some(stack) => Ok(stack),
@@ -63,11 +63,11 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
     }
 }
 
-/// A function that creates or finds the two doorbells of a host ring.
+/// A function that creates or restores the two doorbells of a host ring.
 pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<RingDoorbells, Refusal> + 'a;
 
-/// Creates the tasks that forward frames between the stack and the port's open host rings. Stores the doorbells and
-/// open rings that they need in `port`. `continues` is set if the rings were restored from another process.
+/// Creates the tasks that forward frames between the stack and the port's open host rings. Stores in `port` the
+/// doorbells and rings that these tasks use. `continues` is set if the rings were restored from another process.
 pub(crate) fn host_rings(
     port: &mut NicPort,
     stack: &Arc<Stack>,
@@ -118,7 +118,7 @@ pub(crate) fn host_rings(
     Ok(tasks)
 }
 
-/// Allocates buffers for a host ring, unless it `continues` with those from another process. Returns the ring.
+/// Allocates buffers for a host ring, unless it `continues` with the buffers of a restored ring. Returns the ring.
 fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<FurnishedRings, Refusal> {
     if continues { Ok(FurnishedRings::of(&port.mem, ring)) } else { Ok(port.mem.furnish(ring)?) }
 }

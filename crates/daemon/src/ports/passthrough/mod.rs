@@ -43,7 +43,7 @@ use crate::rings::holders::Holders;
 use crate::rings::pipe::{PipeRecord, pipe_and_end};
 use crate::worker::{TaskId, WorkerTask};
 
-/// Backend of a device without a switch.
+/// Backend of a ptnet device that is connected to a pipe or an interface instead of a switch.
 struct PassthroughPort {
     device: PtnetDevicePort,
     /// The interface, if it is the backend.
@@ -97,13 +97,13 @@ impl PortBackend for PassthroughPort {
     }
 
     /// Saves the device, unless it is on a pipe: the pipe's memory is shared with the program at the other end, and
-    /// cannot be restored after a kill.
+    /// cannot be restored after the daemon was killed.
     fn save(&self) -> std::io::Result<Option<State>> {
         if self.pipe.is_some() { Ok(None) } else { self.device.save() }
     }
 
-    /// Saves a pipe. An interface's sockets cannot be handed over together with the guest's buffers, so its guest
-    /// starts anew.
+    /// Saves a device on a pipe. A device on an interface starts anew, because the interface's sockets cannot be handed
+    /// over together with the guest's buffers.
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let Some(backend) = &self.pipe else { return Ok(None) };
         let Some(device) = self.device.save_parked()? else { return Ok(None) };
@@ -147,7 +147,7 @@ pub fn attach(
     attach_or_continue(d, backend, socket, o, caller, None)
 }
 
-/// Restores devices on a pipe.
+/// Restores devices that are passed through.
 pub const CONTINUATION: Continuation = Continuation {
     is_for: |item| item.kind == PortKind::Ptnet && item.on.is_none() && item.declared.is_some(),
     go_on,
@@ -155,7 +155,7 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: false,
 };
 
-/// Restores a device on a pipe from another process.
+/// Restores a device that is passed through, from another process.
 ///
 /// # Errors
 /// [`Refusal`] if the state is inconsistent.
@@ -290,7 +290,7 @@ fn with_rings(rings: u32, config: PtnetDeviceConfig) -> PtnetDeviceConfig {
     PtnetDeviceConfig { tx_rings: rings, rx_rings: rings, ..config }
 }
 
-/// Places the tasks on workers, and opens the device's socket.
+/// Opens the device's socket, places the tasks on workers, and registers the port.
 fn pass(
     d: &mut Daemon,
     full: &str,

@@ -1,5 +1,5 @@
-//! Passthrough of a network interface to a virtual machine: its queues send from and receive into the guest's own
-//! buffers.
+//! Passthrough of a network interface to a virtual machine: the interface's queues send from and receive into the
+//! guest's own buffers.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use netvale_port::wake::WakeSet;
 use netvale_ptnet::backend::{Backend, GuestRings};
 use rustix::io::Errno;
 
-/// Forwards frames from a guest's tx ring to a queue.
+/// Forwards frames from a guest's tx ring to a queue of the interface.
 pub struct OutwardPassage {
     through: ThroughTx,
     /// Whether the kernel has been requested to report room in the queue.
@@ -66,7 +66,7 @@ impl Passage for OutwardPassage {
     }
 }
 
-/// Forwards frames from a queue to a guest's rx ring.
+/// Forwards frames from a queue of the interface to a guest's rx ring.
 pub struct InwardPassage {
     through: ThroughRx,
 }
@@ -118,15 +118,15 @@ type OpenQueues = Vec<(Arc<XdpSocket>, Arc<NicQueue>, SendClaim)>;
 pub struct NicBackend {
     nic: Arc<Nic>,
     entries: u32,
-    /// Seats of the guest's tx rings.
+    /// For each tx ring of the guest, its seat: the part of its forwarding that remains when the guest changes.
     pub tx: Vec<Arc<Seat<OutwardPassage>>>,
-    /// Seats of the guest's rx rings.
+    /// For each rx ring of the guest, its seat.
     pub rx: Vec<Arc<Seat<InwardPassage>>>,
     open: Mutex<OpenQueues>,
 }
 
 impl NicBackend {
-    /// Creates a backend from all queues of an interface, with `entries` entries each.
+    /// Creates a backend from all queues of an interface. The rings of their sockets will have `entries` entries.
     ///
     /// # Errors
     /// Fails if no descriptors are left.

@@ -1,5 +1,5 @@
-//! Restoration of capture files at the position of another process, which it reported at a hand-over, or recorded
-//! before it was killed.
+//! Restores capture files at the position that another process reported in a hand-over, or recorded before it was
+//! killed.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::permission;
 use crate::ports::kind::AdmittedRequest;
 use crate::refusal::{Refusal, refuse};
 
-/// Restores capture files at another process's position.
+/// Restores a port's files at the saved positions, and attaches the port.
 pub(super) fn continue_port(
     d: &mut Daemon,
     asked: &AdmittedRequest<'_>,

@@ -1,4 +1,4 @@
-//! Opening of capture files with the daemon's rights, for users who have fewer.
+//! Opens capture files with the daemon's rights, for users who have fewer.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

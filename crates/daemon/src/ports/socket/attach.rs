@@ -1,4 +1,4 @@
-//! Attachment of socket ports, new or restored from another process.
+//! Attaches socket ports, new or restored from another process.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -30,9 +30,9 @@ use crate::ports::site::site;
 use crate::refusal::Refusal;
 use crate::registry::exchanges::{KnownExchange, LineTemplate};
 
-/// Default for the maximum number of peers of a listening socket.
+/// Default maximum number of peers of a listening socket.
 const USUAL_PEERS: u32 = 64;
-/// Default for the seconds between two attempts to reach a peer.
+/// Default number of seconds between two attempts to reach a peer.
 const USUAL_PAUSE: u32 = 1;
 
 /// The parts of a socket port that depend on its kind: where its peers come from, and the format of its frames.
@@ -42,12 +42,12 @@ struct SocketPlan {
     format: FrameFormat,
     rules: Arc<FrameRules>,
     domain: TimeDomain,
-    /// Number of the first line: 0 if the port itself is that line, else 1.
+    /// Number of the first line (a peer's place): 0 if the attached port itself is that line, else 1.
     first: u16,
     most: u32,
 }
 
-/// The sockets and states of a port from another process.
+/// The sockets, and the state of the peer, from another process's port.
 struct LeftSockets {
     sockets: Vec<OwnedFd>,
     line: Option<LineState>,
@@ -80,7 +80,7 @@ fn rules(header: u32, mtu: Option<u32>) -> Arc<FrameRules> {
     Arc::new(FrameRules::new(header, mtu.unwrap_or(USUAL_MTU)))
 }
 
-/// Returns the address of a socket, if the caller may have a socket there.
+/// Returns the address of the port's own socket, if the caller may have a socket there.
 fn address_of<K: KindType>(
     d: &Daemon,
     asked: &AdmittedRequest<'_>,
@@ -93,7 +93,7 @@ fn address_of<K: KindType>(
     })
 }
 
-/// The properties of a port with connections: its kind, and the format of its frames.
+/// The properties of a port whose peers connect to it, or that connects to a peer.
 struct ConnectionPlan {
     kind: PortKind,
     format: FrameFormat,
@@ -191,7 +191,7 @@ pub fn dgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal>
     begin(d, asked, SocketPlan { kind: PortKind::Dgram, source, format, rules, domain, first: 0, most: 1 }, left)
 }
 
-/// Returns the socket of a port whose peers are the members of a multicast group.
+/// Returns the peers of a port that joins a multicast group.
 fn group_source(
     d: &Daemon,
     left: Option<&mut LeftSockets>,
@@ -208,7 +208,7 @@ fn group_source(
     Ok(Box::new(made.map_err(|e| refused(d, e))?))
 }
 
-/// Returns the socket of a port whose only peer is one other socket.
+/// Returns the peers of a port that exchanges datagrams with one other socket.
 fn pair_source(
     d: &Daemon,
     left: Option<&mut LeftSockets>,
@@ -225,7 +225,8 @@ fn pair_source(
     Ok(Box::new(made.map_err(|e| refused(d, e))?))
 }
 
-/// Returns the addresses of the port's own socket and of its peer's, and the domain whose workers serve the port.
+/// Returns the addresses of the port's own socket and of its peer's socket, and the domain whose workers serve the
+/// port.
 fn pair(
     d: &Daemon,
     asked: &AdmittedRequest<'_>,
@@ -305,7 +306,7 @@ pub fn vde(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     begin(d, asked, plan, left)
 }
 
-/// Attaches the port to its switch. If the port itself is a line, it is the first one and gets queues.
+/// Attaches the port to its switch. If the port itself is a line (a peer's place), it gets that line's queues.
 fn begin(
     d: &mut Daemon,
     asked: &AdmittedRequest<'_>,
@@ -333,7 +334,7 @@ fn begin(
     })
 }
 
-/// Returns the template of a port's lines.
+/// Returns the properties that all lines of a port have in common.
 fn template(asked: &AdmittedRequest<'_>, plan: &SocketPlan) -> LineTemplate {
     LineTemplate {
         at: asked.at.clone(),
@@ -349,7 +350,7 @@ fn template(asked: &AdmittedRequest<'_>, plan: &SocketPlan) -> LineTemplate {
     }
 }
 
-/// Returns the line that is the port itself, with its queues.
+/// Creates or restores the line that the port itself is, with its queues.
 fn own_line(
     exchange: &mut Exchange,
     template: &LineTemplate,

@@ -1,4 +1,4 @@
-//! Kernel needs of socket ports.
+//! System calls that the sandbox permits for socket ports.
 
 use libc::{
     AF_INET, AF_INET6, IP_ADD_MEMBERSHIP, IP_MULTICAST_IF, IP_MULTICAST_LOOP, IPPROTO_IP, IPPROTO_TCP, IPPROTO_UDP,
@@ -7,7 +7,8 @@ use libc::{
 
 use crate::system::sandbox::{Argument, KernelNeeds, int};
 
-/// Returns the condition on a socket's type, with any flags of linux/net.h. The kernel reads 32 bits of the register.
+/// Returns the condition that socket(2) gets this type, with or without `SOCK_CLOEXEC` and `SOCK_NONBLOCK`. The mask
+/// has 32 bits, as many as the kernel reads.
 const fn of_type(kind: libc::c_int) -> Argument {
     Argument {
         index: 1,
@@ -16,7 +17,7 @@ const fn of_type(kind: libc::c_int) -> Argument {
     }
 }
 
-/// TCP and UDP sockets, in addition to those with a path.
+/// TCP and UDP sockets, in addition to Unix sockets.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     any: &[libc::SYS_sendmmsg, libc::SYS_recvmmsg, libc::SYS_getpeername],
     calls: &[

@@ -1,4 +1,5 @@
-//! Lines that are there before their peers: `vde.set`. Only plugs of VDE say which line they want.
+//! `vde.set`: creates lines (ports for single plugs) of a VDE switch before their plugs connect, and reserves them for
+//! plugs that request their numbers.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use crate::ports::kind::Methods;
 use crate::ports::plug::unplug;
 use crate::registry::exchanges::KnownExchange;
 
-/// The requests of VDE's switches.
+/// The control requests of VDE switches.
 pub const METHODS: Methods = Methods { answer, due: |_| Vec::new() };
 
 fn answer(d: &mut Daemon, request: &KindRequest, _caller: Caller) -> Option<Result<Reply, RpcError>> {
@@ -23,7 +24,7 @@ fn answer(d: &mut Daemon, request: &KindRequest, _caller: Caller) -> Option<Resu
     }
 }
 
-/// Makes lines, or none of them, and says who gets which.
+/// Creates the lines that a request names, or none of them, and sets which are reserved.
 fn set(d: &mut Daemon, p: &VdeSetParams) -> Result<(), RpcError> {
     let mut known = taken(d, &p.port)?;
     let done = change(d, &mut known, p);
@@ -35,7 +36,7 @@ fn set(d: &mut Daemon, p: &VdeSetParams) -> Result<(), RpcError> {
         }
         Err(Unmade { new, why }) => {
             for number in new {
-                // One that is gone already is no error.
+                // It is not an error if the line is already gone.
                 let _ = unplug(d, &line_name(PortKind::Vde, &p.port, number), "others could not be made with it");
             }
             Err(why)
@@ -55,7 +56,7 @@ fn change(d: &mut Daemon, known: &mut KnownExchange, p: &VdeSetParams) -> Result
     Ok(())
 }
 
-/// Why lines were not made, and those that had been.
+/// The reason why a line could not be created, and the numbers of those created before it, which must be removed.
 struct Unmade {
     new: Vec<u16>,
     why: RpcError,
@@ -67,7 +68,7 @@ impl From<RpcError> for Unmade {
     }
 }
 
-/// The exchange of the port that was attached, if that is one of VDE's.
+/// Takes the exchange (the set of lines) of the attached port `full` out of its registry, if it is a VDE switch.
 fn taken(d: &mut Daemon, full: &str) -> Result<KnownExchange, RpcError> {
     let port = d.ports.get(full).ok_or_else(|| {
         RpcError::new(ErrorCode::NotFound, format!("there is no port {full}"), "'netvale list' shows the ports")
@@ -80,7 +81,7 @@ fn taken(d: &mut Daemon, full: &str) -> Result<KnownExchange, RpcError> {
     })
 }
 
-/// How many lines there may be, if these fit.
+/// Checks the numbers of the wanted lines. Returns the maximum number of lines.
 fn fits(known: &KnownExchange, p: &VdeSetParams, wanted: &[u16]) -> Result<usize, Unmade> {
     let most = p.peers.map_or(known.template.most, |peers| peers as usize);
     let mut numbers: BTreeSet<u16> = known.exchange.lines().keys().copied().collect();
@@ -96,7 +97,7 @@ fn fits(known: &KnownExchange, p: &VdeSetParams, wanted: &[u16]) -> Result<usize
     Ok(most)
 }
 
-/// Makes those that do not exist.
+/// Creates those of the wanted lines that do not exist yet.
 fn make(d: &mut Daemon, known: &mut KnownExchange, wanted: &[u16]) -> Result<(), Unmade> {
     let mut new = Vec::new();
     for &number in wanted {
@@ -114,7 +115,7 @@ fn make(d: &mut Daemon, known: &mut KnownExchange, wanted: &[u16]) -> Result<(),
     Ok(())
 }
 
-/// Another process has the same limit and the same lines.
+/// Records the change, so that a successor restores the same limit and lines.
 fn remember(d: &mut Daemon, p: &VdeSetParams) {
     let declared = d.ports.get_mut(&p.port).and_then(|record| record.declared.as_mut());
     if let Some((declared, peers)) = declared.zip(p.peers) {

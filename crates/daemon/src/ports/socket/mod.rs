@@ -3,10 +3,10 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`attach`] | attaches a port, new or restored |
-//! | `port` | backend of a port: a line (one peer's place) of an exchange |
+//! | `port` | backend of a port: a line (one peer's place) of an exchange (all lines of an attached port) |
 //! | [`peers`] | assigns lines to new peers, and disconnects peers that leave |
-//! | [`methods`] | makes lines before their peers come |
-//! | [`kernel`] | kernel needs of these kinds |
+//! | [`methods`] | creates lines before their peers connect |
+//! | [`kernel`] | system calls that the sandbox permits for these kinds |
 
 pub mod attach;
 pub mod kernel;

@@ -1,4 +1,5 @@
-//! Peers of socket ports. Each new peer gets a line of its port's exchange. The main thread does all of this.
+//! Assigns peers to socket ports: each new peer gets a line (a place for one peer) of its port's exchange. All of this
+//! runs on the main thread.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crate::system::closing;
 /// Maximum length of a port's full name in bytes.
 const MOST_NAME: usize = 63;
 
-/// Serves exchanges that have work. Returns the time until the next call.
+/// Serves the exchanges (each the lines of one attached port) that have work. Returns the time until the next call.
 pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     serve(d, now);
     d.exchanges.wait(now)
@@ -110,8 +111,8 @@ fn seat(d: &mut Daemon, known: &mut KnownExchange, arrival: &mut PeerArrival, no
     begun.map(|()| number)
 }
 
-/// Returns the number of the line for a peer: the one that it requests; otherwise the free one that it had before, the
-/// first free one, or a new one.
+/// Returns the number of the line for a peer: the one that it requests, or else the free line that it had before, or
+/// else the first free one, or else a new one.
 fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
     let lines = known.exchange.lines();
     let has_room = lines.len() < known.template.most;
@@ -132,7 +133,8 @@ fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
     new.filter(|_| has_room).ok_or_else(full)
 }
 
-/// Creates a further line, with its port. Where the port that was attached is none, it has the policies for new lines.
+/// Creates another line, with a port. If the attached port is itself no line, as for VDE, its policies apply to new
+/// lines.
 pub(super) fn new_line(d: &mut Daemon, known: &mut KnownExchange, number: u16) -> Result<Rc<SocketLine>, String> {
     let LineTemplate { at, kind, owner, domain, lossless, mut policies, rules, first, .. } = known.template.clone();
     if let Some(attached) = d.ports.get(&at.full()).filter(|_| first > 0) {

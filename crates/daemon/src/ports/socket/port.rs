@@ -1,5 +1,5 @@
-//! Backend of a socket port: a line of an exchange. The exchange's own port was attached; the ports of further lines
-//! came with it.
+//! Backend of a socket port. Each peer of an attached port has a *line*, its place; all lines together are an
+//! *exchange*. The attached port is usually the first line; each further line has a port of its own.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use crate::system::closing;
 /// Default MTU of peers.
 pub(super) const USUAL_MTU: u32 = 1500;
 
-/// Returns the name of a further line of the port of that name.
+/// Returns the name of the port of a further line, which belongs to the attached port `port`.
 pub(super) fn line_name(kind: PortKind, port: &str, number: u16) -> String {
     if kind == PortKind::Vde { format!("{port}{number:04}") } else { format!("{port}-{number}") }
 }
@@ -38,7 +38,7 @@ pub(super) fn close(left: LeftPeer, uid: u32) {
     sockets.chain(strangers).for_each(|fd| closing::close(fd, uid));
 }
 
-/// Claims of a predecessor's socket files. When dropped, the files become this process's own.
+/// Claims of a predecessor's socket files. When this is dropped, the files become this process's own.
 pub(super) struct SocketClaims(pub(super) Vec<Claim>);
 
 impl Drop for SocketClaims {
@@ -61,17 +61,18 @@ pub(super) struct SocketPort {
     /// The port's line; `None` if the port is not one of the lines.
     line: Option<Rc<SocketLine>>,
     rules: Arc<FrameRules>,
-    /// For the attached port: copies of the current sockets of its exchange, to be saved.
+    /// For the attached port: copies of the exchange's current sockets, to be saved.
     sockets: Option<Rc<RefCell<Vec<Fd>>>>,
 }
 
-/// State for another process.
+/// The state from which another process restores the port.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SocketState {
-    /// Full name of the attached port, and number of the line.
+    /// Full name of the attached port.
     pub exchange: String,
+    /// Number of the port's line.
     pub number: u16,
-    /// Sockets of the exchange, if this is the attached port.
+    /// Sockets of the exchange; empty unless this is the attached port.
     pub sockets: Vec<Fd>,
     pub line: Option<LineState>,
 }
@@ -82,7 +83,7 @@ impl SocketPort {
         SocketPort { line, sockets: Some(Rc::clone(&template.sockets)), ..SocketPort::of(template, 0) }
     }
 
-    /// Creates the backend of a port that came with the attached one.
+    /// Creates the backend of a further line's port.
     pub(super) fn further(template: &LineTemplate, number: u16, line: &Rc<SocketLine>) -> SocketPort {
         SocketPort { line: Some(Rc::clone(line)), ..SocketPort::of(template, number) }
     }
@@ -99,7 +100,7 @@ impl SocketPort {
         }
     }
 
-    /// Whether it is a VDE switch: the port that was attached.
+    /// Whether this is the attached port of a VDE switch, not the port of a plug.
     pub(super) fn is_vde_switch(&self) -> bool {
         self.kind == PortKind::Vde && self.sockets.is_some()
     }
@@ -210,7 +211,7 @@ impl PortBackend for SocketPort {
     }
 }
 
-/// Restores ports that came with an attached one.
+/// Restores the ports of further lines, which were created with an attached port.
 pub const LINE: Continuation = Continuation {
     is_for: |item| KINDS.contains(&item.kind) && item.declared.is_none(),
     go_on: continue_line,
@@ -218,7 +219,7 @@ pub const LINE: Continuation = Continuation {
     is_still: false,
 };
 
-/// Restores a line of a restored exchange.
+/// Restores a further line, whose attached port has already been restored.
 fn continue_line(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let state: SocketState = state.read()?;

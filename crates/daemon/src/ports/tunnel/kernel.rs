@@ -1,4 +1,4 @@
-//! Kernel needs of a tunnel.
+//! System calls that the sandbox permits for tunnels.
 
 use libc::{
     AF_INET, AF_INET6, IP_MTU_DISCOVER, IP_RECVTOS, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP,
@@ -8,10 +8,10 @@ use libc::{
 
 use crate::system::sandbox::{Argument, KernelNeeds, int};
 
-/// A datagram socket, with flags of linux/net.h.
+/// The condition that socket(2) gets `SOCK_DGRAM`, with or without `SOCK_CLOEXEC` and `SOCK_NONBLOCK`.
 const A_DATAGRAM: Argument = Argument {
     index: 1,
-    // The kernel reads 32 bits of the register.
+    // The mask has 32 bits, as many as the kernel reads of a socket's type.
     mask: !((libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32) as u64,
     value: libc::SOCK_DGRAM as u64,
 };

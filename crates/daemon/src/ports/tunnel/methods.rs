@@ -1,4 +1,4 @@
-//! Control requests for tunnels, and notifications about them, for a control plane: `vxlan.set` and `vxlan.local`.
+//! Control requests of a control plane for tunnels (`vxlan.set`, `vxlan.local`), and notifications of changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -93,12 +93,13 @@ fn flooded(peers: &VtepPeers) -> BTreeSet<IpAddr> {
     peers.all().iter().filter(|peer| peer.floods).map(|peer| peer.ip).collect()
 }
 
-/// Returns the number of changes so far of the addresses on the local side of a tunnel.
+/// Returns the generation of the addresses on the local side of a tunnel: the number of changes so far.
 fn generation(on: &TunnelPort<'_>) -> u64 {
     on.switch.changes().count().wrapping_add(on.port.tunnel.heard().changes().count())
 }
 
-/// Returns the addresses on the local side of a tunnel.
+/// Returns the addresses on the local side of a tunnel, or only the generation if it still is `p.since`. With
+/// `p.watch`, the caller gets a notification of the next change.
 fn local(d: &mut Daemon, p: &VxlanLocalParams, caller: Caller) -> Result<VxlanLocal, RpcError> {
     let on = find(d, &p.port)?;
     if p.watch {
@@ -142,7 +143,7 @@ fn addresses(d: &Daemon, on: &TunnelPort<'_>) -> Vec<LocalAddress> {
     all
 }
 
-/// Returns pending notifications: connection and text.
+/// Returns pending notifications, each with the number of the connection and the text.
 fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     let mut due = Vec::new();
     for (port, client, known) in d.tunnels.watchers() {

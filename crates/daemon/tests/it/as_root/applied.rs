@@ -1,4 +1,4 @@
-//! Changed options of ports in a configuration, with a service manager that keeps their devices and sockets.
+//! `config.apply` with changed options of ports whose devices and sockets a service manager keeps.
 
 use crate::common;
 
@@ -25,8 +25,8 @@ fn text(folder: &std::path::Path, options: usize) -> String {
         + &PORTS.iter().map(table).collect::<String>().replace("DIR", folder.to_str().unwrap())
 }
 
-/// Objective: a port of each kind is reattached with other options although the service manager has its device or
-/// socket; the new port is restored after a kill, even if the daemon's file still has the old one.
+/// Objective: a port of each kind is attached again with other options although the service manager has its device or
+/// socket; the new port is restored after a kill, even if the daemon's configuration file still has the old one.
 #[test]
 fn ports_with_other_options() {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {

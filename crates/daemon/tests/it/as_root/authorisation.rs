@@ -33,7 +33,7 @@ struct World {
     pipe: Port,
 }
 
-/// A request by one user.
+/// Asks whether one user may make a request.
 struct Question<'a> {
     world: &'a World,
     uid: u32,
@@ -85,7 +85,7 @@ impl Question<'_> {
         self.call(method, params)["error"]["data"]["errno"] != libc::EACCES
     }
 
-    /// Whether this user may attach a port to that switch; the port is then removed.
+    /// Whether this user may attach a port to that switch. Removes the port again.
     fn may_attach(&self, switch: &str, port: &str) -> bool {
         let options = json!({"name": format!("by{}", self.uid)});
         let may = self.may_call("port.attach", json!({"switch": switch, "port": port, "options": options}));
@@ -104,8 +104,8 @@ impl Question<'_> {
         request(&self.world.d, self.uid, reqtype, name, body).status != libc::EACCES
     }
 
-    /// Whether this user may pass a TAP. The descriptor passed here is not a TAP, which the daemon checks after the
-    /// permission.
+    /// Whether this user may pass a TAP to the daemon. The descriptor passed here is not a TAP, which the daemon checks
+    /// only after the permission.
     fn may_hand_over(&self, switch: &str) -> bool {
         let params = AttachParams { switch: switch.into(), port: "tap:x".into(), ..AttachParams::default() };
         let dir = self.world.d.dir();
@@ -116,8 +116,8 @@ impl Question<'_> {
         !matches!(done, Err(ClientError::Refused(why)) if why.is(ErrorCode::NotPermitted))
     }
 
-    /// Whether the daemon would hand everything over to this user. If it refuses the user's inquiry, it must also
-    /// refuse the request to begin.
+    /// Whether the daemon would hand over its ports to this user, as to a successor. If it refuses the user's inquiry,
+    /// it must also refuse the request to begin.
     fn may_succeed(&self) -> bool {
         let dir = self.world.d.dir();
         let connection = as_user(self.uid, || netvale::raw::connect_to(Some(dir)).unwrap());
@@ -141,7 +141,7 @@ impl Question<'_> {
 
 type Ask = fn(&Question<'_>) -> bool;
 
-/// The requests for the rows of the table.
+/// The rows of the table, each with a function that makes the row's requests.
 const ROWS: &[(&str, Ask)] = &[
     ("`version`, `switch.list`", |q| q.may_call("version", json!({})) && q.may_call("switch.list", json!({}))),
     ("`switch.table`, `switch.groups` of the owner's switch", |q| {
@@ -268,7 +268,7 @@ const ROWS: &[(&str, Ask)] = &[
     ("the same, with other memory specified (`@ID`), or as a zero-copy monitor (`/z`)", |q| {
         let own = open(&q.world.d, q.uid, &format!("vale{}:own", q.uid)).unwrap();
         let other = own.info().mem_id;
-        // For the owner, the name of the memory is irrelevant: the port stays in place.
+        // The owner may open both. A port that exists keeps its memory, even if the name specifies another.
         let may = [format!("netmap:p}}1@{other}"), "vale0:mine/z".to_owned()].map(|name| q.may_open(&name));
         assert_eq!(may[0], may[1]);
         may[0]
@@ -311,7 +311,7 @@ const ROWS: &[(&str, Ask)] = &[
     }),
 ];
 
-/// The rows of the table: the request, and the permitted users.
+/// Returns the rows of the table: the request, and for each of [`CALLERS`] whether it is permitted.
 fn rows() -> Vec<(&'static str, [bool; 4])> {
     let lines = TABLE.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     let row = |line: &'static str| {

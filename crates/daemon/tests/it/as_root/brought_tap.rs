@@ -15,7 +15,7 @@ use netvale_tap::{Tap, TapOptions};
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
+/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
 fn inside() -> bool {
     const OPTIONS: [&str; 3] = ["--net", "--user", "--map-root-user"];
     let allowed = Command::new("unshare").args(OPTIONS).arg("true").output().is_ok_and(|o| o.status.success());
@@ -61,8 +61,8 @@ fn tun(flags: &str, mode: OFlags) -> OwnedFd {
     }
 }
 
-/// Objective: anything but an open, nonblocking TAP queue with virtio-net headers is refused by name, and the daemon
-/// continues.
+/// Objective: anything but an open, nonblocking TAP queue with virtio-net headers is refused with the reason, and the
+/// daemon continues.
 #[test]
 fn other_descriptors_are_refused_by_name() {
     if !inside() {
@@ -87,7 +87,7 @@ fn other_descriptors_are_refused_by_name() {
     assert_eq!(receive(&mut b), frame(255, 1, 7));
 }
 
-/// Objective: requests that contradict their descriptors, or name other ports, are refused by name.
+/// Objective: requests that contradict their descriptors, or name ports other than TAPs, are refused with the reason.
 #[test]
 fn contradictory_requests_are_refused_by_name() {
     if !inside() {
@@ -154,7 +154,7 @@ fn a_brought_tap_carries_frames_both_ways() {
     until("the interface is gone", || !std::path::Path::new("/proc/sys/net/ipv4/conf/nvb0").exists());
 }
 
-/// Objective: a passed TAP ends with its deleted interface, with the reason, and no other port does.
+/// Objective: when the interface of a passed TAP is deleted, its port ends, with the reason; no other port does.
 #[test]
 fn a_brought_tap_ends_with_its_deleted_interface() {
     if !inside() {
@@ -199,7 +199,7 @@ fn a_restarted_container_gets_its_ports_name_back() {
     assert!(d.call("port.evicted", json!({}))["result"][0].to_string().contains(netvale_tap::link::GONE));
 }
 
-/// Objective: a client that makes its copy of the descriptor blocking loses its port; the worker continues.
+/// Objective: a client that makes its copy of the TAP's descriptor blocking loses its port; the worker continues.
 #[test]
 fn a_client_with_a_blocking_copy_loses_its_port() {
     if !inside() {
@@ -210,8 +210,8 @@ fn a_client_with_a_blocking_copy_loses_its_port() {
     hand_over(&d, params("tap:nvb0", PortOptions::default()), &kept).unwrap();
     ip("link set nvb0 up");
     rustix::fs::fcntl_setfl(kept[0].as_fd(), OFlags::empty()).unwrap();
-    // One frame, or the stack's own multicasts, make the worker read, and then read once more; for a while after that,
-    // no frame may arrive.
+    // After a frame, or one of the stack's own multicasts, the worker reads until the TAP has no more frames: the last
+    // read blocks, and only ends by itself if another frame arrives.
     let sent = UdpSocket::bind("0.0.0.0:0").unwrap();
     ip("addr add 10.9.0.1/24 dev nvb0");
     ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nvb0");

@@ -13,7 +13,7 @@ use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_tap::{Tap, TapOptions};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 
-/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
+/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
         netvale_harness::skip("needs root and /dev/net/tun");
@@ -26,8 +26,8 @@ fn opened(path: &str, flags: OFlags) -> OwnedFd {
     open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
-/// Objective: descriptors other than queues of that TAP in its mode are refused by name; the right ones are accepted
-/// unchanged.
+/// Objective: a TAP is restored only from all of its own queues, which must be nonblocking; other descriptors are
+/// refused with the reason.
 #[test]
 fn only_queues_of_that_tap_are_accepted() {
     if !inside() {
@@ -60,14 +60,14 @@ fn only_queues_of_that_tap_are_accepted() {
     assert_eq!(Tap::restore("nvt1", false, again(&one)).unwrap().name(), "nvt1");
 }
 
-/// Serialises a state as for a socket.
+/// Splits a state into JSON and descriptors, as for a socket.
 fn written(state: &impl serde::Serialize) -> (serde_json::Value, Vec<OwnedFd>) {
     let (said, fds) = State::of(state).unwrap().into_parts();
     (said, Fd::take_all(fds).unwrap())
 }
 
-/// Objective: an interface is restored only with its own program, map and socket; substitutes are refused by name, and
-/// the interface keeps its own.
+/// Objective: an interface is restored only with its own program, map and socket; substitutes are refused with the
+/// reason, and the interface keeps its own.
 #[test]
 fn an_interface_refuses_substitutes_by_name() {
     if !inside() {

@@ -1,5 +1,5 @@
 //! Files and sockets that the daemon creates, opens and removes for users. Links, exchanged folders and others' files
-//! must not lead it elsewhere. The daemon runs in its sandbox, as root and as a user of its own.
+//! must not lead the daemon elsewhere. The daemon runs in its sandbox, as root and as a user of its own.
 
 use crate::common;
 
@@ -19,15 +19,14 @@ const DAEMON: u32 = 70_000;
 const USER: u32 = 70_001;
 const OTHER: u32 = 70_002;
 
-/// Umasks and users of daemons.
+/// Pairs of a daemon's umask and its user.
 const MASKED: [(u32, u32); 3] = [(0, 0), (0o777, 0), (0o777, DAEMON)];
 
-/// A daemon; a folder in which users may name files; and in that folder, one of the user's, which the daemon can also
-/// write.
+/// A daemon, and a folder in which users may name files: [`USER`] in the folder `mine` in it, [`OTHER`] in `theirs`.
 struct World {
     d: Daemon,
     allowed: tempfile::TempDir,
-    /// A folder of the daemon, inside the first one, so that the sandbox permits access to it.
+    /// A folder of the daemon, inside `allowed`, so that the sandbox permits access to it.
     elsewhere: PathBuf,
 }
 
@@ -98,7 +97,7 @@ impl World {
     }
 }
 
-/// The kinds of ports that listen on a path, with their options.
+/// Returns the kinds of ports that listen at a path, with their options.
 fn listening(path: &Path) -> Vec<(String, Value)> {
     let kinds = [
         ("vhost", json!({})),
@@ -146,7 +145,8 @@ fn frames(path: &Path) -> usize {
     count
 }
 
-/// Objective: exchanging the folder of a port's socket costs no file of others: the socket is removed at its new path.
+/// Objective: if a user exchanges the folder of a port's socket, the daemon removes no file of others: it removes the
+/// socket at its new path.
 #[test]
 fn an_exchanged_folder_costs_no_file_of_others() {
     for daemon in [0, DAEMON] {
@@ -349,7 +349,7 @@ fn only_own_leftover_sockets_are_replaced() {
     }
 }
 
-/// Whether a port's connection to a socket arrives within several attempts.
+/// Whether a port connects to the socket within a second, in which it makes several attempts.
 fn is_connected(listener: &UnixListener) -> bool {
     listener.set_nonblocking(true).unwrap();
     netvale_harness::until(Duration::from_secs(1), Duration::from_millis(10), || listener.accept().is_ok())
@@ -496,7 +496,7 @@ fn a_capture_at_its_limit_ends_with_whole_frames() {
         let size = std::fs::metadata(&path).unwrap().len();
         assert!(size <= MIB && size > MIB - 200 && frames(&path) > 1000, "{name}: {size}");
     }
-    // A file that still exists takes one of three portions.
+    // The first file still exists, and takes one of the user's three portions of 1 MiB.
     let more = w.mine("more.pcap");
     let port = format!("pcap:out={}", more.display());
     w.attached(USER, &port, json!({}));
@@ -540,7 +540,7 @@ fn configured_ports_outside_the_folders_are_attached() {
     assert!(w.refused(USER, &format!("vhost:{}/other", outside.path().display()), json!({})).contains("allow-dirs"));
 }
 
-/// Objective: the daemon's descriptor of a folder is released with its port.
+/// Objective: when a port is removed, the daemon closes its descriptor of the folder with the port's socket.
 #[test]
 fn descriptors_are_given_back() {
     let w = world(0);

@@ -13,7 +13,7 @@ use netvale::{Interest, Port};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
-/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
+/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() {
         netvale_harness::skip("XDP programs need root");
@@ -27,7 +27,7 @@ fn attach(d: &Daemon) {
     assert_eq!(reply["result"]["kind"], "nic", "{reply}");
 }
 
-/// Returns the sum of a value over the rings towards the interface.
+/// Returns the sum of a value over the port's rings towards the interface.
 fn sum(port: &Value, of: impl Fn(&Value) -> Option<u64>) -> u64 {
     let rings = port["rings"].as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
     rings.filter_map(of).sum()
@@ -61,8 +61,9 @@ fn on_a_cable() -> (Daemon, Port, Port) {
     (d, x, far)
 }
 
-/// Objective: a switch's frames to an interface that is down count as idle, with a note, and leave again once it is up;
-/// a deleted interface's port ends with its reason, and a new interface of that name can be attached and works.
+/// Objective: a switch's frames to an interface that is down count as idle, with a note, and are sent again once it is
+/// up; when the interface is deleted, its port ends with the reason, and a new interface of that name can be attached
+/// and works.
 #[test]
 fn frames_to_a_down_interface_count_as_idle() {
     if !inside() {
@@ -93,7 +94,7 @@ fn frames_to_a_down_interface_count_as_idle() {
     crosses(&mut x, &mut far, 4);
 }
 
-/// Objective: a daemon out of descriptors, which cannot query interfaces, takes none of them for gone or down.
+/// Objective: a daemon out of descriptors, which cannot query interfaces, treats none of them as gone or down.
 #[test]
 fn a_lack_of_descriptors_makes_no_interface_look_gone() {
     if !inside() {
@@ -130,7 +131,8 @@ fn limit_descriptors(d: &Daemon, most: u64) {
     prlimit(Pid::from_raw(d.id() as i32), Resource::Nofile, limit).unwrap();
 }
 
-/// Objective: a program with a deleted interface loses its port, and another program gets a new interface of that name.
+/// Objective: a program loses its port when the interface is deleted, and another program can open a new interface of
+/// that name.
 #[test]
 fn a_program_with_a_deleted_interface_loses_its_port() {
     if !inside() {

@@ -1,5 +1,5 @@
-//! Address announcements of users against one another, on a shared switch with a tunnel, whose control plane (`netvale
-//! evpn`) receives them.
+//! Users who announce one another's addresses, or too many, on a shared switch with a tunnel. The control plane
+//! (`netvale evpn`) receives the recorded addresses.
 
 use crate::common;
 
@@ -67,7 +67,7 @@ fn say(port: &mut Port, from: MacAddr, ips: impl Iterator<Item = Ipv4Addr>) {
     });
 }
 
-/// Returns the addresses of one host, as reported to the control plane.
+/// Returns the IP addresses of one host, as reported to the control plane.
 fn told(d: &Daemon, of: MacAddr) -> Vec<String> {
     let local = d.call("vxlan.local", json!({"port": "vale0:vx"}))["result"]["addresses"].clone();
     let host = local.as_array().unwrap().iter().find(|one| one["mac"] == json!(of.to_string()));
@@ -75,8 +75,8 @@ fn told(d: &Daemon, of: MacAddr) -> Vec<String> {
     ips.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Objective: a user who announces very many addresses leaves room for the hosts of others, which are heard, and stay
-/// known.
+/// Objective: a user who announces very many addresses leaves room for the hosts of others: their addresses are
+/// recorded, and stay.
 #[test]
 fn a_flood_leaves_others_heard() {
     if !rustix::process::geteuid().is_root() {
@@ -92,8 +92,8 @@ fn a_flood_leaves_others_heard() {
     assert_eq!(told(&d, mac(1)).len(), 20);
 }
 
-/// Objective: an IP address of another user's host stays with that host, though another user announces it, even in that
-/// host's name; once the host's port is gone, it is the other's.
+/// Objective: an IP address of a user's host stays with that host, even if another user announces it, and that user
+/// cannot add addresses to the host; once the host's port is gone, the other user gets the address.
 #[test]
 fn an_address_stays_with_its_host() {
     if !rustix::process::geteuid().is_root() {
@@ -113,8 +113,8 @@ fn an_address_stays_with_its_host() {
     until("it is Bob's", || told(&d, mac(2)).len() == 2);
 }
 
-/// Objective: behind a link, where senders are unknown, hosts of all users are heard, including those that would be
-/// mistaken for another user's.
+/// Objective: behind a link (a queue that delays frames), where senders are unknown, the hosts of all users are
+/// recorded.
 #[test]
 fn hosts_of_all_users_are_heard_behind_a_link() {
     if !rustix::process::geteuid().is_root() {
@@ -124,7 +124,8 @@ fn hosts_of_all_users_are_heard_behind_a_link() {
     let ip = |n: u8| Ipv4Addr::new(10, 0, 0, n);
     let mut ports = [(0, 1), (ALICE, 2), (BOB, 3)].map(|(uid, n)| opened(&d, uid, &format!("vale0:p{n}")));
     for (port, n) in ports.iter_mut().zip(1..) {
-        // A frame that leaves the link while the control plane reads the set may not be recorded; the next one is.
+        // A frame that leaves the link while the control plane reads the addresses may not be recorded; the next one
+        // is.
         until(&format!("host {n} is heard"), || {
             say(port, mac(n), [ip(n)].into_iter());
             told(&d, mac(n)) == [ip(n).to_string()]

@@ -48,7 +48,7 @@ fn daemon() -> Daemon {
     d
 }
 
-/// Creates Mallory's folder.
+/// Returns the path of Mallory's folder.
 fn folder_in(dir: &Path) -> PathBuf {
     dir.join("mallory")
 }
@@ -96,7 +96,7 @@ fn beside_holes(regions: &[HollowRegion], mut step: impl FnMut()) -> Waited {
     Waited { longest, beside: holes.into_iter().map(|hole| hole.finish().unwrap()).max().unwrap() }
 }
 
-/// Creates two ports of Alice. Each call passes a frame from one to the other.
+/// Opens two ports of Alice. Each call of the returned function passes a frame from one to the other.
 fn passing(d: &Daemon) -> impl FnMut() + use<> {
     let mut a = opened(d, ALICE, "vale0:a", 0);
     let mut b = opened(d, ALICE, "vale0:b", 0);
@@ -115,7 +115,7 @@ fn others_do_not_wait_for_a_hole() {
     others_go_on_beside_holes_of(&[MALLORY]);
 }
 
-/// Objective: others do not wait if several users punch holes at a time, either.
+/// Objective: others do not wait if several users punch holes at the same time, either.
 #[test]
 fn others_do_not_wait_for_several_users() {
     others_go_on_beside_holes_of(&[MALLORY, MALLORY + 1, MALLORY + 2]);
@@ -134,7 +134,7 @@ fn others_go_on_beside_holes_of(users: &[u32]) {
     beside_holes(&regions[..users.len()], pass).is_in_time("frame");
 }
 
-/// Makes the daemon touch Mallory's memory, in the region of that number, and returns its answer.
+/// Makes the daemon access Mallory's memory, in the region of that number, and returns the daemon's answer.
 type Touching = fn(&Daemon, region: u64) -> String;
 
 /// Root queries the port.
@@ -142,7 +142,8 @@ fn show(d: &Daemon, _region: u64) -> String {
     d.call("port.show", json!({ "port": "vale0:m" })).to_string()
 }
 
-/// Mallory opens a port there, and closes it; without mapping it, as this process would block itself.
+/// Mallory opens a port in that region, and closes it, without mapping the region, because this process would block,
+/// too.
 fn open_and_close(d: &Daemon, region: u64) -> String {
     let name = format!("vale0:o@{region}");
     let request = AttachRequest { name, tx_slots: 16, rx_slots: 16, ..AttachRequest::default() };
@@ -155,8 +156,9 @@ fn open_and_close(d: &Daemon, region: u64) -> String {
     })
 }
 
-/// Objective: meanwhile, the daemon answers requests of others, for any access to that memory: rings shown, ports
-/// created and removed. The user loses all ports, with the reason, and can have ports again later.
+/// Objective: while a hole is punched, the daemon answers requests of others, although it accesses the memory itself:
+/// to show rings, to create and remove ports. The user loses all ports, with the reason, and can have ports again
+/// later.
 #[test]
 fn requests_do_not_wait_for_a_hole() {
     if !rustix::process::geteuid().is_root() {
@@ -214,13 +216,13 @@ fn attach_guest(d: &Daemon, mut options: Value) {
     assert_eq!(reply["result"]["kind"], "vhost", "{reply}");
 }
 
-/// Mallory's hypervisor, connected to the existing port.
+/// Connects Mallory's hypervisor to the existing port.
 fn connected_guest(d: &Daemon) -> (UnixStream, impl Sized) {
     let path = folder_in(d.dir()).join("guest");
     as_user(MALLORY, || driven(UnixStream::connect(&path).unwrap()))
 }
 
-/// A hypervisor's end of a connection, with a running driver.
+/// Starts a driver over a connection to the daemon. Returns the connection and the driver.
 fn driven(socket: UnixStream) -> (UnixStream, impl Sized) {
     let stop = Doorbell::new().unwrap();
     let calls = [(); 8].map(|()| Doorbell::new().unwrap());
@@ -251,8 +253,8 @@ fn a_guest_at_roots_port_holds_nobody_up() {
     }
 }
 
-/// Objective: a guest that leaves while a hole is punched in its memory blocks no other: that memory is unmapped after
-/// the hole, and others' memory is mapped meanwhile.
+/// Objective: a guest that leaves while a hole is punched in its memory blocks no other: its memory is unmapped after
+/// the hole, and the memory of others can be mapped meanwhile.
 #[test]
 fn a_guest_leaves_beside_a_hole() {
     if !rustix::process::geteuid().is_root() {

@@ -11,7 +11,7 @@ use common::{Daemon, cable, frame, ip, receive, send, until};
 use netvale::{Options, Port};
 use serde_json::json;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
+/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
         netvale_harness::skip("needs root and /dev/net/tun");
@@ -20,7 +20,7 @@ fn inside() -> bool {
     common::inside(&["--net"])
 }
 
-/// The host's stack behind `nva`: a socket that sends numbered datagrams to a peer, and the last number.
+/// The host's stack behind an interface: a socket that sends numbered datagrams to a peer, and the last number.
 struct Host(UdpSocket, u64);
 
 impl Host {
@@ -65,8 +65,8 @@ impl Host {
 }
 
 /// Objective: the stack's frames are kept off the wire while a program has all tx rings of an interface, regardless of
-/// other open rings, also across an upgrade; they are counted, host rings get them first, and they leave again
-/// afterwards.
+/// other open rings, also across an upgrade; they are counted, host rings get them first, and they are sent again once
+/// the program has closed its rings.
 #[test]
 fn while_a_program_sends() {
     if !inside() {

@@ -1,5 +1,5 @@
-//! Daemons killed and restarted while frames pass network interfaces: sockets, buffers and programs of the interface
-//! stay.
+//! Daemons killed and restarted while frames pass network interfaces: the interfaces keep their sockets, buffers and
+//! XDP programs.
 
 use crate::common;
 
@@ -16,12 +16,12 @@ use serde_json::json;
 
 /// Number of kills in each test.
 const KILLS: u64 = 4;
-/// Maximum number of frames in a batch. After a kill, as many of each ring may repeat.
+/// Maximum number of frames in a batch. After a kill, as many frames of each ring may arrive a second time.
 const BATCH: u64 = 256;
 /// Number of datagrams in flight.
 const WINDOW: u64 = 100;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
+/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
         netvale_harness::skip("needs root and /dev/net/tun");
@@ -106,8 +106,8 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
 }
 
 impl Came {
-    /// Checks that no datagram is missing. After each kill, a batch of each ring may repeat; repeated ones are returned
-    /// again.
+    /// Checks that no datagram is missing. After each kill, a batch of each ring may arrive again; the port returns
+    /// these datagrams again.
     fn is_complete(&self, rings: u64) {
         assert_eq!(self.missing, 0, "{self:?}");
         self.at_most_batches(rings);
@@ -146,7 +146,7 @@ fn a_switched_interface_survives_kills_of_the_daemon() {
     }
 }
 
-/// Objective: an interface's host stack on a switch continues, too; frames in transit from its TAP may be lost.
+/// Objective: an interface's host stack on a switch survives kills, too; frames in transit from its TAP may be lost.
 #[test]
 fn stack_on_a_switch() {
     if !inside() {
@@ -216,8 +216,8 @@ fn counters_go_on(d: &Daemon, port: &mut Port) {
     assert!(frames.len() == 2 && frames.iter().all(|frames| *frames >= Some(300)), "{shown}");
 }
 
-/// Objective: kept state of a vanished interface, or of one whose queue another program has by now, does not prevent
-/// the start; the port is attached anew where possible.
+/// Objective: kept state of a vanished interface, or of one whose queue another program has opened since, does not
+/// prevent the start; the port is attached anew where possible.
 #[test]
 fn a_vanished_interface_does_not_prevent_the_start() {
     if !inside() {

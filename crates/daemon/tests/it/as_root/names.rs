@@ -1,4 +1,4 @@
-//! Interfaces with natural names, and names of other users' switches.
+//! Interfaces whose names contain `-` or end in a number, and names of other users' switches.
 
 use crate::common;
 
@@ -13,7 +13,7 @@ use serde_json::json;
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
+/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
         netvale_harness::skip("needs root and /dev/net/tun");
@@ -52,8 +52,8 @@ fn carried(a: &mut Port, b: &mut Port) -> bool {
     common::carry(a, b, &frames) == frames && common::carry(b, a, &frames) == frames
 }
 
-/// Objective: such interfaces are ports of their names, however they are attached; they are exported, applied and
-/// restored as such.
+/// Objective: interfaces with such names become ports of the same name, however they are attached, and keep it when
+/// exported, applied and restored.
 #[test]
 fn interfaces_with_odd_names_are_attached_as_ports() {
     if !inside() {
@@ -74,7 +74,8 @@ fn interfaces_with_odd_names_are_attached_as_ports() {
     let text = d.call("config.export", json!({}))["result"]["text"].as_str().unwrap().to_owned();
     let again = d.call("config.apply", json!({"text": text}));
     assert_eq!((&again["result"]["changes"], &again["result"]["unchanged"]), (&json!([]), &json!(6)), "{text}");
-    // Another interface, with the name of the ring: the restored port is still the same.
+    // `netmap:vnet-3` could now also mean ring 3 of the interface `vnet`; the restored port is still the interface
+    // `vnet-3`.
     cable("vnet", "vnet-6", 1);
     d.is_succeeded();
     assert_eq!(d.ports(), all);

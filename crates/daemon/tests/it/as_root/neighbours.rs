@@ -65,7 +65,8 @@ fn lossless_within_one_user() {
     until("the rest is dropped", || drops(&d, "vale0:slow") == json!({"no-room": 60 - 14}));
 }
 
-/// Objective: a source address of another user's port does not move to a forger; without that port it is free.
+/// Objective: a learned source address of another user's port does not move to a forger's port; once the owner's port
+/// is gone, the address is free.
 #[test]
 fn a_made_up_source_does_not_move_an_address() {
     let d = daemon(SHARED);
@@ -89,8 +90,8 @@ fn a_made_up_source_does_not_move_an_address() {
     until("it arrives", || receive(&mut bob) == frame(1, 9, 10));
 }
 
-/// Objective: persistent ports keep their addresses in the same way, also when another user attaches them: addresses
-/// and quota are their owner's.
+/// Objective: persistent ports keep learned addresses in the same way, also when another user attaches them: addresses
+/// and quota belong to the port's owner.
 #[test]
 fn persistent_ports_keep_their_addresses_too() {
     let d = daemon(&format!("[quota]\naddresses = 1\n{SHARED}"));
@@ -138,7 +139,8 @@ fn a_flood_of_sources_stays_within_the_quota() {
     assert_eq!(addresses(), 101);
 }
 
-/// Objective: over a quota of descriptors, or of memory by a device's memory, a user is refused by its name.
+/// Objective: a user who would exceed the quota of descriptors, or of memory through a device's memory, is refused, and
+/// the refusal names the quota.
 #[test]
 fn many_rings_and_large_devices() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,8 +192,8 @@ fn unread_answers_cost_their_user_the_connections() {
 /// Number of epoll registrations of a wake-up descriptor with which ringing it takes milliseconds.
 const WATCHED: usize = 225_000;
 
-/// Objective: a user whose wake-up has very many watchers, so that ringing it takes a worker's time, loses the port, by
-/// name; frames of others keep arriving.
+/// Objective: a user whose wake-up descriptor has very many watchers, so that ringing it takes a worker's time, loses
+/// the port, with the reason; frames of others keep arriving.
 #[test]
 fn a_wake_up_with_very_many_watchers_costs_its_port() {
     let d = daemon(SHARED);
@@ -264,7 +266,7 @@ fn lines_of_the_log() {
     until("all are accounted for", || skipped() + lines(ALICE) == 300);
 }
 
-/// Returns the number in a line about dropped lines.
+/// Returns the number in a log line about lines that were left out.
 fn left_out(line: &str) -> Option<usize> {
     let (before, _) = line.split_once(" lines about this user were left out")?;
     before.rsplit(' ').next()?.parse().ok()

@@ -17,7 +17,7 @@ use netvale_harness::attacks::filters::Listeners;
 use netvale_mem::csb::Csb;
 use serde_json::json;
 
-/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
+/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() {
         netvale_harness::skip("XDP programs need root");
@@ -111,8 +111,8 @@ fn a_swap_sends_a_received_buffer_without_a_copy() {
     }
 }
 
-/// Objective: interfaces opened without a daemon lie in region 1, too, and swap buffers; one with its own buffer size
-/// does not.
+/// Objective: interfaces opened without a daemon are in region 1, too, and swap buffers; one with its own buffer size
+/// is not.
 #[test]
 fn interfaces_without_a_daemon_swap_buffers() {
     if !inside() {
@@ -257,8 +257,8 @@ fn obstacles_are_named_and_leave_nothing_behind() {
     until("no program", || Interface::find("nvb").unwrap().program().is_none());
 }
 
-/// Objective: a program that writes nonsense into its host rings loses its own frames, by name, and keeps no worker
-/// awake; once it is sane again, its rings work.
+/// Objective: a program that writes nonsense into its host rings loses its own frames, counted by reason, and keeps no
+/// worker awake; once it writes valid values again, its rings work.
 #[test]
 fn nonsense_in_host_rings() {
     if !inside() {
@@ -292,7 +292,7 @@ fn nonsense_in_host_rings() {
     slots(&mut host, 1, None, 60, netvale_abi::slot::NS_INDIRECT);
     slots(&mut host, 200, None, 60, netvale_abi::slot::NS_MOREFRAG);
     until("endless", || dropped("endless-frame") >= 1);
-    // The remaining slots are an incomplete frame. After that, `head` gets impossible values.
+    // The remaining slots hold an incomplete frame. After that, `head` gets impossible values.
     falls_asleep(&d);
     // The host tx ring has the CSB entry after that of the only queue's tx ring.
     let at = |base: u64| base + 64 * u64::from(host.info().csb_first + 1);
@@ -426,8 +426,8 @@ impl Drop for There {
     }
 }
 
-/// Objective: a program that marks frames and releases them is transparent: they pass from the interface to the stack,
-/// and back; unmarked ones are lost.
+/// Objective: a program that sets `NS_FORWARD` on frames and releases them is transparent: they pass from the interface
+/// to the stack, and back; frames without the flag are lost.
 #[test]
 fn marked_frames_pass_transparently() {
     if !inside() {
@@ -493,7 +493,7 @@ fn filtering_sockets_take_only_a_part_of_the_time() {
     beside_slow_frames(&d, "vale0:nva", || Listeners::at("nvb", 800).unwrap());
 }
 
-/// The properties of an interface, from ip(8).
+/// Returns the properties of an interface, as ip(8) prints them.
 fn link(name: &str) -> serde_json::Value {
     let out = Command::new("ip").args(["-json", "-statistics", "link", "show", name]).output().unwrap();
     serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()[0].take()

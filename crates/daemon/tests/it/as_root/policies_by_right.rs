@@ -31,7 +31,7 @@ fn daemon_with(more: &str) -> Daemon {
     Daemon::start_as(DAEMON, dir, &format!("[switch]\nshared = ['vale9']\n{more}\n[sockets]\nmode = '0666'"))
 }
 
-/// The rows below the heading: policies, and whether a user may set them in each column.
+/// Returns the table's rows: policies, and whether a user may set them in each column.
 fn rows() -> Vec<(BTreeSet<String>, [bool; 2])> {
     let (_, section) = TABLE.split_once("## Policies of one's own port").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
@@ -45,7 +45,7 @@ fn rows() -> Vec<(BTreeSet<String>, [bool; 2])> {
     lines.map(row).collect()
 }
 
-/// A sample value of a policy, with other values that it needs.
+/// Returns options with a sample value of a policy, and with the other options that this policy requires.
 fn sample(option: &AttachOption) -> Value {
     let value = match option.shape {
         OptionShape::Flag | OptionShape::Switch => json!(true),
@@ -67,7 +67,7 @@ fn sample(option: &AttachOption) -> Value {
     options
 }
 
-/// Whether a request succeeded. If not, it must have been refused for lack of a right.
+/// Whether a request succeeded. If not, it must have been refused for lack of permission.
 fn is_permitted(reply: &Value, what: &str) -> bool {
     let errno = &reply["error"]["data"]["errno"];
     assert!(reply["error"].is_null() || *errno == libc::EACCES, "{what}: {reply}");
@@ -144,7 +144,7 @@ fn move_persistent(d: &Daemon, attaches: bool, switch: &str) -> i32 {
     request(d, USER, reqtype, &format!("{switch}:p0"), &[(16, 1)]).status
 }
 
-/// Objective: a persistent port brings no policy to a shared switch that its user may not set there.
+/// Objective: a persistent port cannot bring a policy to a shared switch that its user may not set there.
 #[test]
 fn a_port_that_moves_brings_no_more_than_may_be_set() {
     if !rustix::process::geteuid().is_root() {
@@ -202,19 +202,19 @@ fn a_switchs_policies_are_made_narrower_only() {
         assert!(!attach(USER, "wider", wider.clone()) && !set(USER, wider.clone()), "{wider}");
         assert_eq!(policies("vale9:a"), usual);
     }
-    // The MTU, which is not a policy, hides no other change.
+    // A request that also sets the MTU, which is not a policy, is still checked for its policies.
     assert!(!set(USER, json!({"mtu": 1400, "isolated": false})));
     assert_eq!(policies("vale9:a"), usual);
     assert!(set(USER, json!({"rate_in": "10mbit", "storm_bcast": 5, "flood": false})));
     assert_eq!(policies("vale9:a"), json!({"isolated": true, "rate_in": "10mbit", "storm_bcast": 5, "flood": false}));
     assert!(set(USER, json!({"rate_in": null, "storm_bcast": null, "flood": null})));
     assert_eq!(policies("vale9:a"), usual);
-    // A port on the user's own switch starts with its policies, too.
+    // A port on the user's own switch starts with that switch's policies, too.
     assert_eq!(move_persistent(&d, false, "vale9"), 0);
     assert_eq!(move_persistent(&d, true, "vale0"), 0);
     let set = |set: Value| is_permitted(&call(USER, "port.set", json!({"port": "vale0:p0", "set": set})), "set");
     assert!(!set(json!({"isolated": false})) && set(json!({"rate_in": "9gbit"})));
-    // A user can also not change the rate of the switch's group from there.
+    // From there, a user cannot change the rate of the switch's group, either.
     assert!(!set(json!({"rate_group": "tenant 9gbit"})) && set(json!({"rate_group": "tenant 1gbit"})));
     assert!(attach(0, "root", json!({"isolated": false, "rate_in": "40gbit"})));
     assert_eq!(policies("vale9:root"), json!({"isolated": false, "rate_in": "40gbit", "storm_bcast": 100}));

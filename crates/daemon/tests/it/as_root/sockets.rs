@@ -1,5 +1,5 @@
-//! Permissions on socket addresses: IP addresses, and peers' own sockets that peers name. The daemon runs in its
-//! sandbox.
+//! Permissions on socket addresses: on IP addresses, and on the sockets that peers name as their own. The daemon runs
+//! in its sandbox.
 
 use crate::common;
 

@@ -15,7 +15,7 @@ use netvale::{Interest, Port};
 use netvale_harness::attacks::filters::Listeners;
 use serde_json::{Value, json};
 
-/// Runs the test of that name in a namespace. Returns whether this process is the inner one.
+/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
 fn inside() -> bool {
     const OPTIONS: [&str; 3] = ["--net", "--user", "--map-root-user"];
     let allowed = Command::new("unshare").args(OPTIONS).arg("true").output().is_ok_and(|o| o.status.success());
@@ -28,7 +28,7 @@ fn inside() -> bool {
 
 const PEER: &str = "10.9.0.2";
 
-/// Attaches a TAP, sets it up, and gives it an address and a neighbour on the switch.
+/// Attaches a TAP, sets it up, and gives it an address and a neighbour behind the switch.
 fn tap(d: &Daemon, name: &str, options: Value) {
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("tap:{name}"), "options": options}));
     assert_eq!(reply["result"]["kind"], "tap", "{reply}");
@@ -109,8 +109,8 @@ fn several_queues_carry_all_flows() {
     assert!(frames.iter().filter(|&&n| n > 0).count() > 1, "one queue had all: {frames:?}");
 }
 
-/// Objective: an interface deleted under the daemon costs frames of its own port, by name, and no other's; the port
-/// reports it; its name is free again.
+/// Objective: an interface deleted under the daemon costs only frames of its own port, counted by reason; the port
+/// reports the deletion; the interface's name is free again.
 #[test]
 fn a_deleted_interface_costs_only_its_own_ports_frames() {
     if !inside() {
@@ -280,8 +280,8 @@ fn merged_segments_reach_the_stack_as_one_frame() {
     assert_eq!((out["frames"].as_u64(), out["bytes"].as_u64()), (Some(1), Some(40_054)), "{shown}");
 }
 
-/// Objective: an existing interface is used if it is suitable, also with one queue of several; otherwise the refusal
-/// names the obstacle.
+/// Objective: an existing interface is used if it is suitable, also one queue of several; otherwise the refusal names
+/// the obstacle.
 #[test]
 fn those_that_are_there() {
     if !inside() {

@@ -5,8 +5,8 @@ use crate::common;
 use common::{cable, ip};
 use netvale_afxdp::iface::{Interface, TagOffload, driver, far_end, has_offload, set_offload};
 
-/// Objective: drivers are known by name, and can be set to leave tags in frames or to remove them; a veth's other end
-/// is known while it is in this namespace.
+/// Objective: the name of an interface's driver is found, and the driver can be set to leave VLAN tags in frames or to
+/// remove them; the far end of a veth is found while it is in this namespace.
 #[test]
 fn drivers_are_told() {
     if !rustix::process::geteuid().is_root() {

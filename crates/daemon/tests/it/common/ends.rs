@@ -12,7 +12,7 @@ use crate::common::card::{frames_at, send_from};
 use crate::common::published::Driver;
 use crate::common::{self, frame, receive, until};
 
-/// One end of the traffic.
+/// A sender and receiver of frames.
 pub trait End {
     /// Sends a frame.
     fn send(&mut self, frame: &[u8]);
@@ -20,7 +20,8 @@ pub trait End {
     /// Receives the next frame, waiting as a driver or a program does.
     fn receive(&mut self) -> Vec<u8>;
 
-    /// Sends frames that wait for the other end's interrupts. Returns `false` if frames never wait.
+    /// Makes the device send frames that it holds back until the driver has an interrupt handled (Send Combining).
+    /// Returns `false` if it never holds frames back.
     fn push(&mut self) -> bool {
         false
     }
@@ -61,7 +62,7 @@ impl End for Driver<'_> {
     }
 }
 
-/// An e1000 driver, and its received frames.
+/// An e1000 driver, and the frames that it has received.
 pub struct Card(pub SimulatedGuest, pub VecDeque<Vec<u8>>);
 
 impl End for Card {

@@ -1,4 +1,4 @@
-//! Replacement of a daemon by a successor, and traffic that must not be affected by it.
+//! Replaces a daemon by a successor, under traffic that must not be affected by it.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
@@ -51,7 +51,7 @@ fn successor(d: &Daemon) -> OwnedFd {
     fd
 }
 
-/// Gives an interface that is up an address, and a neighbour on the far side.
+/// Sets an interface up, and gives it an address and a neighbour on the far side.
 pub fn address(name: &str) {
     std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
     ip(&format!("addr add 10.9.0.1/24 dev {name}"));

@@ -1,4 +1,4 @@
-//! Daemons and their clients.
+//! Daemons for tests, and their clients.
 #![allow(dead_code)]
 
 pub mod card;
@@ -42,7 +42,7 @@ impl Daemon {
         Daemon::start_as(0, folder(), more)
     }
 
-    /// Starts a daemon as user `uid` (0: as this user), in a folder that users can look into.
+    /// Starts a daemon as user `uid` (0: as this process's user), in a folder that other users can look into.
     pub fn start_as(uid: u32, dir: TempDir, more: &str) -> Daemon {
         Daemon::launch(
             dir,
@@ -53,7 +53,7 @@ impl Daemon {
         )
     }
 
-    /// Returns the reason why a daemon with these lines does not start.
+    /// Returns the error with which a daemon with these lines of configuration does not start.
     pub fn refused(more: &str) -> String {
         let dir = folder();
         netvale_daemon::run(config(dir.path(), more)).unwrap_err().to_string()
@@ -73,7 +73,7 @@ impl Daemon {
         Daemon::launch(folder(), None, launch)
     }
 
-    /// Like [`Daemon::start_as`], with that umask.
+    /// Like [`Daemon::start_as`], with a umask.
     pub fn start_with_umask(umask: u32, uid: u32, dir: TempDir, more: &str) -> Daemon {
         Daemon::launch(
             dir,
@@ -89,7 +89,7 @@ impl Daemon {
         Daemon::managed_in(folder(), more)
     }
 
-    /// Like [`Daemon::managed`], in that folder.
+    /// Like [`Daemon::managed`], in the folder `dir`.
     pub fn managed_in(dir: TempDir, more: &str) -> Daemon {
         Daemon::launch(dir, Some(Manager::new().unwrap()), launch(more))
     }
@@ -98,8 +98,8 @@ impl Daemon {
         Daemon(netvale_harness::TestDaemon::start_in(dir, launch, manager).unwrap())
     }
 
-    /// Ends the process with that signal once the service manager has its state, runs `meanwhile`, and starts another
-    /// process.
+    /// Ends the process with that signal once the service manager has the daemon's state, runs `meanwhile`, and starts
+    /// another process.
     pub fn is_restarted(&self, signal: Signal, meanwhile: impl FnOnce()) {
         self.0.restart(signal, meanwhile).unwrap();
     }
@@ -192,7 +192,7 @@ fn launch_by(by: &'static [&str], more: &str) -> Launch {
     })
 }
 
-/// The process of a [`Daemon`].
+/// Runs the daemon in the separate process of a [`Daemon`].
 #[test]
 #[ignore = "a role of other tests"]
 fn play_the_daemon() {
@@ -274,7 +274,7 @@ pub fn inside(options: &[&str]) -> bool {
     netvale_harness::net::inside(options).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Runs ip(8), which must succeed.
+/// Runs ip(8) with these words, which must succeed.
 pub fn ip(line: &str) {
     netvale_harness::net::ip(line).unwrap_or_else(|why| panic!("{why}"));
 }
@@ -298,8 +298,8 @@ pub fn frames() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Sends all frames as room permits, while `other` receives. Returns the received ones. No more frames are in flight
-/// than a veth holds without being polled.
+/// Sends all frames as room permits, while `other` receives them. Returns the received frames. No more frames are in
+/// flight than a veth holds without being polled.
 pub fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut sent = 0;
     let mut came = Vec::new();

@@ -1,4 +1,4 @@
-//! Ports on `vale0`, and numbered frames in files.
+//! Helpers for tests: ports on `vale0`, and numbered frames.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub fn notes(d: &Daemon, port: &str) -> String {
     show(d, port)["notes"].to_string()
 }
 
-/// Attaches a guest's device of `kind`. Returns the path of its socket.
+/// Attaches a device of `kind` for a guest. Returns the path of the device's socket.
 pub fn attach_guest(d: &Daemon, kind: &str, mut options: Value) -> std::path::PathBuf {
     let path = d.path("guest.sock");
     options["name"] = json!("guest");
@@ -59,8 +59,8 @@ pub fn numbers(path: &Path) -> Vec<u32> {
     all
 }
 
-/// Sends frames to a port without pause: first alone, then beside `listeners`, which make each frame very slow. Other
-/// ports must keep a share of the worker's time. Without the listeners, the port must accept all frames again.
+/// Sends frames to a port without pause: first alone, then with `listeners`, sockets that make each frame very slow.
+/// Other ports must keep a share of the worker's time. Without the listeners, the port must accept all frames again.
 pub fn beside_slow_frames(d: &Daemon, port: &str, listeners: impl FnOnce() -> Listeners) {
     let mut others = ["vale1:a", "vale1:b"].map(|name| d.open(name).unwrap());
     let mut sender = d.open("vale0:s").unwrap();
@@ -82,7 +82,8 @@ pub fn beside_slow_frames(d: &Daemon, port: &str, listeners: impl FnOnce() -> Li
     until("the port takes all frames again", all_pass);
 }
 
-/// Counts the round trips of two ports on a switch of their own in a second, while another port sends without pause.
+/// Counts the round trips of a frame between two ports on another switch in one second, while `sender` sends without
+/// pause.
 fn trips(others: &mut [Port; 2], sender: &mut Port) -> u32 {
     let begun = Instant::now();
     let mut trips = 0;

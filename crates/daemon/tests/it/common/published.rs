@@ -19,7 +19,7 @@ use crate::common::until;
 pub const CSB_AT: u64 = 0x3000;
 /// Size of the guest's memory in bytes.
 pub const GUEST_BYTES: u64 = 1 << 16;
-/// Position of the guest's memory in its address space.
+/// Address of that memory in the guest's address space.
 pub const GUEST_AT: u64 = 0x10_0000;
 
 /// Registers of the ptnet device.
@@ -41,20 +41,21 @@ mod reg {
 
 /// Slot flag: the frame continues in the next slot.
 const MORE: u32 = 0x20;
-/// Length of a `netmap_ring` before its slots, in words.
+/// Number of words of a `netmap_ring` before its slots.
 const SLOTS: usize = 64;
-/// Length of a `netmap_if` before its offsets, in words.
+/// Index of the first word of the ring offsets in a `netmap_if`.
 const OFFSETS: usize = 14;
-/// Number of used words of a `netmap_if` before the offsets.
+/// Number of words at the start of a `netmap_if` that are in use; those up to the offsets are spare.
 const SPARE: usize = 11;
 
-/// Index of the word with the application's head, or the host's cur, in its half of a status block.
+/// Index of the word with the application's `head` in its half of a status block, or with the host's `hwcur` in the
+/// other.
 const HEAD: usize = 0;
-/// Index of the word with the application's cur.
+/// Index of the word with the application's `cur`.
 const CUR: usize = 1;
-/// Index of the word with the host's tail.
+/// Index of the word with the host's `hwtail`.
 const TAIL: usize = 1;
-/// Index of the word with the application's need of interrupts, or the host's need of kicks.
+/// Index of the word with the application's need of interrupts, or with the host's need of kicks.
 const NEED_KICK: usize = 2;
 
 /// Returns the index of a word in the application's half of a ring's status block.
@@ -71,8 +72,9 @@ fn ktoa(ring: usize, word: usize) -> usize {
 pub struct Plugged {
     pub client: vfio_user::Client,
     memory: vfio_user::Client,
-    /// The guest's memory, and netmap's.
+    /// The guest's memory.
     pub ram: Words,
+    /// netmap's memory, a region of the memory device.
     pub netmap: Words,
     vectors: Vec<Doorbell>,
 }
@@ -152,7 +154,7 @@ impl Plugged {
         let registers: Vec<u32> = which.map(|at| self.register(at)).to_vec();
         let nifp = registers[0] as usize / 4;
         let offsets = (registers[1] + registers[2] + 2) as usize;
-        // The spare words before the offsets are left out.
+        // The spare words before the offsets are omitted.
         let words = (nifp..nifp + SPARE).chain(nifp + OFFSETS..nifp + OFFSETS + 2 * offsets);
         let netmap_if = words.map(|i| self.netmap.load(i)).collect();
         Picture { registers, netmap_if }
@@ -175,7 +177,7 @@ impl Plugged {
 /// The driver's state of a ring.
 #[derive(Clone, Copy, Default)]
 struct Kring {
-    /// Index of the first word of its `netmap_ring`.
+    /// Index of the first word of the ring's `netmap_ring`.
     ring: usize,
     slots: u32,
     head: u32,
@@ -193,7 +195,7 @@ pub struct Driver<'a> {
     tx_rings: u32,
     rx_rings: u32,
     nifp: u32,
-    /// Position of buffer 0, and distance of the next one.
+    /// Position of buffer 0 in bytes, and the distance between buffers.
     buffers: (u32, u32),
     krings: Vec<Kring>,
     /// Received frames, by ring.
@@ -244,7 +246,7 @@ impl<'a> Driver<'a> {
         self.tx_rings.min(self.rx_rings)
     }
 
-    /// Opens the device. No frames may arrive meanwhile.
+    /// Opens the device. Frames must not arrive meanwhile.
     pub fn open(&mut self) {
         self.start();
         for (k, kring) in self.krings.iter().enumerate() {
@@ -258,8 +260,8 @@ impl<'a> Driver<'a> {
         assert_eq!([reg::TX_RINGS, reg::RX_RINGS].map(|at| p.register(at)), [self.tx_rings, self.rx_rings]);
         let slots = [reg::TX_SLOTS, reg::RX_SLOTS].map(|at| p.register(at));
         self.buffers = (p.memory_register(88), p.memory_register(96));
-        // Positions of the rings, from the netmap_if, before any start. Between them is room for one host ring, though
-        // the device has none.
+        // The positions of the rings are read from the `netmap_if`, before any start. Between tx and rx rings is room
+        // for one host ring, though the device has none.
         let tx = self.tx_rings as usize;
         let count = tx + self.rx_rings as usize;
         let offset = |i: usize| p.netmap.load_wide(self.nifp as usize / 4 + OFFSETS + 2 * i) as usize;
@@ -324,7 +326,7 @@ impl<'a> Driver<'a> {
         (tail + slots - head) % slots >= 65_536 / self.buffers.1 + 2
     }
 
-    /// Waits for room, finally by interrupt.
+    /// Waits for room, if necessary for the interrupt that reports it.
     fn wait_for_room(&mut self, k: usize) {
         if self.has_room(k) {
             return;

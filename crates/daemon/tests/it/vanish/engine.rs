@@ -23,12 +23,12 @@ use crate::common::{Daemon, LIMIT, frame, receive, send, until};
 /// A state: its name, its predecessor ("" for the start), and the step between them.
 pub type State<P> = (&'static str, &'static str, fn(&mut P));
 
-/// A peer of the daemon, in some state of its protocol.
+/// A peer of the daemon, in a state of its protocol.
 pub trait Peer: Sized + 'static {
-    /// The protocol.
+    /// Name of the protocol.
     const NAME: &'static str;
     const STATES: &'static [State<Self>];
-    /// The state in which the peer has the complete service.
+    /// The state in which the peer can use the port completely.
     const SERVED: &'static str;
 
     /// Attaches the peer's port.
@@ -37,7 +37,7 @@ pub trait Peer: Sized + 'static {
     /// Creates a peer in its initial state.
     fn new(dir: &Path) -> Self;
 
-    /// Uses the service: most peers pass frames both ways.
+    /// Uses the port: most peers pass frames both ways.
     fn exchange(mut self, local: &mut Port) {
         let there = frame(255, 9, 77);
         let back = frame(9, 8, 78);
@@ -66,12 +66,13 @@ pub trait Peer: Sized + 'static {
     }
 }
 
-/// Returns a frame for the program at `local` only, because its ring may be full, and the bystanders' may not.
+/// Returns a frame that is addressed to the program at `local`, whose ring may fill up, and not to the bystanders,
+/// whose rings may not.
 pub fn traffic(tag: u8) -> [u8; 60] {
     frame(8, 9, tag)
 }
 
-/// Sends a frame if there is room: a full ring is acceptable.
+/// Sends a frame if there is room, and drops it otherwise.
 pub fn offer(port: &mut Port, frame: &[u8]) {
     let tx = &mut port.tx()[0];
     let _ = tx.send(frame);
@@ -118,7 +119,7 @@ const BOUND: Duration = Duration::from_secs(15);
 /// Threads of a daemon with two workers; one that has not run yet has its creator's name.
 const THREADS: [&str; 5] = ["netvale-retire", "netvale-unmap", "netvale-w0", "netvale-w1", "netvale-watch"];
 
-/// Walks every state of the protocol, with every way to vanish.
+/// Tests every state of the protocol with every way to vanish.
 pub fn walk<P: Peer>() {
     let d = Daemon::start("workers = 2");
     P::attach(&d);
@@ -147,19 +148,19 @@ pub fn walk<P: Peer>() {
     others.stop();
 }
 
-/// Runs a peer until it is served.
+/// Runs a peer until it has used the port.
 pub fn serve<P: Peer>(dir: &Path, local: &mut Port) {
     let mut peer = P::new(dir);
     reach(&mut peer, P::SERVED);
     peer.exchange(local);
 }
 
-/// Resources of the daemon.
+/// Numbers of resources that the daemon has.
 #[derive(Debug)]
 struct Counts {
     descriptors: usize,
     threads: usize,
-    /// Names of the threads, except temporary ones after a peer's departure, which may still run during the count.
+    /// Names of the threads, except temporary ones, which may still run after a peer's departure.
     names: BTreeSet<String>,
     shared: usize,
 }
@@ -222,17 +223,17 @@ impl Drop for Victim {
     }
 }
 
-/// The victim's message once it has vanished, or waits for its kill.
+/// The victim's message after it has vanished, or when it waits to be killed.
 const GONE: &str = "this peer has gone";
 
-/// The task of a victim process: directory, protocol, state, way to vanish.
+/// Returns what a victim process must do: directory, protocol, state, way to vanish. Returns `None` in other processes.
 pub fn asked() -> Option<[String; 4]> {
     let all = ["DIR", "PEER", "STATE", "HOW"].map(|what| std::env::var(format!("VICTIM_{what}")));
     let [Ok(dir), Ok(peer), Ok(state), Ok(how)] = all else { return None };
     Some([dir, peer, state, how])
 }
 
-/// Plays the victim, if it is this protocol's peer.
+/// Runs the victim if the request is for a peer of type `P`.
 pub fn vanish<P: Peer>([dir, peer, state, how]: &[String; 4]) {
     if peer != P::NAME {
         return;
@@ -249,7 +250,7 @@ pub fn vanish<P: Peer>([dir, peer, state, how]: &[String; 4]) {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Duplicates all sockets of this process.
+/// Returns duplicates of all Unix sockets of this process.
 fn own_sockets() -> Vec<OwnedFd> {
     let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
     let numbers =
@@ -278,7 +279,7 @@ impl Bystanders {
             for i in (0..=255).cycle() {
                 let sent = Instant::now();
                 send(&mut a, &frame(255, 1, i));
-                // Frames of others arrive in between.
+                // Other peers' frames arrive in between.
                 until("the bystander's frame", || receive(&mut b) == frame(255, 1, i));
                 assert!(sent.elapsed() < BOUND, "a bystander waited {:?}", sent.elapsed());
                 counts.fetch_add(1, Ordering::Relaxed);
@@ -316,12 +317,12 @@ impl Drop for Bystanders {
     }
 }
 
-/// Returns a socket of the daemon's run directory.
+/// Returns the path of a socket in the daemon's run directory.
 pub fn socket_in(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.sock"))
 }
 
-/// Writes to a possibly missing reader.
+/// Writes bytes, and ignores the error if the reader is gone.
 pub fn say(mut socket: impl Write, bytes: &[u8]) {
     let _ = socket.write_all(bytes);
 }

@@ -1,5 +1,5 @@
-//! Hypervisors at devices by vfio-user: the protocol's own states, then those of drivers of an e1000 and of a published
-//! ptnet device.
+//! Hypervisors that use devices by vfio-user: first the protocol's own states, then those of drivers of an e1000 and of
+//! a published ptnet device.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,16 +27,18 @@ use crate::common::published::{Driver, Plugged};
 use crate::common::{Daemon, frame, until};
 
 const SOCKET: &str = "vfio";
-/// Size of a guest's memory in bytes, and its position.
+/// Size of a guest's memory in bytes.
 const SIZE: u64 = 1 << 16;
+/// Address of the memory in the guest's address space.
 const BASE: u64 = 0x10_0000;
-/// Connects an interrupt's trigger to a descriptor, or disconnects it (linux/vfio.h).
+/// Flags that connect an interrupt's trigger to a descriptor (linux/vfio.h).
 const BY_DESCRIPTOR: u32 = 1 << 5 | 1 << 2;
+/// Flags that disconnect an interrupt's trigger.
 const BY_NOTHING: u32 = 1 << 5 | 1;
 /// Index of the configuration space region.
 const CONFIG: u32 = 7;
 
-/// A connection to a device: an e1000's or a published one's.
+/// A connection to a device: to an e1000 with `CARD`, otherwise to a published ptnet device.
 pub struct Line<const CARD: bool> {
     dir: PathBuf,
     socket: UnixStream,
@@ -203,7 +205,7 @@ impl Card {
 pub struct Published {
     path: PathBuf,
     plugged: Option<Plugged>,
-    /// Set if only the memory device is connected.
+    /// The client of the memory device, if only that device is connected.
     only_memory: Option<vfio_user::Client>,
 }
 

@@ -13,7 +13,7 @@ use rustix::net::SendFlags;
 use super::engine::{Peer, State, frames_at, offer, say, socket_in, traffic};
 use crate::common::LIMIT;
 
-/// A netmap client.
+/// A program that opens a port.
 pub struct Program {
     dir: PathBuf,
     line: Option<OwnedFd>,
@@ -57,7 +57,7 @@ impl Peer for Program {
     }
 }
 
-/// Opens the port as soon as its former holder has lost it.
+/// Opens the port, if necessary once its former holder has lost it.
 fn open(dir: &Path, name: &str) -> Port {
     let options = Options { run_dir: Some(dir.into()), slots: 64, ..Options::default() };
     let start = Instant::now();

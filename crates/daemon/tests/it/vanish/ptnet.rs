@@ -14,7 +14,7 @@ use serde_json::json;
 use super::engine::{Peer, State, frames_at, offer, say, socket_in, traffic};
 use crate::common::Daemon;
 
-/// A hypervisor and its guest.
+/// A hypervisor with a ptnet guest.
 pub struct Ivshmem {
     path: PathBuf,
     line: Option<UnixStream>,
@@ -64,7 +64,7 @@ impl Peer for Ivshmem {
     }
 }
 
-/// Attaches a port `victim` of that kind, with that socket.
+/// Attaches a port `victim` of that kind, with the socket `socket` in the daemon's run directory.
 pub fn attach(d: &Daemon, kind: &str, socket: &str, mut options: serde_json::Value) {
     options["name"] = json!("victim");
     let port = format!("{kind}:{}", socket_in(d.dir(), socket).display());
@@ -89,7 +89,7 @@ impl Ivshmem {
         assert_eq!(self.guest().command(what, 0, 0).unwrap(), 0);
     }
 
-    /// Writes a command to the memory, without its doorbell.
+    /// Writes a command to the device's header, without ringing the doorbell.
     fn write_command(&self, what: u32) {
         let header = Words::new(self.guest().memory(), 0, size_of::<PtnetHeader>() / 4).unwrap();
         header.store(word(offset_of!(PtnetHeader, command)), what);

@@ -19,13 +19,14 @@ use crate::common::{Daemon, until};
 
 const SIZE: u64 = 0x1_0000;
 const USER: u64 = 0x7000_0000;
-/// Descriptors of a queue; positions of its rings: descriptors, available ring, used ring, 256 bytes each; and of its
-/// buffers.
+/// Number of descriptors of a queue.
 const COUNT: u16 = 8;
+/// For each queue, position of its descriptors, its available ring and its used ring, 256 bytes each.
 const RINGS: [u64; 2] = [0x1000, 0x2000];
+/// For each queue, position of its buffers.
 const BUFFERS: [u64; 2] = [0x4000, 0x8000];
 const BUFFER: u64 = 0x800;
-/// Length of the header before each frame in bytes.
+/// Length in bytes of the header before each frame.
 const HEADER: usize = 12;
 const WRITABLE: u64 = 2 << 32;
 const PROTOCOL: u64 =
@@ -37,14 +38,15 @@ pub struct Vmm<const LISTENS: bool> {
     memory: OwnedFd,
     kicks: [Doorbell; 2],
     calls: [Doorbell; 2],
-    /// The in-flight record, with its description.
+    /// The file with the record of descriptors in flight, and the message payload that describes it.
     inflight: Option<(OwnedFd, Vec<u8>)>,
-    /// Number of descriptors made available so far, and seen as used.
+    /// For each queue, the number of descriptors made available so far.
     available: [u16; 2],
+    /// For each queue, the number of descriptors seen as used.
     used: [u16; 2],
 }
 
-/// The steps of a front end in their order, and deviations.
+/// A front end's steps in their usual order, and deviations from it.
 impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
     const NAME: &'static str = if LISTENS { "vhost-client" } else { "vhost" };
     const SERVED: &'static str = "buffers posted";
@@ -146,7 +148,7 @@ impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
     }
 }
 
-/// Listens at that path, where the previous listener is gone, and accepts a connection.
+/// Listens at that path, in place of a former listener, and accepts a connection.
 fn accept(path: PathBuf) -> UnixStream {
     let _ = std::fs::remove_file(&path);
     UnixListener::bind(path).unwrap().accept().unwrap().0
@@ -194,7 +196,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         payload.chunks(8).map(|eight| u64::from_le_bytes(*eight.first_chunk().unwrap())).collect()
     }
 
-    /// Sends the file with the first bytes, and omits the rest.
+    /// Sends the first bytes of a memory table, with the file, and omits the rest.
     fn half_a_table(&mut self) {
         let whole = Self::message(request::SET_MEM_TABLE, &self.table());
         let flags = rustix::net::SendFlags::empty();
@@ -235,7 +237,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         self.flood();
     }
 
-    /// Sends until there is no room, and ignores the result.
+    /// Sends 50 frames, more than the queue has room for, and ignores what becomes of them.
     fn flood(&mut self) {
         (0..50).for_each(|i| self.send(&traffic(i)));
     }
@@ -244,7 +246,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         assert_eq!(pwrite(&self.memory, bytes, at), Ok(bytes.len()));
     }
 
-    /// Reads 16 bits in the rings of a queue.
+    /// Reads 16 bits at offset `at` of a queue's rings.
     fn number(&self, queue: usize, at: u64) -> u16 {
         let mut bytes = [0; 2];
         assert_eq!(pread(&self.memory, &mut bytes, RINGS[queue] + at), Ok(2));
