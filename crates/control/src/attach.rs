@@ -45,27 +45,30 @@ pub const MAX_PORT_RINGS: u32 = 1024;
 pub(crate) const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"NVrq");
 const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"NVrp");
 
-/// The AF_XDP sockets are already bound.
+/// In [`AttachReply::nic_flags`]: the AF_XDP sockets are already bound.
 pub const NIC_BOUND: u32 = 1;
-/// The second descriptor of an rx ring is the TAP behind the host rings, with virtio-net headers of 12 bytes.
+/// In [`AttachReply::nic_flags`]: the second descriptor of each rx ring is the TAP behind the interface's host rings,
+/// to which the client forwards frames with virtio-net headers of 12 bytes.
 pub const NIC_FORWARDS: u32 = 2;
-/// An earlier holder of the rings has already passed their buffers to the kernel; the client must not pass them again.
+/// In [`AttachReply::nic_flags`]: an earlier holder of the rings has already passed their buffers to the kernel; the
+/// client must not pass them again.
 pub const NIC_RESUMED: u32 = 4;
-/// Frames may span several buffers; set for bound sockets.
+/// In [`AttachReply::nic_flags`], for bound sockets: frames may span several buffers.
 pub const NIC_MULTI_BUFFER: u32 = 8;
 
-/// The rings belong to a switch's port: the client itself copies the data of indirect slots (`NS_INDIRECT`) into
-/// buffers.
+/// In [`AttachReply::port_flags`]: the rings belong to a switch's port, so the client itself copies the data of
+/// indirect slots (`NS_INDIRECT`) into buffers.
 pub const PORT_OF_SWITCH: u32 = 1;
-/// Set in a refusal caused by the offsets in the request.
+/// In [`AttachReply::port_flags`] of a refusal: the offsets in the request caused it.
 pub const OFFSETS_AT_FAULT: u32 = 2;
-/// The region is in the user's file ([`FLAG_FILE`]), at [`AttachReply::file_offset`]. The CSB arrays have their own
-/// memfd, whose descriptor follows that of the file.
+/// In [`AttachReply::port_flags`]: the region is in the user's file ([`FLAG_FILE`]), at [`AttachReply::file_offset`].
+/// The CSB arrays have their own memfd, whose descriptor follows that of the file.
 pub const IN_FILE: u32 = 4;
-/// Set in a refusal caused by the client's file ([`FLAG_FILE`]): a request without the file can succeed.
+/// In [`AttachReply::port_flags`] of a refusal: the client's file ([`FLAG_FILE`]) caused it, and a request without the
+/// file can succeed.
 pub const FILE_AT_FAULT: u32 = 8;
 
-/// The port holds its senders back instead of dropping frames (a lossless receiver).
+/// While the port's rx rings are full, its senders wait instead of losing frames (a lossless port).
 pub const FLAG_LOSSLESS: u32 = 1;
 /// Prefer huge pages for a new region.
 pub const FLAG_HUGE: u32 = 2;
@@ -74,7 +77,7 @@ pub const FLAG_HUGE: u32 = 2;
 pub const FLAG_SHARED: u32 = 4;
 /// The client cannot handle virtio-net headers: `EIO` if the port has them.
 pub const FLAG_NO_HEADER: u32 = 8;
-/// Rings in a region, not served by a switch (netmap's `NR_REG_NULL`).
+/// The port consists of rings in a region and has no switch (netmap's `NR_REG_NULL`).
 pub const FLAG_NULL: u32 = 16;
 /// The switch cuts large segments for the new port although the port has a virtio-net header.
 pub const FLAG_CUT: u32 = 32;
@@ -152,13 +155,13 @@ pub struct AttachRequest {
     pub host_rx_rings: u32,
     /// Number of the region to use; 0: the region that belongs to the name, or one that the daemon chooses.
     pub mem_id: u32,
-    /// The pools of a new region.
+    /// Sizes of the object pools of a new region; all zero for the daemon's choice.
     pub pools: PoolSizes,
     /// The client's note for later holders of the connection, which find it in [`AttachReply::note`].
     pub note: [u8; NOTE_LEN],
-    /// Offsets of frames in their buffers.
+    /// Offsets of frames in their buffers; `None` without netmap's offsets option.
     pub offsets: Option<OffsetsRequest>,
-    /// The place for the region in the file that comes with the request.
+    /// The place for the region in the file that comes with the request; `None` without a file.
     pub file: Option<FilePlacement>,
 }
 
@@ -188,11 +191,12 @@ pub struct AttachReply {
     pub memsize: u64,
     /// Offset of the `netmap_if` in bytes.
     pub nifp: u64,
-    /// Offset of the application's CSB array.
+    /// Offset of the application's CSB array (communication status blocks) in bytes.
     pub csb_atok: u64,
-    /// Offset of the host's CSB array.
+    /// Offset of the host's CSB array in bytes.
     pub csb_ktoa: u64,
-    /// Index of the ring object and CSB entry of the port's first ring; the others follow, tx rings first.
+    /// Index of the ring object and CSB entry of the port's first ring; those of the other rings follow, tx rings
+    /// first.
     pub csb_first: u32,
     /// With [`Role::Pipe`]: index of the ring object and CSB entry of the other end's first ring.
     pub peer_csb_first: u32,

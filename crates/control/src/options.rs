@@ -45,14 +45,14 @@ pub use written::{InfoText, Notation, WrittenValue};
 
 /// An option.
 pub struct AttachOption {
-    /// The option's name in JSON and TOML; its flag has dashes for underscores.
+    /// The option's name in JSON and TOML; its command-line flag has dashes for underscores.
     pub key: &'static str,
     doc: &'static str,
     /// Placeholder for the value in the help; empty for a flag.
     pub value_name: &'static str,
     /// Type and range of the value.
     pub shape: OptionShape,
-    /// Whether all kinds of ports take the option; otherwise only kinds whose rows list it.
+    /// Whether all kinds of ports take the option; otherwise only the kinds whose rows in [`kind`] list it.
     is_for_all: bool,
     /// The option's group in the help.
     pub heading: Heading,
@@ -60,7 +60,7 @@ pub struct AttachOption {
     pub default: &'static str,
     /// Keys of options that exclude this one.
     pub excludes: &'static [&'static str],
-    /// The reason why these options and this one exclude each other.
+    /// The reason why this option and those in `excludes` exclude each other.
     pub why: &'static str,
     holder: OptionHolder,
 }
@@ -136,7 +136,7 @@ pub enum Heading {
     Sockets,
     /// Tunnels to other hosts.
     Tunnels,
-    /// Names for people.
+    /// Texts for people, such as a description.
     About,
     /// VLANs.
     Vlans,
@@ -183,7 +183,7 @@ impl Heading {
 pub const MTU: &str = "mtu";
 
 impl AttachOption {
-    /// Returns the option with this key.
+    /// Returns the option with this key; `None` if there is no such option.
     #[must_use]
     pub fn find(key: &str) -> Option<&'static AttachOption> {
         OPTIONS.iter().find(|option| option.key == key)
@@ -281,7 +281,7 @@ impl AttachOption {
     }
 }
 
-/// Joins items: `a, b and c`.
+/// Joins items: `a, b and c` with `last` "and".
 fn listed<T: fmt::Display>(items: impl IntoIterator<Item = T>, last: &str) -> String {
     let mut items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
     match (items.pop(), items.is_empty()) {

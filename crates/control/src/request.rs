@@ -105,7 +105,7 @@ pub enum Request {
 pub enum Reply {
     /// To `version`.
     Version(Version),
-    /// To `switch.list`, by name.
+    /// To `switch.list`, sorted by name.
     Switches(Vec<SwitchInfo>),
     /// To `switch.table`.
     Table(Vec<TableEntry>),
@@ -113,7 +113,7 @@ pub enum Reply {
     Groups(GroupsInfo),
     /// To `port.attach`, `port.set` and `port.show`.
     Port(Box<PortInfo>),
-    /// To `port.list`, by name.
+    /// To `port.list`, sorted by name.
     Ports(Vec<PortInfo>),
     /// To `port.evicted`, newest first.
     Evicted(Vec<EvictionInfo>),
@@ -129,9 +129,9 @@ pub enum Reply {
     Applied(ApplyResult),
     /// To `config.export`.
     Exported(Box<ExportReply>),
-    /// To requests of one kind of port.
+    /// To a request to ports of one kind.
     OfKind(KindReply),
-    /// To `port.detach`, `unsubscribe`, `shutdown` and some requests of kinds: `{}`.
+    /// To `port.detach`, `unsubscribe`, `shutdown` and some requests to ports of one kind: `{}`.
     Done(Confirmation),
 }
 

@@ -95,7 +95,7 @@ pub struct TableEntry {
     pub vlan: Option<u16>,
     /// Full name of the port it was learned on, e.g. `vale0:a`.
     pub port: String,
-    /// Seconds since the last frame from this address, in steps of the table's ageing.
+    /// Seconds since the last frame from this address, in steps of the interval at which the table ages entries.
     pub age_seconds: u64,
     /// For an address behind a tunnel: the remote endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,21 +111,21 @@ pub struct TableEntry {
 /// A switch's multicast groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupsInfo {
-    /// Whether the switch snoops.
+    /// Whether the switch snoops IGMP and MLD messages.
     pub snooping: bool,
     /// Member ports of groups.
     pub groups: Vec<GroupEntry>,
     /// Queriers and routers, by VLAN and family.
     pub domains: Vec<MulticastDomain>,
-    /// Messages that join or leave groups.
+    /// Number of messages that joined or left groups.
     pub reports: u64,
-    /// Queries from queriers other than this switch.
+    /// Number of queries from queriers other than this switch.
     pub queries: u64,
-    /// Joins refused beyond the limits.
+    /// Number of joins refused because a limit was reached.
     pub refused_joins: u64,
-    /// Unreadable messages.
+    /// Number of messages that could not be parsed.
     pub malformed: u64,
-    /// Messages dropped because too many were waiting.
+    /// Number of messages dropped because too many were waiting.
     pub lost: u64,
 }
 

@@ -27,7 +27,7 @@ use crate::rings::pipe::{PipeRecord, pipe_and_end};
 pub const MAX_SWITCHES: usize = 64;
 /// Maximum number of persistent ports.
 const MAX_PERSISTENT: usize = 254;
-/// Matches all switches in `shared_switches`.
+/// Matches all switches in the setting `switch.shared`.
 const ALL: &str = "*";
 
 /// The facts of a request on which permissions depend.
@@ -139,8 +139,8 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
     match spec.needs() {
         AttachNeeds::Nothing => {}
         AttachNeeds::Interface(name) => may_take_interface(&d.config, name, caller)?,
-        // A TAP is an interface of the host. The users who may have the daemon use one may also have it create and
-        // configure one.
+        // A TAP is an interface of the host. Users who may attach a TAP may also have the daemon create and configure
+        // it.
         AttachNeeds::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
         AttachNeeds::Tap(_) => {
             let text = "only root and the daemon's own user may attach it; 'netvale up --allow-tap' admits others";

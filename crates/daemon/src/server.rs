@@ -111,7 +111,7 @@ pub struct DaemonServer {
     running: bool,
     /// Whether the daemon ends because of a request, not of a signal. The service manager then keeps no state.
     is_asked_to_end: bool,
-    /// Time of the next check of the counters, and the workers' busy time at the last one.
+    /// Time of the next check of the counters, and the workers' busy time at the last check.
     counted: (Instant, u64),
 }
 
@@ -265,7 +265,7 @@ impl DaemonServer {
         self.deliver();
     }
 
-    /// Removes ports whose interface is gone.
+    /// Removes ports whose interface is gone, and updates which ports can receive frames.
     fn look_for_interfaces(&mut self) {
         self.links.iter().for_each(iface::read_news);
         if self.daemon.interfaces.in_use().any(|nic| nic.gone().is_some()) {
@@ -283,7 +283,7 @@ impl DaemonServer {
         }
     }
 
-    /// Reloads the file once for any number of pending SIGHUPs.
+    /// Reloads the configuration file once, however many SIGHUPs are pending.
     fn reload(&mut self) {
         let mut signals = [0; 64];
         while self

@@ -171,7 +171,7 @@ impl Worker {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && !self.shared.watched.hangs(now, limit)
     }
 
-    /// Returns the worker's times and load.
+    /// Returns how the worker has spent its time, and the number of its ingresses.
     pub fn stats(&self) -> &WorkerTimeStats {
         &self.shared.stats
     }
@@ -181,7 +181,7 @@ impl Worker {
         self.shared.stats.ingresses.load(Ordering::Relaxed)
     }
 
-    /// Returns the domain whose ports the worker serves.
+    /// Returns the domain (all trusted users, or one untrusted user) whose ports the worker serves.
     pub fn domain(&self) -> TimeDomain {
         self.domain
     }
@@ -229,7 +229,7 @@ impl Worker {
         self.shared.send(WorkerCommand::Rehome(id, switch, from));
     }
 
-    /// Gives a restored task the frames that waited for a receiver's room in the predecessor.
+    /// Gives a restored task the frames that waited in the predecessor for room at a receiver.
     pub fn wait_with(&self, id: TaskId, waiting: Vec<WaitingFrames>) {
         self.shared.send(WorkerCommand::WaitWith(id, waiting));
     }
@@ -255,7 +255,8 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.stop();
-        // A user's memory can block that user's worker indefinitely. The worker's tasks are that user's alone.
+        // An untrusted user's memory can block that user's worker indefinitely, so the thread is abandoned after a
+        // limit. Its tasks are that user's alone.
         let until = Instant::now() + LEAVING;
         while self.domain != TimeDomain::TRUSTED && !self.has_ended() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));

@@ -96,10 +96,10 @@ macro_rules! requests {
         }
 
         impl KindRequest {
-            /// Names of their methods.
+            /// Names of the methods of these requests.
             pub const METHODS: &[&str] = &[$($method),+];
 
-            /// Parses a method and its parameters, if it is one of these.
+            /// Parses a method and its parameters; `None` if no kind of port has the method.
             pub(crate) fn parse(method: &str, params: Option<Value>) -> Option<Result<KindRequest, RpcError>> {
                 match method {
                     $( $method => Some(params_of(method, params).map(KindRequest::$request)), )+
@@ -134,7 +134,8 @@ requests! {
     VxlanSet(VxlanSetParams) "vxlan.set"
     /// Reads the addresses on this host's side of a tunnel. Answer: [`KindReply::VxlanLocal`].
     VxlanLocal(VxlanLocalParams) "vxlan.local"
-    /// Makes ports of a VDE switch before their plugs come. Answer: [`Reply::Done`](crate::Reply::Done).
+    /// Changes the ports of a VDE switch, also before plugs (VDE's clients) connect to them. Answer:
+    /// [`Reply::Done`](crate::Reply::Done).
     VdeSet(VdeSetParams) "vde.set"
 }
 

@@ -62,7 +62,7 @@ pub struct TunnelStats {
 }
 
 impl TunnelStats {
-    /// Maximum number of remote endpoints of a tunnel with counters of their own.
+    /// Maximum number of a tunnel's remote endpoints that have counters of their own.
     pub const MOST: usize = 256;
 }
 

@@ -85,7 +85,7 @@ pub struct ExportReply {
 }
 
 impl ConfigAction {
-    /// Returns the sign before such a change in a list.
+    /// Returns the character that marks such a change in a list.
     #[must_use]
     pub fn sign(self) -> char {
         match self {

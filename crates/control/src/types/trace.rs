@@ -16,7 +16,7 @@ pub struct TraceBeginParams {
     /// Whether to trace only frames with a drop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drops: bool,
-    /// Examines one of this many frames of each ring; a matching frame is traced.
+    /// One of this many frames of each ring is examined, and traced if it matches.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub one_of: u32,
     /// Whether to also trace ports that are attached later; names without a port or switch are then accepted.
@@ -54,14 +54,14 @@ pub struct TraceRead {
 /// A traced frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedFrame {
-    /// Age of the frame in nanoseconds.
+    /// Nanoseconds from the record of the frame to this answer.
     pub age_ns: u64,
     /// Full name of the sending port.
     pub port: String,
-    /// Number of the ring.
+    /// Index of the sending port's ring.
     pub ring: u16,
-    /// Length of the frame in bytes; 0 if the record stands for frames that were refused before they existed, or that
-    /// had waited.
+    /// Length of the frame in bytes; 0 in a record without a frame: invalid slots that were refused, or the end of a
+    /// wait for room.
     pub len: u32,
     /// Payload bytes of each segment, if the sender left segmentation pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,9 +104,9 @@ pub enum TraceStep {
     Vlan(u16),
     /// The source address was unknown and has been learned.
     Learned,
-    /// The source address was known behind this port and has moved.
+    /// The source address was known behind the port of this name, and has moved to the sender.
     MovedFrom(String),
-    /// The source address stays with this port.
+    /// The source address stays with the port of this name.
     Kept(String),
     /// The source address was not learned: the port, or its owner, is at its limit of addresses.
     NotLearned,

@@ -112,7 +112,7 @@ fn lines<'a>(entries: impl Iterator<Item = (&'a String, &'a Value)>) -> String {
     entries.into_iter().map(|(key, is)| format!("{key} = {}\n", value(key, is))).collect()
 }
 
-/// Returns a value in TOML. TOML's strings, numbers and lists are those of JSON, except for one character.
+/// Returns a value in TOML. TOML writes strings, numbers and lists as JSON does, except that DEL must be escaped.
 fn toml(value: &Value) -> String {
     let Some(table) = value.as_object() else { return value.to_string().replace('\u{7f}', "\\u007f") };
     let value = |key: &str, is: &Value| if is_rules(key) { toml(&rules(is)) } else { toml(is) };

@@ -21,7 +21,7 @@ use crate::caller::Caller;
 /// Maximum number of events read together.
 const EVENTS: usize = 64;
 
-/// The common properties of an exchange's lines, from which further lines are created.
+/// The common properties of an exchange's lines (its ports for single peers), from which further lines are created.
 #[derive(Clone)]
 pub struct LineTemplate {
     /// The attached port.
@@ -30,7 +30,7 @@ pub struct LineTemplate {
     pub kind: PortKind,
     /// Owner of the port.
     pub owner: Caller,
-    /// Domain whose time the lines take.
+    /// Domain (all trusted users, or one untrusted user) whose workers serve the lines.
     pub domain: TimeDomain,
     /// Whether the lines hold senders back.
     pub lossless: bool,
@@ -42,7 +42,7 @@ pub struct LineTemplate {
     pub first: u16,
     /// Maximum number of lines.
     pub most: usize,
-    /// Copies of the sockets in their present state, for a successor.
+    /// Copies of the exchange's current sockets, for a successor.
     pub sockets: Rc<RefCell<Vec<Fd>>>,
 }
 
@@ -88,7 +88,7 @@ impl Exchanges {
         Ok(())
     }
 
-    /// Removes an exchange.
+    /// Removes an exchange. Returns it, unless it does not exist or is taken out.
     pub fn remove(&mut self, full: &str) -> Option<KnownExchange> {
         let (_, known) = self.all.remove(full)?;
         if let Some(known) = &known {
@@ -128,7 +128,7 @@ impl Exchanges {
         due.map(|(full, _)| full.clone()).collect()
     }
 
-    /// Returns the time until an exchange has work even without an event.
+    /// Returns the time until the first exchange has work even without an event.
     pub fn wait(&self, now: Instant) -> Duration {
         let known = self.all.values().filter_map(|(_, known)| known.as_ref());
         known.map(|known| known.exchange.wait(now)).min().unwrap_or(Duration::MAX)

@@ -21,7 +21,7 @@ impl PersistentPort {
         &self.place
     }
 
-    /// Returns the switch without other ports to which the port belongs while it is not attached to any.
+    /// Returns the private switch to which the port alone belongs while it is not attached to another switch.
     pub fn nowhere(&self) -> &Arc<Switch> {
         &self.nowhere
     }

@@ -12,7 +12,7 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// Returns the name of the pipe with end `end`.
+    /// Returns the name of the pipe to which the end named `end` belongs, e.g. `netmap:p{1` for `netmap:p}1`.
     pub fn name(end: &str) -> String {
         end.replace('}', "{")
     }
@@ -31,7 +31,7 @@ impl Pipes {
         found
     }
 
-    /// Returns the pipe with end `end`.
+    /// Returns the pipe to which the end named `end` belongs.
     pub fn with_end(&self, end: &str) -> Option<&PipeRecord> {
         self.all.get(&Pipes::name(end))
     }

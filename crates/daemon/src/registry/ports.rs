@@ -58,7 +58,7 @@ pub struct PortRecord<B: ?Sized> {
     pub id: Option<PortId>,
     /// The backend.
     pub behind: Box<B>,
-    /// The owner, and the process that created it.
+    /// The owning user, and the connection and process that created the port.
     pub owner: Caller,
     /// Attach parameters; `None` if a program opened the port, or it came with another port.
     pub declared: Option<DeclaredPort>,
@@ -74,7 +74,7 @@ pub struct PortRecord<B: ?Sized> {
     pub policies_are_set: bool,
     /// Whether the port keeps its workers awake.
     pub polled: bool,
-    /// Links on which the port sends, and on which it receives.
+    /// Emulated links: for frames that the port sends, and for frames that it receives.
     pub links: [Option<PortLink>; 2],
     /// Egresses to which the switch, or the port's receiving link, delivers.
     pub egresses: Vec<Arc<dyn Egress>>,
@@ -123,7 +123,7 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
-    /// Returns all tasks of the port.
+    /// Iterates over all tasks of the port.
     pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
         let links = self.links.iter().flatten().map(|known| known.task);
         self.placed.iter().chain(&self.handed).copied().chain(links)

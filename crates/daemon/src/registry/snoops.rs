@@ -32,11 +32,11 @@ pub struct Snoops {
 pub struct SnoopingSwitch {
     /// The switch.
     pub switch: Arc<Switch>,
-    /// Queue of received messages.
+    /// Queue of received IGMP and MLD messages.
     pub snooping: Arc<Snooping>,
-    /// Group membership.
+    /// Multicast group membership of the switch's ports.
     pub snoop: Snoop,
-    /// The task that sends the switch's queries, which ringing `bell` wakes.
+    /// The task that sends the switch's queries; ringing `bell` wakes it.
     pub task: TaskId,
     bell: Arc<Doorbell>,
     ports: GroupPorts,
@@ -105,7 +105,7 @@ impl Snoops {
     }
 }
 
-/// Returns the settings of a switch, with the timers of Linux.
+/// Returns the settings of a switch, with the timers of a Linux bridge.
 fn settings(switch: &str, querier: bool) -> SnoopSettings {
     let mac = MacAddr(Mac::of_name(SWITCH_ADDRESS, switch).0);
     SnoopSettings { querier, ..SnoopSettings::new(mac) }
@@ -172,8 +172,8 @@ impl SnoopingSwitch {
         true
     }
 
-    /// Starts snooping in the VLANs of untagged frames of ports without waiting for a message, and ends it in VLANs
-    /// that no port uses any more.
+    /// Starts snooping in `vlans`, the VLANs of the ports' untagged frames, without waiting for a message there. Ends
+    /// it in VLANs that no port uses any more.
     fn watch(&mut self, now: u64, vlans: BTreeSet<u16>) {
         for gone in self.watched.difference(&vlans) {
             self.snoop.unwatch(*gone);
@@ -198,7 +198,7 @@ mod tests {
         switch.attach(AttachedPort { name: name.to_owned(), policies, ..AttachedPort::default() }).unwrap()
     }
 
-    /// Sends the hello message of a multicast router.
+    /// Sends the hello message of a multicast router (PIM).
     fn send_hello(switch: &Arc<Switch>, from: PortId) {
         let (to, from_ring) = loopback(1).unwrap();
         let ip = [0x45, 0xc0, 0, 24, 0, 0, 0, 0, 1, 103, 0xce, 0xb1, 10, 0, 0, 1, 224, 0, 0, 13];

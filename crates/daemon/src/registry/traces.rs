@@ -24,7 +24,7 @@ pub struct TraceSession {
     pub names: VecDeque<NamedPort>,
 }
 
-/// A port's name.
+/// A port's name, and the time until which its number belonged to it.
 pub struct NamedPort {
     /// Number on the switch.
     pub id: PortId,

@@ -169,7 +169,7 @@ fn has_only_ours(folder: &OwnedFd) -> rustix::io::Result<bool> {
 /// Binds a socket to `path` and listens. Replaces a file left by a daemon that has ended; the caller holds the lock.
 ///
 /// # Errors
-/// [`SocketError::System`] if a step fails, [`SocketError::Unknown`] if the owner or group does not exist.
+/// [`SocketError::System`] if a step fails, [`SocketError::User`] if the owner or group does not exist.
 pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<OwnedFd, SocketError> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed("cannot replace", path)(e)),

@@ -63,7 +63,7 @@ impl User {
             (known == name || number == name).then_some((uid, gid))
         };
         let number = || name.parse().ok().map(|id| (id, id));
-        // chown(2) and setresuid(2) take this number as "no change".
+        // chown(2) and setresuid(2) take `u32::MAX` as "no change".
         let (uid, gid) =
             users.lines().find_map(of).or_else(number).filter(|(uid, gid)| *uid != u32::MAX && *gid != u32::MAX)?;
         Some(User { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) })

@@ -308,7 +308,7 @@ impl WorkerLoop {
     pub(super) fn remove(&mut self, id: TaskId, done: SyncSender<()>) {
         let Some(at) = self.position(id) else { return };
         let entry = self.take_out(at);
-        // If that thread is gone, the task is dropped here.
+        // If the dropping thread is gone, the task is dropped here.
         let _ = self.dropping.send((entry.task, done));
     }
 
