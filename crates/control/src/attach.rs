@@ -131,7 +131,7 @@ pub struct OffsetsRequest {
 pub struct AttachRequest {
     /// Port name in netmap's grammar, e.g. `vale0:a` or `netmap:p{1`; at most 127 bytes.
     pub name: String,
-    /// `FLAG_*`.
+    /// Flags of the request: `FLAG_*`.
     pub flags: u32,
     /// Number of tx rings.
     pub tx_rings: u32,
@@ -185,11 +185,11 @@ pub struct AttachReply {
     pub status: i32,
     /// If the status is not 0: the error and what to do next, in one line.
     pub text: String,
-    /// The other side of the rings.
+    /// The party at the other side of the rings.
     pub role: Role,
     /// Size of the region in bytes.
     pub memsize: u64,
-    /// Offset of the `netmap_if` in bytes.
+    /// Offset in bytes of the client's `netmap_if` from the start of the region.
     pub nifp: u64,
     /// Offset of the application's CSB array (communication status blocks) in bytes.
     pub csb_atok: u64,
@@ -200,11 +200,11 @@ pub struct AttachReply {
     pub csb_first: u32,
     /// With [`Role::Pipe`]: index of the ring object and CSB entry of the other end's first ring.
     pub peer_csb_first: u32,
-    /// Offset of the ring pool.
+    /// Offset of the ring pool in bytes.
     pub ring_pool: u64,
     /// Size of a ring object in bytes.
     pub ring_size: u32,
-    /// Offset of buffer 0.
+    /// Offset of buffer 0 in bytes.
     pub buf_pool: u64,
     /// Number of buffers, including the two reserved ones.
     pub num_bufs: u32,
@@ -218,11 +218,11 @@ pub struct AttachReply {
     pub host_tx_rings: u32,
     /// Number of host rx rings, which are the last of the rx rings.
     pub host_rx_rings: u32,
-    /// Entries in each ring of the AF_XDP sockets; 0 without an interface. Otherwise all rings but host rings are
-    /// queues of an interface. Each has two descriptors: the queue's AF_XDP socket, and, for rx rings with
+    /// Number of entries in each ring of the AF_XDP sockets; 0 if the port is not an interface. Each ring of an
+    /// interface, except host rings, has two descriptors: the queue's AF_XDP socket, and, for rx rings with
     /// [`NIC_FORWARDS`], the destination of forwarded frames.
     pub nic_entries: u32,
-    /// [`NIC_BOUND`], [`NIC_FORWARDS`], [`NIC_RESUMED`], [`NIC_MULTI_BUFFER`].
+    /// Flags: [`NIC_BOUND`], [`NIC_FORWARDS`], [`NIC_RESUMED`], [`NIC_MULTI_BUFFER`].
     pub nic_flags: u32,
     /// Index of the interface, if the sockets are not bound yet: the client maps their rings, and then binds each
     /// socket to the queue with its ring's number.
@@ -239,13 +239,13 @@ pub struct AttachReply {
     pub hdr_len: u32,
     /// Number of the region.
     pub mem_id: u32,
-    /// The tx rings bound to this client. Only their descriptors are in the reply.
+    /// The tx rings bound to this client. The reply has descriptors of bound rings only.
     pub tx_bound: Range<u32>,
     /// The rx rings bound to this client.
     pub rx_bound: Range<u32>,
     /// The note of the client that opened the port.
     pub note: [u8; NOTE_LEN],
-    /// Offset of the first `netmap_if`.
+    /// Offset of the first `netmap_if` in bytes.
     pub if_pool: u64,
     /// Size of a `netmap_if` in bytes.
     pub if_size: u32,
@@ -255,11 +255,11 @@ pub struct AttachReply {
     pub num_rings: u32,
     /// Largest offset of a frame in its buffer, in bytes, if offsets were requested.
     pub max_offset: u32,
-    /// [`PORT_OF_SWITCH`], [`OFFSETS_AT_FAULT`], [`IN_FILE`], [`FILE_AT_FAULT`].
+    /// Flags: [`PORT_OF_SWITCH`], [`OFFSETS_AT_FAULT`], [`IN_FILE`], [`FILE_AT_FAULT`].
     pub port_flags: u32,
     /// With [`IN_FILE`]: offset of the region in the file in bytes.
     pub file_offset: u64,
-    /// Whether this client is the only holder of these rings and may clean up after an earlier holder.
+    /// Whether this client is the only holder of its bound rings, and may clean up after an earlier holder.
     pub alone: bool,
 }
 

@@ -43,7 +43,7 @@ pub use shape::{OptionShape, Syntax, mode, numbers, owners_mode};
 pub use table::{OPTIONS, Policies, PortOptions};
 pub use written::{InfoText, Notation, WrittenValue};
 
-/// An option.
+/// An option of an attached port, defined by a row of the table.
 pub struct AttachOption {
     /// The option's name in JSON and TOML; its command-line flag has dashes for underscores.
     pub key: &'static str,
@@ -75,8 +75,8 @@ enum OptionHolder {
 struct OptionAccess<T> {
     /// Returns the value; `None` if it counts as omitted.
     given: fn(&T) -> Option<Value>,
-    /// Stores a value whose shape has been checked, except for the syntax of texts. Returns false if the value does not
-    /// fit the field.
+    /// Stores a value whose shape (type and range) has been checked, except for the syntax of texts. Returns false if
+    /// the value does not fit the field.
     put: fn(&mut T, Value) -> bool,
     copy: fn(&T, &mut T),
 }
@@ -116,15 +116,15 @@ impl PortOptions {
 pub enum Heading {
     /// The options of the command itself.
     General,
-    /// Rings.
+    /// Numbers of rings and slots.
     Rings,
-    /// Memory.
+    /// Memory of rings and buffers.
     Memory,
     /// Devices of the host, or offered to a virtual machine.
     Devices,
     /// Capture files.
     Replay,
-    /// Drivers of back ends.
+    /// Ports that are drivers of virtio back ends.
     BackEnds,
     /// Ports with a network stack behind them.
     Stacks,
@@ -144,11 +144,11 @@ pub enum Heading {
     Security,
     /// Multicast groups.
     Multicast,
-    /// Rates.
+    /// Rate limits.
     Rates,
-    /// Filters.
+    /// Filters of frames.
     Filters,
-    /// Links.
+    /// Emulated links.
     Links,
 }
 
@@ -244,7 +244,7 @@ impl AttachOption {
         self.kinds().map_or_else(|| "all ports".into(), |kinds| listed(kinds, "and") + " ports")
     }
 
-    /// Returns the option's value, unless it counts as omitted.
+    /// Returns the option's value; `None` if it counts as omitted (unset, 0 or false).
     #[must_use]
     pub fn given(&self, options: &PortOptions) -> Option<Value> {
         match &self.holder {

@@ -38,7 +38,7 @@ pub struct ControlOutput {
     pub close: bool,
 }
 
-/// The state of one connection.
+/// The state of one control connection.
 #[derive(Clone, Debug)]
 pub struct ControlConnection {
     lines: LineSplitter,

@@ -65,14 +65,14 @@ impl Version {
 pub struct SwitchInfo {
     /// Name, e.g. `vale0`.
     pub name: String,
-    /// Number of ports on it, without monitors.
+    /// Number of the switch's ports, without monitors.
     pub ports: u32,
-    /// Number of addresses in its forwarding table.
+    /// Number of addresses in the switch's forwarding table.
     pub addresses: u64,
     /// Capacity of the table, in addresses.
     pub table_size: u64,
-    /// Number of frames whose source was not learned, because the address is another user's or exceeds its user's
-    /// limit.
+    /// Number of frames whose source was not learned, because the address is another user's, or its user is at the
+    /// limit of addresses.
     #[serde(default)]
     pub refused_addresses: u64,
 }
@@ -132,12 +132,12 @@ pub struct GroupsInfo {
 /// A member port of a multicast group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupEntry {
-    /// The group.
+    /// Address of the group.
     pub group: IpAddr,
     /// VLAN of the group, on a switch with VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// Full name of the port.
+    /// Full name of the member port.
     pub port: String,
     /// Seconds until the membership expires, unless it is reported again.
     pub expires_seconds: u64,

@@ -70,7 +70,7 @@ macro_rules! settings {
             }
         )+
 
-        /// The file's tables with descriptions. The first entry has the keys before any table header.
+        /// The file's tables with descriptions. The first entry is for the keys before any table header.
         pub static TABLES: &[(&str, &str)] = &[$( ($table, $description) ),+];
 
         /// All settings, in the order of the file.

@@ -76,7 +76,7 @@ pub struct Daemon {
     pub guests: Guests,
     /// For each monitor, the port that it watches.
     pub watches: Watches,
-    /// Rings with copies, for monitors, of frames that bypass the daemon.
+    /// Rings into which programs copy, for monitors, the frames that bypass the daemon.
     pub(crate) mirrors: Mirrors,
     /// Stall detection of the main thread, which serves all requests.
     pub watched: Arc<WatchedThread>,
@@ -110,7 +110,7 @@ impl Daemon {
     /// Creates a daemon without ports.
     ///
     /// # Errors
-    /// Fails if a worker cannot be started.
+    /// Fails if a worker cannot be started, or no descriptor is left.
     pub fn new(config: Config) -> std::io::Result<Daemon> {
         let faults = netvale_mem::fault::news()?;
         Ok(Daemon {
@@ -205,7 +205,7 @@ pub trait PortBackend: Any {
     /// Returns the kind, as `netvale list` shows it.
     fn kind(&self) -> PortKind;
 
-    /// Returns the rings that programs open, with their holders.
+    /// Returns the rings that programs open, with their holders; `None` for kinds without such rings.
     fn programs(&self) -> Option<&LocalRings> {
         None
     }

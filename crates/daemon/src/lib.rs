@@ -121,7 +121,8 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let place = StartPlace::take(&config, &dir)?;
     let signals = signals(&config)?;
     raise_limits();
-    // Both calls make system calls that the sandbox refuses. Threads started later inherit the scheduler slice.
+    // The next two functions make system calls that the sandbox would refuse. Threads started later inherit the
+    // scheduler slice.
     netvale_mem::spin::has_company();
     netvale_mem::slice::shorten();
     let real_time = realtime::RealTime::begin(config.rt_priority)

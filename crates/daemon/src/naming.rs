@@ -23,7 +23,7 @@ pub fn switch_meant<'a>(d: &Daemon, name: &'a str) -> &'a str {
     bare.filter(|bare| !is_known(name) && is_known(bare)).unwrap_or(name)
 }
 
-/// Returns the name by which a netmap program opens the port.
+/// Returns the name by which a netmap program opens the port with the full name `full`.
 pub fn alias(full: &str) -> String {
     if full.starts_with(ALIAS) { full.to_owned() } else { format!("{ALIAS}{full}") }
 }

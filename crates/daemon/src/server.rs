@@ -353,7 +353,8 @@ impl DaemonServer {
         self.paused = Some(Instant::now() + PAUSE);
     }
 
-    /// Returns the rest of the time for which the daemon accepts no connections, and resumes accepting at its end.
+    /// Returns the rest of the time for which the daemon accepts no connections, and resumes accepting when it has
+    /// passed. Returns [`Duration::MAX`] if the daemon accepts connections.
     fn pause(&mut self) -> Duration {
         let Some(until) = self.paused else { return Duration::MAX };
         let left = until.saturating_duration_since(Instant::now());

@@ -28,8 +28,8 @@ mod sleep;
 
 use rounds::{TaskEntry, WorkerLoop};
 
-/// Timer slack of a worker's sleep, in nanoseconds. It is small because frames on links and under rate limits have due
-/// times.
+/// Timer slack of a worker's sleep, in nanoseconds. It is small because frames on emulated links and under rate limits
+/// have due times.
 const TIMER_SLACK: u64 = 1000;
 
 /// Longest wait for an untrusted user's worker to end.
@@ -69,7 +69,7 @@ enum WorkerCommand {
     Stop,
 }
 
-/// How a worker spent its time, and the number of its ingresses.
+/// How a worker spent its time, and the number of its tasks.
 #[derive(Debug, Default)]
 pub struct WorkerTimeStats {
     /// Time spent forwarding, in nanoseconds.
@@ -82,13 +82,13 @@ pub struct WorkerTimeStats {
     asleep_since: AtomicU64,
     /// Largest result of [`WorkerTimeStats::slept`] so far, below which later results must not fall.
     told: AtomicU64,
-    /// Time asleep, in nanoseconds, during which frames waited for a receiver that had not run yet.
+    /// Time asleep, in nanoseconds, during which frames waited for room at a receiver.
     pub waited_ns: AtomicU64,
     /// Time awake, in nanoseconds, during which the worker did not have a CPU.
     pub preempted_ns: AtomicU64,
     /// Number of sleeps.
     pub sleeps: AtomicU64,
-    /// Number of the worker's ingresses.
+    /// Number of the worker's tasks, most of which forward the frames of an ingress.
     pub ingresses: AtomicU64,
 }
 
@@ -171,7 +171,7 @@ impl Worker {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && !self.shared.watched.hangs(now, limit)
     }
 
-    /// Returns how the worker has spent its time, and the number of its ingresses.
+    /// Returns how the worker has spent its time, and the number of its tasks.
     pub fn stats(&self) -> &WorkerTimeStats {
         &self.shared.stats
     }
@@ -196,7 +196,7 @@ impl Worker {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Returns the CPU to which the worker is pinned.
+    /// Returns the CPU to which the worker is pinned; `None` if it is not pinned.
     pub fn cpu(&self) -> Option<usize> {
         self.cpu
     }

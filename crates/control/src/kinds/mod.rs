@@ -54,7 +54,7 @@ macro_rules! of_kinds {
 }
 
 of_kinds! {
-    /// Details of a port that only its kind has.
+    /// Details of a port that are specific to its kind.
     PortDetail
     /// A vhost-user device, with the data for attaching a virtual machine.
     Vhost(VhostInfo) "vhost"
@@ -62,16 +62,16 @@ of_kinds! {
     Ptnet(PtnetInfo) "ptnet"
     /// An e1000, with the data for attaching a virtual machine.
     E1000(E1000Info) "e1000"
-    /// A VXLAN tunnel: its endpoints.
+    /// The endpoints of a VXLAN tunnel.
     Vxlan(VxlanInfo) "vxlan"
-    /// A port of a VDE switch: its plug.
+    /// The plug (VDE's client) at a port of a VDE switch.
     Vde(VdeInfo) "vde"
 }
 
 of_kinds! {
-    /// Counters of a port that only its kind has.
+    /// Counters of a port that are specific to its kind.
     KindStats
-    /// A VXLAN tunnel: its endpoints.
+    /// Counters of a VXLAN tunnel's endpoints.
     Vxlan(TunnelStats) "tunnel"
 }
 

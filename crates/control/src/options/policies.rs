@@ -19,9 +19,9 @@ const QUEUE_PART: u64 = 20;
 const LEAST_QUEUE: u64 = 256 << 10;
 /// Maximum size of the default queue in bytes.
 const MOST_QUEUE: u64 = 64 << 20;
-/// Maximum number of bytes in flight on a link.
+/// Maximum number of bytes in flight on an emulated link.
 const MOST_UNDER_WAY: u64 = 1 << 30;
-/// Maximum number of frames in flight on a link.
+/// Maximum number of frames in flight on an emulated link.
 const MOST_FRAMES: u32 = 1 << 24;
 
 /// Returns all policies of the table.
@@ -141,7 +141,7 @@ impl Policies {
     /// Returns the VLANs, if any are set.
     ///
     /// # Errors
-    /// [`Misfit`] names a contradicting policy.
+    /// [`Misfit`] names a policy that is invalid or contradicts another.
     pub fn vlans(&self) -> Result<Option<Vlans>, Misfit> {
         let protocol = self.vlan_protocol.as_deref().copied();
         let vlans = Vlans::given(self.access, self.trunk.as_deref(), self.native, protocol);

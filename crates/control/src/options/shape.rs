@@ -19,7 +19,7 @@ pub enum OptionShape {
     OneOf(&'static [u32]),
     /// A number, at least 0.
     Factor,
-    /// Text.
+    /// Any text.
     Text,
     /// An Ethernet address.
     Address,
@@ -44,11 +44,11 @@ pub enum OptionShape {
 /// Maximum number of entries of a list.
 const MOST: usize = 64;
 
-/// The syntax of a text.
+/// The syntax of an option's text.
 pub struct Syntax {
     /// A description with an example, which follows "expected" in messages.
     pub what: &'static str,
-    /// An example.
+    /// An example of such a text, for the JSON Schema.
     pub example: &'static str,
     /// Whether a text has this syntax.
     pub check: fn(&str) -> bool,

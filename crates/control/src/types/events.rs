@@ -140,7 +140,7 @@ pub struct Event {
     /// The user and process that caused the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Owner>,
-    /// The reason.
+    /// The reason for the event, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Fields specific to this event ([`EventName::details`]), with any that this release does not know.

@@ -84,7 +84,7 @@ pub struct PortInfo {
     /// Dropped frames of all the port's rings, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub drops: Drops,
-    /// The port's policies, as given.
+    /// The port's policies that are set, by key.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub policies: Map<String, Value>,
     /// Rules of the port's filters, in order, those for sent frames first.

@@ -28,7 +28,7 @@ pub struct AllStats {
     pub switches: Vec<SwitchStats>,
     /// Ports, sorted by name.
     pub ports: Vec<PortDetails>,
-    /// Name of the last of these ports if there are more: `after` of the next request.
+    /// If there are more ports: name of the last one in this answer, for `after` of the next request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// Workers, sorted by number.
@@ -227,10 +227,10 @@ pub struct PolicyStats {
     /// Rules for frames that the port receives, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub out_rules: Vec<RuleStats>,
-    /// Frames in flight on the link for sent frames, if any.
+    /// Frames in flight on the emulated link for sent frames; `None` without such a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_link: Option<u64>,
-    /// Frames in flight on the link for received frames, if any.
+    /// Frames in flight on the emulated link for received frames; `None` without such a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_link: Option<u64>,
 }

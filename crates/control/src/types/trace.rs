@@ -19,7 +19,8 @@ pub struct TraceBeginParams {
     /// One of this many frames of each ring is examined, and traced if it matches.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub one_of: u32,
-    /// Whether to also trace ports that are attached later; names without a port or switch are then accepted.
+    /// Whether to also trace ports that are attached later; names of ports and switches that do not exist yet are then
+    /// accepted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub later: bool,
 }
@@ -33,14 +34,14 @@ fn is_one(n: &u32) -> bool {
     *n == 1
 }
 
-/// The start of a trace.
+/// The reply of `trace.begin`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceBeginReply {
     /// Full names of the traced ports.
     pub ports: Vec<String>,
 }
 
-/// The frames traced since the last call.
+/// The reply of `trace.read`: the frames traced since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceRead {
     /// Number of ports still traced; those that left their switch are not.
@@ -54,14 +55,13 @@ pub struct TraceRead {
 /// A traced frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedFrame {
-    /// Nanoseconds from the record of the frame to this answer.
+    /// Nanoseconds between the recording of the frame and this answer.
     pub age_ns: u64,
     /// Full name of the sending port.
     pub port: String,
     /// Index of the sending port's ring.
     pub ring: u16,
-    /// Length of the frame in bytes; 0 in a record without a frame: invalid slots that were refused, or the end of a
-    /// wait for room.
+    /// Length of the frame in bytes; 0 in a record of dropped frames that could not be examined, such as invalid slots.
     pub len: u32,
     /// Payload bytes of each segment, if the sender left segmentation pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,7 +120,7 @@ pub enum TraceStep {
     For(String),
     /// The frame goes to this ring, written `PORT/RING`. It is delivered unless another step follows.
     To(String),
-    /// The frame enters the link of its sender or of its destination, and leaves it later.
+    /// The frame enters the emulated link of its sender or of its destination, and leaves the link later.
     Link,
     /// The frame waits for room.
     Waits,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Config;
 
-/// Matches all switches.
+/// The name that stands for all switches.
 const ALL: &str = "*";
 
 /// Policies by switch name. A switch's own table overrides that of `*`.

@@ -1,4 +1,4 @@
-//! Writing of a configuration: as an object of the file's schema, and as the text of such a file.
+//! Writes a configuration as an object that follows the file's schema, and as the text of a file.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ fn port(params: &AttachParams) -> Value {
     Value::Object(port)
 }
 
-/// Returns a filter rule as its source text, if that is known, which `netvale apply` and `netvale up` compile again;
-/// otherwise as the compiled program.
+/// Returns a filter rule as its source text, which `netvale apply` and `netvale up` compile again; if the source text
+/// is unknown, as the compiled program.
 fn in_words(rule: &WrittenValue<ConfiguredRule>) -> String {
     match &**rule {
         ConfiguredRule::Compiled(CompiledRule { drops, expression: Some(expression), .. }) => {

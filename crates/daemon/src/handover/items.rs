@@ -18,7 +18,7 @@ use crate::caller::Caller;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
-    /// The process itself.
+    /// The daemon's process: its lock, listening sockets and standard output.
     Process(ProcessItem),
     /// A memory region.
     Region(RegionItem),
@@ -358,7 +358,7 @@ pub enum HoldItem {
 /// A program's `netmap_if`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct BindingItem {
-    /// Number of the `netmap_if`.
+    /// Index of the `netmap_if` in the region.
     pub index: u32,
     /// Initial number of extra buffers.
     pub extra_bufs: u32,

@@ -11,7 +11,7 @@ use super::items::{
 pub struct TouchedItems {
     /// Whether all objects count as touched, not only those listed.
     pub everything: bool,
-    /// Connections.
+    /// Numbers of connections.
     pub clients: BTreeSet<u64>,
     /// Full names of ports.
     pub ports: BTreeSet<String>,

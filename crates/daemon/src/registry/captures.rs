@@ -25,7 +25,7 @@ pub struct Captures {
     users: BTreeMap<u32, CaptureAccount>,
 }
 
-/// A user's captures.
+/// A user's allowance and capture files.
 struct CaptureAccount {
     allowance: Arc<Allowance>,
     files: Vec<CaptureRecord>,
@@ -68,7 +68,7 @@ impl CaptureAccount {
 }
 
 impl Captures {
-    /// Adds a new capture.
+    /// Adds a new capture to those being written.
     pub fn add(&mut self, capture: &Arc<CaptureStatus>) {
         self.writing.push(Arc::clone(capture));
     }

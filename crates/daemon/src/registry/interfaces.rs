@@ -74,7 +74,7 @@ impl Interfaces {
         self.ports.insert(client, port);
     }
 
-    /// Removes the rings of a connection.
+    /// Removes and returns the open rings of a connection, if it has any.
     pub fn remove(&mut self, client: u64) -> Option<NicPort> {
         self.ports.remove(&client)
     }

@@ -76,7 +76,7 @@ impl Task<ForwardMemory> for CopyForwarder {
 pub(crate) struct MirroredRing<'a> {
     /// The ring.
     pub of: &'a RingSide,
-    /// The moment at which frames are copied.
+    /// When frames are copied: as they pass, or when their slots are released.
     pub moment: Moment,
     /// Length of the virtio-net header of the ring's frames.
     pub hdr_len: HdrLen,
@@ -172,7 +172,7 @@ impl Mirrors {
         Ok(())
     }
 
-    /// Ends the copies for the monitor `name`.
+    /// Stops copying frames for the monitor `name`.
     pub(crate) fn remove(&mut self, workers: &mut Workers, name: &str) {
         let mut idle = Vec::new();
         for beside in self.0.values_mut() {

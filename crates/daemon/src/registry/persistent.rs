@@ -57,7 +57,7 @@ impl PersistentPorts {
         self.0.insert(port.to_owned(), PersistentPort { uid, place: own_name(port), nowhere, joint: None });
     }
 
-    /// Removes a port.
+    /// Removes a persistent port, by its name without a switch.
     pub fn remove(&mut self, port: &str) {
         self.0.remove(port);
     }

@@ -17,7 +17,7 @@ use crate::worker::TaskId;
 pub struct SwitchPort {
     /// The switch, e.g. `vale0`.
     pub switch: String,
-    /// The port on it, e.g. `a`.
+    /// The port's name on the switch, e.g. `a`.
     pub port: String,
 }
 
@@ -165,7 +165,7 @@ impl<B: ?Sized> PortRegistry<B> {
         self.all.get(full)
     }
 
-    /// Returns the port of that full name, mutable.
+    /// Returns the port of that full name, mutable. The port then counts as changed since the last save.
     pub fn get_mut(&mut self, full: &str) -> Option<&mut PortRecord<B>> {
         let found = self.all.get_mut(full);
         if found.is_some() {
@@ -179,13 +179,13 @@ impl<B: ?Sized> PortRegistry<B> {
         self.all.contains_key(full)
     }
 
-    /// Adds a port. Returns the former port of that name.
+    /// Adds a port. Returns the former port of that name, if there was one.
     pub fn insert(&mut self, full: &str, record: PortRecord<B>) -> Option<PortRecord<B>> {
         self.touched.insert(full.to_owned());
         self.all.insert(full.to_owned(), record)
     }
 
-    /// Removes a port.
+    /// Removes a port. Returns its record; `None` if there is no such port.
     pub fn remove(&mut self, full: &str) -> Option<PortRecord<B>> {
         let gone = self.all.remove(full)?;
         self.touched.insert(full.to_owned());
@@ -199,7 +199,7 @@ impl<B: ?Sized> PortRegistry<B> {
         }
     }
 
-    /// Iterates over all ports, mutable. For changes of fields that are not saved: the ports do not count as touched.
+    /// Iterates over all ports, mutable. For changes of fields that are not saved: the ports do not count as changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PortRecord<B>> {
         self.all.values_mut()
     }

@@ -109,7 +109,7 @@ impl Regions {
         Ok((region, id))
     }
 
-    /// Adds a region.
+    /// Adds a region of user `uid`. An untrusted user's region gets the thread that accesses it.
     ///
     /// # Errors
     /// [`RegionError::Memory`] if an untrusted user's thread cannot be started.

@@ -53,7 +53,7 @@ impl Snoops {
         Ok(Snoops { by_switch: BTreeMap::new(), bell, begun: Instant::now() })
     }
 
-    /// Returns the descriptor that is readable when a message has been received.
+    /// Returns the descriptor that is readable when an IGMP or MLD message has been received.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
@@ -63,12 +63,12 @@ impl Snoops {
         self.bell.drain();
     }
 
-    /// Returns a snooping switch.
+    /// Returns a snooping switch; `None` if there is no such switch, or it does not snoop.
     pub fn get(&self, switch: &str) -> Option<&SnoopingSwitch> {
         self.by_switch.get(switch)
     }
 
-    /// Returns the current time for [`Snoop`].
+    /// Returns the current time in nanoseconds of the clock that [`Snoop`] uses.
     pub fn now(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64
     }

@@ -20,7 +20,7 @@ use crate::worker::{Polling, TaskId, Worker, WorkerTask};
 const TIMEOUT: Duration = Duration::from_millis(50);
 /// Budget of time for which the main thread waits for one user's worker.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Part of the elapsed time by which the budget is restored: a tenth.
+/// Divisor of the elapsed time: the budget is restored by a tenth of it.
 const COMES_BACK: u32 = 10;
 /// Part of each wait that is not charged to the budget.
 const PROMPT: Duration = Duration::from_millis(1);
@@ -218,7 +218,7 @@ impl Workers {
         self.tasks.get(&task).map(|place| place.worker)
     }
 
-    /// Returns the domain of a task's worker.
+    /// Returns the domain of a task's worker; the trusted domain if there is no such task.
     pub fn domain_of(&self, task: TaskId) -> TimeDomain {
         let worker = self.worker_of(task).and_then(|number| self.get(number));
         worker.map_or(TimeDomain::TRUSTED, Worker::domain)

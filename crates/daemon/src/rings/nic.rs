@@ -165,8 +165,8 @@ impl NicPort {
             | flag(self.got.is_some_and(|got| got.multi_buffer), NIC_MULTI_BUFFER)
     }
 
-    /// Returns the two descriptors of a queue's ring: the queue's AF_XDP socket, and the socket to which the program
-    /// may forward the ring's frames without copying.
+    /// Returns the two descriptors of a queue's ring. The first is the queue's AF_XDP socket. The second is the TAP of
+    /// the host stack for an rx ring of a client with the daemon's rights, otherwise the socket again.
     fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
         let socket = self.queue(queue).ok_or_else(|| Refusal::internal("a queue without a socket"))?.socket();
         let stack = self.stack.as_ref().filter(|_| receives && self.trusted);

@@ -48,9 +48,9 @@ pub enum SocketError {
     NotGiven {
         /// The directory.
         dir: PathBuf,
-        /// The reason.
+        /// The reason, which follows the directory in the message.
         why: &'static str,
-        /// The user.
+        /// ID of the daemon's user.
         uid: u32,
     },
     /// The user or group does not exist.
@@ -106,10 +106,10 @@ pub(super) fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error)
 }
 
 /// Gives the run directory and its lock to the daemon's user. Refuses a directory of root's that contains other files,
-/// which is probably a mistake.
+/// because it is probably named by mistake.
 ///
 /// # Errors
-/// [`SocketError::NotGiven`] if it cannot be given to that user.
+/// [`SocketError::NotGiven`] if the directory cannot be given to that user.
 pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), SocketError> {
     let io = |what| move |e: rustix::io::Errno| failed(what, dir)(e.into());
     let uid = user.uid;

@@ -15,7 +15,7 @@ pub enum UserError {
     Unknown {
         /// The word `user` or `group`.
         what: &'static str,
-        /// The name.
+        /// The name that was not found.
         name: String,
         /// The option in which it was named.
         option: &'static str,
@@ -23,7 +23,7 @@ pub enum UserError {
     /// The process lacks the right to change to the user.
     #[error("cannot change to user {uid}: {source}; start the daemon as root, or as that user")]
     Refused {
-        /// The user.
+        /// ID of the user.
         uid: u32,
         /// The kernel's error.
         source: std::io::Error,

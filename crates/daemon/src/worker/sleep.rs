@@ -134,8 +134,8 @@ impl WorkerLoop {
     }
 
     /// Waits for descriptors, with a precise limit, because epoll rounds its own limit up to milliseconds. The kernel
-    /// may be late by a thousandth of the wait, so a long wait ends that much earlier, and the worker waits again for
-    /// the rest.
+    /// may be late by a thousandth of the wait, so the wait is shortened by 1/512, and the worker waits again for the
+    /// rest.
     fn wait(&self, limit: Duration) {
         let limit = limit - limit / 512;
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
