@@ -45,27 +45,30 @@ pub const MAX_PORT_RINGS: u32 = 1024;
 pub(crate) const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"NVrq");
 const REPLY_MAGIC: u32 = u32::from_le_bytes(*b"NVrp");
 
-/// The AF_XDP sockets are already bound.
+/// In [`AttachReply::nic_flags`]: the AF_XDP sockets are already bound.
 pub const NIC_BOUND: u32 = 1;
-/// The second descriptor of an rx ring is the TAP behind the host rings, with virtio-net headers of 12 bytes.
+/// In [`AttachReply::nic_flags`]: the second descriptor of each rx ring is the TAP behind the interface's host rings,
+/// to which the client forwards frames with virtio-net headers of 12 bytes.
 pub const NIC_FORWARDS: u32 = 2;
-/// An earlier holder of the rings has already passed their buffers to the kernel; the client must not pass them again.
+/// In [`AttachReply::nic_flags`]: an earlier holder of the rings has already passed their buffers to the kernel; the
+/// client must not pass them again.
 pub const NIC_RESUMED: u32 = 4;
-/// Frames may span several buffers; set for bound sockets.
+/// In [`AttachReply::nic_flags`], for bound sockets: frames may span several buffers.
 pub const NIC_MULTI_BUFFER: u32 = 8;
 
-/// The rings belong to a switch's port: the client itself copies the data of indirect slots (`NS_INDIRECT`) into
-/// buffers.
+/// In [`AttachReply::port_flags`]: the rings belong to a switch's port, so the client itself copies the data of
+/// indirect slots (`NS_INDIRECT`) into buffers.
 pub const PORT_OF_SWITCH: u32 = 1;
-/// Set in a refusal caused by the offsets in the request.
+/// In [`AttachReply::port_flags`] of a refusal: the offsets in the request caused it.
 pub const OFFSETS_AT_FAULT: u32 = 2;
-/// The region is in the user's file ([`FLAG_FILE`]), at [`AttachReply::file_offset`]. The CSB arrays have their own
-/// memfd, whose descriptor follows that of the file.
+/// In [`AttachReply::port_flags`]: the region is in the user's file ([`FLAG_FILE`]), at [`AttachReply::file_offset`].
+/// The CSB arrays have their own memfd, whose descriptor follows that of the file.
 pub const IN_FILE: u32 = 4;
-/// Set in a refusal caused by the client's file ([`FLAG_FILE`]): a request without the file can succeed.
+/// In [`AttachReply::port_flags`] of a refusal: the client's file ([`FLAG_FILE`]) caused it, and a request without the
+/// file can succeed.
 pub const FILE_AT_FAULT: u32 = 8;
 
-/// The port holds its senders back instead of dropping frames (a lossless receiver).
+/// While the port's rx rings are full, its senders wait instead of losing frames (a lossless port).
 pub const FLAG_LOSSLESS: u32 = 1;
 /// Prefer huge pages for a new region.
 pub const FLAG_HUGE: u32 = 2;
@@ -74,7 +77,7 @@ pub const FLAG_HUGE: u32 = 2;
 pub const FLAG_SHARED: u32 = 4;
 /// The client cannot handle virtio-net headers: `EIO` if the port has them.
 pub const FLAG_NO_HEADER: u32 = 8;
-/// Rings in a region, not served by a switch (netmap's `NR_REG_NULL`).
+/// The port consists of rings in a region and has no switch (netmap's `NR_REG_NULL`).
 pub const FLAG_NULL: u32 = 16;
 /// The switch cuts large segments for the new port although the port has a virtio-net header.
 pub const FLAG_CUT: u32 = 32;
@@ -128,7 +131,7 @@ pub struct OffsetsRequest {
 pub struct AttachRequest {
     /// Port name in netmap's grammar, e.g. `vale0:a` or `netmap:p{1`; at most 127 bytes.
     pub name: String,
-    /// `FLAG_*`.
+    /// Flags of the request: `FLAG_*`.
     pub flags: u32,
     /// Number of tx rings.
     pub tx_rings: u32,
@@ -152,13 +155,13 @@ pub struct AttachRequest {
     pub host_rx_rings: u32,
     /// Number of the region to use; 0: the region that belongs to the name, or one that the daemon chooses.
     pub mem_id: u32,
-    /// The pools of a new region.
+    /// Sizes of the object pools of a new region; all zero for the daemon's choice.
     pub pools: PoolSizes,
     /// The client's note for later holders of the connection, which find it in [`AttachReply::note`].
     pub note: [u8; NOTE_LEN],
-    /// Offsets of frames in their buffers.
+    /// Offsets of frames in their buffers; `None` without netmap's offsets option.
     pub offsets: Option<OffsetsRequest>,
-    /// The place for the region in the file that comes with the request.
+    /// The place for the region in the file that comes with the request; `None` without a file.
     pub file: Option<FilePlacement>,
 }
 
@@ -182,25 +185,26 @@ pub struct AttachReply {
     pub status: i32,
     /// If the status is not 0: the error and what to do next, in one line.
     pub text: String,
-    /// The other side of the rings.
+    /// The party at the other side of the rings.
     pub role: Role,
     /// Size of the region in bytes.
     pub memsize: u64,
-    /// Offset of the `netmap_if` in bytes.
+    /// Offset in bytes of the client's `netmap_if` from the start of the region.
     pub nifp: u64,
-    /// Offset of the application's CSB array.
+    /// Offset of the application's CSB array (communication status blocks) in bytes.
     pub csb_atok: u64,
-    /// Offset of the host's CSB array.
+    /// Offset of the host's CSB array in bytes.
     pub csb_ktoa: u64,
-    /// Index of the ring object and CSB entry of the port's first ring; the others follow, tx rings first.
+    /// Index of the ring object and CSB entry of the port's first ring; those of the other rings follow, tx rings
+    /// first.
     pub csb_first: u32,
     /// With [`Role::Pipe`]: index of the ring object and CSB entry of the other end's first ring.
     pub peer_csb_first: u32,
-    /// Offset of the ring pool.
+    /// Offset of the ring pool in bytes.
     pub ring_pool: u64,
     /// Size of a ring object in bytes.
     pub ring_size: u32,
-    /// Offset of buffer 0.
+    /// Offset of buffer 0 in bytes.
     pub buf_pool: u64,
     /// Number of buffers, including the two reserved ones.
     pub num_bufs: u32,
@@ -214,11 +218,11 @@ pub struct AttachReply {
     pub host_tx_rings: u32,
     /// Number of host rx rings, which are the last of the rx rings.
     pub host_rx_rings: u32,
-    /// Entries in each ring of the AF_XDP sockets; 0 without an interface. Otherwise all rings but host rings are
-    /// queues of an interface. Each has two descriptors: the queue's AF_XDP socket, and, for rx rings with
+    /// Number of entries in each ring of the AF_XDP sockets; 0 if the port is not an interface. Each ring of an
+    /// interface, except host rings, has two descriptors: the queue's AF_XDP socket, and, for rx rings with
     /// [`NIC_FORWARDS`], the destination of forwarded frames.
     pub nic_entries: u32,
-    /// [`NIC_BOUND`], [`NIC_FORWARDS`], [`NIC_RESUMED`], [`NIC_MULTI_BUFFER`].
+    /// Flags: [`NIC_BOUND`], [`NIC_FORWARDS`], [`NIC_RESUMED`], [`NIC_MULTI_BUFFER`].
     pub nic_flags: u32,
     /// Index of the interface, if the sockets are not bound yet: the client maps their rings, and then binds each
     /// socket to the queue with its ring's number.
@@ -235,13 +239,13 @@ pub struct AttachReply {
     pub hdr_len: u32,
     /// Number of the region.
     pub mem_id: u32,
-    /// The tx rings bound to this client. Only their descriptors are in the reply.
+    /// The tx rings bound to this client. The reply has descriptors of bound rings only.
     pub tx_bound: Range<u32>,
     /// The rx rings bound to this client.
     pub rx_bound: Range<u32>,
     /// The note of the client that opened the port.
     pub note: [u8; NOTE_LEN],
-    /// Offset of the first `netmap_if`.
+    /// Offset of the first `netmap_if` in bytes.
     pub if_pool: u64,
     /// Size of a `netmap_if` in bytes.
     pub if_size: u32,
@@ -251,11 +255,11 @@ pub struct AttachReply {
     pub num_rings: u32,
     /// Largest offset of a frame in its buffer, in bytes, if offsets were requested.
     pub max_offset: u32,
-    /// [`PORT_OF_SWITCH`], [`OFFSETS_AT_FAULT`], [`IN_FILE`], [`FILE_AT_FAULT`].
+    /// Flags: [`PORT_OF_SWITCH`], [`OFFSETS_AT_FAULT`], [`IN_FILE`], [`FILE_AT_FAULT`].
     pub port_flags: u32,
     /// With [`IN_FILE`]: offset of the region in the file in bytes.
     pub file_offset: u64,
-    /// Whether this client is the only holder of these rings and may clean up after an earlier holder.
+    /// Whether this client is the only holder of its bound rings, and may clean up after an earlier holder.
     pub alone: bool,
 }
 

@@ -107,8 +107,8 @@ impl Client {
         }
     }
 
-    /// Returns the reason why this user cannot connect to a socket in a run directory, if there is one; does not
-    /// connect.
+    /// Returns the error that connecting to a socket in a run directory would return, without connecting; `None` if a
+    /// process listens there and this user may connect.
     pub fn obstacle(run_dir: &Path, socket: &str) -> Option<ClientError> {
         let socket = run_dir.join(socket);
         let kind = match dirs::presence(&socket) {
@@ -155,7 +155,7 @@ impl Client {
         self.call(&Request::Version)
     }
 
-    /// Lists all switches, by name.
+    /// Lists all switches, sorted by name.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -196,7 +196,7 @@ impl Client {
         self.call(&Request::PortDetach(params)).map(|Confirmation {}| ())
     }
 
-    /// Lists the ports of one switch, or all ports including pipes, by name and without their rings.
+    /// Lists the ports of one switch, or all ports including pipes, sorted by name and without their rings.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -204,8 +204,8 @@ impl Client {
         self.call(&Request::PortList(ListParams { switch: switch.map(str::to_owned) }))
     }
 
-    /// Changes policies of the port with this full name while frames pass; null restores a default. Either all change
-    /// or none.
+    /// Changes policies of the port with the full name `port` while frames pass; a null value restores the default. If
+    /// one value is invalid, none is changed.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -213,7 +213,7 @@ impl Client {
         self.call(&Request::PortSet(SetParams { port: port.into(), set }))
     }
 
-    /// Sets the addresses behind a tunnel's endpoints.
+    /// Adds and removes addresses behind a VXLAN tunnel's remote endpoints.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -221,7 +221,8 @@ impl Client {
         self.call(&Request::OfKind(params.into()))
     }
 
-    /// Makes ports of a VDE switch before their plugs come.
+    /// Changes the maximum number of a VDE switch's ports, and creates, reserves or releases ports before plugs (VDE's
+    /// clients) connect to them.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -287,10 +288,10 @@ impl Client {
         self.call(&Request::Subscribe(params))
     }
 
-    /// Waits up to `limit` for the next event. Returns `None` if there was none.
+    /// Waits up to `limit` for the next event. Returns `None` if no event arrived.
     ///
     /// # Errors
-    /// [`ClientError`] if the connection was lost: the daemon has ended.
+    /// [`ClientError`] if the daemon closed the connection, or sent something other than a notification.
     pub fn next_event(&mut self, limit: Duration) -> Result<Option<Event>, ClientError> {
         let deadline = Instant::now() + limit;
         loop {
@@ -389,7 +390,7 @@ impl Client {
         }
     }
 
-    /// Keeps an event and ignores other notifications.
+    /// Queues an event for [`Client::next_event`]; ignores other notifications.
     fn notified(&mut self, method: Option<String>, params: Option<Value>) -> Result<(), ClientError> {
         if method.as_deref() == Some(NOTIFICATION) {
             let event = serde_json::from_value(params.unwrap_or_default()).map_err(|error| self.protocol(error))?;
@@ -441,7 +442,8 @@ impl Client {
         }
     }
 
-    /// Returns the remaining time; never zero, which would mean no limit.
+    /// Returns the time until `deadline`, at least 1 ms, because a socket's timeout must not be zero. If none is left,
+    /// returns [`ClientError::Timeout`].
     fn left(&self, deadline: Instant) -> Result<Duration, ClientError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.timed_out()) } else { Ok(left.max(Duration::from_millis(1))) }

@@ -42,7 +42,7 @@ struct HoldingWire {
     unused_6: U16,
 }
 
-/// A request or its answer.
+/// One of netmap's control requests, or the answer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
     /// `NETMAP_REQ_*`.
@@ -61,7 +61,7 @@ impl Default for DeviceRequest {
     }
 }
 
-/// The answer has the same fields.
+/// The answer to a [`DeviceRequest`], with the same fields.
 pub type DeviceReply = DeviceRequest;
 
 impl DeviceRequest {
@@ -91,8 +91,8 @@ impl DeviceRequest {
 /// A request about a connection's port by the holder of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldRequest {
-    /// Requests the connection's port, for a process that received the descriptor. The answer is that to the attach
-    /// request that opened the port, with its descriptors.
+    /// Requests the connection's port, for a process that inherited or received the descriptor. The daemon repeats the
+    /// attach reply with which the port was opened, with its descriptors.
     Resume,
     /// Releases the port; the connection stays. The answer is an empty attach reply.
     Release,
@@ -118,8 +118,8 @@ impl HoldRequest {
     }
 }
 
-/// The kind of a message on an attach connection, by its magic number. All other bytes count as an attach request,
-/// whose decoder reports the error.
+/// The kind of a message on an attach connection, by its magic number. A message with an unknown magic number counts as
+/// an attach request, whose decoder reports the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// [`AttachRequest`](crate::attach::AttachRequest).
@@ -161,7 +161,7 @@ mod tests {
             let _ = (DeviceRequest::decode(&bytes), HoldRequest::decode(&bytes), MessageKind::of(&bytes));
         }
 
-        /// Objective: a request survives the wire.
+        /// Objective: a request is unchanged after encoding and decoding.
         #[test]
         fn a_request_survives_the_wire(
             name in "[a-z0-9:{}]{0,63}",
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Objective: the short messages are distinguished from the others and from each other, and their version is
+    /// Objective: the two hold requests are distinguished from other messages and from each other, and their version is
     /// checked.
     #[test]
     fn short_messages_are_told_apart() {

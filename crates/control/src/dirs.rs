@@ -13,8 +13,8 @@ use rustix::net::sockopt;
 pub const CONTROL_SOCKET: &str = "control.sock";
 /// Name of the attach socket in the run directory: `SOCK_SEQPACKET`, the messages of [`crate::attach`].
 pub const ATTACH_SOCKET: &str = "attach.sock";
-/// Name of the file in the run directory that holds the command line of a daemon that changes its user, written as
-/// root: words, each terminated by a zero byte.
+/// Name of the file in the run directory that holds the daemon's command line, each word terminated by a zero byte.
+/// Only a daemon that changes its user writes it, while still root.
 pub const OPTIONS: &str = "options";
 /// Environment variable that names the run directory.
 pub const RUN_DIR_VARIABLE: &str = "NETVALE_RUN_DIR";
@@ -29,8 +29,8 @@ pub fn default_run_dir() -> PathBuf {
 }
 
 /// Returns the run directory of the daemon to which this user connects at `socket`, [`CONTROL_SOCKET`] or
-/// [`ATTACH_SOCKET`]. It is the default directory unless the user has set none, no daemon of theirs listens, and they
-/// may connect to the system's daemon.
+/// [`ATTACH_SOCKET`]. It is the default directory, unless `NETVALE_RUN_DIR` is unset, no daemon of this user listens in
+/// the default directory, and this user may connect to the system's daemon.
 pub fn daemon_run_dir(socket: &str) -> PathBuf {
     let own = default_run_dir();
     let system = Path::new(SYSTEM_RUN_DIR);
@@ -40,7 +40,7 @@ pub fn daemon_run_dir(socket: &str) -> PathBuf {
     if presence(&system.join(socket)) == Presence::Listener { system.into() } else { own }
 }
 
-/// Returns whether the system's daemon runs but its socket excludes this user, and no run directory is set.
+/// Returns whether `NETVALE_RUN_DIR` is unset and this user may not connect to the system daemon's socket.
 pub fn is_kept_from_system(socket: &str) -> bool {
     !is_named() && presence(&Path::new(SYSTEM_RUN_DIR).join(socket)) == Presence::Denied
 }
@@ -58,7 +58,7 @@ pub(crate) enum Presence {
     Denied,
 }
 
-/// Determines whether a process listens, without a connection: a socket of another type is refused with `EPROTOTYPE` if
+/// Determines whether a process listens, without a connection: connecting a datagram socket fails with `EPROTOTYPE` if
 /// there is a listener. A connection could make a service manager start a daemon, and the daemon would have to accept
 /// it.
 pub(crate) fn presence(socket: &Path) -> Presence {
@@ -70,8 +70,8 @@ pub(crate) fn presence(socket: &Path) -> Presence {
     }
 }
 
-/// An empty variable counts as unset; so does a relative `XDG_RUNTIME_DIR`, as the XDG Base Directory Specification
-/// requires.
+/// Like [`default_run_dir`], for the given environment and user. An empty variable counts as unset; so does a relative
+/// `XDG_RUNTIME_DIR`, as the XDG Base Directory Specification requires.
 fn run_dir(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> PathBuf {
     let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(dir) = path(RUN_DIR_VARIABLE) {
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(listener.accept().map(drop).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
     }
 
-    /// Removes a directory when the test ends, in any way.
+    /// Removes a directory when the test ends, even with a panic.
     struct Made(PathBuf);
 
     impl Drop for Made {

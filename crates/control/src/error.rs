@@ -10,7 +10,7 @@ pub struct RpcError {
     pub code: i32,
     /// The error, in one line.
     pub message: String,
-    /// Hint and errno.
+    /// Hint and errno; `None` if the other side gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<ErrorData>,
 }
@@ -75,7 +75,7 @@ mod errno {
 }
 
 impl RpcError {
-    /// Creates an error of this kind.
+    /// Creates an error of the kind `code`.
     pub fn new(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let data = Some(ErrorData { hint: hint.into(), errno: None });
         RpcError { code: code as i32, message: message.into(), data }
@@ -92,7 +92,7 @@ impl RpcError {
         self.data.as_ref().map_or("", |data| &data.hint)
     }
 
-    /// Whether the error is of this kind.
+    /// Whether the error is of the kind `code`.
     pub fn is(&self, code: ErrorCode) -> bool {
         self.code == code as i32
     }

@@ -2,7 +2,8 @@
 
 /// Maximum length of a request's line in bytes, without the newline.
 pub const MAX_REQUEST_LINE: usize = 64 * 1024;
-/// Maximum length in bytes for root and the daemon's own user, whose requests may carry a configuration file.
+/// Maximum length of a request's line in bytes from root or the daemon's own user, whose requests may carry a
+/// configuration file.
 pub const MAX_TRUSTED_LINE: usize = 4 << 20;
 
 /// A line is too long. The stream becomes unreadable, since the start of the next message is unknown.
@@ -57,7 +58,8 @@ impl LineSplitter {
 
     /// Returns the next whole line without its `\n`, or `None` if more bytes are needed.
     ///
-    /// # Errors [`LineTooLong`] as soon as a line exceeds the limit, and at every later call.
+    /// # Errors
+    /// [`LineTooLong`] as soon as a line exceeds the limit, and at every later call.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
         let unread = self.bytes.get(self.scanned..).unwrap_or(&[]);
         let end = unread.iter().position(|&b| b == b'\n').map(|at| self.scanned + at);

@@ -68,7 +68,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Objective: an address survives its text, and no text makes the parser panic.
+        /// Objective: an address written as text parses to the same address, and no text makes the parser panic.
         #[test]
         fn an_address_survives_its_text(bytes: [u8; 6], text: String) {
             prop_assert_eq!(Mac(bytes).to_string().parse(), Ok(Mac(bytes)));

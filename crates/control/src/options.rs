@@ -43,16 +43,16 @@ pub use shape::{OptionShape, Syntax, mode, numbers, owners_mode};
 pub use table::{OPTIONS, Policies, PortOptions};
 pub use written::{InfoText, Notation, WrittenValue};
 
-/// An option.
+/// An option of an attached port, defined by a row of the table.
 pub struct AttachOption {
-    /// The option's name in JSON and TOML; its flag has dashes for underscores.
+    /// The option's name in JSON and TOML; its command-line flag has dashes for underscores.
     pub key: &'static str,
     doc: &'static str,
     /// Placeholder for the value in the help; empty for a flag.
     pub value_name: &'static str,
     /// Type and range of the value.
     pub shape: OptionShape,
-    /// Whether all kinds of ports take the option; otherwise only kinds whose rows list it.
+    /// Whether all kinds of ports take the option; otherwise only the kinds whose rows in [`kind`] list it.
     is_for_all: bool,
     /// The option's group in the help.
     pub heading: Heading,
@@ -60,7 +60,7 @@ pub struct AttachOption {
     pub default: &'static str,
     /// Keys of options that exclude this one.
     pub excludes: &'static [&'static str],
-    /// The reason why these options and this one exclude each other.
+    /// The reason why this option and those in `excludes` exclude each other.
     pub why: &'static str,
     holder: OptionHolder,
 }
@@ -75,8 +75,8 @@ enum OptionHolder {
 struct OptionAccess<T> {
     /// Returns the value; `None` if it counts as omitted.
     given: fn(&T) -> Option<Value>,
-    /// Stores a value whose shape has been checked, except for the syntax of texts. Returns false if the value does not
-    /// fit the field.
+    /// Stores a value whose shape (type and range) has been checked, except for the syntax of texts. Returns false if
+    /// the value does not fit the field.
     put: fn(&mut T, Value) -> bool,
     copy: fn(&T, &mut T),
 }
@@ -116,15 +116,15 @@ impl PortOptions {
 pub enum Heading {
     /// The options of the command itself.
     General,
-    /// Rings.
+    /// Numbers of rings and slots.
     Rings,
-    /// Memory.
+    /// Memory of rings and buffers.
     Memory,
     /// Devices of the host, or offered to a virtual machine.
     Devices,
     /// Capture files.
     Replay,
-    /// Drivers of back ends.
+    /// Ports that are drivers of virtio back ends.
     BackEnds,
     /// Ports with a network stack behind them.
     Stacks,
@@ -136,7 +136,7 @@ pub enum Heading {
     Sockets,
     /// Tunnels to other hosts.
     Tunnels,
-    /// Names for people.
+    /// Texts for people, such as a description.
     About,
     /// VLANs.
     Vlans,
@@ -144,11 +144,11 @@ pub enum Heading {
     Security,
     /// Multicast groups.
     Multicast,
-    /// Rates.
+    /// Rate limits.
     Rates,
-    /// Filters.
+    /// Filters of frames.
     Filters,
-    /// Links.
+    /// Emulated links.
     Links,
 }
 
@@ -183,7 +183,7 @@ impl Heading {
 pub const MTU: &str = "mtu";
 
 impl AttachOption {
-    /// Returns the option with this key.
+    /// Returns the option with this key; `None` if there is no such option.
     #[must_use]
     pub fn find(key: &str) -> Option<&'static AttachOption> {
         OPTIONS.iter().find(|option| option.key == key)
@@ -244,7 +244,7 @@ impl AttachOption {
         self.kinds().map_or_else(|| "all ports".into(), |kinds| listed(kinds, "and") + " ports")
     }
 
-    /// Returns the option's value, unless it counts as omitted.
+    /// Returns the option's value; `None` if it counts as omitted (unset, 0 or false).
     #[must_use]
     pub fn given(&self, options: &PortOptions) -> Option<Value> {
         match &self.holder {
@@ -281,7 +281,7 @@ impl AttachOption {
     }
 }
 
-/// Joins items: `a, b and c`.
+/// Joins items: `a, b and c` with `last` "and".
 fn listed<T: fmt::Display>(items: impl IntoIterator<Item = T>, last: &str) -> String {
     let mut items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
     match (items.pop(), items.is_empty()) {

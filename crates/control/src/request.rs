@@ -103,35 +103,35 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Reply {
-    /// To `version`.
+    /// Answer to `version`.
     Version(Version),
-    /// To `switch.list`, by name.
+    /// Answer to `switch.list`, sorted by name.
     Switches(Vec<SwitchInfo>),
-    /// To `switch.table`.
+    /// Answer to `switch.table`.
     Table(Vec<TableEntry>),
-    /// To `switch.groups`.
+    /// Answer to `switch.groups`.
     Groups(GroupsInfo),
-    /// To `port.attach`, `port.set` and `port.show`.
+    /// Answer to `port.attach`, `port.set` and `port.show`.
     Port(Box<PortInfo>),
-    /// To `port.list`, by name.
+    /// Answer to `port.list`, sorted by name.
     Ports(Vec<PortInfo>),
-    /// To `port.evicted`, newest first.
+    /// Answer to `port.evicted`, newest first.
     Evicted(Vec<EvictionInfo>),
-    /// To `stats.all`.
+    /// Answer to `stats.all`.
     AllStats(Box<AllStats>),
-    /// To `subscribe`.
+    /// Answer to `subscribe`.
     Subscribed(Box<SubscribeReply>),
-    /// To `trace.begin`.
+    /// Answer to `trace.begin`.
     TraceBegun(TraceBeginReply),
-    /// To `trace.read`.
+    /// Answer to `trace.read`.
     Traced(TraceRead),
-    /// To `config.apply`.
+    /// Answer to `config.apply`.
     Applied(ApplyResult),
-    /// To `config.export`.
+    /// Answer to `config.export`.
     Exported(Box<ExportReply>),
-    /// To requests of one kind of port.
+    /// Answer to a request to ports of one kind.
     OfKind(KindReply),
-    /// To `port.detach`, `unsubscribe`, `shutdown` and some requests of kinds: `{}`.
+    /// Answer to `port.detach`, `unsubscribe`, `shutdown` and some requests to ports of one kind: `{}`.
     Done(Confirmation),
 }
 

@@ -16,8 +16,8 @@ pub(crate) mod strict;
 
 /// Maximum number of requests in a batch.
 pub const MAX_BATCH: usize = 64;
-/// Maximum number of bytes of answers from one [`ControlConnection::feed`]. Further requests in it end the connection:
-/// a client that sends many requests must read in between.
+/// Maximum number of bytes of answers from one [`ControlConnection::feed`]. A further request in the same call ends the
+/// connection: a client that sends many requests must read answers in between.
 pub const MAX_OUTPUT: usize = 4 << 20;
 
 /// Executes requests.
@@ -38,7 +38,7 @@ pub struct ControlOutput {
     pub close: bool,
 }
 
-/// The state of one connection.
+/// The state of one control connection.
 #[derive(Clone, Debug)]
 pub struct ControlConnection {
     lines: LineSplitter,
@@ -76,7 +76,7 @@ impl Default for ControlConnection {
 }
 
 impl ControlConnection {
-    /// Continues a connection with the bytes of an unfinished request.
+    /// Restores the bytes of an unfinished request, which the predecessor's [`ControlConnection::pending`] returned.
     #[must_use]
     pub fn continuing(mut self, pending: &[u8]) -> Self {
         self.lines.push(pending);

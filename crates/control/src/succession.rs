@@ -1,4 +1,4 @@
-//! Messages from a daemon's successor on the attach socket.
+//! Messages on the attach socket from a daemon's successor, which takes over in an upgrade.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
@@ -28,7 +28,7 @@ struct SuccessionWire {
 pub enum Succession {
     /// The successor supports states of this version. The answer is an attach reply.
     Hello(u32),
-    /// The successor is ready for the state.
+    /// The successor is ready to receive the state.
     Begin,
 }
 

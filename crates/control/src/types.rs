@@ -65,14 +65,14 @@ impl Version {
 pub struct SwitchInfo {
     /// Name, e.g. `vale0`.
     pub name: String,
-    /// Number of ports on it, without monitors.
+    /// Number of the switch's ports, without monitors.
     pub ports: u32,
-    /// Number of addresses in its forwarding table.
+    /// Number of addresses in the switch's forwarding table.
     pub addresses: u64,
     /// Capacity of the table, in addresses.
     pub table_size: u64,
-    /// Number of frames whose source was not learned, because the address is another user's or exceeds its user's
-    /// limit.
+    /// Number of frames whose source was not learned, because the address is another user's, or its user is at the
+    /// limit of addresses.
     #[serde(default)]
     pub refused_addresses: u64,
 }
@@ -95,7 +95,7 @@ pub struct TableEntry {
     pub vlan: Option<u16>,
     /// Full name of the port it was learned on, e.g. `vale0:a`.
     pub port: String,
-    /// Seconds since the last frame from this address, in steps of the table's ageing.
+    /// Seconds since the last frame from this address, in steps of the interval at which the table ages entries.
     pub age_seconds: u64,
     /// For an address behind a tunnel: the remote endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,33 +111,33 @@ pub struct TableEntry {
 /// A switch's multicast groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupsInfo {
-    /// Whether the switch snoops.
+    /// Whether the switch snoops IGMP and MLD messages.
     pub snooping: bool,
     /// Member ports of groups.
     pub groups: Vec<GroupEntry>,
     /// Queriers and routers, by VLAN and family.
     pub domains: Vec<MulticastDomain>,
-    /// Messages that join or leave groups.
+    /// Number of messages that joined or left groups.
     pub reports: u64,
-    /// Queries from queriers other than this switch.
+    /// Number of queries from queriers other than this switch.
     pub queries: u64,
-    /// Joins refused beyond the limits.
+    /// Number of joins refused because a limit was reached.
     pub refused_joins: u64,
-    /// Unreadable messages.
+    /// Number of messages that could not be parsed.
     pub malformed: u64,
-    /// Messages dropped because too many were waiting.
+    /// Number of messages dropped because too many were waiting.
     pub lost: u64,
 }
 
 /// A member port of a multicast group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupEntry {
-    /// The group.
+    /// Address of the group.
     pub group: IpAddr,
     /// VLAN of the group, on a switch with VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// Full name of the port.
+    /// Full name of the member port.
     pub port: String,
     /// Seconds until the membership expires, unless it is reported again.
     pub expires_seconds: u64,

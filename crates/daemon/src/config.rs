@@ -60,7 +60,6 @@ macro_rules! settings {
                 $($( $(#[doc = $other_doc])+ pub $other: $other_type, )+)?
             }
 
-            /// Default values.
             impl Default for $record {
                 fn default() -> Self {
                     Self {
@@ -71,7 +70,7 @@ macro_rules! settings {
             }
         )+
 
-        /// The file's tables with descriptions. The first entry has the keys before any table header.
+        /// The file's tables with descriptions. The first entry is for the keys before any table header.
         pub static TABLES: &[(&str, &str)] = &[$( ($table, $description) ),+];
 
         /// All settings, in the order of the file.
@@ -197,7 +196,7 @@ settings! {
         file: Option<PathBuf>,
     }
 
-    /// Owner and mode of the sockets.
+    /// Owner, group and mode of the sockets.
     #[derive(Clone, Debug, PartialEq)]
     SocketAccess [sockets] "sockets" "Who may connect." {
         /// Owner of the sockets: name or number.

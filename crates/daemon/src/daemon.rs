@@ -76,7 +76,7 @@ pub struct Daemon {
     pub guests: Guests,
     /// For each monitor, the port that it watches.
     pub watches: Watches,
-    /// Rings with copies, for monitors, of frames that bypass the daemon.
+    /// Rings into which programs copy, for monitors, the frames that bypass the daemon.
     pub(crate) mirrors: Mirrors,
     /// Stall detection of the main thread, which serves all requests.
     pub watched: Arc<WatchedThread>,
@@ -88,7 +88,7 @@ pub struct Daemon {
     pub events: Subscriptions,
     /// State of ports at the last poll, with which the next poll is compared to report changes as events.
     pub looks: Looks,
-    /// Capture files being written.
+    /// Capture files: those being written, and users' finished ones.
     pub(crate) captures: Captures,
     /// Memory of removed ports that is not yet returned to the kernel.
     pub(crate) freed: FreedMemory,
@@ -110,7 +110,7 @@ impl Daemon {
     /// Creates a daemon without ports.
     ///
     /// # Errors
-    /// Fails if a worker cannot be started.
+    /// Fails if a worker cannot be started, or no descriptor is left.
     pub fn new(config: Config) -> std::io::Result<Daemon> {
         let faults = netvale_mem::fault::news()?;
         Ok(Daemon {
@@ -205,7 +205,7 @@ pub trait PortBackend: Any {
     /// Returns the kind, as `netvale list` shows it.
     fn kind(&self) -> PortKind;
 
-    /// Returns the rings that programs open, with their holders.
+    /// Returns the rings that programs open, with their holders; `None` for kinds without such rings.
     fn programs(&self) -> Option<&LocalRings> {
         None
     }
@@ -254,8 +254,8 @@ pub trait PortBackend: Any {
         None
     }
 
-    /// Returns the full name of the port with which this port was created and is removed; `None` if it was attached
-    /// itself.
+    /// Returns the full name of the port with which this port was created and is removed; `None` if it was attached on
+    /// its own.
     fn comes_with(&self) -> Option<&str> {
         None
     }
@@ -270,7 +270,8 @@ pub trait PortBackend: Any {
         self.peers().is_none_or(|peers| peers.connected)
     }
 
-    /// Returns access to a netmap ring's indices, for kinds whose rings are opened by a guest instead of by programs.
+    /// Returns access to a netmap ring's indices, for kinds whose rings are opened by a guest instead of by programs;
+    /// `None` for other kinds.
     fn ring_side(&self, _dir: Direction, _ring: usize) -> Option<RingSide> {
         None
     }
@@ -285,13 +286,13 @@ pub trait PortBackend: Any {
         None
     }
 
-    /// Returns the network interface of this port.
+    /// Returns the name of the port's network interface; `None` for other kinds.
     fn interface(&self) -> Option<&str> {
         None
     }
 
-    /// Returns the number of queues, for ports in a netmap bridge wrapper: an interface, or a persistent port on its
-    /// second switch.
+    /// Returns the number of queues of a port that netmap would attach through its bridge wrapper (bwrap): an
+    /// interface, or a persistent port on its second switch. `None` for other ports.
     fn wrapped_queues(&self) -> Option<u32> {
         None
     }
@@ -317,7 +318,8 @@ pub trait PortBackend: Any {
     }
 
     /// Saves the port's state without pausing, for the service manager, in case this process is killed. The next
-    /// process reads the ring positions from shared memory. With `None`, the port starts anew.
+    /// process reads the ring positions from shared memory. If the result is `None`, the next process attaches the port
+    /// anew.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -354,7 +356,7 @@ impl DaemonPort {
         self.behind.programs().map(|local| &local.rings)
     }
 
-    /// Whether programs can open the port, but none has.
+    /// Whether programs can open the port, but no program has it open.
     pub fn is_idle(&self) -> bool {
         self.behind.programs().is_some_and(LocalRings::is_unheld)
     }

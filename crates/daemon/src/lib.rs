@@ -121,7 +121,8 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let place = StartPlace::take(&config, &dir)?;
     let signals = signals(&config)?;
     raise_limits();
-    // The sandbox would refuse the system calls of both. Threads started later inherit the scheduler slice.
+    // The next two functions make system calls that the sandbox would refuse. Threads started later inherit the
+    // scheduler slice.
     netvale_mem::spin::has_company();
     netvale_mem::slice::shorten();
     let real_time = realtime::RealTime::begin(config.rt_priority)
@@ -147,7 +148,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     netvale_mem::mapping::unmap_apart()?;
     let mut daemon = Daemon::new(config)?;
     daemon.reach = reach;
-    // The workers have started.
+    // The workers have started with the priority, and the main thread gives it up.
     drop(real_time);
     let server = match place {
         ListeningPlace::Fresh(sockets) => begin(daemon, sockets, signals, &mut kept)?,
@@ -192,7 +193,8 @@ fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Re
     let process = match done {
         Ok(process) => process,
         Err(why) => {
-            // The ports still belong to the predecessor, and the workers stay parked, so nothing is dropped.
+            // The ports still belong to the predecessor, and the workers stay parked, so `daemon` is leaked instead of
+            // dropped.
             std::mem::forget(daemon);
             return Err(StartError::Succession(why));
         }
@@ -274,7 +276,7 @@ fn hang_ups(config: &Config) -> std::io::Result<Option<UnixStream>> {
     Ok(Some(reload))
 }
 
-/// Returns the user to switch to, or `None` if the process already runs as that user.
+/// Returns the user to switch to; `None` if no user is configured, or the process already runs as that user.
 fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
     let user = config.user.as_deref().map(User::find).transpose()?.filter(|user| !user.is_this_process());
     if let Some(user) = user {
@@ -283,7 +285,7 @@ fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
     Ok(user)
 }
 
-/// Switches to that user and gives it the run directory. The sockets are created afterwards.
+/// Gives the run directory to `user`, then switches to that user. The sockets are created afterwards.
 fn become_user(user: User, config: &Config, place: &StartPlace) -> Result<(), StartError> {
     if let StartPlace::Fresh(lock) = place {
         sockets::give_run_dir(&config.run_dir, lock, user)?;

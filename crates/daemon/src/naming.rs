@@ -12,7 +12,7 @@ use crate::daemon::Daemon;
 /// Prefix of switch names, which netmap programs require.
 const ALIAS: &str = "vale";
 
-/// Returns the switch that a name denotes: `valelan` is `lan`, unless a switch `valelan` exists.
+/// Returns the switch that a name denotes: `valelan` denotes `lan` if there is a switch `lan` and no switch `valelan`.
 pub fn switch_meant<'a>(d: &Daemon, name: &'a str) -> &'a str {
     let is_configured = |name: &str| {
         let config = &d.config;
@@ -23,12 +23,12 @@ pub fn switch_meant<'a>(d: &Daemon, name: &'a str) -> &'a str {
     bare.filter(|bare| !is_known(name) && is_known(bare)).unwrap_or(name)
 }
 
-/// Returns the name by which a netmap program opens the port.
+/// Returns the name by which a netmap program opens the port with the full name `full`.
 pub fn alias(full: &str) -> String {
     if full.starts_with(ALIAS) { full.to_owned() } else { format!("{ALIAS}{full}") }
 }
 
-/// Returns the full name of the port that a short name denotes.
+/// Returns the full name of the port that `name` denotes, with the alias of its switch resolved.
 pub fn port_meant(d: &Daemon, name: &str) -> String {
     let Some((switch, port)) = name.split_once(':') else { return name.to_owned() };
     match PortName::parse(name) {
@@ -132,7 +132,7 @@ pub fn settle(d: &Daemon, request: &mut Request) {
     }
 }
 
-/// Returns the switch that a request names where it should name a port.
+/// Returns the existing switch that a request names where it should name a port; `None` if it names none.
 pub fn misplaced_switch<'a>(d: &Daemon, request: &'a Request) -> Option<&'a str> {
     let port = match request {
         Request::PortSet(p) => p.port.as_str(),

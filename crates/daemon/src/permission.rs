@@ -27,7 +27,7 @@ use crate::rings::pipe::{PipeRecord, pipe_and_end};
 pub const MAX_SWITCHES: usize = 64;
 /// Maximum number of persistent ports.
 const MAX_PERSISTENT: usize = 254;
-/// Matches all switches in `shared_switches`.
+/// Matches all switches in the setting `switch.shared`.
 const ALL: &str = "*";
 
 /// The facts of a request on which permissions depend.
@@ -61,13 +61,13 @@ pub enum PermissionRequest<'a> {
     NetmapList,
     /// Read properties of the named port by a netmap request.
     NetmapGet(&'a str),
-    /// Make a persistent port.
+    /// Create a persistent port.
     MakePersistent(&'a str),
     /// Remove a persistent port.
     RemovePersistent(&'a str),
     /// Attach a persistent port or an interface by its name.
     AttachNamed(&'a SwitchPort),
-    /// Change or detach a port.
+    /// Change, detach or trace a port.
     Change(&'a str),
     /// Keep a port's workers awake.
     KeepAwake(&'a str),
@@ -103,7 +103,7 @@ pub fn admit(d: &Daemon, caller: Caller, request: PermissionRequest<'_>) -> Resu
     }
 }
 
-/// Root and the daemon's own user may do everything.
+/// Whether the caller is root or the daemon's own user, who may do everything.
 pub fn is_trusted(caller: Caller) -> bool {
     is_trusted_user(caller.uid)
 }
@@ -118,7 +118,8 @@ pub fn user_controls(caller: u32, uid: u32) -> bool {
     is_trusted_user(caller) || caller == uid
 }
 
-/// Whether a caller may see an owner's objects: ports, their counters, the reasons for evictions.
+/// Whether a caller may see an owner's objects: ports, their counters, the reasons for evictions. Only root and the
+/// daemon's own user may see objects without an owner.
 pub fn sees(caller: Caller, owner: Option<Owner>) -> bool {
     controls(caller, owner.map_or(0, |owner| owner.uid))
 }
@@ -139,8 +140,8 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
     match spec.needs() {
         AttachNeeds::Nothing => {}
         AttachNeeds::Interface(name) => may_take_interface(&d.config, name, caller)?,
-        // A TAP is an interface of the host. The users who may have the daemon use one may also have it create and
-        // configure one.
+        // A TAP is an interface of the host. Users who may attach a TAP may also have the daemon create and configure
+        // it.
         AttachNeeds::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
         AttachNeeds::Tap(_) => {
             let text = "only root and the daemon's own user may attach it; 'netvale up --allow-tap' admits others";

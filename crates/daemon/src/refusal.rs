@@ -13,7 +13,7 @@ use rustix::io::Errno;
 /// Reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The errno.
+    /// The errno that netmap would return.
     pub errno: i32,
     /// One line: what is wrong, and what to do.
     pub text: String,

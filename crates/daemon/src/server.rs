@@ -111,7 +111,7 @@ pub struct DaemonServer {
     running: bool,
     /// Whether the daemon ends because of a request, not of a signal. The service manager then keeps no state.
     is_asked_to_end: bool,
-    /// Time of the next check of the counters, and the workers' busy time at the last one.
+    /// Time of the next check of the counters, and the workers' busy time at the last check.
     counted: (Instant, u64),
 }
 
@@ -265,7 +265,7 @@ impl DaemonServer {
         self.deliver();
     }
 
-    /// Removes ports whose interface is gone.
+    /// Removes ports whose interface is gone, and updates which ports can receive frames.
     fn look_for_interfaces(&mut self) {
         self.links.iter().for_each(iface::read_news);
         if self.daemon.interfaces.in_use().any(|nic| nic.gone().is_some()) {
@@ -283,7 +283,7 @@ impl DaemonServer {
         }
     }
 
-    /// Reloads the file once for any number of pending SIGHUPs.
+    /// Reloads the configuration file once, however many SIGHUPs are pending.
     fn reload(&mut self) {
         let mut signals = [0; 64];
         while self
@@ -353,7 +353,8 @@ impl DaemonServer {
         self.paused = Some(Instant::now() + PAUSE);
     }
 
-    /// Returns the rest of the time for which the daemon accepts no connections, and resumes accepting at its end.
+    /// Returns the rest of the time for which the daemon accepts no connections, and resumes accepting when it has
+    /// passed. Returns [`Duration::MAX`] if the daemon accepts connections.
     fn pause(&mut self) -> Duration {
         let Some(until) = self.paused else { return Duration::MAX };
         let left = until.saturating_duration_since(Instant::now());

@@ -16,7 +16,7 @@ static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 static ALL: Mutex<Vec<Weak<WatchedThread>>> = Mutex::new(Vec::new());
 
-/// A watched thread.
+/// A thread that must not wait, with the times from which its stalls are detected.
 #[derive(Debug)]
 pub struct WatchedThread {
     name: String,

@@ -28,8 +28,8 @@ mod sleep;
 
 use rounds::{TaskEntry, WorkerLoop};
 
-/// Timer slack of a worker's sleep, in nanoseconds. It is small because frames on links and under rate limits have due
-/// times.
+/// Timer slack of a worker's sleep, in nanoseconds. It is small because frames on emulated links and under rate limits
+/// have due times.
 const TIMER_SLACK: u64 = 1000;
 
 /// Longest wait for an untrusted user's worker to end.
@@ -69,7 +69,7 @@ enum WorkerCommand {
     Stop,
 }
 
-/// How a worker spent its time, and the number of its ingresses.
+/// How a worker spent its time, and the number of its tasks.
 #[derive(Debug, Default)]
 pub struct WorkerTimeStats {
     /// Time spent forwarding, in nanoseconds.
@@ -82,13 +82,13 @@ pub struct WorkerTimeStats {
     asleep_since: AtomicU64,
     /// Largest result of [`WorkerTimeStats::slept`] so far, below which later results must not fall.
     told: AtomicU64,
-    /// Time asleep, in nanoseconds, during which frames waited for a receiver that had not run yet.
+    /// Time asleep, in nanoseconds, during which frames waited for room at a receiver.
     pub waited_ns: AtomicU64,
     /// Time awake, in nanoseconds, during which the worker did not have a CPU.
     pub preempted_ns: AtomicU64,
     /// Number of sleeps.
     pub sleeps: AtomicU64,
-    /// Number of the worker's ingresses.
+    /// Number of the worker's tasks, most of which forward the frames of an ingress.
     pub ingresses: AtomicU64,
 }
 
@@ -171,7 +171,7 @@ impl Worker {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && !self.shared.watched.hangs(now, limit)
     }
 
-    /// Returns the worker's times and load.
+    /// Returns how the worker has spent its time, and the number of its tasks.
     pub fn stats(&self) -> &WorkerTimeStats {
         &self.shared.stats
     }
@@ -181,7 +181,7 @@ impl Worker {
         self.shared.stats.ingresses.load(Ordering::Relaxed)
     }
 
-    /// Returns the domain whose ports the worker serves.
+    /// Returns the domain (all trusted users, or one untrusted user) whose ports the worker serves.
     pub fn domain(&self) -> TimeDomain {
         self.domain
     }
@@ -196,7 +196,7 @@ impl Worker {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Returns the CPU to which the worker is pinned.
+    /// Returns the CPU to which the worker is pinned; `None` if it is not pinned.
     pub fn cpu(&self) -> Option<usize> {
         self.cpu
     }
@@ -229,7 +229,7 @@ impl Worker {
         self.shared.send(WorkerCommand::Rehome(id, switch, from));
     }
 
-    /// Gives a restored task the frames that waited for a receiver's room in the predecessor.
+    /// Gives a restored task the frames that waited in the predecessor for room at a receiver.
     pub fn wait_with(&self, id: TaskId, waiting: Vec<WaitingFrames>) {
         self.shared.send(WorkerCommand::WaitWith(id, waiting));
     }
@@ -255,7 +255,8 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.stop();
-        // A user's memory can block that user's worker indefinitely. The worker's tasks are that user's alone.
+        // An untrusted user's memory can block that user's worker indefinitely, so the thread is abandoned after a
+        // limit. Its tasks are that user's alone.
         let until = Instant::now() + LEAVING;
         while self.domain != TimeDomain::TRUSTED && !self.has_ended() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));

@@ -32,7 +32,7 @@ struct BringStart {
 pub struct BringRequest {
     /// Number of the device's queues.
     pub queues: u16,
-    /// The parameters of the attachment.
+    /// The parameters of `port.attach`.
     pub params: AttachParams,
 }
 
@@ -88,7 +88,7 @@ mod tests {
         }
     }
 
-    /// Objective: a request survives the wire and is distinguished from the other messages.
+    /// Objective: a request is unchanged after encoding and decoding, and is distinguished from other messages.
     #[test]
     fn a_request_survives_the_wire() {
         let bytes = request(2).encode();

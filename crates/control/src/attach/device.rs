@@ -13,8 +13,9 @@ macro_rules! at {
 }
 
 impl AttachReply {
-    /// Describes a port with the rings of a ptnet device, seen from inside the virtual machine. The host wrote the
-    /// header: the caller checks all offsets against the memory, as in any reply.
+    /// Describes a port with the rings of a ptnet device, seen from inside the virtual machine. `header` is the
+    /// device's header page in 32-bit words. The host wrote it, so the caller checks all offsets against the size of
+    /// the memory, as in any reply.
     pub fn of_device(header: &[u32]) -> AttachReply {
         let word = |at: usize| header.get(at).copied().unwrap_or(0);
         let wide = |at: usize| u64::from(word(at)) | u64::from(word(at + 1)) << 32;

@@ -20,7 +20,7 @@ proptest! {
         }
     }
 
-    /// Objective: a request survives the wire.
+    /// Objective: a request is unchanged after encoding and decoding.
     #[test]
     fn a_request_survives_the_wire(
         name in "[a-z0-9:{}]{0,100}",
@@ -47,7 +47,8 @@ proptest! {
     }
 }
 
-/// Objective: a reply survives the wire; a text longer than its field is cut at a character boundary.
+/// Objective: a reply is unchanged after encoding and decoding; a text longer than its field is cut at a character
+/// boundary.
 #[test]
 fn a_reply_survives_the_wire() {
     let r = AttachReply {

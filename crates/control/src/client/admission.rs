@@ -13,7 +13,7 @@ pub fn advice(socket: &Path) -> String {
     Outsider::new(rustix::process::geteuid().as_raw(), &users, &groups).advice(&found.into())
 }
 
-/// Owner, group and mode of a socket.
+/// Group and mode of a socket.
 struct SocketRights {
     gid: u32,
     mode: u32,
@@ -25,7 +25,7 @@ impl From<Metadata> for SocketRights {
     }
 }
 
-/// An excluded user, and the existing groups.
+/// An excluded user, and the text of `/etc/group`.
 struct Outsider<'a> {
     name: String,
     groups: &'a str,
@@ -53,7 +53,7 @@ impl<'a> Outsider<'a> {
     }
 }
 
-/// Finds the line of a user or a group by ID in `NAME:PASSWORD:ID:…`. Returns the name and the rest after the ID.
+/// Finds a user or a group by ID in lines of the form `NAME:PASSWORD:ID:…`. Returns the name and the text after the ID.
 fn by_number(lines: &str, number: u32) -> Option<(&str, &str)> {
     lines.lines().find_map(|line| {
         let mut words = line.splitn(4, ':');

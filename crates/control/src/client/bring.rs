@@ -11,8 +11,8 @@ use crate::dirs::{self, ATTACH_SOCKET};
 use crate::error::{ErrorCode, RpcError};
 use crate::types::AttachParams;
 
-/// A connection to the daemon's attach socket, for one device. The kernel records the user for the daemon when the
-/// connection is made.
+/// A connection to the daemon's attach socket, for one device. The daemon sees the user that this process had when it
+/// connected (`SO_PEERCRED`).
 #[derive(Debug)]
 pub struct BringConnection {
     conn: OwnedFd,
@@ -61,7 +61,7 @@ impl BringConnection {
         let (ours, theirs) = answer_socket().map_err(lost)?;
         let fds: Vec<BorrowedFd<'_>> = std::iter::once(&theirs).chain(queues).map(AsFd::as_fd).collect();
         netvale_fdio::send(&self.conn, &message, &fds, SendFlags::empty()).map_err(lost)?;
-        // Only the daemon then holds this end: if the daemon ends, the other end closes.
+        // Leaves only the daemon's copy of `theirs`: if the daemon ends, `recv` on `ours` returns.
         drop(theirs);
         let mut bytes = [0; REPLY_LEN];
         let (got, _) = rustix::io::retry_on_intr(|| rustix::net::recv(&ours, &mut bytes[..], RecvFlags::empty()))

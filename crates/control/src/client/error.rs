@@ -88,7 +88,7 @@ impl ClientError {
         }
     }
 
-    /// Returns the kernel's error number, if any.
+    /// Returns the kernel's error number, or `EPERM` for [`ClientError::Foreign`]; `None` for other errors.
     pub fn errno(&self) -> Option<i32> {
         match self {
             ClientError::NotRunning { source, .. }

@@ -36,10 +36,10 @@ impl RequestHandler for Fake {
             | Request::OfKind(KindRequest::VxlanSet(_) | KindRequest::VdeSet(_))
             | Request::Shutdown => Reply::Done(Confirmation {}),
             Request::OfKind(KindRequest::VxlanLocal(_)) => Reply::OfKind(KindReply::VxlanLocal(VxlanLocal::default())),
-            // Large enough to arrive in many pieces.
             Request::PortSet(p) => {
                 Reply::Port(Box::new(PortInfo { name: p.port, policies: p.set, ..PortInfo::default() }))
             }
+            // Large enough to arrive in many pieces.
             Request::PortList(p) => Reply::Ports(vec![*port(format!("{:?}", p.switch)); 5000]),
             Request::PortShow(p) => Reply::Port(port(p.port)),
             Request::PortEvicted => {
@@ -53,7 +53,7 @@ impl RequestHandler for Fake {
             Request::ConfigExport => {
                 Reply::Exported(Box::new(ExportReply { text: "x".into(), ..ExportReply::default() }))
             }
-            // Split into two answers.
+            // In two parts, which the client joins.
             Request::StatsAll(p) => {
                 let (name, next) = if p.after.is_some() { ("b", None) } else { ("a", Some("a".to_owned())) };
                 let port = PortDetails { name: name.into(), ..PortDetails::default() };
@@ -66,7 +66,8 @@ impl RequestHandler for Fake {
     }
 }
 
-/// Serves one connection with `serve`. The directory lives as long as the result.
+/// Runs `serve` on the first connection to a control socket in a new directory, which is removed when the result is
+/// dropped.
 fn daemon(serve: impl FnOnce(UnixStream) + Send + 'static) -> (tempfile::TempDir, JoinHandle<()>) {
     let dir = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(dir.path().join(CONTROL_SOCKET)).unwrap();
@@ -232,7 +233,7 @@ fn a_full_backlog_does_not_block_clients_forever() {
     assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
 }
 
-/// Objective: both the end of the daemon and its absence within the limit are reported.
+/// Objective: waiting for the daemon's end returns when the daemon ends, and times out if the daemon does not end.
 #[test]
 fn waiting_for_the_end() {
     let (dir, thread) = daemon(drop);

@@ -54,7 +54,7 @@ macro_rules! of_kinds {
 }
 
 of_kinds! {
-    /// Details of a port that only its kind has.
+    /// Details of a port that are specific to its kind.
     PortDetail
     /// A vhost-user device, with the data for attaching a virtual machine.
     Vhost(VhostInfo) "vhost"
@@ -62,16 +62,16 @@ of_kinds! {
     Ptnet(PtnetInfo) "ptnet"
     /// An e1000, with the data for attaching a virtual machine.
     E1000(E1000Info) "e1000"
-    /// A VXLAN tunnel: its endpoints.
+    /// The endpoints of a VXLAN tunnel.
     Vxlan(VxlanInfo) "vxlan"
-    /// A port of a VDE switch: its plug.
+    /// The plug (VDE's client) at a port of a VDE switch.
     Vde(VdeInfo) "vde"
 }
 
 of_kinds! {
-    /// Counters of a port that only its kind has.
+    /// Counters of a port that are specific to its kind.
     KindStats
-    /// A VXLAN tunnel: its endpoints.
+    /// Counters of a VXLAN tunnel's endpoints.
     Vxlan(TunnelStats) "tunnel"
 }
 
@@ -96,10 +96,10 @@ macro_rules! requests {
         }
 
         impl KindRequest {
-            /// Names of their methods.
+            /// Names of the methods of these requests.
             pub const METHODS: &[&str] = &[$($method),+];
 
-            /// Parses a method and its parameters, if it is one of these.
+            /// Parses a method and its parameters; `None` if no kind of port has the method.
             pub(crate) fn parse(method: &str, params: Option<Value>) -> Option<Result<KindRequest, RpcError>> {
                 match method {
                     $( $method => Some(params_of(method, params).map(KindRequest::$request)), )+
@@ -134,7 +134,8 @@ requests! {
     VxlanSet(VxlanSetParams) "vxlan.set"
     /// Reads the addresses on this host's side of a tunnel. Answer: [`KindReply::VxlanLocal`].
     VxlanLocal(VxlanLocalParams) "vxlan.local"
-    /// Makes ports of a VDE switch before their plugs come. Answer: [`Reply::Done`](crate::Reply::Done).
+    /// Changes the ports of a VDE switch, also before plugs (VDE's clients) connect to them. Answer:
+    /// [`Reply::Done`](crate::Reply::Done).
     VdeSet(VdeSetParams) "vde.set"
 }
 

@@ -1,4 +1,5 @@
-//! VDE switches: their plugs' ports, and a request that makes such ports before their plugs come.
+//! VDE switches: the ports of their plugs (VDE's clients), and a request that creates ports before plugs connect to
+//! them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct VdeInfo {
     /// Number of the port.
     pub number: u16,
-    /// Whether only plugs that ask for the number get the port.
+    /// Whether only plugs that request this number get the port.
     pub reserved: bool,
-    /// The plug; `None` while there is none.
+    /// The connected plug; `None` while the port has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plug: Option<VdePlug>,
 }
@@ -17,31 +18,31 @@ pub struct VdeInfo {
 /// A connected plug.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VdePlug {
-    /// How many plugs the port has had, with this one.
+    /// Number of plugs that the port has had, including this one.
     pub count: u64,
-    /// Process and user, as the kernel attests them.
+    /// The plug's process and user, as the kernel reports them.
     pub who: String,
-    /// The user's number.
+    /// The user's ID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// What it says of itself.
+    /// The text with which the plug describes itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
 }
 
-/// Parameters of `vde.set`. Nothing changes where something of it cannot.
+/// Parameters of `vde.set`. If one of the changes is impossible, none is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VdeSetParams {
     /// Full name of the port that was attached, e.g. `vale0:lab`.
     pub port: String,
-    /// Most ports of plugs from now on.
+    /// New maximum number of plugs' ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peers: Option<u32>,
-    /// Numbers of ports that only plugs get that ask for them. Those that do not exist are made.
+    /// Numbers of ports to reserve for plugs that request them by number. Missing ports are created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reserve: Vec<u16>,
-    /// Numbers of ports that any plug gets. Those that do not exist are made.
+    /// Numbers of ports to make available to any plug. Missing ports are created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub release: Vec<u16>,
 }

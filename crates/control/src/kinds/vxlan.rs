@@ -13,7 +13,7 @@ pub struct VxlanInfo {
     pub vni: u32,
     /// Address of this host's endpoint (VTEP).
     pub local: IpAddr,
-    /// UDP port.
+    /// UDP port of the tunnel's packets.
     pub port: u16,
     /// Longest packet that fits into a tunnelled frame, in bytes: the MTU for guests.
     pub mtu: u32,
@@ -32,7 +32,7 @@ pub struct VxlanInfo {
 /// A remote endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VxlanRemote {
-    /// The endpoint's address.
+    /// Address of the endpoint (VTEP).
     pub vtep: IpAddr,
     /// Whether the tunnel sends flooded frames to the endpoint.
     pub flood: bool,
@@ -62,7 +62,7 @@ pub struct TunnelStats {
 }
 
 impl TunnelStats {
-    /// Maximum number of remote endpoints of a tunnel with counters of their own.
+    /// Maximum number of a tunnel's remote endpoints that have counters of their own.
     pub const MOST: usize = 256;
 }
 
@@ -108,9 +108,9 @@ impl<T, K> Default for VxlanChanges<T, K> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VxlanAddress {
-    /// The address.
+    /// The Ethernet address.
     pub mac: Mac,
-    /// The endpoint.
+    /// Address of the remote endpoint (VTEP).
     pub vtep: IpAddr,
     /// Whether the address must not move elsewhere (RFC 7432 section 15.2).
     #[serde(default)]

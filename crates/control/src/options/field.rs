@@ -9,8 +9,8 @@ pub trait Field: DeserializeOwned {
     /// Returns the value; `None` if the field counts as omitted.
     fn given(&self) -> Option<Value>;
 
-    /// Stores a value whose shape has been checked, except for the syntax of texts. Returns false if the value does not
-    /// fit the field.
+    /// Stores a value whose shape (type and range) has been checked, except for the syntax of texts. Returns false if
+    /// the value does not fit the field.
     fn put(&mut self, value: Value) -> bool {
         serde_json::from_value(value).map(|value| *self = value).is_ok()
     }

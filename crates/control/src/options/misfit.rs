@@ -6,8 +6,8 @@ use netvale_portspec::ParseError;
 
 use super::AttachOption;
 
-/// The reason why a port cannot be attached with these parameters. The text names the wrong key; [`Misfit::of_flags`]
-/// names the flag.
+/// The reason why a port cannot be attached with these parameters. `Display` names options by their keys,
+/// [`Misfit::of_flags`] by their flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
     /// Key of the wrong parameter: `switch`, `port` or an option's key.
@@ -26,7 +26,7 @@ pub(crate) enum MisfitReason {
 }
 
 impl Misfit {
-    /// Creates the error for a policy that contradicts another.
+    /// Creates the error for a policy that is invalid or contradicts another.
     pub(crate) fn policy(key: &'static str, what: impl Into<String>) -> Misfit {
         Misfit { key, why: MisfitReason::Policy(what.into()) }
     }

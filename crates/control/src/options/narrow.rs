@@ -9,10 +9,10 @@ use super::policies::is_on;
 use super::rule::ConfiguredRules;
 
 impl Policies {
-    /// Returns the key of the first policy that allows more than `most` does.
+    /// Returns the key of a policy that allows more than `most` does; `None` if there is no such policy.
     ///
     /// # Errors
-    /// [`Misfit`] names options that contradict each other.
+    /// [`Misfit`] if policies in one of the two sets contradict each other, or a rule is not compiled.
     pub fn beyond(&self, most: &Policies) -> Result<Option<&'static str>, Misfit> {
         [most, self].into_iter().try_for_each(|policies| policies.check().and_then(|()| policies.check_rules()))?;
         let vlans = if self.access.is_some() { "access" } else { "trunk" };
@@ -35,7 +35,8 @@ impl Policies {
     }
 }
 
-/// Returns whether a policy without an order of strictness equals `most`, if `most` sets it.
+/// Compares a policy of which no value is stricter than another. Returns whether it equals `most`, or `most` does not
+/// set it.
 fn is_same<T: PartialEq>(is: &Option<T>, most: &Option<T>) -> bool {
     most.is_none() || is == most
 }
@@ -56,7 +57,7 @@ fn has_only_vlans(is: Option<Vlans>, most: Option<Vlans>) -> bool {
 }
 
 fn switches(is: &Policies, most: &Policies) -> [(&'static str, bool); 8] {
-    // A policy that is on either restricts the port or grants it something.
+    // `takes` compares policies that restrict the port while they are on, `gives` those that grant the port something.
     let takes = |is: Option<bool>, most: Option<bool>| is_on(is) || !is_on(most);
     let gives = |is: bool, most: bool| !is || most;
     let learns = |policies: &Policies| policies.learning != Some(false);

@@ -19,9 +19,9 @@ const QUEUE_PART: u64 = 20;
 const LEAST_QUEUE: u64 = 256 << 10;
 /// Maximum size of the default queue in bytes.
 const MOST_QUEUE: u64 = 64 << 20;
-/// Maximum number of bytes in flight on a link.
+/// Maximum number of bytes in flight on an emulated link.
 const MOST_UNDER_WAY: u64 = 1 << 30;
-/// Maximum number of frames in flight on a link.
+/// Maximum number of frames in flight on an emulated link.
 const MOST_FRAMES: u32 = 1 << 24;
 
 /// Returns all policies of the table.
@@ -50,7 +50,7 @@ impl Policies {
         self.given().find(|(given, _)| *given == key).map(|(_, value)| value)
     }
 
-    /// Returns whether any policy affects frames.
+    /// Returns whether any policy that affects frames is set.
     #[must_use]
     pub fn are_for_frames(&self) -> bool {
         all().any(|(option, access)| option.is_for_frames() && (access.given)(self).is_some())
@@ -141,7 +141,7 @@ impl Policies {
     /// Returns the VLANs, if any are set.
     ///
     /// # Errors
-    /// [`Misfit`] names a contradicting policy.
+    /// [`Misfit`] names a policy that is invalid or contradicts another.
     pub fn vlans(&self) -> Result<Option<Vlans>, Misfit> {
         let protocol = self.vlan_protocol.as_deref().copied();
         let vlans = Vlans::given(self.access, self.trunk.as_deref(), self.native, protocol);
@@ -186,7 +186,7 @@ impl Policies {
         [self.storm_unknown, self.storm_mcast, self.storm_bcast]
     }
 
-    /// Returns rates in bits per second and bursts in bytes, for sending and for receiving.
+    /// Returns rates in bits per second and bursts in bytes, for sending and for receiving; `None` if unlimited.
     #[must_use]
     pub fn rates(&self) -> [Option<(Rate, Size)>; 2] {
         let both = [(&self.rate_in, &self.burst_in), (&self.rate_out, &self.burst_out)];
@@ -196,7 +196,7 @@ impl Policies {
         })
     }
 
-    /// Returns the maximum size of frames that wait for the receive rate, in bytes.
+    /// Returns the maximum number of bytes of frames that may wait because of the receive rate.
     #[must_use]
     pub fn queue(&self) -> Size {
         let rate = self.rate_out.as_deref().map_or(0, |rate| rate.bits());

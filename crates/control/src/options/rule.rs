@@ -44,7 +44,7 @@ pub enum ConfiguredRule {
     Compiled(CompiledRule),
 }
 
-/// A filter's rules: their texts, and their values.
+/// A filter's rules, each with its text; `None` if the filter is not set.
 pub type ConfiguredRules = Option<Vec<WrittenValue<ConfiguredRule>>>;
 
 impl Notation for ConfiguredRule {
@@ -53,7 +53,7 @@ impl Notation for ConfiguredRule {
     }
 }
 
-/// The compiled form replaces an uncompiled rule.
+/// The text becomes that of the compiled rule.
 impl From<CompiledRule> for WrittenValue<ConfiguredRule> {
     fn from(rule: CompiledRule) -> Self {
         WrittenValue::of(rule.to_string(), ConfiguredRule::Compiled(rule))
@@ -72,7 +72,7 @@ pub enum BadRule {
          of pcap-filter(7)"
     )]
     NotCompiled,
-    /// No program follows the action.
+    /// The text after the action is not a valid program.
     #[error(transparent)]
     Program(#[from] BpfTextError),
     /// The expression is too long or has control characters.
@@ -81,7 +81,7 @@ pub enum BadRule {
 }
 
 impl CompiledRule {
-    /// Returns action and expression of a rule yet to be compiled.
+    /// Returns action and expression of a rule yet to be compiled; `None` if the text is not such a rule.
     #[must_use]
     pub fn source(text: &str) -> Option<(&str, &str)> {
         let (action, rest) = text.trim().split_once(char::is_whitespace)?;

@@ -85,7 +85,7 @@ impl<'de> DeserializeSeed<'de> for OptionValueSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // Numbers that JSON lacks (TOML's `inf`, `nan`) arrive here as null, which no option accepts.
+        // Numbers that JSON lacks (TOML's `inf`, `nan`) arrive here as `Some(Value::Null)`, which no option accepts.
         match Option::<Value>::deserialize(deserializer)? {
             None => Ok(()),
             Some(value) => self.option.put(self.options, value).map_err(Error::custom),

@@ -19,7 +19,7 @@ pub enum OptionShape {
     OneOf(&'static [u32]),
     /// A number, at least 0.
     Factor,
-    /// Text.
+    /// Any text.
     Text,
     /// An Ethernet address.
     Address,
@@ -44,11 +44,11 @@ pub enum OptionShape {
 /// Maximum number of entries of a list.
 const MOST: usize = 64;
 
-/// The syntax of a text.
+/// The syntax of an option's text.
 pub struct Syntax {
-    /// A description with an example, to follow "expected".
+    /// A description with an example, which follows "expected" in messages.
     pub what: &'static str,
-    /// An example.
+    /// An example of such a text, for the JSON Schema.
     pub example: &'static str,
     /// Whether a text has this syntax.
     pub check: fn(&str) -> bool,
@@ -95,7 +95,8 @@ impl OptionShape {
         }
     }
 
-    /// Returns whether a value has this shape, except for texts that the option's type has yet to read.
+    /// Like [`OptionShape::admits`], but accepts any text where a syntax is required; the option's type checks the
+    /// syntax.
     pub(super) fn admits_unread(self, value: &Value) -> bool {
         match self {
             OptionShape::Written(_) => value.is_string(),
@@ -155,7 +156,7 @@ impl OptionShape {
     }
 }
 
-/// Writes the expected form, to follow "expected".
+/// Writes the expected form, which follows "expected" in messages.
 impl fmt::Display for OptionShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -177,7 +178,7 @@ impl fmt::Display for OptionShape {
     }
 }
 
-/// Returns the permission bits of a text of three octal digits, optionally after a 0.
+/// Returns the permission bits of a text of three octal digits, optionally after a 0; `None` for any other text.
 ///
 /// ```
 /// use netvale_control::options::mode;
@@ -192,7 +193,8 @@ pub fn mode(text: &str) -> Option<u32> {
     is_octal.then(|| u32::from_str_radix(digits, 8).ok())?
 }
 
-/// Returns the permission bits of a socket, if they let its owner connect, which needs w.
+/// Returns the permission bits of a socket; `None` if the text is invalid, or lacks the w that the owner needs to
+/// connect.
 ///
 /// ```
 /// use netvale_control::options::owners_mode;

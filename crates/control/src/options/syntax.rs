@@ -10,7 +10,7 @@ use super::rule::ConfiguredRule;
 use super::shape::Syntax;
 use super::written::{InfoText, Notation};
 
-/// Returns whether a text is a `T`.
+/// Returns whether a text can be read as a `T`.
 fn is<T: Notation>(text: &str) -> bool {
     T::read(text).is_some()
 }

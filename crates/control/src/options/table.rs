@@ -33,8 +33,8 @@ macro_rules! options {
             pub policies: Policies,
         }
 
-        /// The policies of a port, as given. Their texts are read once; the values stay unchanged from the request or
-        /// file to the switch. `None` is the default.
+        /// The policies of a port, as a request or a file gives them: values parsed once, with their original texts.
+        /// `None` selects a policy's default.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Policies {
             $( $(#[doc = $policy_doc])+ pub $policy: $policy_type, )+

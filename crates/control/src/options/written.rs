@@ -88,7 +88,7 @@ impl<'de, T: Notation> Deserialize<'de> for WrittenValue<T> {
     }
 }
 
-/// Up to 128 bytes of text for people, without control characters.
+/// The value of a [`WrittenValue`] whose text has at most 128 bytes and no control characters.
 #[derive(Clone, Copy, Debug)]
 pub struct InfoText;
 
@@ -98,14 +98,14 @@ impl Notation for InfoText {
     }
 }
 
-/// A rate of 0 would let nothing pass.
+/// Refuses a rate of 0, which would let nothing pass.
 impl Notation for Rate {
     fn read(text: &str) -> Option<Rate> {
         text.parse().ok().filter(|rate: &Rate| rate.bits() > 0)
     }
 }
 
-/// A size of 0 would let nothing pass.
+/// Refuses a size of 0, which would let nothing pass.
 impl Notation for Size {
     fn read(text: &str) -> Option<Size> {
         text.parse().ok().filter(|size: &Size| size.bytes() > 0)

@@ -1,4 +1,4 @@
-//! Reads JSON and refuses duplicate members of objects, of which most readers silently take the last.
+//! Reads JSON and refuses duplicate members of an object. Most parsers silently use the last one.
 
 use std::fmt;
 

@@ -5,7 +5,7 @@ use crate::types::{Confirmation, ListParams, PortInfo, Version};
 use proptest::prelude::*;
 use serde_json::json;
 
-/// Answers two methods and records its requests.
+/// Answers `version` with a result, `port.show` with an error and other methods with `{}`; records the requests.
 #[derive(Default)]
 struct Fake(Vec<Request>);
 
@@ -138,7 +138,7 @@ fn a_line_too_long_ends_the_connection() {
     assert_eq!(again, ControlOutput { bytes: Vec::new(), close: true });
 }
 
-/// Answers with 1 MiB.
+/// Answers each request with 1 MiB of text.
 struct Big;
 
 impl RequestHandler for Big {
@@ -172,7 +172,8 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Objective: no bytes cause a panic, every answer is a line of JSON, and the answers do not depend on the pieces.
+    /// Objective: no bytes cause a panic, every answer is a line of JSON, and the answers do not depend on how the
+    /// bytes are cut into pieces.
     #[test]
     fn no_bytes_make_the_server_panic(bytes in bytes(), size in 1..50usize) {
         let mut whole = ControlConnection::default();

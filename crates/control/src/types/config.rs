@@ -33,21 +33,21 @@ pub struct ApplyResult {
     pub dry_run: bool,
     /// The changes: first settings, then removed ports, then changed and new ports.
     pub changes: Vec<ConfigChange>,
-    /// Number of unchanged ports of the file.
+    /// Number of the file's ports that need no change.
     pub unchanged: u32,
 }
 
-/// One change.
+/// A change to a setting or a port, made or only listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigChange {
-    /// The action.
+    /// The kind of change.
     pub action: ConfigAction,
     /// Full name of the port, or the setting as `TABLE.KEY`.
     pub name: String,
-    /// The previous value.
+    /// The previous value; `None` if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The new value.
+    /// The new value; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// A note for the user.
@@ -85,7 +85,7 @@ pub struct ExportReply {
 }
 
 impl ConfigAction {
-    /// Returns the sign before such a change in a list.
+    /// Returns the character that marks such a change in a list.
     #[must_use]
     pub fn sign(self) -> char {
         match self {

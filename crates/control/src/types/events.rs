@@ -14,7 +14,7 @@ macro_rules! events {
         }
 
         impl EventName {
-            /// All of them.
+            /// All events.
             pub const ALL: &'static [EventName] = &[$(EventName::$variant),+];
 
             /// Returns the name on the wire, which never changes: a group, a dot, a word.
@@ -110,7 +110,7 @@ pub struct SubscribeParams {
 pub struct SubscribeReply {
     /// Number of this subscription's last event; the next event has the next number.
     pub sequence: u64,
-    /// Nanoseconds of the daemon's monotonic clock.
+    /// Time of the reply in nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
     /// All switches, as in `switch.list`, if a snapshot was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,7 +125,7 @@ pub struct SubscribeReply {
 pub struct Event {
     /// Number of the event in its subscription. A gap means dropped events.
     pub sequence: u64,
-    /// Time at which it happened or was detected: RFC 3339, UTC.
+    /// Time at which the event happened or was detected: RFC 3339, UTC.
     pub time: String,
     /// The same time in nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
@@ -137,13 +137,13 @@ pub struct Event {
     /// Full name of the port concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// The user and process that caused it.
+    /// The user and process that caused the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Owner>,
-    /// The reason.
+    /// The reason for the event, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Further fields of this kind of event.
+    /// Fields specific to this event ([`EventName::details`]), with any that this release does not know.
     #[serde(flatten)]
     pub details: Map<String, Value>,
 }
@@ -169,8 +169,8 @@ mod tests {
         }
     }
 
-    /// Objective: on the wire, an event's specific fields are members beside the common ones, and are read back from
-    /// there; unknown ones are kept.
+    /// Objective: on the wire, an event's specific fields are members beside the common ones; reading restores them and
+    /// keeps unknown members.
     #[test]
     fn specific_fields_lie_beside_the_usual_ones() {
         let wire = json!({

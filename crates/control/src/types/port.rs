@@ -54,7 +54,8 @@ pub struct ShowParams {
 pub struct SetParams {
     /// Full name, e.g. `vale0:a`.
     pub port: String,
-    /// New values of policies and of `mtu`, by key; null restores the default. Either all change or none.
+    /// New values of policies and of `mtu`, by key; null restores the default. If one value is invalid, none is
+    /// changed.
     pub set: Map<String, Value>,
 }
 
@@ -83,7 +84,7 @@ pub struct PortInfo {
     /// Dropped frames of all the port's rings, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub drops: Drops,
-    /// The port's policies, as given.
+    /// The port's policies that are set, by key.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub policies: Map<String, Value>,
     /// Rules of the port's filters, in order, those for sent frames first.
@@ -120,9 +121,9 @@ pub struct EvictionInfo {
     pub port: String,
     /// User and process that created the port.
     pub owner: Owner,
-    /// The reason of the eviction.
+    /// The reason for the eviction.
     pub reason: String,
-    /// Seconds since then.
+    /// Seconds since the eviction.
     pub age_seconds: u64,
 }
 
@@ -133,7 +134,7 @@ pub enum PortState {
     /// The port waits for a program to open it; the switch delivers to it until its rings are full.
     #[default]
     Idle,
-    /// A program holds at least one of its rings, or an end of the pipe. A device is always open.
+    /// A program holds at least one of the port's rings, or an end of the pipe. A port to a device is always open.
     Open,
 }
 
@@ -153,7 +154,7 @@ impl std::fmt::Display for PortState {
     }
 }
 
-/// User and process that created a port, as attested by the kernel at that time.
+/// User and process that created a port, as reported by the kernel (`SO_PEERCRED`) at that time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// User ID.
@@ -215,7 +216,7 @@ pub struct RingInfo {
     pub slots: u32,
     /// First slot the application owns, as the application last published it.
     pub head: u32,
-    /// The application's wake-up index, as it last published it.
+    /// The application's wake-up index, as the application last published it.
     pub cur: u32,
     /// First slot the application does not own, as its last sync left it in the ring's header. It stays behind
     /// [`hwtail`](Self::hwtail) until the next sync.
@@ -235,7 +236,7 @@ pub struct RingInfo {
     /// down. Not counted among drops.
     #[serde(default)]
     pub idle: u64,
-    /// Kicks that the daemon sent to the application.
+    /// Kicks (wake-ups by eventfd) that the daemon sent to the application.
     pub kicks_sent: u64,
     /// Kicks that the daemon did not send, because the application had not armed `need_kick`.
     pub kicks_suppressed: u64,

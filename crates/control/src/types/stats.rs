@@ -23,15 +23,15 @@ pub struct AllStats {
     pub now_ns: u64,
     /// The daemon's release.
     pub version: String,
-    /// Switches, by name.
+    /// Switches, sorted by name.
     #[serde(default)]
     pub switches: Vec<SwitchStats>,
-    /// Ports, by name.
+    /// Ports, sorted by name.
     pub ports: Vec<PortDetails>,
-    /// Name of the last of these ports if there are more: `after` of the next request.
+    /// If there are more ports: name of the last one in this answer, for `after` of the next request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Workers, by number.
+    /// Workers, sorted by number.
     #[serde(default)]
     pub workers: Vec<WorkerStats>,
     /// Regions in use.
@@ -64,15 +64,15 @@ pub struct SwitchStats {
 pub struct MulticastStats {
     /// Memberships: pairs of a group and a member port.
     pub memberships: u64,
-    /// Messages that join or leave groups.
+    /// Number of messages that joined or left groups.
     pub reports: u64,
-    /// Queries from queriers other than this switch.
+    /// Number of queries from queriers other than this switch.
     pub queries: u64,
-    /// Joins refused beyond the limits.
+    /// Number of joins refused because a limit was reached.
     pub refused_joins: u64,
-    /// Unreadable messages.
+    /// Number of messages that could not be parsed.
     pub malformed: u64,
-    /// Messages dropped because too many were waiting.
+    /// Number of messages dropped because too many were waiting.
     pub lost: u64,
 }
 
@@ -106,7 +106,7 @@ pub struct PortDetails {
     /// Frames for the port without a receiver, not counted among drops.
     #[serde(default)]
     pub idle: u64,
-    /// Kicks that the daemon sent to the application.
+    /// Kicks (wake-ups by eventfd) that the daemon sent to the application.
     pub kicks_sent: u64,
     /// Kicks that the daemon did not send, because the application had not armed `need_kick`.
     pub kicks_suppressed: u64,
@@ -153,7 +153,7 @@ impl PortDetails {
 /// delivered or dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Sum of these latencies, in nanoseconds.
+    /// Sum of the latencies of all these frames, in nanoseconds.
     pub sum_ns: u64,
     /// Number of frames in each range of latencies, the fastest first. Empty ranges are omitted.
     pub parts: Vec<LatencyPart>,
@@ -193,7 +193,7 @@ impl Latency {
     }
 }
 
-/// Totals of a ring.
+/// Totals of a ring since its port was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingStats {
     /// Number of frames.
@@ -227,10 +227,10 @@ pub struct PolicyStats {
     /// Rules for frames that the port receives, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub out_rules: Vec<RuleStats>,
-    /// Frames in flight on the link for sent frames, if any.
+    /// Frames in flight on the emulated link for sent frames; `None` without such a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_link: Option<u64>,
-    /// Frames in flight on the link for received frames, if any.
+    /// Frames in flight on the emulated link for received frames; `None` without such a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_link: Option<u64>,
 }
@@ -266,7 +266,7 @@ pub struct WorkerStats {
     pub preempted_ns: u64,
     /// Number of ingresses that the worker owns.
     pub ingresses: u64,
-    /// Number of stalls: parts of its work that took longer than 100 ms.
+    /// Number of stalls: single operations of the worker that took longer than 100 ms.
     #[serde(default)]
     pub stalls: u64,
 }

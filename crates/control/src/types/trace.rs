@@ -16,10 +16,11 @@ pub struct TraceBeginParams {
     /// Whether to trace only frames with a drop.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drops: bool,
-    /// Examines one of this many frames of each ring; a matching frame is traced.
+    /// One of this many frames of each ring is examined, and traced if it matches.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub one_of: u32,
-    /// Whether to also trace ports that are attached later; names without a port or switch are then accepted.
+    /// Whether to also trace ports that are attached later; names of ports and switches that do not exist yet are then
+    /// accepted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub later: bool,
 }
@@ -33,14 +34,14 @@ fn is_one(n: &u32) -> bool {
     *n == 1
 }
 
-/// The start of a trace.
+/// The reply of `trace.begin`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceBeginReply {
     /// Full names of the traced ports.
     pub ports: Vec<String>,
 }
 
-/// The frames traced since the last call.
+/// The reply of `trace.read`: the frames traced since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceRead {
     /// Number of ports still traced; those that left their switch are not.
@@ -54,14 +55,13 @@ pub struct TraceRead {
 /// A traced frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedFrame {
-    /// Age of the frame in nanoseconds.
+    /// Nanoseconds between the recording of the frame and this answer.
     pub age_ns: u64,
     /// Full name of the sending port.
     pub port: String,
-    /// Number of the ring.
+    /// Index of the sending port's ring.
     pub ring: u16,
-    /// Length of the frame in bytes; 0 if the record stands for frames that were refused before they existed, or that
-    /// had waited.
+    /// Length of the frame in bytes; 0 in a record of dropped frames that could not be examined, such as invalid slots.
     pub len: u32,
     /// Payload bytes of each segment, if the sender left segmentation pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,9 +104,9 @@ pub enum TraceStep {
     Vlan(u16),
     /// The source address was unknown and has been learned.
     Learned,
-    /// The source address was known behind this port and has moved.
+    /// The source address was known behind the port of this name, and has moved to the sender.
     MovedFrom(String),
-    /// The source address stays with this port.
+    /// The source address stays with the port of this name.
     Kept(String),
     /// The source address was not learned: the port, or its owner, is at its limit of addresses.
     NotLearned,
@@ -120,7 +120,7 @@ pub enum TraceStep {
     For(String),
     /// The frame goes to this ring, written `PORT/RING`. It is delivered unless another step follows.
     To(String),
-    /// The frame enters the link of its sender or of its destination, and leaves it later.
+    /// The frame enters the emulated link of its sender or of its destination, and leaves the link later.
     Link,
     /// The frame waits for room.
     Waits,

@@ -43,7 +43,7 @@ fn names(value: &Value, into: &mut Vec<String>) {
     match value {
         Value::Object(members) => members.iter().for_each(|(name, value)| {
             into.push(name.clone());
-            // These names are drop reasons.
+            // The members of `…drops` are named after drop reasons, which another page explains.
             if !name.ends_with("drops") {
                 names(value, into);
             }
@@ -74,7 +74,7 @@ fn requests_are_requests() {
     }
 }
 
-/// Objective: the daemon can give each reply.
+/// Objective: each reply parses as its method's result type, and is unchanged when written again.
 #[test]
 fn replies_are_replies() {
     for (name, text) in sections() {
@@ -151,7 +151,7 @@ fn errors_are_errors() {
         NotSupported,
         Failed,
     ] {
-        // With the minus sign used in print.
+        // The page has the typographic minus sign (U+2212).
         let row = format!("\n| −{} |", -(code as i32));
         assert!(DOC.contains(&row), "{row}");
     }

@@ -6,7 +6,7 @@ use netvale_control::types::PortOptions;
 use netvale_portspec::AttachSpec;
 use serde_json::{Value, json};
 
-/// Objective: a view is only made of options that its kind takes.
+/// Objective: options have the typed view of a kind only if that kind takes all of them.
 #[test]
 fn no_view_of_options_of_another_kind() {
     let has = |options: Value| {

@@ -24,8 +24,8 @@ pub trait FieldValue: Default + Serialize + DeserializeOwned {
         serde_json::from_value(value).map(|value| *self = value).is_ok()
     }
 
-    /// Sets the field to the arguments of a flag; appends them to a list. Returns false if they do not have the shape
-    /// (type and range).
+    /// Sets the field to the last of its flag's arguments; appends all of them if the field is a list. Returns false if
+    /// an argument does not have the shape (type and range).
     fn take_words(&mut self, shape: OptionShape, words: &[OsString]) -> bool {
         let value = words.last().and_then(|word| shape.parse(word.to_str()?).ok());
         value.is_some_and(|value| self.put(value))
@@ -62,7 +62,7 @@ impl FieldValue for PathBuf {
     }
 }
 
-/// The arguments of the flag need not be UTF-8. [`FieldValue::value`] omits paths that are not.
+/// The arguments of the flag need not be UTF-8. [`FieldValue::value`] omits paths that are not UTF-8.
 impl FieldValue for Vec<PathBuf> {
     fn value(&self) -> Value {
         self.iter().filter_map(|path| path.to_str()).collect()

@@ -137,7 +137,8 @@ pub fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
     }
 }
 
-/// Returns the parameters in canonical form: without options set to their default.
+/// Returns the parameters in canonical form: port and modes are spelled uniformly, and options set to their default are
+/// omitted.
 #[must_use]
 pub fn canonical(params: &AttachParams) -> AttachParams {
     let Ok(spec) = AttachSpec::parse(&params.port) else { return params.clone() };

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     /// Objective: the command line takes precedence over the file; duplicates are merged; relative folders refer to the
-    /// start.
+    /// directory in which the command was started.
     #[test]
     fn the_command_line_precedes_the_file() {
         let words = |table: &str, name: &str, words: &[&str]| {

@@ -45,7 +45,7 @@ impl TextPlace {
     }
 
     /// Returns the position of the value of `key` in the `[[port]]` table with that index, from 0. If the table lacks
-    /// the key, returns the position of the value of `port`.
+    /// the key, returns the position of the value of `port`. Returns `None` if there is no such table.
     #[must_use]
     pub fn of_port(text: &str, index: usize, key: &str) -> Option<TextPlace> {
         let table = DeTable::parse(text).ok()?;

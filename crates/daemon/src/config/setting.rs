@@ -47,7 +47,7 @@ pub enum Effect {
 }
 
 impl Setting {
-    /// Finds a setting by table and name.
+    /// Returns the setting with this table and name; `None` if there is no such setting.
     #[must_use]
     pub fn find(table: &str, name: &str) -> Option<&'static Setting> {
         SETTINGS.iter().find(|setting| (setting.table, setting.name) == (table, name))
@@ -72,8 +72,8 @@ impl Setting {
         usual.as_str().map_or_else(|| usual.to_string(), str::to_owned)
     }
 
-    /// Returns the name of the flag without dashes, and the value's placeholder in the help. The placeholder is empty
-    /// for [`OptionShape::Flag`], whose flag sets the opposite of the default.
+    /// Returns the name of the flag without dashes, and the value's placeholder in the help; `None` if the setting has
+    /// no flag. The placeholder is empty for [`OptionShape::Flag`], whose flag sets the opposite of the default.
     #[must_use]
     pub fn flag(&self) -> Option<(&'static str, &'static str)> {
         (!self.flag.is_empty()).then(|| self.flag.split_once(' ').unwrap_or((self.flag, "")))

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Config;
 
-/// Matches all switches.
+/// The name that stands for all switches.
 const ALL: &str = "*";
 
 /// Policies by switch name. A switch's own table overrides that of `*`.
@@ -40,7 +40,7 @@ impl SwitchPolicies {
         self.0.get(switch).map_or_else(|| all.clone(), |own| own.over(&all))
     }
 
-    /// Whether `policies` name a rate group for which the policies of some switch set another rate.
+    /// Whether the policies of some switch have the rate group of `policies` with another rate.
     #[must_use]
     pub fn has_other_rate(&self, policies: &Policies) -> bool {
         let Some(own) = policies.rate_group.as_deref() else { return false };

@@ -1,4 +1,4 @@
-//! Writing of a configuration: as an object of the file's schema, and as the text of such a file.
+//! Writes a configuration as an object that follows the file's schema, and as the text of a file.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ fn port(params: &AttachParams) -> Value {
     Value::Object(port)
 }
 
-/// Returns a filter rule as its source text, if that is known, which `netvale apply` and `netvale up` compile again;
-/// otherwise as the compiled program.
+/// Returns a filter rule as its source text, which `netvale apply` and `netvale up` compile again; if the source text
+/// is unknown, as the compiled program.
 fn in_words(rule: &WrittenValue<ConfiguredRule>) -> String {
     match &**rule {
         ConfiguredRule::Compiled(CompiledRule { drops, expression: Some(expression), .. }) => {
@@ -112,7 +112,7 @@ fn lines<'a>(entries: impl Iterator<Item = (&'a String, &'a Value)>) -> String {
     entries.into_iter().map(|(key, is)| format!("{key} = {}\n", value(key, is))).collect()
 }
 
-/// Returns a value in TOML. TOML's strings, numbers and lists are those of JSON, except for one character.
+/// Returns a value in TOML. TOML writes strings, numbers and lists as JSON does, except that DEL must be escaped.
 fn toml(value: &Value) -> String {
     let Some(table) = value.as_object() else { return value.to_string().replace('\u{7f}', "\\u007f") };
     let value = |key: &str, is: &Value| if is_rules(key) { toml(&rules(is)) } else { toml(is) };

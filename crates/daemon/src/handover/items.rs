@@ -18,7 +18,7 @@ use crate::caller::Caller;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
-    /// The process itself.
+    /// The daemon's process: its lock, listening sockets and standard output.
     Process(ProcessItem),
     /// A memory region.
     Region(RegionItem),
@@ -116,7 +116,7 @@ impl Item {
         }
     }
 
-    /// Returns the user whose memory the item contains.
+    /// Returns the user whose memory the item contains; `None` if it contains no user's memory.
     pub fn user(&self) -> Option<u32> {
         match self {
             Item::Region(region) => Some(region.uid),
@@ -174,7 +174,7 @@ pub struct RegionItem {
     pub huge: bool,
     /// For a region in a user's file: device, inode, offset and length of the region in the file, in bytes.
     pub file: Option<[u64; 4]>,
-    /// Index ranges of the buffers in use.
+    /// Index ranges of the buffers in use; `None` if they are unknown.
     pub used_bufs: Option<Vec<Range<u32>>>,
     /// The memory: one file, or the user's file and a second one for the rest.
     pub memory: Vec<Fd>,
@@ -217,7 +217,7 @@ pub struct PortItem {
     pub on: Option<(String, String)>,
     /// Kind of the port.
     pub kind: PortKind,
-    /// The owner, and the process that created it.
+    /// The owning user, and the connection and process that created the port.
     pub owner: CallerItem,
     /// Attach parameters, and whether they came from the configuration.
     pub declared: Option<(AttachParams, bool)>,
@@ -260,7 +260,7 @@ pub struct PipeItem {
     pub region: u32,
     /// Number of slots in each ring.
     pub slots: u32,
-    /// The first ring of each end.
+    /// Index of the first ring of each end.
     pub first: [u32; 2],
     /// For each end, the connections that hold it, and whether each one shares it.
     pub held: [Vec<(u64, bool)>; 2],
@@ -332,7 +332,7 @@ pub enum HoldItem {
     },
     /// Rings of an open interface.
     Interface {
-        /// The connection that opened it.
+        /// Number of the connection that opened the interface.
         client: u64,
         /// The program's `netmap_if` for the rings.
         binding: BindingItem,
@@ -348,7 +348,7 @@ pub enum HoldItem {
     PipeEnd {
         /// The pipe's name, without the end.
         pipe: String,
-        /// The end.
+        /// Index of the end.
         end: usize,
         /// The program's `netmap_if` for the rings.
         binding: BindingItem,
@@ -358,7 +358,7 @@ pub enum HoldItem {
 /// A program's `netmap_if`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct BindingItem {
-    /// Number of the `netmap_if`.
+    /// Index of the `netmap_if` in the region.
     pub index: u32,
     /// Initial number of extra buffers.
     pub extra_bufs: u32,

@@ -17,7 +17,7 @@ use super::parts::{CallerItem, RingCounts};
 /// The captures of a user.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct UserCaptures {
-    /// The user.
+    /// ID of the user.
     pub user: u32,
     /// Number of portions (units of file size) taken from the user's allowance.
     pub used: u64,
@@ -119,11 +119,11 @@ impl InterfaceItem {
 /// A connection's open rings of an interface.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct OpenInterfaceItem {
-    /// The connection.
+    /// Number of the connection.
     pub client: u64,
-    /// The requested name.
+    /// The port name that the program requested.
     pub name: String,
-    /// The interface.
+    /// Name of the interface.
     pub interface: String,
     /// The user that owns the rings.
     pub owner: CallerItem,

@@ -64,7 +64,7 @@ impl LatencyCounts {
 }
 
 impl RingCounts {
-    /// Reads counters.
+    /// Reads the counters of a ring.
     pub fn of(counters: &RingCounters) -> RingCounts {
         let drops = counters.all_drops().chain([(DropReason::Idle, counters.idle())]).filter(|&(_, n)| n > 0);
         let drops = drops.map(|(why, n)| (why.name().to_owned(), n)).collect();

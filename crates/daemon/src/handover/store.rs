@@ -67,7 +67,7 @@ impl Store {
         Ok(())
     }
 
-    /// Saves one item, unless it is unchanged since it was saved in `before`.
+    /// Saves one item, unless `before`, the items saved earlier, contains it unchanged.
     fn save_one(&mut self, before: &mut BTreeMap<String, SavedItem>, item: &Item) -> std::io::Result<()> {
         let key = item.key();
         let (text, fds) = to_bytes(item)?;
@@ -126,7 +126,7 @@ impl Store {
         *self = Store { next: self.next, ..Store::default() };
     }
 
-    /// Stores an item under a new name. The old one remains until the caller removes it.
+    /// Stores an item under a new name. The stored item `before` remains until the caller removes it.
     fn replace(&mut self, before: Option<&SavedItem>, item: Vec<u8>, fds: &[Fd]) -> std::io::Result<SavedItem> {
         let parts = item.len().div_ceil(PART).max(fds.len().div_ceil(MOST_FDS)).max(1);
         let (id, generation) = before.map_or_else(|| (self.new_id(), 0), |b| (b.id, b.generation + 1));
@@ -192,7 +192,7 @@ impl Store {
                 // removed immediately.
                 store.forget_earlier(|name| name[..2] == [id, generation]);
             }
-            // Of several items with one key, the last one applies.
+            // Of several items with one key, the one saved last applies.
             complete.extend(item.map(|item| ((item.key(), id, generation), item)));
         }
         store.found = complete.keys().map(|(key, id, _)| (key.clone(), *id)).collect();
@@ -220,7 +220,7 @@ fn parts_of(kept: &mut StoredDescriptors, names: &mut Vec<String>) -> ItemParts 
     parts
 }
 
-/// Returns ID, generation, part and number of parts from a name.
+/// Returns ID, generation, part and number of parts from a name; `None` if it is not the name of an item's part.
 fn numbers(name: &str) -> Option<[u64; 4]> {
     let numbers: Option<Vec<u64>> = name.strip_prefix("nv.")?.split('.').map(|n| n.parse().ok()).collect();
     numbers?.try_into().ok()
@@ -243,7 +243,7 @@ fn read(parts: impl Iterator<Item = OwnedFd>) -> (Option<Item>, bool) {
     (attached_with(&bytes), false)
 }
 
-/// Returns the item of a port, reduced to its attach parameters.
+/// Returns the item of a port, reduced to its attach parameters; `None` if the bytes are not such an item.
 fn attached_with(bytes: &[u8]) -> Option<Item> {
     let mut item: serde_json::Value = serde_json::from_slice(bytes).ok()?;
     let port = item.get_mut("port")?.as_object_mut()?;

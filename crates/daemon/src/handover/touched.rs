@@ -11,7 +11,7 @@ use super::items::{
 pub struct TouchedItems {
     /// Whether all objects count as touched, not only those listed.
     pub everything: bool,
-    /// Connections.
+    /// Numbers of connections.
     pub clients: BTreeSet<u64>,
     /// Full names of ports.
     pub ports: BTreeSet<String>,
@@ -24,38 +24,38 @@ pub struct TouchedItems {
 }
 
 impl TouchedItems {
-    /// Touches everything.
+    /// Marks all objects as touched.
     pub fn all() -> TouchedItems {
         TouchedItems { everything: true, ..TouchedItems::default() }
     }
 
-    /// Whether a port was touched.
+    /// Whether a port may have changed since the last save.
     pub fn has_port(&self, full: &str) -> bool {
         self.everything || self.ports.contains(full)
     }
 
-    /// Whether a pipe was touched.
+    /// Whether a pipe may have changed since the last save.
     pub fn has_pipe(&self, name: &str) -> bool {
         self.everything || self.pipes.contains(name)
     }
 
-    /// Whether a switch was touched.
+    /// Whether a switch may have changed since the last save.
     pub fn has_switch(&self, name: &str) -> bool {
         self.everything || self.switches.contains(name)
     }
 
-    /// Whether a user's region was touched.
+    /// Whether a user's region may have changed since the last save.
     pub fn has_region(&self, id: u32, uid: u32) -> bool {
         self.everything || self.regions.contains(&(id, uid))
     }
 
-    /// Whether a connection was touched.
+    /// Whether a connection may have changed since the last save.
     pub fn has_client(&self, client: u64) -> bool {
         self.everything || self.clients.contains(&client)
     }
 
-    /// Returns those keys in `known` whose objects were touched. Interfaces and captures always count as touched,
-    /// because they are few.
+    /// Returns the keys of the touched objects; if all count as touched, the keys in `known` except that of the
+    /// counters. Interfaces and captures always count as touched, because they are few.
     pub fn keys<V>(&self, known: &std::collections::BTreeMap<String, V>) -> Vec<String> {
         if self.everything {
             return known.keys().filter(|key| *key != COUNTERS).cloned().collect();

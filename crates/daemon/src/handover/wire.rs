@@ -48,7 +48,7 @@ pub fn send(to: BorrowedFd<'_>, item: &Item) -> std::io::Result<()> {
     }
 }
 
-/// Sends one part of an item as a message that begins with the byte `first`.
+/// Sends one part of an item as a message that begins with `first`: a flag byte, or nothing.
 ///
 /// # Errors
 /// Errors of sendmsg(2).
@@ -71,7 +71,7 @@ fn wait_for_room(to: BorrowedFd<'_>) -> rustix::io::Result<()> {
     }
 }
 
-/// The receiving end of a connection.
+/// The receiving end of a hand-over connection.
 pub struct HandoverInbox<'a> {
     from: &'a OwnedFd,
     message: Vec<u8>,
@@ -88,7 +88,7 @@ impl<'a> HandoverInbox<'a> {
     ///
     /// # Errors
     /// Errors of recvmsg(2); [`std::io::ErrorKind::UnexpectedEof`] if the peer closed the connection,
-    /// [`std::io::ErrorKind::InvalidData`] if it sent anything else.
+    /// [`std::io::ErrorKind::InvalidData`] if the peer sent something other than an item.
     pub fn receive(&mut self) -> std::io::Result<Item> {
         let mut fds = Vec::new();
         self.item.clear();

@@ -17,7 +17,7 @@ const MAX_FILES_OF_ONE: usize = 64;
 /// except in another user's file, because that user controls its memory.
 ///
 /// # Errors
-/// [`Refusal`] with `EACCES` if it may not.
+/// [`Refusal`] with `EACCES` if the caller may not.
 pub fn may_use_region(region: &RegionEntry, caller: Caller) -> Result<(), Refusal> {
     if (!is_trusted(caller) || region.file.is_some()) && caller.uid != region.uid {
         return refuse(Errno::ACCESS, format!("memory region {} belongs to another user", region.id));
@@ -25,10 +25,11 @@ pub fn may_use_region(region: &RegionEntry, caller: Caller) -> Result<(), Refusa
     Ok(())
 }
 
-/// Checks that a caller may open a port whose memory is in a file: only a user who can truncate the file may.
+/// Checks that a caller may open a port whose memory is in a file: only the region's owner may, who can truncate the
+/// file anyway.
 ///
 /// # Errors
-/// [`Refusal`] with `EACCES` if it may not.
+/// [`Refusal`] with `EACCES` for any other caller.
 pub fn may_map_file(d: &Daemon, region: u32, caller: Caller) -> Result<(), Refusal> {
     if d.regions.is_owner(region, caller.uid) {
         return Ok(());

@@ -22,7 +22,7 @@ pub(super) struct TaskMove {
     pub(super) to: usize,
 }
 
-/// Load, in percent of the period, from which a worker gives tasks away.
+/// Load, in percent of the period, above which a worker gives tasks away.
 const BUSY: u64 = 60;
 /// Minimum gain of a move, in percent of the period: the time by which the load of the busier of the two workers
 /// decreases.
@@ -70,17 +70,17 @@ mod tests {
             (&[][..], 2, None),
             (&[(0, 50), (0, 50)], 1, None),
             (&[(0, 50), (0, 50)], 0, None),
-            // Two on one worker part.
+            // Two tasks on one worker are separated.
             (&[(0, 50), (0, 50)], 2, Some((1, 1))),
             (&[(0, 70), (0, 30)], 2, Some((1, 1))),
             (&[(0, 90), (0, 10)], 2, Some((1, 1))),
-            // A single task stays, however busy; so does one that leaves next to no load behind.
+            // A single task stays, however busy; so does a task without which its worker would have next to no load.
             (&[(0, 100)], 2, None),
             (&[(0, 95), (0, 5)], 2, None),
-            // The worker has spare time.
+            // A worker with spare time (a load of at most 60 %) keeps its tasks.
             (&[(0, 30), (0, 30)], 2, None),
             (&[(0, 31), (0, 30)], 2, Some((1, 1))),
-            // The other worker has little less load.
+            // The other worker has hardly less load.
             (&[(0, 50), (0, 50), (1, 41)], 2, None),
             (&[(0, 40), (0, 10), (0, 50), (1, 60)], 2, Some((2, 1))),
             // To the least loaded worker; among idle ones, to that with the fewest tasks.
@@ -107,7 +107,7 @@ mod tests {
     }
 
     /// Objective: even if the tasks ask for more time than the workers have, and their loads fluctuate from period to
-    /// period, moves stop soon without forced stays, and none follow.
+    /// period, moves soon stop although no task is marked as staying, and none follow.
     #[test]
     fn nothing_goes_back_and_forth() {
         let wanted: [&[u64]; 6] =
@@ -116,7 +116,7 @@ mod tests {
             let mut at = vec![0; wanted.len()];
             let mut last = 0;
             for period in 0..100 {
-                // Each gets its share of the worker's time, ±3 %.
+                // Each task gets its share of the worker's time, ±3 %.
                 let sum = |worker| (0..at.len()).filter(|&i| at[i] == worker).map(|i| wanted[i]).sum::<u64>();
                 let got = |i: usize| {
                     let noise = 97 + (period * 31 + i as u64 * 17) % 7;

@@ -13,7 +13,7 @@ use crate::handover::kinds::{KeptCapture, UserCaptures};
 
 /// Longest wait at exit for captures to reach their files.
 const CLOSING: Duration = Duration::from_secs(5);
-/// The same limit while the daemon serves, when other clients wait as well.
+/// Longest wait for a capture to reach its file when its port is detached: other clients wait meanwhile.
 const DETACHING: Duration = Duration::from_millis(500);
 
 /// Captures being written, and each user's capture files on the disk.
@@ -25,7 +25,7 @@ pub struct Captures {
     users: BTreeMap<u32, CaptureAccount>,
 }
 
-/// A user's captures.
+/// A user's allowance and capture files.
 struct CaptureAccount {
     allowance: Arc<Allowance>,
     files: Vec<CaptureRecord>,
@@ -37,12 +37,12 @@ struct CaptureRecord {
     /// Device and inode number.
     file: (u64, u64),
     status: Arc<CaptureStatus>,
-    /// Size in portions at the last check, once the capture is closed.
+    /// Size in portions (units of file size) at the last check; `None` until the capture is closed.
     portions: Option<u64>,
 }
 
 impl CaptureRecord {
-    /// Returns the current size of the closed file, in portions.
+    /// Returns the current size of the closed file in portions; 0 if the file no longer exists.
     fn now(&self) -> u64 {
         let found = self.place.open().and_then(|folder| folder.find());
         let found = found.ok().filter(|found| found.identity() == self.file);
@@ -68,7 +68,7 @@ impl CaptureAccount {
 }
 
 impl Captures {
-    /// Adds a new capture.
+    /// Adds a new capture to those being written.
     pub fn add(&mut self, capture: &Arc<CaptureStatus>) {
         self.writing.push(Arc::clone(capture));
     }
@@ -100,7 +100,8 @@ impl Captures {
         files.push(CaptureRecord { place, file, status: Arc::clone(status), portions: None });
     }
 
-    /// Ends the capture of a removed port. On return, the file is complete, unless the disk is very slow.
+    /// Ends the capture of a removed port. On return, the file is complete, unless writing takes longer than
+    /// [`DETACHING`].
     pub fn close(&mut self, capture: &CaptureStatus) {
         if !capture.wait_closed(DETACHING) {
             tracing::warn!("a capture is still being written");
@@ -109,7 +110,8 @@ impl Captures {
         self.writing.retain(|one| !one.wait_closed(Duration::ZERO));
     }
 
-    /// Waits until captures of removed ports have reached their files. Captures of other ports continue.
+    /// Waits until captures of removed ports have reached their files, but at most [`CLOSING`]. Captures of other ports
+    /// continue.
     pub fn wait_for_ending(&mut self) {
         let end = Instant::now() + CLOSING;
         self.ending.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));
@@ -174,7 +176,8 @@ impl Captures {
         }
     }
 
-    /// Waits until captures of removed ports reach their files.
+    /// Waits until all captures have reached their files, but at most [`CLOSING`]. For use after all ports have been
+    /// removed.
     pub fn wait(&mut self) {
         let end = Instant::now() + CLOSING;
         self.writing.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));

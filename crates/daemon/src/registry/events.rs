@@ -166,7 +166,7 @@ impl Subscription {
         self.waiting.push_back((sequence, line));
     }
 
-    /// Queues the notification that events were dropped; `last` is the sequence number of the last one.
+    /// Queues the notification that events were dropped; `last` is the sequence number of the last dropped event.
     fn tell_lost(&mut self, last: u64) {
         let lost = std::mem::take(&mut self.lost);
         self.add(last, NewEvent::to_all(EventName::EventsLost).with("lost", lost).line());

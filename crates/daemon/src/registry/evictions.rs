@@ -14,7 +14,7 @@ use crate::caller::{Caller, is_trusted_user};
 /// First and longest lockout: the time for which a user gets no new ports after the user's doorbell has blocked a
 /// worker. The lockout doubles each time.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
-/// Time without a block after which the lockout starts at its first value again.
+/// Time after the end of a lockout from which on the next lockout has the first length again.
 const FORGIVEN: Duration = Duration::from_secs(600);
 
 /// A user's record of doorbells that blocked.
@@ -38,7 +38,7 @@ impl Conduct {
     }
 }
 
-/// Connections to close because their ports no longer exist, and the reasons of past evictions.
+/// Connections to close because their ports no longer exist, and the reasons for past evictions.
 pub struct Evictions {
     faults: Arc<OwnedFd>,
     leaving: Vec<u64>,
@@ -57,9 +57,9 @@ impl Evictions {
         Evictions { faults, leaving, past, count: 0, conduct, held_up }
     }
 
-    /// Creates the fault of a new port's program, which wakes the main thread when reported. If one doorbell blocks,
-    /// its user loses all ports, because the doorbell of each could block a worker for as long again. Ports of root and
-    /// of the daemon's own user are independent of one another.
+    /// Creates the fault of a new port's program: the record of why it loses its port, which wakes the main thread when
+    /// set. If one doorbell blocks, its user loses all ports, because the doorbell of each could block a worker for as
+    /// long again. Ports of root and of the daemon's own user are independent of one another.
     pub fn new_fault(&mut self, owner: Caller) -> Fault {
         if is_trusted_user(owner.uid) {
             return Fault::of_trusted(&self.faults);
@@ -69,7 +69,7 @@ impl Evictions {
         Fault::of(&self.faults, self.conduct.entry(owner.uid).or_default().group.clone())
     }
 
-    /// Returns the remaining lockout of that user.
+    /// Returns the remaining lockout of that user; `None` if the user is not locked out.
     pub fn pause(&self, uid: u32) -> Option<Duration> {
         let (until, _) = self.conduct.get(&uid)?.pause?;
         until.checked_duration_since(Instant::now())
@@ -121,12 +121,12 @@ impl Evictions {
         self.leaving.extend(clients);
     }
 
-    /// Takes a connection to close.
+    /// Takes the next connection to close; `None` if none is left.
     pub fn next(&mut self) -> Option<u64> {
         self.leaving.pop()
     }
 
-    /// Records and logs the reason of an eviction.
+    /// Records and logs the reason for an eviction.
     pub fn note(&mut self, port: &str, owner: Caller, reason: String) {
         tracing::warn!(port, why = reason, "evicted the port's program");
         self.count += 1;

@@ -18,19 +18,19 @@ use rustix::event::{Timespec, epoll};
 use super::ports::SwitchPort;
 use crate::caller::Caller;
 
-/// Maximum number of events read together.
+/// Maximum number of epoll events read in one call.
 const EVENTS: usize = 64;
 
-/// The common properties of an exchange's lines, from which further lines are created.
+/// The common properties of an exchange's lines (its ports for single peers), from which further lines are created.
 #[derive(Clone)]
 pub struct LineTemplate {
     /// The attached port.
     pub at: SwitchPort,
-    /// Kind of the port.
+    /// Kind of the attached port.
     pub kind: PortKind,
-    /// Owner of the port.
+    /// Owner of the attached port.
     pub owner: Caller,
-    /// Domain whose time the lines take.
+    /// Domain (all trusted users, or one untrusted user) whose workers serve the lines.
     pub domain: TimeDomain,
     /// Whether the lines hold senders back.
     pub lossless: bool,
@@ -42,7 +42,7 @@ pub struct LineTemplate {
     pub first: u16,
     /// Maximum number of lines.
     pub most: usize,
-    /// Copies of the sockets in their present state, for a successor.
+    /// Copies of the exchange's current sockets, for a successor.
     pub sockets: Rc<RefCell<Vec<Fd>>>,
 }
 
@@ -88,7 +88,7 @@ impl Exchanges {
         Ok(())
     }
 
-    /// Removes an exchange.
+    /// Removes an exchange. Returns it, unless it does not exist or is taken out.
     pub fn remove(&mut self, full: &str) -> Option<KnownExchange> {
         let (_, known) = self.all.remove(full)?;
         if let Some(known) = &known {
@@ -110,7 +110,7 @@ impl Exchanges {
         }
     }
 
-    /// Returns the exchange of that name, mutable.
+    /// Returns the exchange of that name, mutable; `None` if it does not exist or is taken out.
     pub fn get_mut(&mut self, full: &str) -> Option<&mut KnownExchange> {
         self.all.get_mut(full)?.1.as_mut()
     }
@@ -128,7 +128,8 @@ impl Exchanges {
         due.map(|(full, _)| full.clone()).collect()
     }
 
-    /// Returns the time until an exchange has work even without an event.
+    /// Returns the time until the first exchange has work even without an event; [`Duration::MAX`] if there is no
+    /// exchange.
     pub fn wait(&self, now: Instant) -> Duration {
         let known = self.all.values().filter_map(|(_, known)| known.as_ref());
         known.map(|known| known.exchange.wait(now)).min().unwrap_or(Duration::MAX)

@@ -54,12 +54,12 @@ impl Interfaces {
         self.stacks.values().filter_map(Weak::upgrade).for_each(|stack| stack.diversion().own());
     }
 
-    /// Returns the stand-in for an interface's stack, if there is one.
+    /// Returns the stand-in (a TAP) for an interface's host stack, if there is one.
     pub fn stack(&self, name: &str) -> Option<Arc<Stack>> {
         self.stacks.get(name).and_then(Weak::upgrade)
     }
 
-    /// Adds a stand-in for an interface's stack.
+    /// Adds a stand-in (a TAP) for an interface's host stack.
     pub fn add_stack(&mut self, name: &str, stack: &Arc<Stack>) {
         self.stacks.insert(name.to_owned(), Arc::downgrade(stack));
     }
@@ -74,7 +74,7 @@ impl Interfaces {
         self.ports.insert(client, port);
     }
 
-    /// Removes the rings of a connection.
+    /// Removes and returns the open rings of a connection, if it has any.
     pub fn remove(&mut self, client: u64) -> Option<NicPort> {
         self.ports.remove(&client)
     }

@@ -44,7 +44,7 @@ impl Looks {
         self.last.is_none()
     }
 
-    /// Forgets all state.
+    /// Forgets all state, and turns polling off.
     pub fn end(&mut self) {
         *self = Looks::default();
     }

@@ -41,7 +41,7 @@ const ALL: [u16; BATCH] = {
 struct CopyForwarder {
     source: Source<RingIngress>,
     to: Arc<ArcSwap<CopyTargets>>,
-    /// Number of polls without a copy.
+    /// Number of consecutive polls without a copy.
     idle: u32,
 }
 
@@ -72,18 +72,18 @@ impl Task<ForwardMemory> for CopyForwarder {
     }
 }
 
-/// A ring whose frames are copied.
+/// A ring whose frames are copied for monitors.
 pub(crate) struct MirroredRing<'a> {
     /// The ring.
     pub of: &'a RingSide,
-    /// The moment at which frames are copied.
+    /// When frames are copied: as they pass, or when their slots are released.
     pub moment: Moment,
-    /// Length of the virtio-net header of its frames.
+    /// Length of the virtio-net header of the ring's frames.
     pub hdr_len: HdrLen,
 }
 
-/// A ring for the copies of another ring's frames. It exists as long as the port, even without monitors, because the
-/// program may still be copying when the last monitor ends.
+/// A ring for the copies of another ring's frames. It exists as long as the port of that other ring, even without
+/// monitors, because the program may still be copying when the last monitor ends.
 struct CopyRing {
     of: RingSide,
     moment: Moment,
@@ -143,7 +143,7 @@ fn place_of(region: &Arc<Region>) -> usize {
 }
 
 impl Mirrors {
-    /// Copies a ring's frames to `egress` of the monitor `name`.
+    /// Starts to copy a ring's frames to `egress`, which belongs to the monitor `name`.
     ///
     /// # Errors
     /// [`Refusal`]: `ENOMEM` if the region has no room for copies.
@@ -172,7 +172,7 @@ impl Mirrors {
         Ok(())
     }
 
-    /// Ends the copies for the monitor `name`.
+    /// Stops copying frames for the monitor `name`.
     pub(crate) fn remove(&mut self, workers: &mut Workers, name: &str) {
         let mut idle = Vec::new();
         for beside in self.0.values_mut() {

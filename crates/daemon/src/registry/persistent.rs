@@ -21,7 +21,7 @@ impl PersistentPort {
         &self.place
     }
 
-    /// Returns the switch without other ports to which the port belongs while it is not attached to any.
+    /// Returns the private switch to which the port alone belongs while it is not attached to another switch.
     pub fn nowhere(&self) -> &Arc<Switch> {
         &self.nowhere
     }
@@ -57,7 +57,7 @@ impl PersistentPorts {
         self.0.insert(port.to_owned(), PersistentPort { uid, place: own_name(port), nowhere, joint: None });
     }
 
-    /// Removes a port.
+    /// Removes a persistent port, by its name without a switch.
     pub fn remove(&mut self, port: &str) {
         self.0.remove(port);
     }

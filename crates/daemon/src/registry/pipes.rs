@@ -12,7 +12,7 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// Returns the name of the pipe with end `end`.
+    /// Returns the name of the pipe to which the end named `end` belongs, e.g. `netmap:p{1` for `netmap:p}1`.
     pub fn name(end: &str) -> String {
         end.replace('}', "{")
     }
@@ -22,7 +22,7 @@ impl Pipes {
         self.all.get(name)
     }
 
-    /// Returns the pipe of that name, mutable.
+    /// Returns the pipe of that name, mutable. The pipe then counts as changed since the last save.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut PipeRecord> {
         let found = self.all.get_mut(name);
         if found.is_some() {
@@ -31,7 +31,7 @@ impl Pipes {
         found
     }
 
-    /// Returns the pipe with end `end`.
+    /// Returns the pipe to which the end named `end` belongs.
     pub fn with_end(&self, end: &str) -> Option<&PipeRecord> {
         self.all.get(&Pipes::name(end))
     }
@@ -47,7 +47,7 @@ impl Pipes {
         self.all.insert(name, pipe);
     }
 
-    /// Removes a pipe.
+    /// Removes a pipe. Returns its record; `None` if there is no such pipe.
     pub fn remove(&mut self, name: &str) -> Option<PipeRecord> {
         let gone = self.all.remove(name)?;
         self.touched.insert(name.to_owned());

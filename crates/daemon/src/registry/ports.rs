@@ -17,7 +17,7 @@ use crate::worker::TaskId;
 pub struct SwitchPort {
     /// The switch, e.g. `vale0`.
     pub switch: String,
-    /// The port on it, e.g. `a`.
+    /// The port's name on the switch, e.g. `a`.
     pub port: String,
 }
 
@@ -58,7 +58,7 @@ pub struct PortRecord<B: ?Sized> {
     pub id: Option<PortId>,
     /// The backend.
     pub behind: Box<B>,
-    /// The owner, and the process that created it.
+    /// The owning user, and the connection and process that created the port.
     pub owner: Caller,
     /// Attach parameters; `None` if a program opened the port, or it came with another port.
     pub declared: Option<DeclaredPort>,
@@ -74,7 +74,7 @@ pub struct PortRecord<B: ?Sized> {
     pub policies_are_set: bool,
     /// Whether the port keeps its workers awake.
     pub polled: bool,
-    /// Links on which the port sends, and on which it receives.
+    /// Emulated links: for frames that the port sends, and for frames that it receives.
     pub links: [Option<PortLink>; 2],
     /// Egresses to which the switch, or the port's receiving link, delivers.
     pub egresses: Vec<Arc<dyn Egress>>,
@@ -123,7 +123,7 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
-    /// Returns all tasks of the port.
+    /// Iterates over all tasks of the port.
     pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
         let links = self.links.iter().flatten().map(|known| known.task);
         self.placed.iter().chain(&self.handed).copied().chain(links)
@@ -165,7 +165,7 @@ impl<B: ?Sized> PortRegistry<B> {
         self.all.get(full)
     }
 
-    /// Returns the port of that full name, mutable.
+    /// Returns the port of that full name, mutable. The port then counts as changed since the last save.
     pub fn get_mut(&mut self, full: &str) -> Option<&mut PortRecord<B>> {
         let found = self.all.get_mut(full);
         if found.is_some() {
@@ -179,13 +179,13 @@ impl<B: ?Sized> PortRegistry<B> {
         self.all.contains_key(full)
     }
 
-    /// Adds a port. Returns the former port of that name.
+    /// Adds a port. Returns the former port of that name, if there was one.
     pub fn insert(&mut self, full: &str, record: PortRecord<B>) -> Option<PortRecord<B>> {
         self.touched.insert(full.to_owned());
         self.all.insert(full.to_owned(), record)
     }
 
-    /// Removes a port.
+    /// Removes a port. Returns its record; `None` if there is no such port.
     pub fn remove(&mut self, full: &str) -> Option<PortRecord<B>> {
         let gone = self.all.remove(full)?;
         self.touched.insert(full.to_owned());
@@ -199,7 +199,7 @@ impl<B: ?Sized> PortRegistry<B> {
         }
     }
 
-    /// Iterates over all ports, mutable. For changes of fields that are not saved: the ports do not count as touched.
+    /// Iterates over all ports, mutable. For changes of fields that are not saved: the ports do not count as changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PortRecord<B>> {
         self.all.values_mut()
     }

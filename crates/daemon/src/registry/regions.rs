@@ -109,7 +109,7 @@ impl Regions {
         Ok((region, id))
     }
 
-    /// Adds a region.
+    /// Adds a region of user `uid`. An untrusted user's region gets the thread that accesses it.
     ///
     /// # Errors
     /// [`RegionError::Memory`] if an untrusted user's thread cannot be started.
@@ -138,7 +138,8 @@ impl Regions {
         Ok(toucher)
     }
 
-    /// Returns a waiter that bounds the time for which the mapping of that user's memory may block on a hole.
+    /// Returns a waiter that bounds the time for which mapping that user's memory may block while another process
+    /// punches a hole in the file.
     ///
     /// # Errors
     /// Fails if no thread can be started.

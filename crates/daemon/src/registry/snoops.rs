@@ -32,11 +32,11 @@ pub struct Snoops {
 pub struct SnoopingSwitch {
     /// The switch.
     pub switch: Arc<Switch>,
-    /// Queue of received messages.
+    /// Queue of received IGMP and MLD messages.
     pub snooping: Arc<Snooping>,
-    /// Group membership.
+    /// Multicast group membership of the switch's ports.
     pub snoop: Snoop,
-    /// The task that sends the switch's queries, which ringing `bell` wakes.
+    /// The task that sends the switch's queries; ringing `bell` wakes it.
     pub task: TaskId,
     bell: Arc<Doorbell>,
     ports: GroupPorts,
@@ -53,7 +53,7 @@ impl Snoops {
         Ok(Snoops { by_switch: BTreeMap::new(), bell, begun: Instant::now() })
     }
 
-    /// Returns the descriptor that is readable when a message has been received.
+    /// Returns the descriptor that is readable when an IGMP or MLD message has been received.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
@@ -63,12 +63,12 @@ impl Snoops {
         self.bell.drain();
     }
 
-    /// Returns a snooping switch.
+    /// Returns a snooping switch; `None` if there is no such switch, or it does not snoop.
     pub fn get(&self, switch: &str) -> Option<&SnoopingSwitch> {
         self.by_switch.get(switch)
     }
 
-    /// Returns the current time for [`Snoop`].
+    /// Returns the current time in nanoseconds of the clock that [`Snoop`] uses.
     pub fn now(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64
     }
@@ -105,7 +105,7 @@ impl Snoops {
     }
 }
 
-/// Returns the settings of a switch, with the timers of Linux.
+/// Returns the settings of a switch, with the timers of a Linux bridge.
 fn settings(switch: &str, querier: bool) -> SnoopSettings {
     let mac = MacAddr(Mac::of_name(SWITCH_ADDRESS, switch).0);
     SnoopSettings { querier, ..SnoopSettings::new(mac) }
@@ -172,8 +172,8 @@ impl SnoopingSwitch {
         true
     }
 
-    /// Starts snooping in the VLANs of untagged frames of ports without waiting for a message, and ends it in VLANs
-    /// that no port uses any more.
+    /// Starts snooping in `vlans`, the VLANs of the ports' untagged frames, without waiting for a message there. Ends
+    /// it in VLANs that no port uses any more.
     fn watch(&mut self, now: u64, vlans: BTreeSet<u16>) {
         for gone in self.watched.difference(&vlans) {
             self.snoop.unwatch(*gone);
@@ -198,7 +198,7 @@ mod tests {
         switch.attach(AttachedPort { name: name.to_owned(), policies, ..AttachedPort::default() }).unwrap()
     }
 
-    /// Sends the hello message of a multicast router.
+    /// Sends the hello message of a multicast router (PIM).
     fn send_hello(switch: &Arc<Switch>, from: PortId) {
         let (to, from_ring) = loopback(1).unwrap();
         let ip = [0x45, 0xc0, 0, 24, 0, 0, 0, 0, 1, 103, 0xce, 0xb1, 10, 0, 0, 1, 224, 0, 0, 13];

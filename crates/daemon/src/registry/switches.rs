@@ -39,7 +39,7 @@ impl Switches {
         self.by_name.get(name).map(|known| &known.switch)
     }
 
-    /// Returns the owner of the switch.
+    /// Returns the user ID of the switch's owner; `None` if there is no such switch.
     pub fn owner(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).map(|known| known.owner)
     }
@@ -52,7 +52,7 @@ impl Switches {
         }
     }
 
-    /// Recreates a switch from another process, with the key of its flow hash.
+    /// Recreates a switch of another process; `flows` is the key of its flow hash.
     pub fn continue_one(&mut self, name: &str, owner: u32, flows: Option<[u64; 2]>) {
         match flows.filter(|_| self.get(name).is_none()) {
             Some(flows) => self.add(Switch::with_flows(name, self.settings, flows), owner),

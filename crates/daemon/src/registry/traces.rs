@@ -1,4 +1,4 @@
-//! Traces, by connection: at most one each, which ends with the connection.
+//! Traces of frames, by connection. A connection has at most one trace, which ends with the connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct TraceSession {
     pub names: VecDeque<NamedPort>,
 }
 
-/// A port's name.
+/// A port's name, and the time until which the port had its number.
 pub struct NamedPort {
     /// Number on the switch.
     pub id: PortId,
@@ -147,7 +147,7 @@ impl Traces {
         self.sessions.values_mut().for_each(|session| session.part(switch, id));
     }
 
-    /// Returns the trace of a connection.
+    /// Returns the trace of a connection; `None` if it has none.
     #[must_use]
     pub fn of(&self, client: u64) -> Option<&TraceSession> {
         self.sessions.get(&client)

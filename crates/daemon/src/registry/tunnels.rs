@@ -10,7 +10,7 @@ use std::time::Duration;
 use netvale_mem::notify::Doorbell;
 use netvale_vxlan::{Endpoint, EndpointError};
 
-/// Number of attempts to bind a UDP port whose former socket is about to be closed.
+/// Maximum number of further attempts to bind a UDP port whose former socket is about to be closed.
 const LOOKS: u32 = 20;
 /// Pause between two of these attempts.
 const PAUSE: Duration = Duration::from_millis(1);

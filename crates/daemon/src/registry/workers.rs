@@ -20,7 +20,7 @@ use crate::worker::{Polling, TaskId, Worker, WorkerTask};
 const TIMEOUT: Duration = Duration::from_millis(50);
 /// Budget of time for which the main thread waits for one user's worker.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Part of the elapsed time by which the budget is restored: a tenth.
+/// Divisor of the elapsed time: the budget is restored by a tenth of it.
 const COMES_BACK: u32 = 10;
 /// Part of each wait that is not charged to the budget.
 const PROMPT: Duration = Duration::from_millis(1);
@@ -30,8 +30,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 const IDLE_PERIOD: Duration = Duration::from_secs(10);
 /// Time for which a moved task stays on its worker.
 const STAY: Duration = Duration::from_secs(10);
-/// Part of a period (one tenth) from which a worker counts as busy. Loads are also compared in this unit to place a new
-/// task.
+/// Number of parts of a period. A worker that is busy for more than one part, a tenth, counts as busy. Loads are also
+/// compared in this unit to place a new task.
 const PART: u64 = 10;
 
 /// Maximum number of workers of untrusted users.
@@ -97,15 +97,15 @@ impl WaitBudget {
 
 /// All workers.
 pub struct Workers {
-    /// Workers of the trusted domain.
+    /// Workers of the trusted domain (root and the daemon's own user).
     all: Vec<Worker>,
-    /// Workers of other users, while they have tasks.
+    /// Workers of untrusted users; a worker ends once it has no tasks.
     own: Vec<UserWorker>,
     /// Workers without tasks that have not ended yet.
     leaving: Vec<Worker>,
     polling: Polling,
     fault: Fault,
-    /// Pause of all workers.
+    /// State of the last pause of all workers, to which workers started during the pause are added.
     pausing: PauseState,
     /// Busy nanoseconds of each worker.
     busy: Vec<PeriodCount>,
@@ -120,7 +120,8 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts one worker for each entry, pinned to that CPU. A panic of a task is reported at `fault`.
+    /// Starts one worker for each entry of `cpus`, pinned to the CPU in the entry. A panic of a task is reported at
+    /// `fault`.
     ///
     /// # Errors
     /// Fails if the system calls for threads do.
@@ -191,7 +192,7 @@ impl Workers {
         self.own.len() + self.leaving.len() >= MOST_OWN
     }
 
-    /// Returns the worker for a new task of that domain.
+    /// Returns the number of the worker for a new task of that domain; `None` if the domain has no worker.
     fn number_of(&self, domain: TimeDomain) -> Option<usize> {
         if domain == TimeDomain::TRUSTED {
             return Some(self.least());
@@ -212,12 +213,12 @@ impl Workers {
         }
     }
 
-    /// Returns the number of a task's worker.
+    /// Returns the number of a task's worker; `None` if there is no such task.
     pub fn worker_of(&self, task: TaskId) -> Option<usize> {
         self.tasks.get(&task).map(|place| place.worker)
     }
 
-    /// Returns the domain of a task's worker.
+    /// Returns the domain of a task's worker; the trusted domain if there is no such task.
     pub fn domain_of(&self, task: TaskId) -> TimeDomain {
         let worker = self.worker_of(task).and_then(|number| self.get(number));
         worker.map_or(TimeDomain::TRUSTED, Worker::domain)
@@ -228,7 +229,7 @@ impl Workers {
         self.domain_of(task).user()
     }
 
-    /// Places a task on the least loaded worker.
+    /// Places a task on the least loaded worker of the trusted domain.
     pub fn place(&mut self, task: WorkerTask) -> TaskId {
         self.place_for(TimeDomain::TRUSTED, task)
     }
@@ -283,7 +284,7 @@ impl Workers {
         (self.ended + period).saturating_duration_since(now).min(again)
     }
 
-    /// Ends a period.
+    /// Ends the current period, and computes the workers' and tasks' times in it.
     fn measure(&mut self, now: Instant) {
         self.length = (now.duration_since(self.ended).as_nanos() as u64).max(1);
         self.ended = now;
@@ -334,7 +335,8 @@ impl Workers {
         self.each().flat_map(|(_, worker)| worker.take_broken()).collect()
     }
 
-    /// Removes tasks. On return, the tasks and the resources that they own have been dropped, unless that takes long.
+    /// Removes tasks. On return, the tasks and the resources that they own have been dropped, unless that takes longer
+    /// than [`TIMEOUT`].
     pub fn retire(&mut self, tasks: &[TaskId]) {
         self.ask(tasks, Worker::remove);
         let gone = tasks.iter().filter_map(|task| self.tasks.remove(task)).filter(|place| place.is_new);
@@ -342,7 +344,7 @@ impl Workers {
         self.end_idle();
     }
 
-    /// Waits until tasks have finished their pending work.
+    /// Waits until tasks have forwarded the frames left in their ingresses, but at most [`TIMEOUT`].
     pub fn drain(&self, tasks: &[TaskId]) {
         self.ask(tasks, Worker::drain);
     }
@@ -385,7 +387,7 @@ impl Workers {
         Ok(parked)
     }
 
-    /// Gives a restored task the frames that waited for a receiver's room in the predecessor.
+    /// Gives a restored task the frames that waited in the predecessor for room at a receiver.
     pub fn wait_with(&self, task: TaskId, waiting: Vec<WaitingFrames>) {
         if let Some(worker) = self.worker_of(task).and_then(|worker| self.get(worker)) {
             worker.wait_with(task, waiting);
@@ -436,7 +438,7 @@ mod tests {
         workers.place(Box::new(Works(Duration::from_micros(micros))))
     }
 
-    /// Objective: two busy tasks on one worker part within a few periods, and stay apart.
+    /// Objective: two busy tasks on one worker are separated within a few periods, and stay on different workers.
     #[test]
     fn busy_tasks_part() {
         let mut workers = start();
@@ -485,7 +487,7 @@ mod tests {
         assert_eq!(workers.each().count(), 3);
     }
 
-    /// A task that reports its first pass.
+    /// A task that reports its passes.
     struct Begins(std::sync::mpsc::Sender<()>);
 
     impl Task<ForwardMemory> for Begins {
@@ -499,8 +501,8 @@ mod tests {
         }
     }
 
-    /// Objective: a user's worker that starts during a pause waits for its end: its port would send to ports that do
-    /// not exist yet.
+    /// Objective: a user's worker that starts during a pause runs no task before the pause ends, because the tasks
+    /// could send to ports that do not exist yet.
     #[test]
     fn workers_that_are_started_during_a_pause() {
         let mut workers = start();
@@ -541,8 +543,8 @@ mod tests {
         assert_eq!([(); 5].map(|()| place(&mut workers)), [2, 3, 2, 3, 2].map(Some));
     }
 
-    /// Objective: at the maximum, another worker for the same domain is no error, and the domain of unknown users
-    /// always gets one.
+    /// Objective: at the maximum number of workers, a domain that has one gets no second worker, which is no error; the
+    /// domain of unknown users always gets a worker.
     #[test]
     fn as_many_as_there_can_be() {
         let mut workers = start();
@@ -559,7 +561,7 @@ mod tests {
         assert_eq!(workers.own.len(), MOST_OWN + 1);
     }
 
-    /// Objective: many tasks that answer late delay the caller only a little; some time is restored a moment later.
+    /// Objective: many tasks that answer late delay the caller only a little, and the user's budget is restored later.
     #[test]
     fn users_have_little_of_the_callers_time() {
         let mut workers = start();
@@ -574,7 +576,7 @@ mod tests {
     }
 
     /// Objective: a new task goes to the worker with the lower load, even if it has more tasks; an idle daemon compares
-    /// seldom, and one with a single worker never.
+    /// loads seldom, and a daemon with a single worker never.
     #[test]
     fn where_new_tasks_go() {
         let mut workers = start();

@@ -41,12 +41,12 @@ pub struct PortRingsState {
     bells: Vec<[Fd; 2]>,
 }
 
-/// Returns the offset rules of rings.
+/// Returns each ring's offset rule (bits, maximum, initial value); `None` for a ring without offsets.
 pub fn offset_rules<'a>(sides: impl Iterator<Item = &'a RingSide>) -> Vec<Option<[u32; 3]>> {
     sides.map(|side| side.offsets.rule().map(|rule| [rule.bits, rule.max, rule.initial])).collect()
 }
 
-/// Sets the offset rules of rings.
+/// Sets the offset rules of rings, from a result of [`offset_rules`].
 pub fn set_offset_rules<'a>(sides: impl Iterator<Item = &'a RingSide>, rules: &[Option<[u32; 3]>]) {
     for (side, rule) in sides.zip(rules) {
         let buf_size = side.ring.buf_size();

@@ -56,7 +56,8 @@ impl GuestPort {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection to the holders of rings. Returns false, and changes nothing, if one of them does not admit it.
+    /// Adds a connection to the holders of rings. Returns false, and changes nothing, if one of the rings does not
+    /// admit the connection.
     fn take(&self, rings: impl Iterator<Item = u32> + Clone, client: u64, shares: bool) -> bool {
         let mut held = self.holders();
         let free = rings.clone().all(|ring| held.get(ring as usize).is_some_and(|holders| holders.admits(shares)));

@@ -42,7 +42,7 @@ impl Holders {
         Holders(list.into_iter().map(|(client, shares)| Holder { client, shares }).collect())
     }
 
-    /// Iterates over the connections.
+    /// Iterates over the numbers of the connections.
     pub fn clients(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.iter().map(|h| h.client)
     }

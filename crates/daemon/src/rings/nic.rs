@@ -92,7 +92,8 @@ pub struct NicPort {
 }
 
 impl NicPort {
-    /// Creates the memory of the rings, but not the tasks that forward their frames.
+    /// Creates the record of the rings `bound` in `mem`. The caller adds sockets, the stack, and the tasks that forward
+    /// frames.
     pub(crate) fn new(
         name: String,
         nic: Arc<Nic>,
@@ -164,8 +165,8 @@ impl NicPort {
             | flag(self.got.is_some_and(|got| got.multi_buffer), NIC_MULTI_BUFFER)
     }
 
-    /// Returns the two descriptors of a queue's ring: the queue's AF_XDP socket, and the socket to which the program
-    /// may forward the ring's frames without copying.
+    /// Returns the two descriptors of a queue's ring. The first is the queue's AF_XDP socket. The second is the TAP of
+    /// the host stack for an rx ring of a client with the daemon's rights, otherwise the socket again.
     fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
         let socket = self.queue(queue).ok_or_else(|| Refusal::internal("a queue without a socket"))?.socket();
         let stack = self.stack.as_ref().filter(|_| receives && self.trusted);
@@ -200,12 +201,12 @@ impl NicPort {
         self.counts.iter().map(|(counters, _)| RingCounts::of(counters)).collect()
     }
 
-    /// Adds the counts from another process.
+    /// Adds the counts of host rings from another process, in the order of [`NicPort::counted`].
     pub fn count(&self, counts: &[RingCounts]) {
         self.counts.iter().zip(counts).for_each(|((counters, _), counts)| counts.add_to(counters));
     }
 
-    /// Describes the interface for `netvale show`.
+    /// Describes the open rings for `netvale show`.
     pub fn info(&self) -> PortInfo {
         let sides = (self.tx.clone().filter_map(|i| Some((Direction::In, i, self.mem.tx.get(i as usize)?))))
             .chain(self.rx.clone().filter_map(|i| Some((Direction::Out, i, self.mem.rx.get(i as usize)?))));
@@ -250,7 +251,7 @@ impl NicPort {
     }
 }
 
-/// Returns a text with the numbers of frames that the kernel could not deliver.
+/// Returns a text with the numbers of frames that the kernel could not deliver; `None` if there are none.
 fn lost(queue: u32, socket: &XdpSocket) -> Option<String> {
     let s = socket.statistics()?;
     let lost = [(s.rx_dropped, "too long"), (s.rx_fill_ring_empty_descs.unwrap_or(0), "times without an empty buffer")];

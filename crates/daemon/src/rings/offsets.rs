@@ -124,8 +124,8 @@ fn free_slots(ring: &OffsetRing) -> (u32, u32) {
 /// Applies the option to one end of a pipe. Returns the largest offset.
 ///
 /// The rings of the other end get the rule too, unless they have one, because a receiver reads in the sender's ring
-/// header whether frames have offsets. While the other end has a holder, its slots remain unchanged, and so do slots of
-/// this end that it may be filling.
+/// header whether frames have offsets. While the other end has a holder (`held`), that end's slots remain unchanged,
+/// and so do slots of this end that the holder may be filling.
 pub(crate) fn begin_pipe(
     region: &Region,
     asked: &OffsetsRequest,

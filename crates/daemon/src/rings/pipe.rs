@@ -47,7 +47,7 @@ pub struct PipeRecord {
     pub held_by: [Holders; 2],
 }
 
-/// Returns the shape of an end.
+/// Returns the shape of a pipe's end: one ring of `slots` slots in each direction.
 fn shape(slots: u32) -> PortShape {
     PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots }
 }
@@ -147,7 +147,7 @@ impl PipeRecord {
         PipeRecord { uid, mem_id, ends, moved_by: PipeMover::Workers(guest, backend), held_by: Default::default() }
     }
 
-    /// Returns the index of the virtual machine's end.
+    /// Returns the index of the virtual machine's end; `None` for a pipe between programs.
     pub fn guest_end(&self) -> Option<usize> {
         match &self.moved_by {
             PipeMover::Ends(_) => None,
@@ -174,7 +174,7 @@ impl PipeRecord {
         Some(format!("the other end ({name}) is {open}"))
     }
 
-    /// Returns the fault of the program at the other end of a virtual machine's pipe.
+    /// Returns the fault of the program at the other end of a virtual machine's pipe; `None` for other pipes.
     pub fn fault(&self) -> Option<&Fault> {
         match &self.moved_by {
             PipeMover::Ends(_) => None,

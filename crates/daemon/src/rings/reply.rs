@@ -8,7 +8,8 @@ use netvale_mem::{PortMem, Region};
 
 use crate::refusal::Refusal;
 
-/// Duplicates the region's descriptors for a client, followed by doorbell and wake-up of each ring.
+/// Duplicates the region's descriptors for a client, followed by two for each ring: the doorbell that the client rings,
+/// and the doorbell that wakes the client.
 ///
 /// # Errors
 /// [`Refusal`] if the daemon is out of descriptors.

@@ -53,7 +53,7 @@ impl Sizes {
             tx_slots: or(conf.tx_slots, or(request.tx_slots, usual)),
             rx_slots: or(conf.rx_slots, or(request.rx_slots, usual)),
         };
-        // As in netmap, the limit does not apply to rings that are connected to nothing.
+        // As in netmap, requests for rings that are connected to nothing are not clamped.
         if netmap && request.flags & FLAG_NULL == 0 {
             shape.tx_rings = shape.tx_rings.min(MAX_VALE_RINGS);
             shape.rx_rings = shape.rx_rings.min(MAX_VALE_RINGS);

@@ -157,7 +157,7 @@ impl PortRings {
         self.bells.iter().map(RingDoorbells::save).collect()
     }
 
-    /// Restores rings from another process, with that process's doorbells in their order.
+    /// Restores rings from another process; `bells` is the result of [`PortRings::bells`] there.
     ///
     /// # Errors
     /// [`Refusal`] if doorbells are missing, or are not eventfds.

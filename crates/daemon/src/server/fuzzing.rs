@@ -45,7 +45,8 @@ fn drain(end: &OwnedFd) {
 }
 
 impl FuzzRig {
-    /// Starts a daemon without sockets from a configuration.
+    /// Starts a daemon without sockets from a configuration. Returns `None` if the configuration is invalid, or no
+    /// descriptor is left.
     pub fn new(config: &str) -> Option<FuzzRig> {
         let daemon = Daemon::new(ConfigFile::parse(config).ok()?.into_config()).ok()?;
         let nobody = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
@@ -147,7 +148,7 @@ impl FuzzRig {
     /// Checks the invariants between two requests.
     ///
     /// # Panics
-    /// Panics if one is violated.
+    /// Panics if an invariant is violated.
     pub fn check(&self, users: &[u32]) {
         let d = &self.server.daemon;
         let s = &self.server;
@@ -218,7 +219,7 @@ impl FuzzRig {
     }
 }
 
-/// Returns the number of this process's descriptors.
+/// Returns the number of this process's descriptors; `None` if `/proc` cannot be read.
 pub fn descriptors() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/fd").ok()?.count())
 }

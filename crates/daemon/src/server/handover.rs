@@ -95,7 +95,7 @@ impl DaemonServer {
         let Some(mut store) = self.daemon.store.take() else { return };
         if let Err(e) = self.save(&mut store, &touched) {
             tracing::error!("cannot save changes: {e}; a restart may lose ports");
-            // The next event saves everything again.
+            // The next round of the main loop saves everything again.
             self.daemon.changes.everything = true;
         }
         self.daemon.store = Some(store);
@@ -149,7 +149,7 @@ impl DaemonServer {
     }
 
     /// Evicts the ports of users whose memory or descriptors block their own worker, because these ports cannot be
-    /// handed over. Returns the reason for which the hand-over fails.
+    /// handed over. Returns the reason why the hand-over fails.
     fn held_up(&mut self, late: &[TimeDomain]) -> String {
         late.iter().filter_map(|domain| domain.user()).for_each(|uid| self.daemon.evictions.hold_up(uid));
         let users = late.iter().filter(|domain| domain.user().is_some());
@@ -166,7 +166,8 @@ impl DaemonServer {
         std::mem::forget((parked, gift.paused));
     }
 
-    /// Writes all connections except the successor's to the sink. Only the main thread changes their state.
+    /// Writes all connections except the successor's to the sink. Only this thread changes their state, so the workers
+    /// need not be parked yet.
     fn give_clients(&self, successor: Option<u64>, sink: ItemSink<'_>) -> std::io::Result<()> {
         let others = self.clients.iter().filter(|(id, _)| Some(**id) != successor);
         for (id, (client, caller)) in others {

@@ -1,6 +1,6 @@
-//! Return of removed ports' memory to the kernel. The allocator keeps free memory at addresses below a block in use:
-//! tens of megabytes after a capture, which has many small buffers. The heap is therefore trimmed some time after a
-//! removal, and at regular intervals while ports come and go.
+//! Returns the memory of removed ports to the kernel. The allocator keeps free memory at addresses below a block in
+//! use: tens of megabytes after a capture, which has many small buffers. The heap is therefore trimmed some time after
+//! a removal, and at regular intervals while ports come and go.
 //!
 //! Trimming does not cover the allocator's per-thread heaps. The allocator keeps free memory at the end of each, and
 //! raises the limit of that memory after a large block is freed, so that half a megabyte per thread would never be

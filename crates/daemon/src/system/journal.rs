@@ -25,7 +25,7 @@ impl Journal {
         if !leads_to(std::io::stderr(), &stream) {
             return None;
         }
-        // Connected before the sandbox, which permits no such connection.
+        // Connects now, because the sandbox permits no such connection later.
         let socket = UnixDatagram::unbound().ok()?;
         socket.connect(SOCKET).ok()?;
         Some(Journal(socket))

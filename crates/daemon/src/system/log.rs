@@ -18,13 +18,13 @@ use tracing_subscriber::layer::Context;
 
 use crate::caller::is_trusted_user;
 
-/// The subject of a line.
+/// The subject of a log line, by which lines are counted and limited.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum LineSubject {
     User(u32),
     /// The port's name or path.
     Port(String),
-    /// A hash of the line's place in the program.
+    /// A hash of the line's call site in the program.
     Place(u64),
 }
 

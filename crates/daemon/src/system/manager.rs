@@ -33,7 +33,7 @@ pub fn meet() -> io::Result<()> {
     Ok(())
 }
 
-/// Notifies the service manager, if there is one, and passes it a descriptor.
+/// Notifies the service manager, if there is one, and passes it the descriptor `fd`, if given.
 ///
 /// # Errors
 /// Errors of connect(2) and sendmsg(2).

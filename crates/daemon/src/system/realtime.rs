@@ -4,13 +4,13 @@
 /// Gives the calling thread a real-time priority (`SCHED_FIFO`) until dropped. Threads started meanwhile inherit it
 /// permanently.
 ///
-/// The sandbox drops the right to set the priority, so this is used before it is entered; the workers start after that,
-/// and inherit the priority.
+/// The sandbox drops the right to set the priority, so the value is created before the sandbox is entered, and dropped
+/// after the workers have started.
 #[derive(Debug)]
 pub(crate) struct RealTime(());
 
 impl RealTime {
-    /// Sets the priority, if one is given.
+    /// Sets the priority; does nothing and returns `None` if none is given.
     ///
     /// # Errors
     /// `EPERM` without the right: `CAP_SYS_NICE`, or a limit (`ulimit -r`) of at least that priority.

@@ -138,8 +138,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_mremap,
     libc::SYS_madvise,
     libc::SYS_brk,
-    // Threads and signals.
-    // clone3 is refused by the other filter.
+    // Threads and signals. clone3 is permitted here so that the other filter's error, ENOSYS, applies.
     libc::SYS_clone3,
     libc::SYS_futex,
     libc::SYS_set_robust_list,

@@ -48,9 +48,9 @@ pub enum SocketError {
     NotGiven {
         /// The directory.
         dir: PathBuf,
-        /// The reason.
+        /// The reason, which follows the directory in the message.
         why: &'static str,
-        /// The user.
+        /// ID of the daemon's user.
         uid: u32,
     },
     /// The user or group does not exist.
@@ -106,10 +106,10 @@ pub(super) fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error)
 }
 
 /// Gives the run directory and its lock to the daemon's user. Refuses a directory of root's that contains other files,
-/// which is probably a mistake.
+/// because it is probably named by mistake.
 ///
 /// # Errors
-/// [`SocketError::NotGiven`] if it cannot be given to that user.
+/// [`SocketError::NotGiven`] if the directory cannot be given to that user.
 pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), SocketError> {
     let io = |what| move |e: rustix::io::Errno| failed(what, dir)(e.into());
     let uid = user.uid;
@@ -169,7 +169,7 @@ fn has_only_ours(folder: &OwnedFd) -> rustix::io::Result<bool> {
 /// Binds a socket to `path` and listens. Replaces a file left by a daemon that has ended; the caller holds the lock.
 ///
 /// # Errors
-/// [`SocketError::System`] if a step fails, [`SocketError::Unknown`] if the owner or group does not exist.
+/// [`SocketError::System`] if a step fails, [`SocketError::User`] if the owner or group does not exist.
 pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<OwnedFd, SocketError> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed("cannot replace", path)(e)),

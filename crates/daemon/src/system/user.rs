@@ -15,7 +15,7 @@ pub enum UserError {
     Unknown {
         /// The word `user` or `group`.
         what: &'static str,
-        /// The name.
+        /// The name that was not found.
         name: String,
         /// The option in which it was named.
         option: &'static str,
@@ -23,7 +23,7 @@ pub enum UserError {
     /// The process lacks the right to change to the user.
     #[error("cannot change to user {uid}: {source}; start the daemon as root, or as that user")]
     Refused {
-        /// The user.
+        /// ID of the user.
         uid: u32,
         /// The kernel's error.
         source: std::io::Error,
@@ -63,7 +63,7 @@ impl User {
             (known == name || number == name).then_some((uid, gid))
         };
         let number = || name.parse().ok().map(|id| (id, id));
-        // chown(2) and setresuid(2) take this number as "no change".
+        // chown(2) and setresuid(2) take `u32::MAX` as "no change".
         let (uid, gid) =
             users.lines().find_map(of).or_else(number).filter(|(uid, gid)| *uid != u32::MAX && *gid != u32::MAX)?;
         Some(User { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) })

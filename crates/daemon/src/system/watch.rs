@@ -8,8 +8,9 @@ use std::time::Duration;
 use netvale_mem::calls::{CallsUnderWay, lasting};
 use rustix::thread::Pid;
 
-/// Interval of checks. A wake-up takes a microsecond. If one is in progress at two successive checks, it is blocked and
-/// gets the signal; if only its thread has no CPU time, the signal is harmless.
+/// Interval of checks. A wake-up (a write to a peer's eventfd) takes a microsecond. If the same one is in progress at
+/// two successive checks, it is blocked, and its thread gets the signal; if that thread merely has no CPU time, the
+/// signal is harmless.
 const EVERY: Duration = Duration::from_millis(250);
 /// Interval of checks while a wake-up is in progress.
 const SOON: Duration = Duration::from_millis(10);

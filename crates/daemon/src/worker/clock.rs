@@ -98,8 +98,8 @@ impl WorkerClock {
     #[inline]
     pub(super) fn busy(&mut self, stats: &WorkerTimeStats) {
         self.looks = self.looks.wrapping_add(1);
-        // Nearly all the time since the last read belongs to this first batch. The later reads are rare; they keep the
-        // figures in `netvale top` current for a worker that is never idle.
+        // Nearly all the time since the last read was spent on this batch, the first after an idle time. Later reads
+        // are rare; they keep the figures in `netvale top` current for a worker that is never idle.
         if !self.is_busy || self.looks.is_multiple_of(ROUNDS) {
             self.turn_awake(stats, &stats.busy_ns);
             self.is_busy = true;

@@ -49,7 +49,7 @@ impl Worker {
 impl WorkerLoop {
     pub(super) fn carry_out(&mut self, order: &MoveOrder) {
         let is_there = order.is_open.swap(false, Ordering::AcqRel) && self.give(order.id, &order.to);
-        // The daemon waits for the answer.
+        // Fails only if the daemon no longer waits for the answer.
         let _ = order.done.try_send(is_there);
     }
 

@@ -59,7 +59,7 @@ pub(super) struct WorkerLoop {
     pub(super) spin: Spin,
     /// Index of the entry whose task panicked.
     pub(super) panicked: Option<usize>,
-    /// The thread that drops removed tasks.
+    /// Channel to the thread that drops removed tasks.
     dropping: Sender<(WorkerTask, SyncSender<()>)>,
 }
 
@@ -126,7 +126,7 @@ impl WorkerLoop {
         })
     }
 
-    /// Works until stopped. A panicking task is lost with its port; the others continue.
+    /// Works until stopped. A panicking task is lost with its port; other tasks continue.
     pub(super) fn run(mut self) {
         while catch_unwind(AssertUnwindSafe(|| self.rounds())).is_err() {
             self.lose();
@@ -308,7 +308,7 @@ impl WorkerLoop {
     pub(super) fn remove(&mut self, id: TaskId, done: SyncSender<()>) {
         let Some(at) = self.position(id) else { return };
         let entry = self.take_out(at);
-        // If that thread is gone, the task is dropped here.
+        // If the dropping thread is gone, the task is dropped here.
         let _ = self.dropping.send((entry.task, done));
     }
 

@@ -16,7 +16,7 @@ const ALONE: Duration = Duration::from_micros(5);
 /// Length of the first sleep while frames wait for a receiver that may not signal room. Each sleep after which there is
 /// still no room doubles the next.
 const HELD_NAP: Duration = Duration::from_micros(50);
-/// Longest such sleep.
+/// Maximum length of a sleep while frames wait for a receiver that may not signal room.
 const MOST_HELD_NAP: Duration = Duration::from_millis(1);
 /// Time for which a descriptor with an error is out of the epoll set. A TAP whose interface is gone reports an error
 /// forever; other descriptors may recover.
@@ -133,8 +133,8 @@ impl WorkerLoop {
         }
     }
 
-    /// Waits for descriptors, with a precise limit, because epoll rounds its own up to milliseconds. The kernel may be
-    /// late by a thousandth of the wait, so a long wait ends that much earlier, and the worker waits again for the
+    /// Waits for descriptors, with a precise limit, because epoll rounds its own limit up to milliseconds. The kernel
+    /// may be late by a thousandth of the wait, so the wait is shortened by 1/512, and the worker waits again for the
     /// rest.
     fn wait(&self, limit: Duration) {
         let limit = limit - limit / 512;

@@ -57,8 +57,8 @@ fn an_event_has_all_of_its_fields() {
     assert!(is_time && first.now_ns > 0 && second.now_ns >= first.now_ns, "{first:?}");
 }
 
-/// Objective: users receive events of their own ports and those for all users, root receives every event; the last
-/// filters apply.
+/// Objective: users receive events of their own ports and those for all users, root receives every event; the filters
+/// of a connection's last subscription apply.
 #[test]
 fn who_is_told_what() {
     let mut events = Subscriptions::default();
@@ -103,7 +103,7 @@ fn the_queue_of_a_stalled_client_is_bounded() {
         assert_eq!(sequences(&got(&mut events, 2)), [i as u64 + 1]);
     }
     let mut bytes = Vec::new();
-    // Room for one more, then for no other.
+    // Makes room for one event: the next one is queued, and the one after it is dropped.
     events.fill(1, &mut bytes, 1);
     events.tell(attached("vale0:b", 0));
     events.tell(attached("vale0:c", 0));

@@ -35,7 +35,7 @@ const CALLS: &[Calls] = &[
     (libc::SYS_clone, &[&[A_THREAD]]),
     // Netlink only for queries about interfaces.
     (libc::SYS_socket, &[&[int(0, AF_UNIX)], &[int(0, AF_NETLINK), int(2, libc::NETLINK_ROUTE)]]),
-    // Sockets whose queues contain messages for the service manager's store.
+    // For items in the service manager's store, each a socket with a message in its queue.
     (libc::SYS_socketpair, &[&[int(0, AF_UNIX)]]),
     (
         libc::SYS_fcntl,
@@ -51,7 +51,7 @@ const CALLS: &[Calls] = &[
     ),
     (libc::SYS_memfd_create, &[&[without(1, !(MEMFD as u64))]]),
     (libc::SYS_setsockopt, &[&[int(1, SOL_SOCKET), int(2, SO_LINGER)]]),
-    // Eventfds are made nonblocking.
+    // To make eventfds nonblocking.
     (libc::SYS_ioctl, &[&[int(1, libc::FIONBIO as libc::c_int)]]),
     // No new executable memory.
     (libc::SYS_mmap, &[&[without(2, PROT_EXEC as u64)]]),

@@ -1,4 +1,4 @@
-//! Landlock, which restricts the file system and the further operations that it can deny.
+//! Rules of Landlock, which restrict access to the file system, and the other operations that Landlock can deny.
 
 use std::path::{Path, PathBuf};
 
@@ -67,7 +67,7 @@ fn to_read_again(config: &Path) -> Vec<PathBuf> {
     folder.into_iter().chain([config]).map(Path::to_owned).collect()
 }
 
-/// Whether a folder contains only TOML files, and files that editors and packages leave.
+/// Whether a folder contains only files named `*.toml*`: TOML files, and the copies that editors and packages leave.
 fn has_only_configurations(folder: &Path) -> bool {
     let is_one = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| {

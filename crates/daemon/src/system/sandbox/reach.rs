@@ -12,12 +12,13 @@ impl Reach {
         Reach(None)
     }
 
-    /// Returns the reach of a sandbox with these folders, as far as they exist when it is entered.
+    /// Returns the reach of a sandbox with these folders, as far as the folders exist when the sandbox is entered.
     pub fn of<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Reach {
         Reach(Some(folders.into_iter().filter_map(|folder| folder.canonicalize().ok()).collect()))
     }
 
-    /// Whether a path is in one of the folders. A file that does not exist counts as in its folder.
+    /// Whether a path is in one of the folders; always true without a sandbox. A file that does not exist counts as in
+    /// its folder.
     pub fn has(&self, path: &Path) -> bool {
         let Some(folders) = &self.0 else { return true };
         let real = real(path);

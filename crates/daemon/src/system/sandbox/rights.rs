@@ -15,8 +15,9 @@ pub enum ExtraCapability {
     Chown,
 }
 
-/// Drops all capabilities except those needed to attach ports later, as far as the daemon has them: `CAP_NET_ADMIN` for
-/// TAPs and interfaces, `CAP_NET_RAW` and `CAP_BPF` for interfaces.
+/// Drops all capabilities except `extra` and those needed to attach ports later, as far as the daemon has them:
+/// `CAP_NET_ADMIN` for TAPs and interfaces; `CAP_NET_RAW`, `CAP_BPF` and, while locked memory is limited,
+/// `CAP_IPC_LOCK` for interfaces.
 ///
 /// # Errors
 /// [`SandboxError::Capabilities`] if the kernel refuses.

@@ -19,7 +19,7 @@ use attempts::{attempts, landlock};
 const PAGE: &str = include_str!("../../../../../docs/reference/security.md");
 const FOLDER: &str = "NETVALE_TEST_FOLDER";
 const OUTSIDE: &str = "NETVALE_TEST_OUTSIDE";
-/// Process ID in the rules.
+/// An arbitrary process ID, for which the rules are made.
 const OWN: u32 = 4711;
 
 /// A row of the page's table, or a part of one.
@@ -31,7 +31,7 @@ struct Claim {
 
 /// The files and processes around a sandbox.
 struct World {
-    /// A folder inside the sandbox, and one outside.
+    /// A folder inside the sandbox; `outside` is one that the sandbox excludes.
     folder: PathBuf,
     outside: PathBuf,
     /// The name of a listening abstract UNIX socket.

@@ -1,4 +1,4 @@
-//! The attempts, which do no harm even if permitted.
+//! Attempts at the operations that the sandbox denies. They do no harm even if permitted.
 #![allow(unsafe_code)]
 
 use std::fs::File;
