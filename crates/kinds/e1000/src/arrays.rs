@@ -8,7 +8,7 @@ pub(crate) fn words<S: Serializer, T: Serialize, const N: usize>(words: &[T; N],
     to.collect_seq(words)
 }
 
-/// Deserializes an array; fails if the length is another one.
+/// Deserializes an array; fails if it does not have `N` elements.
 pub(crate) fn read_words<'de, D, T, const N: usize>(from: D) -> Result<[T; N], D::Error>
 where
     D: Deserializer<'de>,

@@ -79,7 +79,7 @@ impl Causes {
         *self = Causes { forced: self.forced, not_before: self.not_before, ..Causes::default() };
     }
 
-    /// Whether a card with this forced ITR can be in this state.
+    /// Whether this state, which may come from another process, is possible for a card with this forced ITR.
     pub(crate) fn are_possible(&self, forced: Option<u16>) -> bool {
         (self.standing | self.mask) & !ICR_ALL == 0 && self.forced == forced
     }
@@ -146,7 +146,7 @@ impl Causes {
         self.delay(direction).absolute = counts;
     }
 
-    /// Both delays of a direction, as read from their registers.
+    /// Relative and absolute delay of a direction, in counts of 1.024 µs.
     pub fn delays(&self, direction: CardDirection) -> (u16, u16) {
         let delay = if direction == CardDirection::Transmit { &self.transmit } else { &self.receive };
         (delay.relative, delay.absolute)
@@ -159,7 +159,7 @@ impl Causes {
         }
     }
 
-    /// Sets a direction's delayed cause immediately (RDTR.FPD).
+    /// Sets a direction's delayed cause, if any, immediately (RDTR.FPD).
     pub fn flush(&mut self, direction: CardDirection) {
         if self.delay(direction).deadline().is_some() {
             self.delay(direction).expire();
@@ -171,8 +171,8 @@ impl Causes {
         if direction == CardDirection::Transmit { ICR_TXDW } else { ICR_RXT0 }
     }
 
-    /// Advances to time `now`: expires timers and updates the interrupt line. Returns whether the line has just been
-    /// asserted, for which a message interrupt is sent.
+    /// Advances to time `now`: expires timers and updates the interrupt line. Returns whether the line was just
+    /// asserted, in which case the caller must interrupt the guest.
     pub fn update(&mut self, now: u64) -> bool {
         for direction in [CardDirection::Transmit, CardDirection::Receive] {
             if self.delay(direction).deadline().is_some_and(|at| at <= now) {
@@ -195,7 +195,7 @@ impl Causes {
         self.line
     }
 
-    /// Time of the next [`Causes::update`], if nothing else happens.
+    /// Time of the next [`Causes::update`], if nothing else happens; `None` if no timer runs.
     pub fn deadline(&self) -> Option<u64> {
         let throttled = (self.standing & self.mask != 0 && !self.line).then_some(self.not_before);
         throttled.into_iter().chain(self.transmit.deadline()).chain(self.receive.deadline()).min()

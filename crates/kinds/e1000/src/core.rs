@@ -22,7 +22,7 @@ use crate::tx::TxReport;
 
 /// The connection to the guest's interrupt.
 struct InterruptLine {
-    /// The hypervisor's doorbell.
+    /// The eventfd that interrupts the guest; `None` while the hypervisor has connected none.
     bell: Option<Doorbell>,
     /// Whether interrupts are messages (MSI), each of which rings the doorbell, instead of a pin (INTx).
     is_message: bool,
@@ -32,7 +32,7 @@ struct InterruptLine {
     timer: OwnedFd,
     /// Number of interrupts sent.
     raised: Arc<AtomicU64>,
-    /// When the timer expires, if it runs.
+    /// Time at which the timer expires, in nanoseconds since the card's creation; `None` if it does not run.
     set: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ pub struct Core {
     pub memory: CardMemory,
     /// Number of resets and changes of the memory. Descriptors that were read in an earlier epoch are not written back.
     pub epoch: u64,
-    /// The status block, if the driver has one.
+    /// The status block in the guest's memory ([`crate::paravirt`]), if the driver uses one.
     paravirt: Option<Paravirt>,
     /// Whether the transmit worker sleeps or is about to sleep.
     asleep: Arc<AtomicBool>,
@@ -122,8 +122,8 @@ impl Core {
         value
     }
 
-    /// Replaces the guest's memory. Returns the previous one. Dropping it may unmap memory, so drop it where no worker
-    /// waits.
+    /// Replaces the guest's memory. Returns the previous memory. Dropping that may unmap it, which takes time: drop it
+    /// where no worker waits for this core.
     #[must_use]
     pub fn set_memory(&mut self, memory: CardMemory) -> CardMemory {
         let before = std::mem::replace(&mut self.memory, memory);
@@ -183,7 +183,7 @@ impl Core {
         self.update();
     }
 
-    /// Reports that all frames of a batch are in the guest's memory.
+    /// Reports to the driver that all frames of a batch are in the guest's memory.
     pub fn received(&mut self) {
         let wanted = self.paravirt.as_ref().is_none_or(|paravirt| paravirt.received(self.e1000.heads().1));
         let now = self.now();
@@ -241,7 +241,7 @@ impl Core {
         self.line.bell = None;
     }
 
-    /// Connects interrupts to a doorbell; `None` disconnects them.
+    /// Connects interrupts to a doorbell; `None` disconnects them. `is_message` selects MSI instead of the pin.
     ///
     /// # Errors
     /// The process is out of descriptors.
@@ -263,7 +263,7 @@ impl Core {
     pub fn tick(&mut self) {
         self.line.set = None;
         let mut count = [0; 8];
-        // Clears the expiry, if there is one.
+        // Make the descriptor unreadable again.
         let _ = rustix::io::read(&self.line.timer, &mut count);
         self.update();
     }
@@ -283,7 +283,7 @@ pub struct Crossings {
 /// A card's core, shared by its threads, with the descriptors on which workers sleep.
 pub struct SharedCore {
     core: Lent<Core>,
-    /// Wakes the transmit worker.
+    /// The epoll set on which the transmit worker sleeps.
     pub wake: WakeSet,
     /// Whether the transmit worker sleeps.
     asleep: Arc<AtomicBool>,
@@ -327,7 +327,7 @@ impl SharedCore {
     /// Saves the state for a successor, while the workers of the queues and the control thread are paused.
     ///
     /// # Errors
-    /// [`InUse`] if descriptors of delivered frames are not returned yet.
+    /// [`InUse`] if descriptors of delivered frames are not returned yet, or a worker does not return the core in time.
     pub fn state(&self) -> Result<CoreState, InUse> {
         if self.owes.load(Ordering::SeqCst) {
             return Err(InUse);
@@ -369,7 +369,7 @@ impl SharedCore {
         Ok(f(core))
     }
 
-    /// Calls `f` with the core, unless another thread uses it.
+    /// Calls `f` with the core. Returns `None`, without a call, if another thread uses the core.
     pub fn look<R>(&self, f: impl FnOnce(&Core) -> R) -> Option<R> {
         self.core.enter_now().ok().map(|core| f(&core))
     }
@@ -393,7 +393,7 @@ impl SharedCore {
         self.timer.as_fd()
     }
 
-    /// Wakes the transmit worker.
+    /// Wakes the transmit worker if it sleeps.
     pub fn kick(&self) {
         if self.asleep.swap(false, Ordering::SeqCst) {
             self.wake.poke();

@@ -22,7 +22,7 @@ pub struct Card {
     pub mac: [u8; 6],
     /// PCI subsystem device ID.
     pub subsystem: u16,
-    /// Value of ITR that overrides the driver's.
+    /// Value of ITR that overrides the driver's; `None` leaves ITR to the driver.
     pub forced_interval: Option<u16>,
 }
 
@@ -74,7 +74,7 @@ pub struct E1000 {
     phy: Phy,
     filter: AddressFilter,
     stats: Stats,
-    /// Interrupts.
+    /// Interrupt causes, mask and timers.
     pub causes: Causes,
     tx: CardRing,
     rx: CardRing,
@@ -87,13 +87,13 @@ pub struct E1000 {
     vet: u16,
     small: u16,
     plain: [u32; PLAIN.len()],
-    /// Guest address of the status block; zero without one.
+    /// Guest address of the status block ([`crate::paravirt`]); zero without one.
     csb: u64,
     /// Whether there are received frames that are not reported yet.
     received: bool,
-    /// Whether a short frame is among the received frames that are not reported yet.
+    /// Whether a frame of at most RSRPD bytes is among the received frames that are not reported yet.
     received_small: bool,
-    /// Whether few receive descriptors were left at the last check.
+    /// Whether few receive descriptors were left at the last check (RCTL.RDMTS).
     few: bool,
     /// Number of resets of the card.
     resets: u64,
@@ -135,7 +135,7 @@ impl E1000 {
         }
     }
 
-    /// Whether a card with this configuration can be in this state.
+    /// Whether this state, which may come from another process, is possible for a card with this configuration.
     pub(crate) fn is_possible(&self, card: &Card) -> bool {
         let plain = || self.plain.iter().zip(&PLAIN).all(|(value, (_, bits))| value & !bits == 0);
         self.card == *card
@@ -154,7 +154,7 @@ impl E1000 {
         self.resets
     }
 
-    /// Resets to the state after CTRL.RST (§14.2). The cable, the PHY and throttling in progress stay.
+    /// Resets to the state after CTRL.RST (§14.2). Cable, EEPROM, PHY and throttling in progress keep their state.
     pub fn reset(&mut self) {
         let mut causes = std::mem::take(&mut self.causes);
         causes.reset();
@@ -329,12 +329,13 @@ impl E1000 {
         self.rx.write(RingRegister::Tail, tail.min(u16::MAX.into()));
     }
 
-    /// Number of descriptors to send.
+    /// Number of transmit descriptors that the card owns; zero while the transmitter is off or the link is down.
     pub fn tx_owned(&self) -> u32 {
         if self.tctl & TCTL_EN != 0 && self.is_linked() { self.tx.owned() } else { 0 }
     }
 
-    /// Guest address of the descriptor `k` behind the head.
+    /// Guest address of the transmit descriptor `k` places after TDH; `None` if the ring's length is zero or the
+    /// address overflows.
     pub fn tx_address(&self, k: u32) -> Option<u64> {
         self.tx.address(k)
     }
@@ -349,22 +350,23 @@ impl E1000 {
         self.assembler.is_between()
     }
 
-    /// The assembler's position between two packets.
+    /// The assembler's state between two packets, for [`E1000::tx_rewind`].
     pub fn tx_position(&self) -> TxPosition {
         self.assembler.position()
     }
 
-    /// Returns the assembler to `position`, so that descriptors since then are processed again.
+    /// Returns the assembler to an earlier state, so that the descriptors processed since can be processed again.
     pub fn tx_rewind(&mut self, position: TxPosition) {
         self.assembler.rewind(position);
     }
 
-    /// Whether a ring with `owned` descriptors is full, so that the driver cannot add the end of a packet.
+    /// Whether the driver has filled the transmit ring, of which the card owns `owned` descriptors, so that it cannot
+    /// add the end of a packet.
     pub fn tx_is_full(&self, owned: u32) -> bool {
         owned + 1 >= self.tx.count()
     }
 
-    /// Discards the packet that has begun, including its descriptors still to come.
+    /// Discards the packet that has begun, including those of its descriptors that are still to come.
     pub fn tx_give_up(&mut self) {
         self.assembler.give_up();
     }
@@ -384,7 +386,7 @@ impl E1000 {
         self.tx.advance(count);
     }
 
-    /// Reports transmit descriptors that are done to the driver.
+    /// Reports to the driver, if it requested that, that transmit descriptors are done.
     pub fn tx_report(&mut self, report: TxReport, now: u64) {
         match report {
             TxReport::Delayed => self.causes.event(CardDirection::Transmit, now),
@@ -404,12 +406,13 @@ impl E1000 {
         }
     }
 
-    /// Whether the receiver is on.
+    /// Whether the receiver is on and the link is up.
     pub fn receives(&self) -> bool {
         self.is_linked() && self.rctl & RCTL_EN != 0
     }
 
-    /// Whether the receive filter takes a frame.
+    /// Whether the link is up and the receive filter accepts a frame that begins with `head` and has `len` bytes
+    /// without CRC.
     pub fn takes(&self, head: &[u8; 18], len: usize) -> bool {
         self.is_linked() && self.filter.takes(head, len, self.rctl, self.vet)
     }
@@ -424,7 +427,8 @@ impl E1000 {
         self.rx.owned()
     }
 
-    /// Guest address of the descriptor `k` behind the head.
+    /// Guest address of the receive descriptor `k` places after RDH; `None` if the ring's length is zero or the address
+    /// overflows.
     pub fn rx_address(&self, k: u32) -> Option<u64> {
         self.rx.address(k)
     }
@@ -454,7 +458,8 @@ impl E1000 {
         self.received_small |= len <= usize::from(self.small);
     }
 
-    /// Reports that all frames of a batch are in the guest's memory, if `wanted`.
+    /// Reports to the driver, if `wanted`, that the frames since the last report are in its memory. Also sets the cause
+    /// for few remaining descriptors.
     pub fn rx_report(&mut self, wanted: bool, now: u64) {
         let small = std::mem::take(&mut self.received_small);
         if !std::mem::take(&mut self.received) {
@@ -474,7 +479,7 @@ impl E1000 {
         self.few = few;
     }
 
-    /// Counts a frame for this card that found no room.
+    /// Counts a received frame that is lost for lack of descriptors, and sets the cause for that.
     pub fn rx_missed(&mut self) {
         self.stats.missed();
         self.causes.set(ICR_RXO);

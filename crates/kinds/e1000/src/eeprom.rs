@@ -75,7 +75,7 @@ impl Eeprom {
         Eeprom { words, control: 0, out: false, serial: EepromSerial::Command(0, 0), read: DONE }
     }
 
-    /// Whether a card with these values can have an EEPROM in this state.
+    /// Whether this state, which may come from another process, is possible for a card with these values.
     pub(crate) fn is_possible(&self, mac: [u8; 6], subsystem: u16) -> bool {
         let serial = match self.serial {
             EepromSerial::Command(bits, n) => n < 3 + ADDRESS_BITS && bits < 1 << n,

@@ -29,12 +29,12 @@ const SHORTEST: usize = 60;
 const TAG_AT: usize = 12;
 /// Length of a VLAN tag in bytes.
 const TAG: usize = 4;
-/// How many descriptors ahead of the filled one are prefetched.
+/// Descriptors and their buffers are prefetched this many descriptors before they are filled.
 const AHEAD: u32 = 8;
-/// Maximum number of descriptors of a frame: the longest frame in the smallest buffers.
+/// Maximum number of descriptors of a frame: the longest frame (16 KiB) in the smallest buffers (256 bytes).
 const MOST: usize = 64;
 
-/// A card's receive queue, as an egress.
+/// A card's receive queue, as the switch's egress.
 pub struct E1000Egress {
     shared: Arc<SharedCore>,
 }
@@ -57,7 +57,7 @@ impl E1000Egress {
             let Some(frame) = batch.get(usize::from(pick)) else { continue };
             fetch(&mut finder, core);
             let put = if FrameForm::of(&frame, false) == FrameForm::AsIs {
-                // SAFETY: `put` passes room in the guest's memory.
+                // SAFETY: `put` passes `n` writable bytes of the guest's memory at `to`.
                 put(core, &mut finder, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })
             } else {
                 soften(core, &mut finder, &frame, scratch, counters)
@@ -107,7 +107,8 @@ fn soften(
         put(core, finder, bytes.len(), |at, to, n| {
             let rest = bytes.get(at..).unwrap_or(&[]);
             let n = rest.len().min(n);
-            // SAFETY: `put` passes room in the guest's memory; `rest` is private.
+            // SAFETY: `put` passes `n` writable bytes of the guest's memory at `to`; `rest` is private and has at least
+            // as many.
             unsafe { copy_bytes(rest.as_ptr(), to, n) };
             n
         })
@@ -200,7 +201,7 @@ fn put_many(
         filled += 1;
     }
     let results = results.get(..filled).unwrap_or_default();
-    // Write the first descriptor last, so that the driver does not see an incomplete frame.
+    // Write the first descriptor's status last, so that the driver does not see an incomplete frame.
     results.iter().rev().for_each(|(at, status)| finder.received(*at, *status));
 }
 

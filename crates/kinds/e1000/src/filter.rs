@@ -30,8 +30,8 @@ impl AddressFilter {
         AddressFilter { addresses, multicast: [0; 128], vlans: [0; 128] }
     }
 
-    /// The writable bits of a word. The high half of an address contains address bits, the kind of comparison, and the
-    /// valid bit.
+    /// The writable bits of a word. The high half of an address contains address bits, the address select (source or
+    /// destination), and the valid bit.
     fn bits(at: u32) -> u32 {
         if RA.contains(&at) && at % 8 == 4 { RAH_AV | 0x3_ffff } else { !0 }
     }
@@ -128,7 +128,7 @@ mod tests {
         for (rctl, expected) in cases.into_iter().chain(more) {
             assert_eq!([MAC, other, group, all].map(|to| takes(&f, to, rctl | RCTL_EN)), expected, "{rctl:#x}");
         }
-        // An address of another station, invalid at first.
+        // A second receive address, without the valid bit at first.
         assert!(f.write(RA.start + 8, 0x0900_0002) && f.write(RA.start + 12, 0x0909));
         assert!(!takes(&f, other, RCTL_EN));
         f.write(RA.start + 12, 0x0909 | RAH_AV);

@@ -64,8 +64,8 @@ pub fn prepare(
     Ok(done)
 }
 
-/// Returns the transport checksum as an offload for the switch; no offload if its offset is outside the frame, where
-/// the controller does not write.
+/// Returns the transport checksum as an offload for the switch; no offload if it would be computed from the Ethernet
+/// header, or stored outside the packet, where the controller does not write.
 fn left(sum: &ChecksumRequest, len: usize) -> Offload {
     let start = u16::from(sum.start);
     let at = u16::from(sum.at);
@@ -122,7 +122,7 @@ fn segments(context: &TxContext, head: &mut [u8], len: usize) -> Option<Gso> {
     }
 }
 
-/// The pseudo header's sum for `len` bytes behind the IP header at `l3`.
+/// The pseudo header's sum for `len` bytes after the IP header at offset `l3`.
 fn pseudo(context: &TxContext, head: &[u8], l3: usize, len: usize) -> Option<u16> {
     let protocol = if context.is_tcp { 6 } else { 17 };
     let sum = if context.is_v4 {
@@ -135,7 +135,7 @@ fn pseudo(context: &TxContext, head: &[u8], l3: usize, len: usize) -> Option<u16
     Some(sum.fold())
 }
 
-/// Inserts a tag behind the addresses, and moves the bytes up to `end`.
+/// Inserts a tag after the addresses, and moves the bytes up to offset `end` behind it.
 fn insert_tag(head: &mut [u8; ROOM], end: usize, [kind, tag]: [u16; 2]) {
     head.copy_within(BEFORE_TAG..end.min(ROOM - TAG), BEFORE_TAG + TAG);
     head[BEFORE_TAG..BEFORE_TAG + 2].copy_from_slice(&kind.to_be_bytes());
@@ -180,8 +180,8 @@ mod tests {
         TxOffload { segments, ..TxOffload::default() }
     }
 
-    /// Objective: a packet for segmentation gets its length, IP checksum, pseudo header's sum and offload, whatever the
-    /// fields contained.
+    /// Objective: a packet for segmentation gets its length, IP checksum, pseudo header's sum and offload, regardless
+    /// of what the driver left in these fields.
     #[test]
     fn a_packet_for_segmentation_gets_its_headers_and_offload() {
         let mut head = tcp4();

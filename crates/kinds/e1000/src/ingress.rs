@@ -20,41 +20,41 @@ const MOST: usize = 1024;
 /// Maximum number of descriptors of a packet: its pieces and contexts. A longer packet is dropped, so that it is not
 /// examined again and again.
 const MOST_OF_ONE: u32 = 256;
-/// Maximum number of packets of a batch whose headers are changed.
+/// Maximum number of packets in a batch; each may have changed headers.
 const CHANGED: usize = netvale_port::BATCH;
-/// How many descriptors ahead of the one being read packets are prefetched.
+/// Packets are prefetched this many descriptors before they are read.
 const AHEAD: u32 = 8;
 /// Minimum length of a frame on a wire in bytes, without CRC. Shorter ones are padded (TCTL.PSP).
 const SHORTEST: u32 = 60;
-/// Padding of zeros.
+/// Zeros with which short frames are padded.
 static PADDING: [u8; SHORTEST as usize] = [0; SHORTEST as usize];
 
-/// A card's transmit queue, as an ingress.
+/// A card's transmit queue, as the switch's ingress.
 pub struct E1000Ingress {
     shared: Arc<SharedCore>,
     /// The guest's memory, in which the batch's frames are.
     memory: CardMemory,
     /// The core's epoch when the batch was taken.
     epoch: u64,
-    /// Descriptors of the batch that must be written back.
+    /// Descriptors of the batch that must be written back: guest address and content.
     reported: Vec<(u64, RawDesc)>,
     /// Number of descriptors of the batch.
     taken: u32,
-    /// Whether the reports of all of them may be delayed.
+    /// Whether the reports of all descriptors in `reported` may be delayed.
     may_wait: bool,
-    /// Whether descriptors are still to be returned.
+    /// Whether a release failed, so that the batch's descriptors are still to be returned.
     owes: bool,
-    /// Epoch and number of available descriptors at the last look, if these contained no end of a packet: until there
-    /// are more of them, nothing can be taken.
+    /// The epoch and the number of available descriptors at the last look, if that found no complete packet. Nothing
+    /// can be taken until one of the two changes.
     waits: Option<(u64, u32)>,
     /// Memory for looped-back frames, while a loopback mode is on.
     scratch: Option<Box<Scratch>>,
-    /// Changed headers.
+    /// Memory for the batch's changed headers.
     heads: FrameHeads,
 }
 
-/// Memory for one head per frame of a batch. The batch points into it, so references exist to one head at a time and
-/// never to all.
+/// Memory for the changed headers ("head") of each frame of a batch. The batch points into this memory, so references
+/// exist to one head at a time and never to all.
 struct FrameHeads(Vec<[u8; ROOM]>);
 
 impl FrameHeads {
@@ -92,13 +92,13 @@ impl E1000Ingress {
         }
     }
 
-    /// Whether there are descriptors, other than those that were examined already and contain no packet's end.
+    /// Whether there are descriptors other than those that were examined already and contain no packet's end.
     fn has_news(&self, core: &mut Core) -> bool {
         let owned = core.tx_owned();
         owned > 0 && self.waits != Some((core.epoch, owned))
     }
 
-    /// Takes complete packets from the ring.
+    /// Takes complete packets from the ring into the batch.
     fn collect(&mut self, core: &mut Core, batch: &mut Batch) {
         let owned = core.e1000.tx_owned();
         self.waits = None;
@@ -314,7 +314,7 @@ impl Ingress for E1000Ingress {
     }
 
     fn release(&mut self) {
-        // If that fails, `take` tries again before it takes the next batch.
+        // If this fails, `take` tries again before it takes the next batch.
         self.give_back();
     }
 
@@ -361,8 +361,8 @@ impl Ingress for E1000Ingress {
 mod tests {
     use super::*;
 
-    /// Objective: pointers to heads stay valid, by Miri's rules, when further heads are written and when the ingress is
-    /// moved.
+    /// Objective: pointers to heads stay valid, by Miri's rules, when other heads are written and when the vector's
+    /// owner moves.
     #[test]
     fn heads_are_apart() {
         let mut heads = FrameHeads(vec![[0; ROOM]; 2]);

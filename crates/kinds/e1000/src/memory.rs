@@ -1,4 +1,4 @@
-//! The guest's memory by guest address. An access is always inside one window.
+//! Access to the guest's memory by guest address. Each access must lie in a single window.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -26,30 +26,35 @@ impl CardMemory {
         Finder { dma: &self.0, start: 0, size: 0, first: std::ptr::null_mut() }
     }
 
-    /// Locates the status block at `address`, and initialises it for rings with these heads.
+    /// Locates the status block at `address`, and initialises it for rings with these heads; `None` if it is misaligned
+    /// or not in one window.
     pub fn paravirt(&self, address: u64, tx_head: u32, rx_head: u32) -> Option<Paravirt> {
         let (map, offset) = self.0.find(address, paravirt::BYTES)?;
         Paravirt::new(map, offset, tx_head, rx_head)
     }
 
-    /// Locates the status block at `address` that another process has used, without changing it.
+    /// Locates the status block at `address` that another process has used, without changing it; `None` if it is
+    /// misaligned or not in one window.
     pub fn paravirt_as_it_is(&self, address: u64) -> Option<Paravirt> {
         let (map, offset) = self.0.find(address, paravirt::BYTES)?;
         Paravirt::at(map, offset)
     }
 }
 
-/// Finds places in a guest's memory. Optimised for places in the same window as the previous one.
+/// Translates guest addresses to pointers. Optimised for addresses in the same window as the previous one.
 pub struct Finder<'a> {
     dma: &'a Dma,
-    /// The window of the last place: its guest address, length, and start in this process.
+    /// Guest address of the window found last.
     start: u64,
+    /// Length of this window in bytes; zero before the first look-up.
     size: u64,
+    /// Start of this window in this process.
     first: *mut u8,
 }
 
 impl<'a> Finder<'a> {
-    /// Returns a pointer to `len` bytes at guest address `address`, readable and writable while the memory exists.
+    /// Returns a pointer to `len` bytes at guest address `address`, readable and writable while the memory is borrowed;
+    /// `None` unless one window contains them all.
     #[inline]
     pub fn at(&mut self, address: u64, len: u64) -> Option<*mut u8> {
         let from = address.wrapping_sub(self.start);
@@ -78,13 +83,13 @@ impl<'a> Finder<'a> {
         place.is_aligned().then(|| unsafe { &*place })
     }
 
-    /// Reads the descriptor at `address` once.
+    /// Reads the descriptor at `address` once; `None` if it is misaligned or not in one window.
     #[inline]
     pub fn descriptor(&mut self, address: u64) -> Option<RawDesc> {
         self.words(address).map(|words| [0, 1].map(|i: usize| words[i].load(Ordering::Relaxed)))
     }
 
-    /// Marks a transmit descriptor that was read as `raw` as done.
+    /// Writes back a transmit descriptor, which was read as `raw`, as done.
     #[inline]
     pub fn sent(&mut self, address: u64, raw: RawDesc) {
         if let Some(words) = self.words(address) {
@@ -92,7 +97,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Writes length and status to a receive descriptor whose buffer was filled.
+    /// Writes `status`, which contains the length, to a receive descriptor whose buffer was filled.
     #[inline]
     pub fn received(&mut self, address: u64, status: u64) {
         if let Some(words) = self.words(address) {

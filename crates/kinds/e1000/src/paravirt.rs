@@ -1,8 +1,8 @@
 //! The paravirtual extension: a communication status block (CSB) in the guest's memory, in which driver and controller
 //! publish their progress. Registers are written and interrupts sent only if the other side sleeps.
 //!
-//! It contains netmap's status block ([`Csb`]) for each direction. `head` replaces TDT and RDT; `hwcur` and `hwtail`
-//! replace TDH and RDH: descriptors before them are done. Writing TDT is a kick, which the driver sends while
+//! The block contains netmap's status block ([`Csb`]) for each direction. `head` replaces TDT and RDT; `hwcur` and
+//! `hwtail` replace TDH and RDH: descriptors before them are done. Writing TDT is a kick, which the driver sends while
 //! `kern_need_kick` is set. A direction interrupts while its `appl_need_kick` is set, as ITR and the delay timers
 //! allow. After a message interrupt, the driver need not read ICR: events visible in the block do not stay set as
 //! causes, and other causes are published at [`CAUSES_AT`].
@@ -58,7 +58,7 @@ impl Paravirt {
         Some(this)
     }
 
-    /// Opens a block that is in use, without writing to it.
+    /// Opens a block that is in use, without writing to it; `None` if the block does not fit.
     pub fn at(map: &Arc<Mapping>, offset: u64) -> Option<Paravirt> {
         let csb = |(atok, ktoa): (u64, u64)| Csb::new(map, offset.checked_add(atok)?, offset.checked_add(ktoa)?);
         let causes = Words::new(map, offset.checked_add(CAUSES_AT)?, 1)?;
@@ -91,7 +91,7 @@ impl Paravirt {
         wanted(self.rx.appl_need_kick())
     }
 
-    /// Requests a kick with the next packet.
+    /// Requests a kick (a write of TDT) with the next packet.
     pub fn arm(&self) {
         arm(self.tx.kern_need_kick());
     }
@@ -101,7 +101,7 @@ impl Paravirt {
         disarm(self.tx.kern_need_kick());
     }
 
-    /// Publishes the causes that are set.
+    /// Publishes the causes that are set and unmasked.
     pub fn write_causes(&self, causes: u32) {
         self.causes.store(0, causes);
     }

@@ -3,16 +3,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// MDIC: operations, and their mask.
+/// MDIC: reads a PHY register.
 const READ: u32 = 0b10 << 26;
+/// MDIC: writes a PHY register.
 const WRITE: u32 = 0b01 << 26;
+/// MDIC: mask of the operation.
 const OPERATION: u32 = 0b11 << 26;
 /// MDIC: the access is done (§13.4.8).
 pub const READY: u32 = 1 << 28;
 /// MDIC: requests an interrupt when the access is done.
 pub const INTERRUPT: u32 = 1 << 29;
 const ERROR: u32 = 1 << 30;
-/// Address of the PHY.
+/// Address of the PHY on the MDIO bus.
 const ADDRESS: u32 = 1;
 
 const CONTROL: usize = 0;
@@ -25,10 +27,13 @@ const GIGABIT_STATUS: usize = 10;
 const EXTENDED_STATUS: usize = 15;
 const SPECIFIC_STATUS: usize = 17;
 
-/// Bits of the control register.
+/// Control register: resets the PHY.
 const CONTROL_RESET: u16 = 1 << 15;
+/// Control register: loops sent frames back.
 const CONTROL_LOOPBACK: u16 = 1 << 14;
+/// Control register: restarts autonegotiation.
 const CONTROL_RESTART: u16 = 1 << 9;
+/// Control register: powers the PHY down.
 const CONTROL_POWER_DOWN: u16 = 1 << 11;
 /// Bits of the status register: capabilities.
 const ABLE: u16 = 0x7949;
@@ -56,7 +61,7 @@ impl Phy {
         this
     }
 
-    /// Resets to the state after power-up; the cable stays.
+    /// Resets to the state after power-up; the cable stays plugged in or out.
     pub fn reset(&mut self) {
         self.registers = [0; 32];
         // Autonegotiation, full duplex, 1,000 Mbit/s; advertised abilities; advertised gigabit abilities.

@@ -46,7 +46,7 @@ const THREAD: &str = "netvale-e1000";
 pub type E1000Queues = (Arc<dyn Egress>, Box<dyn Ingress>);
 
 impl E1000Port {
-    /// Opens the socket and starts to serve it.
+    /// Opens the socket and starts to serve hypervisors.
     ///
     /// # Errors
     /// [`OpenError`] if the socket or the thread cannot be created.
@@ -66,7 +66,8 @@ impl E1000Port {
         &self.options
     }
 
-    /// State of the service for virtual machines.
+    /// State of the service that serves virtual machines: whether one is connected, how many have been, and why the
+    /// last one was disconnected.
     pub fn state(&self) -> service::ServiceState<()> {
         self.service.state()
     }
@@ -82,7 +83,7 @@ impl E1000Port {
         &self.shared.crossings
     }
 
-    /// Whether the driver has set the link up.
+    /// Whether the link is up, which the driver decides. False also if a worker does not return the card in time.
     pub fn is_linked(&self) -> bool {
         self.shared.control(|core| core.e1000.is_linked()).unwrap_or(false)
     }
@@ -155,7 +156,7 @@ impl Protocol for CardServer {
                 (connection, DeviceSession::new(device, E1000Device::vectors(), peer.fault()))
             }
             CardClient::Continued(connection, mut session, _) => {
-                // The timer may have expired meanwhile.
+                // The timer may have expired during the handover.
                 session.device().0.tick();
                 (connection, *session)
             }
@@ -213,7 +214,7 @@ mod tests {
         until("the card is off", || is_off() == Ok(true));
     }
 
-    /// Objective: a fault in a driver's memory is attributed to its card.
+    /// Objective: the loss of a driver's memory sets the fault of its card.
     #[test]
     fn losses_are_blamed() {
         let (_dir, _port, guest) = port_and_guest();

@@ -122,7 +122,7 @@ pub const RDTR: u32 = 0x2820;
 pub const RDTR_FPD: u32 = 1 << 31;
 /// Receive absolute delay timer, in units of 1.024 µs (§13.4.31).
 pub const RADV: u32 = 0x282c;
-/// Length up to which received frames interrupt without delay (§13.4.32).
+/// Length in bytes up to which received frames interrupt without delay (§13.4.32).
 pub const RSRPD: u32 = 0x2c00;
 
 /// Low half of the status block's address ([`crate::paravirt`]). Writing it enables the block; it reads as zero without

@@ -32,12 +32,12 @@ pub enum RingRegister {
     Length,
     /// Index of the first descriptor that the device owns.
     Head,
-    /// Index of the first descriptor behind those that the device owns.
+    /// Index of the descriptor after the last one that the device owns.
     Tail,
 }
 
 impl RingRegister {
-    /// The register at `distance` bytes from the ring's first register.
+    /// The register at `distance` bytes from the ring's first register; `None` if that is not a register of the ring.
     pub fn at(distance: u32) -> Option<RingRegister> {
         Some(match distance {
             0x00 => RingRegister::Low,
@@ -73,7 +73,7 @@ impl CardRing {
         }
     }
 
-    /// Whether registers can have these values.
+    /// Whether the registers can have these values, i.e. only writable bits are set.
     pub(crate) fn is_possible(&self) -> bool {
         self.base & 0xf == 0 && self.length & !LENGTH_BITS == 0
     }
@@ -97,7 +97,8 @@ impl CardRing {
         }
     }
 
-    /// Guest address of the descriptor `k` behind the head; `None` without descriptors, or if the address overflows.
+    /// Guest address of the descriptor `k` places after the head; `None` if the ring's length is zero or the address
+    /// overflows.
     pub fn address(&self, k: u32) -> Option<u64> {
         let index = self.ahead(k)?;
         self.base.checked_add(u64::from(index) * DESCRIPTOR)
@@ -110,12 +111,12 @@ impl CardRing {
         }
     }
 
-    /// Index of the descriptor `k` behind the head.
+    /// Index of the descriptor `k` places after the head, around the ring's end; `None` if the ring's length is zero.
     #[inline]
     fn ahead(&self, k: u32) -> Option<u32> {
         let n = self.count();
         let index = u32::from(self.head) + k;
-        // Avoid a division, which is slow and rarely needed.
+        // Avoid a division, which is slow and seldom needed.
         if index < n { Some(index) } else { index.checked_rem(n) }
     }
 }

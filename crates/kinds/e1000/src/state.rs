@@ -19,6 +19,6 @@ pub struct CoreState {
     pub(crate) has_block: bool,
     /// The causes that were last written to the status block.
     pub(crate) told: u32,
-    /// Whether a pin interrupt may be sent.
+    /// Whether the hypervisor has unmasked the interrupt pin since the last interrupt.
     pub(crate) pin_ready: bool,
 }

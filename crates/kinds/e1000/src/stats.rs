@@ -32,7 +32,7 @@ const GOOD_OCTETS: [usize; 2] = [word(0x4088), word(0x4090)];
 const TOTAL_OCTETS: [usize; 2] = [word(0x40c0), word(0x40c8)];
 /// Counters of all frames, received and sent.
 const TOTAL: [usize; 2] = [word(0x40d0), word(0x40d4)];
-/// First counter of frames by length: 64, 65 to 127, … bytes (§13.7.14–13.7.19, §13.7.44–13.7.49).
+/// First counters of frames by length, received and sent: 64, 65 to 127, … bytes (§13.7.14–13.7.19, §13.7.44–13.7.49).
 const LENGTHS: [usize; 2] = [word(0x405c), word(0x40d8)];
 const SENT_MULTICAST: usize = word(0x40f0);
 const SENT_BROADCAST: usize = word(0x40f4);

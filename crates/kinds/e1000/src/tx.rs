@@ -5,20 +5,27 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum number of pieces of a packet. Drivers use a few more than one per page.
 pub const MAX_PIECES: usize = 64;
-/// Maximum length of a packet before segmentation in bytes. The length in a context has 20 bits.
+/// Maximum length of a packet before segmentation in bytes, although the length field of a context has 20 bits.
 pub const LONGEST: u32 = 65_550;
 
-/// Bits of CMD in legacy descriptors, and of DCMD and TUCMD in others: end of packet, legacy checksum, report status,
-/// extended, VLAN, delayed interrupt.
+/// CMD and DCMD: end of packet. `CMD` is the command byte of a legacy descriptor, `DCMD` that of a data descriptor,
+/// `TUCMD` that of a context descriptor.
 const EOP: u8 = 1;
+/// CMD: insert a checksum.
 const IC: u8 = 1 << 2;
+/// CMD, DCMD, TUCMD: report status, i.e. write DD back and set the cause.
 const RS: u8 = 1 << 3;
+/// CMD, DCMD, TUCMD: the descriptor is a data or context descriptor, not a legacy one.
 const DEXT: u8 = 1 << 5;
+/// CMD and DCMD: insert a VLAN tag.
 const VLE: u8 = 1 << 6;
+/// CMD, DCMD, TUCMD: the cause may be delayed.
 const IDE: u8 = 1 << 7;
-/// DCMD: segmentation. TUCMD: TCP; IPv4.
+/// DCMD: segment the packet.
 const TSE: u8 = 1 << 2;
+/// TUCMD: the packet is TCP, otherwise UDP.
 const TCP: u8 = 1;
+/// TUCMD: the packet is IPv4, otherwise IPv6.
 const IPV4: u8 = 1 << 1;
 /// POPTS: insert the IP checksum.
 const IXSM: u8 = 1;
@@ -32,10 +39,10 @@ const DATA: u8 = 1;
 /// DD, descriptor done, in the second word of a transmit descriptor (§3.3.3.2).
 pub(crate) const TX_DONE: u64 = 1 << 32;
 
-/// A descriptor as it is in memory: two little-endian words of 64 bits.
+/// The raw form of a descriptor: two little-endian words of 64 bits.
 pub type RawDesc = [u64; 2];
 
-/// A request to store a checksum.
+/// A request to compute a checksum and to store it in the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChecksumRequest {
     /// Offset of the first byte that the checksum covers.
@@ -57,7 +64,7 @@ pub struct TxContext {
     pub payload: u32,
     /// Length of all headers in bytes.
     pub headers: u8,
-    /// Payload of a segment in bytes.
+    /// Maximum payload of a segment in bytes (MSS).
     pub segment: u16,
     /// Whether the transport is TCP; otherwise it is UDP.
     pub is_tcp: bool,
@@ -129,13 +136,13 @@ const NOTHING: TxOffload = TxOffload { ip: None, transport: None, segments: None
 pub struct DescResult {
     /// Whether the packet is complete.
     pub ends: bool,
-    /// Whether status must be written back and the cause set.
+    /// Whether the driver requests a report: status written back, and the cause set.
     pub reports: bool,
     /// Whether the delay timers may delay the cause.
     pub may_wait: bool,
 }
 
-/// How to report descriptors that are done to the driver.
+/// How to report to the driver that descriptors are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxReport {
     /// No report: no descriptor requested one.
@@ -158,14 +165,14 @@ impl TxReport {
     }
 }
 
-/// State of an assembler between two packets, to which it can return.
+/// State of an [`Assembler`] between two packets, or in a packet that it discards, to which it can return.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TxPosition {
     context: TxContext,
     fresh: bool,
 }
 
-/// Assembles packets descriptor by descriptor. Between two passes over a ring, it is at a [`TxPosition`].
+/// Assembles packets descriptor by descriptor. Only its [`TxPosition`] is saved.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "TxPosition", from = "TxPosition")]
 pub struct Assembler {
@@ -203,12 +210,12 @@ impl Assembler {
         self.fresh
     }
 
-    /// The position between two packets.
+    /// The state to which [`Assembler::rewind`] can return.
     pub fn position(&self) -> TxPosition {
         TxPosition { context: self.context, fresh: self.fresh }
     }
 
-    /// Returns to `position`, so that descriptors since then are processed again.
+    /// Returns to an earlier state, so that the descriptors processed since can be processed again.
     pub fn rewind(&mut self, position: TxPosition) {
         self.context = position.context;
         self.fresh = position.fresh;
@@ -217,7 +224,7 @@ impl Assembler {
         }
     }
 
-    /// Discards the packet that has begun, and its rest.
+    /// Discards the packet that has begun, including those of its descriptors that are still to come.
     pub fn give_up(&mut self) {
         self.packet = TxPacket { is_absurd: true, ..TxPacket::EMPTY };
     }

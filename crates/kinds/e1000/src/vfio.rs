@@ -14,15 +14,15 @@ use crate::core::{Core, SharedCore};
 use crate::memory::CardMemory;
 use crate::regs::SPACE;
 
-/// Index of the base address register for memory (§4.1).
+/// Index of the base address register for memory-mapped registers (§4.1).
 const MEMORY: usize = 0;
 /// Index of the base address register for I/O ports.
 const PORTS: usize = 1;
 /// Size of the I/O ports in bytes (§13.3).
 const PORTS_SIZE: u64 = 64;
-/// Offset of the port with a register's offset.
+/// Offset of the I/O port that selects a register by its offset.
 const IOADDR: u64 = 0;
-/// Offset of the port with that register's data.
+/// Offset of the I/O port that reads and writes the selected register.
 const IODATA: u64 = 4;
 /// PCI vendor ID (§5.6.11).
 pub const VENDOR: u16 = 0x8086;
@@ -40,7 +40,7 @@ pub struct E1000Device {
 }
 
 impl E1000Device {
-    /// Number of interrupt vectors of each kind.
+    /// Number of interrupt vectors of each kind ([`netvale_vfio_user::irqs`]): one pin, one MSI vector.
     pub fn vectors() -> [u32; KINDS] {
         let mut counts = [0; KINDS];
         counts[INTX] = 1;
@@ -162,7 +162,7 @@ impl Device for E1000Device {
     }
 
     fn memory_changed(&mut self, host: &DeviceHost) {
-        // Create and drop memory outside of the access, for whose end workers wait.
+        // Create and drop mappings outside of `with`, because workers wait while it holds the core.
         let memory = CardMemory::of(&host.dma);
         drop(self.with(|core| core.set_memory(memory)));
     }

@@ -1,4 +1,4 @@
-//! Mapped registers of a function.
+//! Registers of a PCI function, mapped into this process.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -9,8 +9,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 const PAGE: u64 = 4096;
 
-/// A mapped part of a base address register (BAR). Accesses outside the part read all ones and write nothing, like
-/// unanswered accesses on the bus.
+/// A mapped part of a base address register (BAR). Accesses outside the part and unaligned accesses read all ones and
+/// write nothing, like unanswered accesses on the bus.
 pub struct MappedBar {
     map: NonNull<u8>,
     map_len: usize,
@@ -49,7 +49,7 @@ impl MappedBar {
     fn place<T>(&self, at: usize) -> Option<*mut T> {
         let size = size_of::<T>();
         let fits = at.is_multiple_of(size) && at.checked_add(size).is_some_and(|end| end <= self.len);
-        // SAFETY: inside the mapping, which has `at + len` bytes.
+        // SAFETY: inside the mapping, which has at least `self.at + self.len` bytes.
         fits.then(|| unsafe { self.map.as_ptr().add(self.at + at) }.cast())
     }
 

@@ -30,10 +30,11 @@ const MSIX: u32 = 2;
 const REQUEST: u32 = 4;
 /// Status register, bit 4: the function has a capability list (PCI 3.0 §6.2.3).
 const HAS_CAPABILITIES: u16 = 1 << 4;
-/// Maximum length of a capability list, more than fits into 192 bytes: a longer list is circular.
+/// Maximum number of capabilities: they begin at multiples of 4 in the 192 bytes after the header. A longer list is
+/// circular.
 const MOST_CAPABILITIES: usize = 48;
 
-/// An error in opening or driving a function.
+/// An error in opening or driving a PCI function.
 #[derive(Debug, Error)]
 pub enum PciError {
     /// No function has this address.
@@ -47,26 +48,26 @@ pub enum PciError {
     Driver {
         /// Address of the function.
         address: String,
-        /// The bound driver, in words.
+        /// The driver as the message names it: `the driver e1000`, or `no driver`.
         driver: String,
     },
-    /// The function has no IOMMU group, so its memory accesses would have no limits.
+    /// The function has no IOMMU group, so nothing would confine its DMA.
     #[error(
         "{0} has no IOMMU group: enable the IOMMU in the firmware and, on Intel, with the kernel option \
          intel_iommu=on; a guest needs a virtual IOMMU"
     )]
     NoIommu(String),
-    /// The kernel refused a step.
+    /// The kernel refused a step of opening or driving the function.
     #[error("{address}: cannot {what}: {source}")]
     System {
         /// Address of the function.
         address: String,
-        /// The failed step, to follow "cannot".
+        /// The failed step, as it reads after "cannot".
         what: &'static str,
         /// The kernel's error.
         source: Errno,
     },
-    /// The function has no register at this place.
+    /// The function has no such BAR, or the requested part is empty or exceeds it.
     #[error("{address} has no register at {at:#x} of BAR {bar}")]
     NoRegister {
         /// Address of the function.
@@ -79,7 +80,7 @@ pub enum PciError {
 }
 
 impl PciError {
-    /// Returns the closest error number.
+    /// Returns the errno that is closest to this error.
     pub fn errno(&self) -> Errno {
         match self {
             PciError::NoFunction(_) => Errno::NODEV,
@@ -95,7 +96,7 @@ impl PciError {
 pub struct PciFunction {
     address: String,
     device: VfioDevice,
-    /// Memory that the function may access, mapped for as long as it may.
+    /// Memory that the function may access by DMA; it is unmapped only after the function is closed.
     memory: Vec<Arc<Mapping>>,
 }
 
@@ -128,24 +129,24 @@ impl PciFunction {
         &self.address
     }
 
-    /// Reads `N` bytes of configuration space.
+    /// Reads `N` bytes at offset `at` of configuration space; all ones if the kernel refuses.
     fn config<const N: usize>(&self, at: u64) -> [u8; N] {
         let mut bytes = [0; N];
         self.device.read(CONFIG, &mut bytes, at);
         bytes
     }
 
-    /// Reads one byte of configuration space.
+    /// Reads one byte at offset `at` of configuration space; all ones if the kernel refuses.
     pub fn config8(&self, at: u64) -> u8 {
         u8::from_le_bytes(self.config(at))
     }
 
-    /// Reads two bytes of configuration space.
+    /// Reads two bytes at offset `at` of configuration space; all ones if the kernel refuses.
     pub fn config16(&self, at: u64) -> u16 {
         u16::from_le_bytes(self.config(at))
     }
 
-    /// Reads four bytes of configuration space.
+    /// Reads four bytes at offset `at` of configuration space; all ones if the kernel refuses.
     pub fn config32(&self, at: u64) -> u32 {
         u32::from_le_bytes(self.config(at))
     }
@@ -184,7 +185,8 @@ impl PciFunction {
             .map_err(|source| self.failed("map its registers", source))
     }
 
-    /// Maps a whole base address register that contains memory, which others may write at the same time.
+    /// Maps a whole base address register that contains memory, which the device or another process may write at any
+    /// time.
     ///
     /// # Errors
     /// [`PciError`] if the function has no such BAR, or the kernel refuses to map it.
@@ -195,7 +197,7 @@ impl PciFunction {
         Mapping::of_function(self.device.as_fd(), start, len).map_err(|source| self.failed("map its memory", source))
     }
 
-    /// Gives the function access to `memory`, at its address `iova`.
+    /// Gives the function DMA access to `memory`, at I/O virtual address `iova`.
     ///
     /// # Errors
     /// [`PciError`] if the kernel refuses; `ENOMEM` if the memory cannot be locked.
@@ -208,7 +210,7 @@ impl PciFunction {
         Ok(())
     }
 
-    /// Connects message interrupts: interrupt `i` rings `bells[i]`.
+    /// Connects MSI-X vectors: vector `i` rings `bells[i]`.
     ///
     /// # Errors
     /// [`PciError`] if the kernel refuses, e.g. because the function has fewer interrupts.
@@ -216,7 +218,7 @@ impl PciFunction {
         self.ring(MSIX, bells, "connect its interrupts")
     }
 
-    /// Connects the only message interrupt of a function without MSI-X to `bell`.
+    /// Connects the MSI interrupt of a function without MSI-X to `bell`.
     ///
     /// # Errors
     /// [`PciError`] if the kernel refuses, e.g. because the function has no such interrupt.
@@ -224,7 +226,8 @@ impl PciFunction {
         self.ring(MSI, &[bell], "connect its interrupt")
     }
 
-    /// Rings `bell` when the kernel demands the function's release, because the function is unbound or unplugged.
+    /// Makes the kernel ring `bell` when it demands the function's release, because the function is being unbound or
+    /// unplugged.
     ///
     /// # Errors
     /// [`PciError`] if the kernel refuses.
@@ -237,7 +240,7 @@ impl PciFunction {
         self.device.ring(index, &fds).map_err(|source| self.failed(what, source))
     }
 
-    /// Returns the number of message interrupts.
+    /// Returns the number of MSI-X vectors; 0 if the function has none.
     pub fn interrupt_count(&self) -> u32 {
         self.device.irqs(MSIX)
     }
@@ -247,8 +250,8 @@ impl PciFunction {
     }
 }
 
-/// Returns the IOMMU group of the function at `address`, if it is bound to vfio-pci. `devices` is the devices folder of
-/// sysfs.
+/// Returns the IOMMU group of the function at `address`, which must be bound to vfio-pci. `devices` is
+/// `/sys/bus/pci/devices`, or a test's copy.
 fn group_of(devices: &Path, address: &str) -> Result<String, PciError> {
     let folder = devices.join(address);
     if !folder.exists() {
@@ -268,7 +271,7 @@ fn group_of(devices: &Path, address: &str) -> Result<String, PciError> {
     }
 }
 
-/// Returns the capability list of a configuration space that `read` reads byte by byte.
+/// Returns the capability list of a configuration space; `read` returns the byte at an offset.
 fn capabilities_of(read: impl Fn(u64) -> u8) -> Vec<Capability> {
     let mut found = Vec::new();
     if u16::from_le_bytes([read(6), read(7)]) & HAS_CAPABILITIES == 0 {
@@ -284,7 +287,8 @@ fn capabilities_of(read: impl Fn(u64) -> u8) -> Vec<Capability> {
 
 impl Drop for PciFunction {
     fn drop(&mut self) {
-        // Fields are dropped in order: the device before the memory that it may still write.
+        // The reset stops DMA. The fields are then dropped in order: the device before the memory that it may still
+        // write.
         self.device.reset();
     }
 }
@@ -321,7 +325,8 @@ mod tests {
         assert!(matches!(asked("0000:00:05.0"), Err(PciError::NoFunction(_))));
     }
 
-    /// Returns a configuration space with capabilities at these offsets, each with the offset of the next.
+    /// Returns a configuration space whose list begins at `first` and contains capabilities of the form (offset, ID,
+    /// next offset).
     fn space(first: u8, list: &[(u8, u8, u8)]) -> [u8; 256] {
         let mut space = [0xee; 256];
         space[6] = 0x10;
@@ -338,8 +343,8 @@ mod tests {
         capabilities_of(|at| space[at as usize]).iter().map(|c| (c.id, c.at)).collect()
     }
 
-    /// Objective: capabilities are found in list order, ignoring the lowest bits of pointers; a list that is absent,
-    /// points into the header, or is circular ends.
+    /// Objective: capabilities are found in list order, ignoring the lowest bits of pointers; an absent list is empty,
+    /// and a list that points into the header or is circular is cut.
     #[test]
     fn capabilities_are_found_in_list_order() {
         assert_eq!(listed(space(0x50, &[(0x50, 5, 0x73), (0x70, 9, 0)])), [(5, 0x50), (9, 0x70)]);

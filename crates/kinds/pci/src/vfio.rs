@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::io::Errno;
 
-/// `_IO(';', 100 + n)`.
+/// Returns the code of vfio's ioctl request `n`: `_IO(';', 100 + n)`.
 const fn request(n: libc::Ioctl) -> libc::Ioctl {
     (b';' as libc::Ioctl) << 8 | (100 + n)
 }
@@ -23,7 +23,7 @@ const DEVICE_SET_IRQS: libc::Ioctl = request(10);
 const DEVICE_RESET: libc::Ioctl = request(11);
 const IOMMU_MAP_DMA: libc::Ioctl = request(13);
 
-/// The requests that this crate makes, for system call filters.
+/// The ioctl requests that this crate makes, for system call filters.
 pub const IOCTLS: [u32; 9] = [
     SET_IOMMU as u32,
     GROUP_GET_STATUS as u32,
@@ -44,7 +44,7 @@ const VIABLE: u32 = 1;
 const READ_WRITE: u32 = 3;
 /// `VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER`.
 const RING: u32 = 1 << 2 | 1 << 5;
-/// Maximum number of interrupts in one request.
+/// Maximum number of vectors in one `VFIO_DEVICE_SET_IRQS` request.
 const MAX_IRQS: usize = 64;
 
 #[repr(C)]
@@ -93,10 +93,10 @@ struct DmaMap {
     size: u64,
 }
 
-/// The failed step, and the kernel's error.
+/// The failed step, as it reads after "cannot", and the kernel's error.
 pub type VfioStepError = (&'static str, Errno);
 
-/// An open device. Fields are dropped in this order, as the kernel requires.
+/// An open vfio device. Fields are dropped in this order, as the kernel requires.
 pub struct VfioDevice {
     device: File,
     _group: File,
@@ -108,12 +108,12 @@ fn argsz<T>() -> u32 {
     size_of::<T>() as u32
 }
 
-/// Makes a request whose argument is a structure.
+/// Makes an ioctl request whose argument is a structure.
 ///
 /// # Safety
 /// `T` is the kernel's structure for `code`, and its pointers are valid.
 unsafe fn call<T>(fd: &File, code: libc::Ioctl, arg: *mut T) -> Result<i32, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `arg` is the structure for `code`.
     let n = unsafe { libc::ioctl(fd.as_raw_fd(), code, arg) };
     if n < 0 { Err(last()) } else { Ok(n) }
 }
@@ -133,28 +133,28 @@ impl VfioDevice {
         let container = open("/dev/vfio/vfio").map_err(|e| ("open /dev/vfio/vfio", e))?;
         let group = open(&format!("/dev/vfio/{group}")).map_err(|e| ("open its group in /dev/vfio", e))?;
         let mut status = GroupStatus { argsz: argsz::<GroupStatus>(), flags: 0 };
-        // SAFETY: the structure of this call.
+        // SAFETY: the request takes this structure, which holds no pointers.
         unsafe { call(&group, GROUP_GET_STATUS, &raw mut status) }.map_err(|e| ("read its group's status", e))?;
         if status.flags & VIABLE == 0 {
             return Err(("use it while kernel drivers use other functions of its IOMMU group", Errno::BUSY));
         }
         let mut fd = container.as_raw_fd();
-        // SAFETY: the call takes a pointer to a descriptor.
+        // SAFETY: the request takes a pointer to a descriptor.
         unsafe { call(&group, GROUP_SET_CONTAINER, &raw mut fd) }.map_err(|e| ("put its group in a container", e))?;
-        // SAFETY: the call takes a number in the pointer's place.
+        // SAFETY: the request takes a number as its argument instead of a pointer.
         unsafe { call(&container, SET_IOMMU, TYPE1V2 as usize as *mut u8) }.map_err(|e| ("use the IOMMU", e))?;
         let name = CString::new(address).map_err(|_| ("pass its address", Errno::INVAL))?;
-        // SAFETY: the call takes a string that ends in 0, which it only reads.
+        // SAFETY: the request only reads the string, which ends in 0.
         let fd = unsafe { call(&group, GROUP_GET_DEVICE_FD, name.as_ptr().cast_mut()) };
         let fd = fd.map_err(|e| ("open it", e))?;
-        // SAFETY: a new descriptor, ours.
+        // SAFETY: a new descriptor that nothing else owns.
         let device = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(VfioDevice { device, _group: group, container })
     }
 
     fn region(&self, index: u32) -> Result<VfioRegionInfo, Errno> {
         let mut info = VfioRegionInfo { argsz: argsz::<VfioRegionInfo>(), index, ..VfioRegionInfo::default() };
-        // SAFETY: the structure of this call.
+        // SAFETY: the request takes this structure, which holds no pointers.
         unsafe { call(&self.device, DEVICE_GET_REGION_INFO, &raw mut info) }?;
         Ok(info)
     }
@@ -164,7 +164,7 @@ impl VfioDevice {
         self.region(index).map(|info| (info.offset, info.size))
     }
 
-    /// Reads at offset `at` of a region; all ones if the read fails.
+    /// Fills `into` from offset `at` of a region; with all ones if the read fails.
     pub fn read(&self, index: u32, into: &mut [u8], at: u64) {
         let done = self.region(index).is_ok_and(|info| self.device.read_exact_at(into, info.offset + at).is_ok());
         if !done {
@@ -179,15 +179,15 @@ impl VfioDevice {
         done.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
-    /// Returns the number of interrupts of a kind.
+    /// Returns the number of vectors of the interrupt kind `index` (`VFIO_PCI_*_IRQ_INDEX`); 0 if the kernel refuses.
     pub fn irqs(&self, index: u32) -> u32 {
         let mut info = IrqInfo { argsz: argsz::<IrqInfo>(), index, ..IrqInfo::default() };
-        // SAFETY: the structure of this call.
+        // SAFETY: the request takes this structure, which holds no pointers.
         let asked = unsafe { call(&self.device, DEVICE_GET_IRQ_INFO, &raw mut info) };
         asked.map_or(0, |_| info.count)
     }
 
-    /// Connects interrupt `i` of a kind to `fds[i]`, an eventfd.
+    /// Connects vector `i` of the interrupt kind `index` to `fds[i]`, an eventfd.
     pub fn ring(&self, index: u32, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         if fds.is_empty() || fds.len() > MAX_IRQS {
             return Err(Errno::INVAL);
@@ -203,23 +203,24 @@ impl VfioDevice {
         for (place, fd) in set.fds.iter_mut().zip(fds) {
             *place = fd.as_raw_fd();
         }
-        // SAFETY: the structure of this call, with `count` descriptors after it.
+        // SAFETY: the request takes this structure, which ends with at least `count` descriptors.
         unsafe { call(&self.device, DEVICE_SET_IRQS, &raw mut set) }.map(|_| ())
     }
 
-    /// Gives the device access to memory.
+    /// Gives the device DMA access to `size` bytes of memory, at I/O virtual address `iova`.
     ///
     /// # Safety
     /// The memory stays mapped while the device is open, and is used only as bytes that others write.
     pub unsafe fn map(&self, at: *mut u8, size: usize, iova: u64) -> Result<(), Errno> {
         let mut map = DmaMap { argsz: argsz::<DmaMap>(), flags: READ_WRITE, vaddr: at as u64, iova, size: size as u64 };
-        // SAFETY: the structure of this call; the memory is the caller's promise.
+        // SAFETY: the request takes this structure; the caller promises that the memory remains valid.
         unsafe { call(&self.container, IOMMU_MAP_DMA, &raw mut map) }.map(|_| ())
     }
 
     /// Resets the device, if it supports a reset.
     pub fn reset(&self) {
-        // SAFETY: the call takes no argument. The kernel resets a device without this support when it is closed.
+        // SAFETY: the request takes no argument. It fails for a device without a function-level reset, for which the
+        // kernel tries a bus reset on close.
         let _ = unsafe { call(&self.device, DEVICE_RESET, std::ptr::null_mut::<u8>()) };
     }
 }

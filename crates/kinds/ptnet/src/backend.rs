@@ -1,4 +1,4 @@
-//! The other side of a guest's rings: queues of a switch, or a port passed through.
+//! The other side of a guest's rings: queues of a switch, or a pipe or interface passed through to the guest.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use netvale_port::HdrLen;
 use netvale_port::wake::WakeSet;
 use rustix::io::Errno;
 
-/// A ring's status block, and the doorbell that interrupts the guest.
+/// A ring with its status block, and the doorbell that interrupts the guest.
 pub type ServedRing = (RingSide, Arc<Doorbell>);
 
 /// Rings of a guest that have just started, or are restored from a predecessor.
@@ -19,33 +19,33 @@ pub struct GuestRings<'a> {
     pub mem: &'a Arc<PortMem>,
     /// Bytes of virtio-net header before each frame; may change while the rings run.
     pub hdr_len: HdrLen,
-    /// Whether a guest with a header also accepts large UDP frames to be cut into datagrams (USO).
+    /// Whether a guest with a virtio-net header also accepts large UDP frames to be cut into datagrams (USO).
     pub uso: bool,
     /// Whether the rings are restored and continue from the positions in their status blocks.
     pub goes_on: bool,
-    /// Returns a ring's status block and interrupt, given its index (tx rings first).
+    /// Returns a ring with its status block and interrupt, given its index (tx rings first).
     pub of: &'a dyn Fn(usize, &RingSide) -> Result<ServedRing, Errno>,
 }
 
 impl GuestRings<'_> {
-    /// Returns the status block and interrupt of tx ring `i`.
+    /// Returns tx ring `i` with its status block and interrupt.
     ///
     /// # Errors
-    /// The error of a ring that does not exist or cannot be served.
+    /// `EINVAL` if the ring does not exist; otherwise the error of getting its status block or its doorbell.
     pub fn tx(&self, i: usize) -> Result<ServedRing, Errno> {
         (self.of)(i, self.mem.tx.get(i).ok_or(Errno::INVAL)?)
     }
 
-    /// Returns the status block and interrupt of rx ring `i`.
+    /// Returns rx ring `i` with its status block and interrupt.
     ///
     /// # Errors
-    /// The error of a ring that does not exist or cannot be served.
+    /// `EINVAL` if the ring does not exist; otherwise the error of getting its status block or its doorbell.
     pub fn rx(&self, i: usize) -> Result<ServedRing, Errno> {
         (self.of)(self.mem.tx.len() + i, self.mem.rx.get(i).ok_or(Errno::INVAL)?)
     }
 }
 
-/// Memory that a guest, which may change, shares with the permanent other side of its rings.
+/// Memory that guests, one after another, share with the permanent other side of their rings.
 pub struct BackendMemory {
     /// The whole memory.
     pub region: Arc<Region>,
@@ -57,7 +57,7 @@ pub struct BackendMemory {
 
 /// The other side of a guest's rings. It lives as long as the port; rings come and go with guests and their commands.
 pub trait Backend: Send + Sync {
-    /// Returns the memory for the rings; without it, each guest has its own.
+    /// Returns the memory for the rings; `None` if each guest has its own.
     fn memory(&self) -> Option<&BackendMemory> {
         None
     }
@@ -66,10 +66,10 @@ pub trait Backend: Send + Sync {
     /// sleeps on it.
     fn wake(&self, ring: usize) -> Option<&WakeSet>;
 
-    /// Forwards a kick of a ring that did not use a doorbell.
+    /// Wakes the worker of a ring that the guest kicked through a register instead of a doorbell.
     fn kick(&self, ring: usize);
 
-    /// Connects a guest's rings.
+    /// Connects a guest's rings to the other side.
     ///
     /// # Errors
     /// The error of a system call; [`Backend::empty`] must follow.
@@ -85,7 +85,7 @@ pub trait Backend: Send + Sync {
     /// kicks from the guest.
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64);
 
-    /// Returns a tx (`tx`) or rx ring, while a guest has it, to read its indices.
+    /// Returns a tx ring (`tx`) or rx ring, to read its indices; `None` while no guest has the ring.
     fn side(&self, _tx: bool, _ring: usize) -> Option<RingSide> {
         None
     }

@@ -55,7 +55,7 @@ pub struct GuestCommand {
     pub extra_bufs: u32,
 }
 
-/// The header page.
+/// The host's view of the header page.
 #[derive(Debug)]
 pub struct HeaderPage {
     words: Words,
@@ -120,7 +120,7 @@ impl HeaderPage {
         GuestCommand { what: w(at!(command)), number, features: w(at!(wanted)), extra_bufs: w(at!(wanted_bufs)) }
     }
 
-    /// Answers the command.
+    /// Answers command `number`; `result` is 0 or an error number.
     pub fn answer(&self, number: u32, result: u32) {
         self.words.store(at!(result), result);
         self.words.store(at!(answered), number);

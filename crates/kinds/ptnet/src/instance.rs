@@ -41,10 +41,11 @@ struct RunningRings {
     hdr_len: u32,
 }
 
-/// Number of a guest's command and its result.
+/// A guest's command, one of the `COMMAND_` numbers or an invalid one, and its result.
 pub type GuestCommandResult = (u32, Result<(), Errno>);
 
-/// A device. Every guest gets a new one with its own memory. Dropping it stops the rings.
+/// A ptnet device. Every guest gets a new one, with new memory unless the backend provides the memory. Dropping it
+/// stops the rings.
 pub struct PtnetInstance {
     config: PtnetDeviceConfig,
     backend: Arc<dyn Backend>,
@@ -97,7 +98,8 @@ pub enum GuestRingsState {
 }
 
 impl PtnetInstance {
-    /// Creates a device that waits for its guest's driver; `fault` records faults of the hypervisor.
+    /// Creates a device that waits for its guest's driver. `fault` is the hypervisor's; it is set if the hypervisor's
+    /// memory is lost or a doorbell blocks.
     ///
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
@@ -170,7 +172,8 @@ impl PtnetInstance {
         Ok(this)
     }
 
-    /// Takes over the device. If the positions of its rings are unknown, requests a restart from its driver.
+    /// Takes over the device. If the positions of its rings are unknown, requests a restart of the rings from the
+    /// guest's driver.
     pub fn go_on(&mut self) {
         if self.begun == GuestRingsState::Unknown {
             self.header.describe(&self.config, self.region.layout());
@@ -221,7 +224,7 @@ impl PtnetInstance {
         Ok(this)
     }
 
-    /// Returns the memory, to be passed to the guest.
+    /// Returns the file of the memory, to be passed to the guest; `None` if the memory has none.
     pub fn memory(&self) -> Option<BorrowedFd<'_>> {
         self.region.fd()
     }
@@ -241,7 +244,8 @@ impl PtnetInstance {
         self.running.as_ref().map(|running| running.hdr_len)
     }
 
-    /// Executes the guest's command, if there is a new one. Returns it with its result.
+    /// Executes the guest's command, if it is a new one. Returns the command and its result; `None` if there is no new
+    /// one.
     ///
     /// # Errors
     /// [`InUse`] if a worker does not return the running rings: the guest must be disconnected.
@@ -347,7 +351,7 @@ pub fn shape(c: &PtnetDeviceConfig) -> PortShape {
     PortShape { tx_rings: c.tx_rings, rx_rings: c.rx_rings, tx_slots: c.slots, rx_slots: c.slots }
 }
 
-/// Returns the sizes of a device's memory: its rings, and the rest for extra buffers.
+/// Returns the sizes of a device's memory: as many `netmap_if`s, rings and buffers as its rings need.
 pub fn sizes(c: &PtnetDeviceConfig) -> RegionSizes {
     let buf_size = if c.buf_size == 0 { DEFAULT_BUF_SIZE } else { c.buf_size };
     RegionSizes::for_port(c.tx_rings + c.rx_rings, c.slots, buf_size, 0, 0)

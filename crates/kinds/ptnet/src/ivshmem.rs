@@ -29,7 +29,7 @@ const VERSION: i64 = 0;
 const MEMORY: i64 = -1;
 /// The guest's peer number.
 pub const GUEST_PEER: u32 = 1;
-/// Maximum wait for room for a message at the other end.
+/// Maximum wait for room in the socket, until the other end has read earlier messages.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A message: a number and, optionally, a descriptor.

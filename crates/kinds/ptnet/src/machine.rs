@@ -185,8 +185,8 @@ mod tests {
         assert_eq!(numbers.take(), Some(7));
     }
 
-    /// Objective: the loss of a machine's memory is the fault of the ptnet device's hypervisor; the loss of a pipe's
-    /// memory is its program's.
+    /// Objective: the loss of a machine's memory sets the fault of the ptnet device's hypervisor; the loss of a pipe's
+    /// memory sets the fault of its program.
     #[test]
     fn losses_are_blamed() {
         let config = PtnetDeviceConfig {
@@ -208,7 +208,8 @@ mod tests {
         assert_eq!(faults.map(|fault| fault.reason()), [Some(LOST.to_owned()), Some(LOST.to_owned())]);
     }
 
-    /// Objective: rings have the same offsets each time, even over random data.
+    /// Objective: rings have the same offsets each time they are laid out, even in memory that the guest has
+    /// overwritten.
     #[test]
     fn rings_have_the_same_places_each_time() {
         let config = PtnetDeviceConfig {

@@ -44,26 +44,27 @@ pub struct PipeState {
     /// The doorbell that the program rings and the doorbell that wakes the program, for its rx ring, then for its tx
     /// ring.
     bells: [[Fd; 2]; 2],
-    /// Buffers in use.
+    /// Ranges of indices of the buffers in use.
     used_bufs: Vec<Range<u32>>,
-    /// Positions in the program's rings, for the next guest.
+    /// Positions at which the next guest continues in the program's rings.
     at: [u32; 2],
-    /// Positions up to which the relays have filled the rings, while a guest is connected.
+    /// Positions up to which the two relays have filled the rings, while a guest is connected.
     filled: Option<[u32; 2]>,
 }
 
 /// Both directions of a pipe. The program's end remains while guests come and go.
 pub struct PipeBackend {
     memory: BackendMemory,
-    /// Seats of the relays from the guest and to it.
+    /// Seats of the relays, which swap buffers between a ring of the guest and a ring of the program: from the guest,
+    /// to the guest.
     seats: [Arc<Seat<Relay>>; 2],
     /// The program's rx ring, and its tx ring.
     far: [FarRing; 2],
     /// Positions in the program's rings while no guest is connected.
     at: Mutex<[u32; 2]>,
-    /// Positions up to which the predecessor has filled the rings.
+    /// Positions up to which the predecessor's relays have filled the rings.
     filled: Option<[u32; 2]>,
-    /// Faults of the program.
+    /// The program's fault, set if its memory is lost or its doorbell blocks.
     fault: Fault,
 }
 
@@ -73,7 +74,8 @@ const FROM_GUEST: usize = 0;
 const TO_GUEST: usize = 1;
 
 impl PipeBackend {
-    /// Creates a pipe of a device's size; `fault` records faults of the program.
+    /// Creates a pipe for a device with this configuration. `fault` is the program's; it is set if its memory is lost
+    /// or its doorbell blocks.
     ///
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
@@ -87,8 +89,8 @@ impl PipeBackend {
         Self::with(BackendMemory { region, guest, other }, bells, fault)
     }
 
-    /// Restores a predecessor's pipe; `fault` records faults of the program. No doorbell is rung and nothing is
-    /// written.
+    /// Restores a predecessor's pipe. `fault` is the program's, as for [`PipeBackend::new`]. No doorbell is rung and
+    /// nothing is written.
     ///
     /// # Errors
     /// [`BadState`] if memory or descriptors are inconsistent.
@@ -155,7 +157,7 @@ impl PipeBackend {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the workers' seats: from the guest, and to it.
+    /// Returns the seats of the two relays: from the guest, to the guest.
     pub fn seats(&self) -> [&Arc<Seat<Relay>>; 2] {
         [&self.seats[FROM_GUEST], &self.seats[TO_GUEST]]
     }
@@ -166,7 +168,7 @@ impl PipeBackend {
         [TO_GUEST, FROM_GUEST].map(|i| (&self.far[i].doorbell, &*self.far[i].wake))
     }
 
-    /// Returns the record of the program's faults.
+    /// Returns the program's fault.
     pub fn fault(&self) -> &Fault {
         &self.fault
     }
@@ -240,7 +242,7 @@ impl Backend for PipeBackend {
 }
 
 impl PipeBackend {
-    /// Connects rings that a predecessor relayed.
+    /// Connects restored rings, between which a predecessor has swapped buffers.
     fn go_on(&self, rings: &GuestRings<'_>) -> Result<(), Errno> {
         let [there, back] = &self.far;
         let filled = self.filled.ok_or(Errno::INVAL)?;

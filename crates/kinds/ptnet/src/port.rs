@@ -31,13 +31,13 @@ use crate::vfio::DeviceServices;
 /// Maximum number of rings in one direction.
 pub const MAX_RINGS: u32 = 16;
 
-/// Permitted number of slots per ring; a driver cannot use fewer.
+/// Permitted numbers of slots per ring. A driver cannot work with fewer than four.
 pub const SLOTS: std::ops::RangeInclusive<u32> = 4..=*netvale_mem::layout::RING_SLOTS_RANGE.end();
 
 /// The options of a port.
 #[derive(Clone, Debug)]
 pub struct PtnetOptions {
-    /// Site of the socket.
+    /// Location of the socket.
     pub site: ListenAddress,
     /// The offered device.
     pub config: PtnetDeviceConfig,
@@ -77,7 +77,7 @@ pub enum PtnetError {
 }
 
 impl PtnetError {
-    /// Returns the closest error number.
+    /// Returns the errno that is closest to this error.
     pub fn errno(&self) -> Errno {
         match self {
             PtnetError::Rings(_) | PtnetError::Slots(_) => Errno::INVAL,
@@ -106,7 +106,7 @@ impl PtnetPort {
     /// Checks that a device can have this configuration.
     ///
     /// # Errors
-    /// [`PtnetError`] if not.
+    /// [`PtnetError`] if the number of rings or slots is out of range.
     pub fn check(c: &PtnetDeviceConfig) -> Result<(), PtnetError> {
         for rings in [c.tx_rings, c.rx_rings] {
             if rings == 0 || rings > MAX_RINGS {
@@ -116,7 +116,7 @@ impl PtnetPort {
         if SLOTS.contains(&c.slots) { Ok(()) } else { Err(PtnetError::Slots(c.slots)) }
     }
 
-    /// Opens the socket and serves it; `backend` receives the guests' rings.
+    /// Opens the socket and starts to serve guests; `backend` receives their rings.
     ///
     /// # Errors
     /// [`PtnetError`] if the configuration is invalid or a socket cannot be opened.
@@ -149,7 +149,7 @@ impl PtnetPort {
         Layout::new(instance::sizes(&self.options.config)).map_or(0, |layout| layout.total)
     }
 
-    /// Returns the state of the port's virtual machines.
+    /// Returns the state of the service that serves virtual machines, with that of the connected one.
     pub fn state(&self) -> service::ServiceState<PtnetGuest> {
         match &self.serving {
             PtnetService::Ivshmem(service, ..) => service.state(),
@@ -199,7 +199,7 @@ struct IvshmemServer {
     first: Option<IvshmemConnection>,
 }
 
-/// Pause between two checks for commands: it limits the CPU share of a guest that rings endlessly.
+/// Pause between two checks for commands, which limits the CPU time that a guest can take by ringing endlessly.
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl Protocol for IvshmemServer {
@@ -250,7 +250,7 @@ impl IvshmemServer {
                     tracing::debug!(path = %self.place.path().display(), command, ?done, "command");
                     peer.told().update(|guest| guest.obeyed(device.hdr_len()));
                 }
-                // The end of the session is checked above.
+                // If the session ends during the pause, the poll above detects it.
                 nap(peer.ends(), PAUSE);
             }
         }
@@ -277,13 +277,14 @@ impl IvshmemServer {
     }
 }
 
-/// Pauses if the service must, and resumes afterwards. Returns `false` if the service must stop for another reason.
+/// Pauses if another thread has requested a pause, and resumes afterwards. Returns `false` if none is requested, so
+/// that the session must end.
 fn pauses(connection: &OwnedFd, device: &PtnetInstance, peer: &GuestPeer) -> bool {
     let pause = peer.asked_to_pause();
     pause.map(|pause| pause.with(state::say(connection, device))).is_some()
 }
 
-/// Returns whether the hypervisor has hung up. It never sends data.
+/// Returns whether the hypervisor has hung up. An ivshmem client never sends data.
 fn is_gone(connection: &OwnedFd) -> Result<bool, String> {
     let mut byte = [0u8; 1];
     match rustix::net::recv(connection, &mut byte, RecvFlags::DONTWAIT) {

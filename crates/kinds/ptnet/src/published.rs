@@ -1,9 +1,10 @@
 //! ptnet as netmap published it: two PCI devices, over vfio-user.
 //!
 //! The *memory device* (1b36:000c) shows netmap's memory and describes its parts; the *ptnet device* (1b36:000d) has
-//! the registers of the ptnet paper. A guest's driver for them allocates the status blocks in the guest's memory and
-//! writes their addresses to the device. Registers are 32 bits wide; reads of another width return zero, writes of
-//! another width are ignored.
+//! the registers of the ptnet paper (Maffione, Rizzo and Lettieri, "Flexible Virtual Machine Networking Using Netmap
+//! Passthrough", 2016). A guest's driver for them allocates the status blocks in the guest's memory and writes their
+//! addresses to the device. Registers are 32 bits wide; reads of another width return zero, writes of another width are
+//! ignored.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -42,21 +43,21 @@ const VECTORS_SIZE: u64 = 4096;
 /// Size of a status block in bytes.
 const CSB: u64 = 64;
 
-/// Copies a register's value to `data`.
+/// Copies a register's value to `data`, if a whole register is read.
 fn give(value: u32, data: &mut [u8]) {
     if let Ok(data) = <&mut [u8; 4]>::try_from(data) {
         *data = value.to_le_bytes();
     }
 }
 
-/// The memory device.
+/// The memory device, which shows netmap's memory to the guest.
 pub struct MemoryDevice {
     config: ConfigSpace,
     share: MachineShare,
 }
 
 impl MemoryDevice {
-    /// Number of interrupt vectors of each kind.
+    /// Number of interrupt vectors of each kind: none.
     pub const VECTORS: [u32; KINDS] = [0; KINDS];
 
     /// Creates the memory device of a machine.
@@ -155,13 +156,13 @@ pub struct PtnetDevice {
     /// Result of the last command.
     result: u32,
     running: bool,
-    /// Whether the workers returned the last running rings.
+    /// An error if a worker did not return the rings when they stopped.
     handed_back: Result<(), InUse>,
     tell: RunListener,
 }
 
 impl PtnetDevice {
-    /// Returns the number of interrupt vectors of each kind.
+    /// Returns the number of interrupt vectors of each kind: one MSI-X vector per ring.
     pub fn vectors(config: &PtnetDeviceConfig) -> [u32; KINDS] {
         let mut counts = [0; KINDS];
         counts[MSIX] = config.tx_rings + config.rx_rings;
@@ -169,7 +170,7 @@ impl PtnetDevice {
     }
 
     /// Creates the ptnet device of a machine. `tell` is called with the header length when the rings start, and with
-    /// `None` when they stop; `fault` records faults of the hypervisor.
+    /// `None` when they stop. `fault` is the hypervisor's; it is set if memory is lost or a doorbell blocks.
     ///
     /// # Errors
     /// [`InstanceError`] if the memory cannot be created.
@@ -246,7 +247,7 @@ impl PtnetDevice {
     /// unchanged.
     ///
     /// # Errors
-    /// The error for which the rings cannot run.
+    /// The error that prevents the rings from running.
     pub fn go_on(&mut self, host: &DeviceHost, registers: &PtnetRegisters) -> Result<(), Errno> {
         self.set(reg::FEATURES, registers.features, host);
         self.set_header_len(registers.hdr_len);
@@ -303,8 +304,8 @@ impl PtnetDevice {
         }
     }
 
-    /// Sets half of an address. The driver writes the low half last; only this write takes effect, and it stops rings
-    /// that run with the old address.
+    /// Sets half of the address of the status blocks. The driver writes the low half last; only this write takes
+    /// effect, and it stops rings that run with the old address.
     fn set_csb(&mut self, half: usize, value: u32) {
         if let Some(place) = self.csb.get_mut(half) {
             *place = value;
@@ -346,7 +347,7 @@ impl PtnetDevice {
         self.laid = RingsLayout::new(&self.share.region, &c).map_err(|_| Errno::NOMEM)?;
         for (i, csb) in csbs.iter().enumerate() {
             csb.reset(if i < self.laid.mem.tx.len() { c.slots - 1 } else { 0 });
-            // netmap's host starts armed, and a driver that only waits for interrupts relies on it.
+            // netmap's host starts with interrupts armed, on which a driver that only waits for interrupts relies.
             arm(csb.appl_need_kick());
         }
         if let Err(why) = self.connect(&csbs, false) {

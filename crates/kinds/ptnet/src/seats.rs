@@ -16,7 +16,8 @@ use rustix::io::Errno;
 
 use crate::backend::{Backend, GuestRings};
 
-/// The seat of an rx ring, on which the guest receives. It is the switch's egress; workers share the ring.
+/// The seat of an rx ring, on which the guest receives: holds the ring while a guest has one. It is the switch's
+/// egress; workers share the ring.
 #[derive(Default)]
 pub struct RxSeat {
     ring: Lent<RingEgress, ManyWorkers>,
@@ -45,8 +46,8 @@ impl Egress for RxSeat {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         match self.ring.enter() {
             Ok(ring) => return ring.deliver(batch, picks, scratch),
-            // The ring is being changed, which takes long only on a busy machine; until then, frames for a lossless
-            // port wait.
+            // The control thread is changing the ring, which takes long only on a busy machine. Frames for a lossless
+            // port wait until that is done.
             Err(EntryError::Busy) => return 0,
             Err(EntryError::Empty) => {}
         }
@@ -56,8 +57,8 @@ impl Egress for RxSeat {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // Batches that are not plain, and a ring that another worker uses, are left to `deliver`: a worker must not
-        // enter a ring twice, nor wait for one while it holds another.
+        // Batches with offloads or frames in several pieces, and a ring that another worker uses, are left to
+        // `deliver`: a worker must not enter a ring twice, nor wait for one while it holds another.
         let ring = batch.is_plain(u32::MAX).then(|| self.ring.enter_now().ok())??;
         RingEgress::reserve_at(ring.into(), batch, picks)
     }

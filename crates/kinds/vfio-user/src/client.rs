@@ -1,4 +1,4 @@
-//! A vfio-user client for simulated guests: memory, registers, an interrupt.
+//! A vfio-user client for simulated guests: gives a device memory and an interrupt, and accesses its registers.
 
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use crate::wire::{HEADER, MAX_MESSAGE, NO_REPLY, VfioHeader, WireWriter, command
 
 /// Maximum wait for an answer.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Connects an interrupt's trigger to an eventfd (linux/vfio.h).
+/// `VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER`.
 const RING: u32 = 1 << 2 | 1 << 5;
 
 /// A connection to a vfio-user server.
@@ -31,7 +31,7 @@ impl VfioUserClient {
     /// Connects, and negotiates the version.
     ///
     /// # Errors
-    /// An error of the socket, or a refusal of the server.
+    /// An error of the socket, or the error number with which the server refuses.
     pub fn connect(path: &Path) -> io::Result<VfioUserClient> {
         let socket = UnixStream::connect(path)?;
         socket.set_read_timeout(Some(LIMIT))?;
@@ -40,7 +40,7 @@ impl VfioUserClient {
         Ok(this)
     }
 
-    /// Gives the device a window of memory.
+    /// Gives the device DMA access to a part of the file `fd`, at an address of the guest (`DMA_MAP`).
     ///
     /// # Errors
     /// The errors of [`VfioUserClient::connect`].
@@ -50,7 +50,7 @@ impl VfioUserClient {
         self.ask(command::DMA_MAP, &w.0, &[fd]).map(|_| ())
     }
 
-    /// Removes a window of memory.
+    /// Withdraws the device's access to the guest's memory at `address` (`DMA_UNMAP`).
     ///
     /// # Errors
     /// The errors of [`VfioUserClient::connect`].
@@ -60,7 +60,7 @@ impl VfioUserClient {
         self.ask(command::DMA_UNMAP, &w.0, &[]).map(|_| ())
     }
 
-    /// Makes the first interrupt of a kind ring `bell`.
+    /// Connects vector 0 of an interrupt kind (see [`crate::irqs`]) to `bell`, an eventfd.
     ///
     /// # Errors
     /// The errors of [`VfioUserClient::connect`].
@@ -70,7 +70,7 @@ impl VfioUserClient {
         self.ask(command::DEVICE_SET_IRQS, &w.0, &[bell]).map(|_| ())
     }
 
-    /// Reads from a region at offset `at`.
+    /// Fills `into` from a region at offset `at`.
     ///
     /// # Errors
     /// The errors of [`VfioUserClient::connect`].
@@ -83,7 +83,7 @@ impl VfioUserClient {
         Ok(())
     }
 
-    /// Posts a write to a region at offset `at` without waiting for an answer, as hypervisors write memory.
+    /// Writes to a region at offset `at` without waiting for an answer, as hypervisors do for memory BARs.
     ///
     /// # Errors
     /// An error of the socket.

@@ -25,14 +25,14 @@ pub struct Identity {
 pub enum BarKind {
     /// I/O ports.
     Ports,
-    /// Memory below 4 GiB.
+    /// Memory, at an address below 4 GiB.
     Memory,
-    /// Prefetchable memory, at any address. Takes two registers.
+    /// Prefetchable memory, at a 64-bit address. Takes two registers.
     Prefetchable64,
 }
 
-/// Configuration space: the device's description, and the guest's writes. The hypervisor emulates the base address
-/// registers and the vector tables.
+/// Configuration space: the device's description, and the guest's writes. Address decoding and the MSI-X table are left
+/// to the hypervisor.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
     bytes: [u8; SIZE],
@@ -51,7 +51,7 @@ impl ConfigSpace {
         this.put(0x2c, &who.subsystem.0.to_le_bytes());
         this.put(0x2e, &who.subsystem.1.to_le_bytes());
         this.put(0x3d, &[u8::from(who.intx)]);
-        // Ports, memory, bus master, parity, SERR; interrupt disable.
+        // Command register: I/O space, memory space, bus master, parity, SERR, interrupt disable.
         this.let_write(0x04, &[0x47, 0x05]);
         this.let_write(0x0c, &[0xff]);
         this.let_write(0x3c, &[0xff]);
@@ -87,7 +87,8 @@ impl ConfigSpace {
         }
     }
 
-    /// Adds a capability. Returns its offset; `None` if it does not fit.
+    /// Adds a capability with ID `id`; `body` follows the pointer to the next capability, and `writable` is the mask of
+    /// the body's guest-writable bits. Returns the capability's offset; `None` if it does not fit.
     pub fn capability(&mut self, id: u8, body: &[u8], writable: &[u8]) -> Option<usize> {
         let at = self.next;
         let len = 2 + body.len();
@@ -106,18 +107,18 @@ impl ConfigSpace {
         Some(at)
     }
 
-    /// Adds message interrupts, MSI-X (PCI 3.0 §6.8.2): `count` vectors, their table at `table` and pending bits at
-    /// `pending` in `bar`.
+    /// Adds an MSI-X capability (PCI 3.0 §6.8.2): `count` vectors, with the table at offset `table` and the pending
+    /// bits at offset `pending` of `bar`.
     pub fn msix(&mut self, count: u16, bar: u8, table: u32, pending: u32) {
         let mut body = Vec::new();
         body.extend_from_slice(&(count - 1).to_le_bytes());
         body.extend_from_slice(&(table | u32::from(bar)).to_le_bytes());
         body.extend_from_slice(&(pending | u32::from(bar)).to_le_bytes());
-        // Enable, mask all.
+        // Guest-writable: MSI-X enable, function mask.
         self.capability(0x11, &body, &[0x00, 0xc0]);
     }
 
-    /// Adds message interrupts, MSI with 64-bit addresses and one vector (PCI 3.0 §6.8.1).
+    /// Adds an MSI capability with 64-bit addresses and one vector (PCI 3.0 §6.8.1).
     pub fn msi(&mut self) {
         let mut body = [0u8; 12];
         body[0] = 0x80;
@@ -128,7 +129,7 @@ impl ConfigSpace {
         self.capability(0x05, &body, &writable);
     }
 
-    /// Reads at offset `at`. Bytes outside read as all ones.
+    /// Reads at offset `at`. Bytes outside configuration space read as all ones.
     pub fn read(&self, at: u64, data: &mut [u8]) {
         let start = usize::try_from(at).unwrap_or(SIZE).min(SIZE);
         for (i, place) in data.iter_mut().enumerate() {
@@ -136,7 +137,7 @@ impl ConfigSpace {
         }
     }
 
-    /// Writes the guest-writable bits at offset `at`.
+    /// Writes the guest-writable bits at offset `at`; all other bits keep their values.
     pub fn write(&mut self, at: u64, data: &[u8]) {
         let start = usize::try_from(at).unwrap_or(SIZE).min(SIZE);
         for ((place, mask), byte) in self.bytes[start..].iter_mut().zip(&self.writable[start..]).zip(data) {

@@ -10,27 +10,27 @@ use netvale_mem::fault::Fault;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of windows.
+/// Maximum number of windows of a client, as announced to it.
 pub const MAX_WINDOWS: usize = 1024;
-/// Readable and writable.
+/// [`WindowPlace::flags`] of memory that the device may read and write.
 const BOTH: u32 = 0b11;
 
-/// Maximum number of files kept for a successor: more than a machine has blocks of memory.
+/// Maximum number of memory files kept for a successor: more than a virtual machine usually has memory backends.
 const MAX_FILES: usize = 64;
 
 /// A window of the guest's address space.
 #[derive(Clone, Debug)]
 struct Window {
     place: WindowPlace,
-    /// The mapping; `None` if netvale does not use the window, because it cannot be mapped or written.
+    /// The mapping; `None` if the window has no file or is not both readable and writable, so netvale does not use it.
     map: Option<MappedWindow>,
 }
 
-/// Mapped memory.
+/// A window's memory, mapped into this process.
 #[derive(Clone, Debug)]
 struct MappedWindow {
     map: Arc<Mapping>,
-    /// The window's file, for a successor to map.
+    /// The window's file, for a successor to map; `None` if the client's memory is in more than [`MAX_FILES`] files.
     file: Option<Arc<WindowFile>>,
 }
 
@@ -38,16 +38,16 @@ struct MappedWindow {
 #[derive(Debug)]
 struct WindowFile {
     fd: OwnedFd,
-    /// Device and inode.
+    /// Device and inode number of the file.
     id: (u64, u64),
 }
 
 /// Saved state of a window.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct WindowState {
-    /// Place of the window.
+    /// Flags, file offset, guest address and size of the window.
     pub(crate) place: WindowPlace,
-    /// Index of the window's file; `None` if netvale does not use the window.
+    /// Index of the window's file among the saved files; `None` if netvale does not use the window.
     file: Option<usize>,
 }
 
@@ -55,11 +55,11 @@ pub struct WindowState {
 #[derive(Clone, Debug, Default)]
 pub struct Dma {
     windows: BTreeMap<u64, Window>,
-    /// Fault of the client, which may truncate memory.
+    /// The client's fault, set if mapped memory is lost, e.g. a huge page that the client has freed.
     fault: Option<Fault>,
 }
 
-/// The place of a window, as the client describes it.
+/// The location of a window, as the client describes it: in its file and in the guest's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowPlace {
     /// Bit 0: readable; bit 1: writable.
@@ -73,12 +73,12 @@ pub struct WindowPlace {
 }
 
 impl Dma {
-    /// Creates a map without windows, for a client's memory.
+    /// Creates an address space without windows. `fault` is the client's; it is set if mapped memory is lost.
     pub fn new(fault: &Fault) -> Dma {
         Dma { windows: BTreeMap::new(), fault: Some(fault.clone()) }
     }
 
-    /// Adds a window.
+    /// Adds a window, and maps it from `fd` if the device may read and write it.
     ///
     /// # Errors
     /// `EINVAL` if the window wraps or is empty, `EEXIST` if it overlaps another one, `ENOSPC` if there are too many;
@@ -108,7 +108,7 @@ impl Dma {
         self.windows.values().filter_map(|window| window.map.as_ref()?.file.as_ref())
     }
 
-    /// Returns the kept file of a mapped descriptor; `None` if there are too many files.
+    /// Returns the file of `fd`, to keep for a successor; `None` if [`MAX_FILES`] other files are kept.
     fn keep(&self, fd: &OwnedFd) -> Result<Option<Arc<WindowFile>>, Errno> {
         let stat = rustix::fs::fstat(fd)?;
         let id = (stat.st_dev, stat.st_ino);
@@ -123,10 +123,10 @@ impl Dma {
         Ok(Some(Arc::new(WindowFile { fd, id })))
     }
 
-    /// Returns the state of the windows, and their files.
+    /// Returns the state of the windows, and the files to which it refers by index.
     ///
     /// # Errors
-    /// Fails if the process is out of descriptors, or the client has more files than are kept.
+    /// Fails if the process is out of descriptors, or the guest's memory is in more than [`MAX_FILES`] files.
     pub(crate) fn state(&self) -> std::io::Result<(Vec<WindowState>, Vec<Fd>)> {
         let mut ids = Vec::new();
         let mut fds = Vec::new();
@@ -157,10 +157,11 @@ impl Dma {
     }
 
     /// Removes the windows in an address range, as the kernel's vfio does. When a driver releases the device, a
-    /// hypervisor with an IOMMU removes the guest's whole address space, in ranges that do not match the windows.
+    /// hypervisor with a virtual IOMMU removes the guest's whole address space, in ranges that do not match the
+    /// windows.
     ///
     /// # Errors
-    /// `EINVAL` if the range wraps, is empty, or cuts a window; then nothing is removed.
+    /// `EINVAL` if the range wraps, is empty, or cuts through a window. Nothing is removed on an error.
     pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), Errno> {
         let last = size.checked_sub(1).and_then(|n| address.checked_add(n)).ok_or(Errno::INVAL)?;
         let end = |at: u64, window: &Window| at.saturating_add(window.place.size - 1);
@@ -178,8 +179,8 @@ impl Dma {
         self.windows.clear();
     }
 
-    /// Returns the memory that contains `len` bytes at `address`, and their offset in it; `None` unless one window
-    /// contains all of them.
+    /// Returns the mapping that contains `len` bytes at the guest's address `address`, and their offset in the mapping;
+    /// `None` unless one mapped window contains all of them.
     pub fn find(&self, address: u64, len: u64) -> Option<(&Arc<Mapping>, u64)> {
         let (at, window) = self.windows.range(..=address).next_back()?;
         let from = address - at;
@@ -229,7 +230,7 @@ mod tests {
         assert!(dma.find(0x1010, 16).is_none() && dma.mapped() == 1);
     }
 
-    /// Objective: the loss of a window's memory is the client's fault.
+    /// Objective: the loss of a window's memory sets the client's fault.
     #[test]
     fn losses_are_blamed() {
         let fault = Fault::new().unwrap();

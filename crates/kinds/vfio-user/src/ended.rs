@@ -1,4 +1,4 @@
-//! The reason for a connection's end.
+//! The reasons why a client's connection ends.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE};
 
-/// Maximum wait for the rest of a message, or for room for an answer.
+/// Maximum wait for the rest of a message, or for room in the socket for an answer.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A protocol violation, which ends the connection.
@@ -34,7 +34,7 @@ pub enum ConnectionEnd {
     /// The client hung up.
     #[error("the client hung up")]
     Closed,
-    /// `stop` became readable.
+    /// The descriptor `stop` of [`crate::serve::serve`] became readable.
     #[error("the service stopped")]
     Stopped,
     /// The client violated the protocol.
@@ -43,13 +43,13 @@ pub enum ConnectionEnd {
     /// A header has an impossible length.
     #[error("invalid message length {0}: expected {HEADER} to {MAX_MESSAGE} bytes")]
     Length(u32),
-    /// Too many descriptors arrived.
+    /// More than [`MAX_FDS`] descriptors arrived with unparsed messages.
     #[error("a message with more than {MAX_FDS} descriptors")]
     Descriptors,
-    /// A message remained incomplete, or an answer was not read.
+    /// A message remained incomplete, or an answer unread, for [`TIMEOUT`].
     #[error("the client stalled: no progress for {0} s", TIMEOUT.as_secs())]
     Stalled,
-    /// A queue of the device is unusable.
+    /// A worker thread did not return one of the device's queues in time.
     #[error("a queue of the device: {0}")]
     Device(#[from] InUse),
     /// A system call failed.

@@ -1,4 +1,4 @@
-//! Received bytes that are not parsed yet: posted writes arrive in groups, and one call reads them all.
+//! Received bytes that are not parsed yet. Posted writes arrive in groups, and one read returns a whole group.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +11,7 @@ pub struct SocketInbox {
     bytes: Vec<u8>,
     /// Number of parsed bytes at the start.
     seen: usize,
-    /// Descriptors, with the offset of their message.
+    /// Descriptors, each set with the offset in `bytes` of the message that carried it.
     fds: Vec<(usize, Vec<OwnedFd>)>,
 }
 
@@ -21,8 +21,8 @@ impl SocketInbox {
         self.seen == self.bytes.len()
     }
 
-    /// Restores a predecessor's unparsed bytes; `None` if they are inconsistent: more than is ever read ahead, or
-    /// descriptors without a message.
+    /// Restores a predecessor's unparsed bytes; `None` if they are inconsistent: more bytes or descriptors than are
+    /// ever read ahead, or descriptors without a message.
     pub fn restore(bytes: Vec<u8>, fds: Vec<(usize, Vec<OwnedFd>)>) -> Option<SocketInbox> {
         let this = SocketInbox { bytes, seen: 0, fds };
         let count = this.fds.iter().map(|(_, fds)| fds.len()).sum::<usize>();
@@ -30,13 +30,14 @@ impl SocketInbox {
         (fits && this.fds.iter().all(|(at, _)| *at < this.bytes.len())).then_some(this)
     }
 
-    /// Copies the unparsed bytes, and returns the descriptors that arrived with them, by their offset.
+    /// Appends the unparsed bytes to `bytes`. Returns the descriptors that arrived with them, each set with the offset
+    /// of its message.
     pub fn left<'a>(&'a self, bytes: &mut Vec<u8>) -> impl Iterator<Item = (usize, &'a Vec<OwnedFd>)> {
         bytes.extend_from_slice(self.bytes.get(self.seen..).unwrap_or_default());
         self.fds.iter().map(|(at, fds)| (at.saturating_sub(self.seen), fds))
     }
 
-    /// Returns room for `bytes` more bytes. [`SocketInbox::came`] then takes the number of bytes read.
+    /// Returns a buffer for `bytes` more bytes. After reading into it, the caller must call [`SocketInbox::came`].
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         self.bytes.drain(..self.seen);
         self.fds.iter_mut().for_each(|(at, _)| *at = at.saturating_sub(self.seen));
@@ -46,8 +47,9 @@ impl SocketInbox {
         self.bytes.get_mut(had..).unwrap_or_default()
     }
 
-    /// Records that the first `bytes` bytes of the room were filled, and the descriptors that came with them. The
-    /// kernel ends a read after bytes with descriptors, so these belong to the message that begins last.
+    /// Records that a read filled the first `bytes` bytes of the buffer from [`SocketInbox::room`], which has `room`
+    /// bytes, and returned `fds`. The kernel ends a read after bytes with descriptors, so the descriptors belong to the
+    /// last message that has begun.
     ///
     /// # Errors
     /// [`ConnectionEnd::Descriptors`] if too many descriptors arrived; [`ConnectionEnd::Length`] if a header has an
@@ -66,7 +68,7 @@ impl SocketInbox {
         if count > MAX_FDS { Err(ConnectionEnd::Descriptors) } else { Ok(()) }
     }
 
-    /// Returns the end of the message that begins at `at`, if its header is complete.
+    /// Returns the end of the message that begins at `at`; `None` until the message's header is complete.
     fn end(&self, at: usize) -> Result<Option<usize>, ConnectionEnd> {
         let Some(header) = self.header(at) else { return Ok(None) };
         let size = usize::try_from(header.size).unwrap_or(usize::MAX);

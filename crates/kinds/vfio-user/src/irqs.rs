@@ -1,4 +1,5 @@
-//! The doorbells of a device's interrupts (`struct vfio_irq_set`).
+//! A device's interrupts (`struct vfio_irq_set`): the client connects each vector to an eventfd, which the device
+//! rings.
 
 use std::os::fd::OwnedFd;
 
@@ -6,13 +7,14 @@ use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use rustix::io::Errno;
 
-/// Pin interrupts.
+/// Interrupt kind: the pin, INTx.
 pub const INTX: usize = 0;
-/// Message interrupts, MSI.
+/// Interrupt kind: MSI.
 pub const MSI: usize = 1;
-/// Message interrupts, MSI-X.
+/// Interrupt kind: MSI-X.
 pub const MSIX: usize = 2;
-/// Number of interrupt kinds, including those for errors and for the request to release the device.
+/// Number of interrupt kinds (vfio's IRQ indices), including those for errors and for the request to release the
+/// device.
 pub const KINDS: usize = 5;
 /// Maximum number of vectors of a kind.
 pub const MAX_VECTORS: u32 = 64;
@@ -24,12 +26,12 @@ const ACTION_MASK: u32 = 1 << 3;
 const ACTION_UNMASK: u32 = 1 << 4;
 const ACTION_TRIGGER: u32 = 1 << 5;
 
-/// A client's request for interrupts.
+/// A client's request to connect, trigger or mask interrupts (`struct vfio_irq_set`).
 #[derive(Clone, Copy, Debug)]
 pub struct IrqRequest {
-    /// Type of the data and action.
+    /// Bits that select the action (trigger, mask, unmask) and the type of its data.
     pub flags: u32,
-    /// Kind of interrupt.
+    /// Interrupt kind, e.g. [`MSIX`].
     pub index: u32,
     /// First vector.
     pub start: u32,
@@ -40,26 +42,27 @@ pub struct IrqRequest {
 /// The effect of a client's request on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IrqEffect {
-    /// Doorbells may have changed.
+    /// Vectors may have been connected or disconnected.
     Bells,
     /// The guest masked or unmasked the interrupt pin.
     Pin,
-    /// No lasting effect.
+    /// Nothing that the device must handle.
     Nothing,
 }
 
-/// The interrupt vectors of all kinds.
+/// The interrupt vectors of all kinds, each with its eventfd if connected.
 #[derive(Debug)]
 pub struct Irqs {
     vectors: [Vec<Option<Doorbell>>; KINDS],
-    /// Fault of the hypervisor.
+    /// The hypervisor's fault, set if a write to one of its eventfds would block.
     fault: Fault,
     /// Whether the guest has masked the interrupt pin.
     pub masked: bool,
 }
 
 impl Irqs {
-    /// Creates `counts` vectors of each kind, for a hypervisor.
+    /// Creates `counts[kind]` unconnected vectors of each kind. `fault` is the hypervisor's; it is set if a write to
+    /// one of its eventfds would block.
     pub fn new(counts: [u32; KINDS], fault: &Fault) -> Irqs {
         let vectors = counts.map(|n| (0..n.min(MAX_VECTORS)).map(|_| None).collect());
         Irqs { vectors, fault: fault.clone(), masked: false }
@@ -93,7 +96,7 @@ impl Irqs {
         Ok(())
     }
 
-    /// Triggers an interrupt.
+    /// Rings the eventfd of a vector, if it is connected.
     pub fn trigger(&self, kind: usize, vector: usize) {
         if let Some(bell) = self.bell(kind, vector) {
             bell.ring();
@@ -140,7 +143,7 @@ impl Irqs {
                 self.masked = action == ACTION_MASK;
                 return Ok(IrqEffect::Pin);
             }
-            // An eventfd for unmasking: nothing on this side would read it.
+            // An eventfd for masking or unmasking is ignored: the server would never read it.
             (ACTION_MASK | ACTION_UNMASK, DATA_EVENTFD) => return Ok(IrqEffect::Nothing),
             _ => return Err(Errno::INVAL),
         }

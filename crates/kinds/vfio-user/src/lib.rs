@@ -11,7 +11,7 @@
 //!                                                     └── [`irqs`]  doorbells to ring
 //! ```
 //!
-//! A successor can restore a whole session ([`state`]).
+//! After an upgrade of the daemon, the successor process restores a whole session ([`state`]).
 //!
 //! Specification: QEMU docs/interop/vfio-user, protocol 0.0; structures as in `<linux/vfio.h>`.
 
@@ -37,12 +37,13 @@ use irqs::Irqs;
 /// Number of base address registers.
 pub const BARS: usize = 6;
 
-/// The space of a base address register.
+/// The address range that a base address register decodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bar<'a> {
     /// Size in bytes; 0: the device lacks this register.
     pub size: u64,
-    /// The memory of the whole space, for the guest to map: a file and an offset in it.
+    /// A file, and an offset in it, that the guest can map as the whole range; `None` if the client must forward each
+    /// access.
     pub memory: Option<(BorrowedFd<'a>, u64)>,
 }
 
@@ -51,32 +52,35 @@ pub struct Bar<'a> {
 pub struct DeviceHost {
     /// The guest's memory.
     pub dma: Dma,
-    /// Interrupts.
+    /// The interrupts, with their doorbells.
     pub irqs: Irqs,
 }
 
-/// A device. The thread that serves the connection calls its methods, one at a time.
+/// An emulated PCI device. The thread that serves the connection calls its methods, one at a time.
 pub trait Device {
     /// Returns the configuration space.
     fn config(&mut self) -> &mut ConfigSpace;
 
-    /// Returns the space of a base address register.
+    /// Returns the address range of a base address register.
     fn bar(&self, number: usize) -> Bar<'_>;
 
-    /// Reads `data.len()` bytes at offset `at` of a base address register's space, which contains them all.
+    /// Reads `data.len()` bytes at offset `at` of a base address register's range. The caller has checked that the
+    /// range contains them all.
     fn read(&mut self, bar: usize, at: u64, data: &mut [u8], host: &DeviceHost);
 
-    /// Writes `data` at offset `at` of a base address register's space, which contains all of it.
+    /// Writes `data` at offset `at` of a base address register's range. The caller has checked that the range contains
+    /// all of it.
     fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &DeviceHost);
 
-    /// Handles a change of the interrupts' doorbells.
+    /// Handles a change of the interrupts' eventfds.
     fn interrupts_changed(&mut self, _host: &DeviceHost) {}
 
     /// Handles the masking or unmasking of the interrupt pin ([`Irqs::masked`]), which a hypervisor reports after each
     /// interrupt.
     fn pin_changed(&mut self, _host: &DeviceHost) {}
 
-    /// Handles a change of the guest's memory: earlier results of [`Dma::find`] are invalid when this returns.
+    /// Handles a change of the guest's memory: before it returns, the device must replace all earlier results of
+    /// [`Dma::find`].
     fn memory_changed(&mut self, _host: &DeviceHost) {}
 
     /// Checks that the device works. An error ends the connection.
@@ -87,7 +91,7 @@ pub trait Device {
         Ok(())
     }
 
-    /// Handles a reset of the machine.
+    /// Handles a device reset, which a hypervisor requests e.g. when the guest reboots.
     fn reset(&mut self, host: &DeviceHost);
 
     /// Returns a descriptor that is readable when [`Device::tick`] is due, for devices with timers.

@@ -1,4 +1,4 @@
-//! Serves messages over a socket.
+//! Serves a client: receives its messages from a socket, has the session execute them, and sends the answers.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ const IN_A_ROW: u32 = 64;
 /// Time to poll for the next message before sleeping.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Serves a connection (a non-blocking stream socket) to its end. After [`ConnectionEnd::Stopped`], no received byte is
-/// lost: this process or a successor can continue the session.
+/// Serves a connection (a non-blocking stream socket) until it ends or `stop` is readable. After
+/// [`ConnectionEnd::Stopped`], no received byte is lost: this process or a successor can continue the session.
 pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &mut DeviceSession<D>) -> ConnectionEnd {
     let mut line = ClientLine { socket, stop, in_a_row: 0 };
     loop {
@@ -40,7 +40,7 @@ struct ClientLine<'a> {
 }
 
 impl ClientLine<'_> {
-    /// Serves a message.
+    /// Waits for a message, executes it and sends the answer.
     fn step<D: Device>(&mut self, session: &mut DeviceSession<D>) -> Result<(), ConnectionEnd> {
         self.send(session)?;
         self.next(session)?;
@@ -84,8 +84,8 @@ impl ClientLine<'_> {
         }
     }
 
-    /// Polls for the next message for a moment: a guest waits for the answer to a register read, and accesses come in
-    /// groups.
+    /// Polls for the next message for up to [`SPIN`]: a guest waits for the answer to a register read, and accesses
+    /// come in groups. Returns whether bytes arrived.
     fn spin(&self, inbox: &mut SocketInbox) -> Result<bool, ConnectionEnd> {
         let began = Instant::now();
         loop {
@@ -99,7 +99,8 @@ impl ClientLine<'_> {
         }
     }
 
-    /// Waits until the socket is ready, for up to `limit`.
+    /// Waits until the socket is ready for `what`. If `limit` passes or `stop` becomes readable first, this is an
+    /// error.
     fn wait(&self, what: PollFlags, limit: Option<&Timespec>) -> Result<(), ConnectionEnd> {
         let mut both =
             [PollFd::from_borrowed_fd(self.socket, what), PollFd::from_borrowed_fd(self.stop, PollFlags::IN)];
@@ -111,12 +112,12 @@ impl ClientLine<'_> {
         if both[1].revents().is_empty() { Ok(()) } else { Err(ConnectionEnd::Stopped) }
     }
 
-    /// Waits until the socket is ready in the middle of a message.
+    /// Waits up to [`TIMEOUT`] until the rest of a message or answer can be received or sent.
     fn go_on(&self, what: PollFlags) -> Result<(), ConnectionEnd> {
         self.wait(what, Some(&Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 }))
     }
 
-    /// Returns the next message, which has begun to arrive.
+    /// Returns the next message; waits for the rest of it if only a part has arrived.
     fn receive(&self, inbox: &mut SocketInbox) -> Result<VfioMessage, ConnectionEnd> {
         loop {
             if let Some(message) = inbox.take()? {

@@ -31,9 +31,9 @@ pub struct VfioAnswer {
 type VfioOutcome = Result<(Vec<u8>, Vec<OwnedFd>), VfioFailure>;
 
 enum VfioFailure {
-    /// An error number for the client.
+    /// An error number to return to the client.
     Errno(Errno),
-    /// A violation, which ends the connection.
+    /// A protocol violation, which ends the connection.
     Refused(ClientViolation),
 }
 
@@ -55,8 +55,8 @@ pub struct DeviceSession<D> {
 }
 
 impl<D: Device> DeviceSession<D> {
-    /// Creates a session with `vectors` vectors of each kind of interrupt; `fault` is that of the client, which owns
-    /// the doorbells.
+    /// Creates a session for a device with `vectors[kind]` vectors of each interrupt kind. `fault` is the client's; it
+    /// is set if the client's memory is lost or its doorbells block.
     pub fn new(device: D, vectors: [u32; KINDS], fault: &Fault) -> DeviceSession<D> {
         let host = DeviceHost { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) };
         DeviceSession { device, host, greeted: false, inbox: SocketInbox::default(), unsent: None }
@@ -160,7 +160,7 @@ impl<D: Device> DeviceSession<D> {
         let flags = b.u32()?;
         let address = b.u64()?;
         let size = b.u64()?;
-        // The flag for all of the memory, as in linux/vfio.h; the vfio-user specification defines no flags.
+        // `VFIO_DMA_UNMAP_FLAG_ALL` of linux/vfio.h; the vfio-user specification defines no flags.
         if flags & 0b10 != 0 {
             self.host.dma.clear();
         } else {
@@ -190,11 +190,12 @@ impl<D: Device> DeviceSession<D> {
             w.u32(32).u32(access).u32(index).u32(0).u64(size).u64(0);
             return Ok((w.0, fds));
         };
-        // QEMU maps only listed areas, so one area covers the whole region: mmap, and a capability at 32.
+        // QEMU maps only the areas of a sparse-mmap capability, so the reply has one, at offset 32, with one area that
+        // covers the whole region. The flags are read, write, mmap, capabilities.
         w.u32(64).u32(access | 0b1100).u32(index).u32(32).u64(size).u64(offset);
         w.u16(1).u16(1).u32(0).u32(1).u32(0).u64(0).u64(size);
         if argsz < 64 {
-            // The client asks again with more room, and then gets the descriptor.
+            // The client repeats the request with a larger `argsz`, and then gets the capability and the descriptor.
             w.0.truncate(32);
             return Ok((w.0, fds));
         }
@@ -210,7 +211,7 @@ impl<D: Device> DeviceSession<D> {
         if kind >= KINDS {
             return Err(Errno::INVAL.into());
         }
-        // The pin's handler masks it; messages are not masked.
+        // INTx: eventfd, maskable, masked automatically when triggered. Other kinds: eventfd, number of vectors fixed.
         let flags = if kind == INTX { 0b0111 } else { 0b1001 };
         let mut w = WireWriter::default();
         w.u32(16).u32(flags).u32(index).u32(self.host.irqs.count(kind));
@@ -229,7 +230,7 @@ impl<D: Device> DeviceSession<D> {
         Ok(Default::default())
     }
 
-    /// Returns offset, region and length of an access, which lies inside the region.
+    /// Parses an access to a region and checks that the region contains it. Returns its offset, region and length.
     fn access(&mut self, b: &mut PayloadReader<'_>) -> Result<(u64, u32, usize), VfioFailure> {
         let offset = b.u64()?;
         let region = b.u32()?;

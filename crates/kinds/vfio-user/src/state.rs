@@ -26,15 +26,15 @@ pub struct SessionState {
     vectors: Vec<(usize, usize, Fd)>,
     /// Whether the guest has masked the interrupt pin.
     masked: bool,
-    /// Configuration space.
+    /// The bytes of configuration space.
     config: Vec<u8>,
     /// Received bytes that are not parsed yet.
     unread: Vec<u8>,
     /// Descriptors received with the unparsed bytes, each set with the offset of its message.
     unread_fds: Vec<(usize, Vec<Fd>)>,
-    /// Bytes of an answer that the client has not read yet.
+    /// Bytes of an answer that are not sent yet.
     unsent: Vec<u8>,
-    /// Descriptors of the unread answer.
+    /// Descriptors of that answer; empty once its first byte is sent, with which they go.
     unsent_fds: Vec<Fd>,
 }
 
@@ -53,7 +53,7 @@ impl<D: Device> DeviceSession<D> {
     /// Returns the state for a successor.
     ///
     /// # Errors
-    /// Fails if the process is out of descriptors, or the client has more files than are kept.
+    /// Fails if the process is out of descriptors, or the guest's memory is in more files than are kept.
     pub fn save(&mut self) -> std::io::Result<SessionState> {
         let mut config = vec![0; SIZE];
         self.device.config().read(0, &mut config);
@@ -75,8 +75,8 @@ impl<D: Device> DeviceSession<D> {
         Ok(state)
     }
 
-    /// Restores a predecessor's session with a new device. No doorbell is rung and nothing is written to the guest. The
-    /// device must then fetch the resources that it uses from the [`DeviceHost`].
+    /// Restores a predecessor's session with the new device `device`. No doorbell is rung and nothing is written to the
+    /// guest. The device must then fetch the resources that it uses from the [`DeviceHost`].
     ///
     /// # Errors
     /// [`BadState`] if a client could not have made this setup.

@@ -1,4 +1,4 @@
-//! Messages as bytes: a header of 16 bytes, then the fields of each command.
+//! The encoding of messages: a header of 16 bytes, then the fields of the command.
 
 use std::os::fd::OwnedFd;
 
@@ -38,7 +38,7 @@ const ERROR: u32 = 1 << 5;
 /// The header of every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VfioHeader {
-    /// Number of the message, chosen by its sender.
+    /// Number of the message, chosen by the sender of the command and repeated in the reply.
     pub id: u16,
     /// The command.
     pub command: u16,
@@ -46,7 +46,7 @@ pub struct VfioHeader {
     pub size: u32,
     /// Flags: type of the message, whether the client expects a reply, whether the reply is an error.
     pub flags: u32,
-    /// The error number of a reply.
+    /// Error number; only valid in a reply that is an error.
     pub error: u32,
 }
 
@@ -123,17 +123,17 @@ impl<'a> WireReader<'a> {
         Some(*first)
     }
 
-    /// Returns the next 16 bits.
+    /// Returns the next 16 bits; `None` if fewer are left.
     pub fn u16(&mut self) -> Option<u16> {
         self.take().map(u16::from_ne_bytes)
     }
 
-    /// Returns the next 32 bits.
+    /// Returns the next 32 bits; `None` if fewer are left.
     pub fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_ne_bytes)
     }
 
-    /// Returns the next 64 bits.
+    /// Returns the next 64 bits; `None` if fewer are left.
     pub fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_ne_bytes)
     }
@@ -172,7 +172,8 @@ impl WireWriter {
 mod tests {
     use super::*;
 
-    /// Objective: headers decode as encoded, replies have their command's name, and truncated bytes give `None`.
+    /// Objective: headers decode as encoded, replies repeat their command's ID and number, and a read past the end
+    /// returns `None`.
     #[test]
     fn headers_decode_as_encoded() {
         let asked = VfioHeader { id: 7, command: command::REGION_READ, size: 32, flags: 0, error: 0 };

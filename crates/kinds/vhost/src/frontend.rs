@@ -1,5 +1,5 @@
-//! The front end's side: drives a back end's device in place of a guest. The driver requests the device from the back
-//! end and passes memory and rings to it.
+//! The front end's side: netvale drives a back end's device as a guest would. It negotiates features with the back end,
+//! and passes memory and rings to it.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,13 +25,13 @@ use crate::features::PROTOCOL_FEATURES;
 use crate::proto::message::{FrontEndViolation, VhostMessage, protocol, put_region, request};
 use crate::proto::wire::{ReceiveResult, receive, send};
 
-/// The reason why the driver has no device.
+/// The reason why a back end's device cannot be started, or why its session ended.
 #[derive(Debug, Error)]
 pub enum NoBackEnd {
     /// The back end violated the protocol, or the connection failed.
     #[error("the back end: {0}")]
     Refused(#[from] FrontEndViolation),
-    /// The device's queues could not be lent to the workers.
+    /// The device's queues could not be handed to the worker threads.
     #[error(transparent)]
     Lend(#[from] LendError),
     /// The back end hung up.
@@ -43,15 +43,15 @@ pub enum NoBackEnd {
     /// The device lacks a feature that the driver needs.
     #[error("the back end lacks {0}")]
     MissingFeature(&'static str),
-    /// The answer is to another request.
+    /// The answer belongs to another request.
     #[error("the back end answered request {got}: expected an answer to {asked}")]
     Answer {
         /// The request that was sent.
         asked: u32,
-        /// The request that the answer names.
+        /// The request to which the answer belongs.
         got: u32,
     },
-    /// The back end refused the request.
+    /// The back end acknowledged the request with an error.
     #[error("the back end refused request {0}")]
     Rejected(u32),
     /// A system call failed.
@@ -107,8 +107,8 @@ pub struct Frontend<'a> {
 }
 
 impl<'a> Frontend<'a> {
-    /// Starts on a connection. `stop` ends any wait once it is readable. Workers report the back end's violations to
-    /// `fault`.
+    /// Creates the front end of a connection, without sending anything. `stop` ends any wait once it is readable.
+    /// Workers report the back end's violations to `fault`.
     pub fn new(socket: BorrowedFd<'a>, stop: BorrowedFd<'a>, fault: &'a Fault) -> Self {
         Frontend { socket, stop, fault, protocol: 0 }
     }
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use crate::port::{VhostMode, VhostOptions, VhostPort};
 
-    /// Objective: the loss of a driver's memory is its back end's fault.
+    /// Objective: the loss of a driver's memory sets the fault of its back end.
     #[test]
     fn losses_are_blamed() {
         let dir = tempfile::tempdir().unwrap();

@@ -15,24 +15,24 @@ use netvale_virtio::queue::DeviceQueue;
 use netvale_virtio::queue::ring_index::WrapIndex;
 use serde::{Deserialize, Serialize};
 
-/// Alignment of queue regions in bytes.
+/// Alignment of each queue's record in bytes.
 const ALIGN: u64 = 64;
-/// Size of the header before the first descriptor's record in bytes: split, packed.
+/// Size in bytes of a record's header, which precedes the entries of the descriptors: split, packed.
 const HEAD: (u64, u64) = (16, 32);
-/// Size of a descriptor's record in bytes: split, packed.
+/// Size in bytes of a descriptor's entry in a record: split, packed.
 const EACH: (u64, u64) = (16, 32);
-/// Version of the layout; 0 before anything is stored.
+/// Version of the layout. A record has version 0 until the device stores anything in it.
 const VERSION: u16 = 1;
 
-// Offsets in a queue's region.
+// Offsets in a queue's record.
 const VERSION_AT: usize = 8;
 const DESC_NUM_AT: usize = 10;
-/// Offset of the used index in a split queue's region.
+/// Offset of the used index in a split queue's record.
 const SPLIT_USED_AT: usize = 14;
-/// Offset in a packed queue's region: used index, old used index, their wrap counters, in one word.
+/// Offset in a packed queue's record of the word with the used index, the old used index, and their wrap counters.
 const PLACES_AT: usize = 16;
 
-/// Returns the size of the region in bytes for `queues` queues of `size` descriptors.
+/// Returns the size in bytes of the memory for the records of `queues` queues of `size` descriptors.
 pub fn bytes(queues: u16, size: u16, packed: bool) -> u64 {
     u64::from(queues) * queue_bytes(size, packed)
 }
@@ -42,7 +42,7 @@ fn queue_bytes(size: u16, packed: bool) -> u64 {
     (head + each * u64::from(size)).next_multiple_of(ALIGN)
 }
 
-/// The region of in-flight records, which survives this process.
+/// The shared memory with the in-flight records of a device's queues, which survives this process.
 #[derive(Debug)]
 pub struct Inflight {
     map: Mapping,
@@ -51,7 +51,7 @@ pub struct Inflight {
     shape: InflightShape,
 }
 
-/// Location and layout of the memory.
+/// Location and layout of the memory with in-flight records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InflightShape {
     /// Length in bytes.
@@ -70,10 +70,10 @@ unsafe impl Send for Inflight {}
 unsafe impl Sync for Inflight {}
 
 impl Inflight {
-    /// Maps a region.
+    /// Maps the memory that a front end passed.
     ///
     /// # Errors
-    /// [`MemoryError`] if the region cannot be mapped.
+    /// [`MemoryError`] if the memory cannot be mapped.
     pub fn new(file: OwnedFd, shape: InflightShape) -> Result<Inflight, MemoryError> {
         let InflightShape { len, offset, .. } = shape;
         if offset.checked_add(len).is_none() {
@@ -84,13 +84,13 @@ impl Inflight {
         Ok(Inflight { base: map.start(), map, file, shape })
     }
 
-    /// Returns the region's shape and file.
+    /// Returns the memory's shape and file.
     pub fn file(&self) -> (InflightShape, &Arc<OwnedFd>) {
         (self.shape, &self.file)
     }
 }
 
-/// One queue's record.
+/// One queue's in-flight record.
 pub struct QueueRecord {
     region: Arc<Inflight>,
     from: usize,
@@ -99,8 +99,9 @@ pub struct QueueRecord {
 }
 
 impl QueueRecord {
-    /// Opens the record of queue `i`. If this process or a predecessor left the queue without notice, the queue resumes
-    /// where it stopped, and the flag is true. `None` if the region has no room for the record or does not fit it.
+    /// Opens the record of queue `i`. If a process used the queue and ended without notice, the queue resumes where it
+    /// stopped, and the returned flag is true. `None` if the memory has no room for the record, or the record does not
+    /// fit the queue.
     pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut DeviceQueue) -> Option<(QueueRecord, bool)> {
         let mut record = QueueRecord::part(region, i, queue)?;
         let is_kept = record.is_kept(queue)?;
@@ -112,7 +113,8 @@ impl QueueRecord {
         Some((record, is_kept))
     }
 
-    /// Returns the record of queue `i`, whose position is known. `Some(None)` if nothing is recorded.
+    /// Returns the record of queue `i`, whose position is known. `Some(None)` if nothing is recorded; `None` as for
+    /// [`QueueRecord::open`].
     pub fn continued(region: &Arc<Inflight>, i: usize, queue: &DeviceQueue) -> Option<Option<QueueRecord>> {
         let mut record = QueueRecord::part(region, i, queue)?;
         if let DeviceQueue::Packed(q) = queue {

@@ -36,7 +36,7 @@ pub enum VhostMode {
 /// The options of a port.
 #[derive(Clone, Debug)]
 pub struct VhostOptions {
-    /// Site of the socket.
+    /// Location of the socket.
     pub site: ListenAddress,
     /// The side that listens at the socket.
     pub mode: VhostMode,
@@ -66,7 +66,7 @@ impl From<VhostError> for BadState {
 }
 
 impl VhostError {
-    /// Returns the closest error number.
+    /// Returns the errno that is closest to this error.
     pub fn errno(&self) -> Errno {
         match self {
             VhostError::Pairs(_) => Errno::INVAL,
@@ -100,7 +100,7 @@ pub struct VhostPort {
 }
 
 impl VhostPort {
-    /// Opens the socket and serves it.
+    /// Opens the socket and starts to serve front ends.
     ///
     /// # Errors
     /// [`VhostError`] if the options are invalid or the socket cannot be opened.
@@ -196,10 +196,11 @@ impl VhostPort {
 /// Name of the port's thread.
 const THREAD: &str = "netvale-vhost";
 
-/// Seats, two per queue pair: for frames to the driver, and for frames from it.
+/// Seats, which hold the queues of one front end after another: two per queue pair, for frames to the driver and from
+/// it.
 pub(crate) type VhostSeats = Vec<Arc<Seat<LiveQueue>>>;
 
-/// Creates the seats and queues of a port.
+/// Creates a port's queues for the switch, and their seats.
 fn seats(options: &VhostOptions) -> Result<(VhostSeats, VirtioQueues), VhostError> {
     if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
         return Err(VhostError::Pairs(options.pairs));

@@ -1,4 +1,5 @@
-//! A virtio-net device on the PCI bus (virtio 1.3 §4.1), through vfio: in a guest, or in hardware.
+//! The driver of a virtio-net device on the PCI bus (virtio 1.3 §4.1), through vfio. The device may be hardware, or
+//! emulated if netvale runs in a guest.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -23,22 +24,22 @@ use thiserror::Error;
 const VENDOR: u16 = 0x1af4;
 /// PCI device IDs of network devices: since virtio 1.0, and transitional (§4.1.2).
 const DEVICES: [u16; 2] = [0x1041, 0x1000];
-/// A vendor-specific capability.
+/// ID of vendor-specific capabilities, with which virtio describes its register structures (§4.1.4).
 const VENDOR_CAPABILITY: u8 = 9;
-/// Type of a capability for the common configuration structure (§4.1.4).
+/// `cfg_type` of the common configuration structure (§4.1.4).
 const COMMON: u8 = 1;
-/// Type of a capability for the notification structure.
+/// `cfg_type` of the notification structure.
 const NOTIFY: u8 = 2;
-/// Type of a capability for the device-specific configuration structure.
+/// `cfg_type` of the device-specific configuration structure.
 const OWN: u8 = 4;
-/// Register value for no interrupt vector.
+/// Value of a vector register that disables the interrupt (`VIRTIO_MSI_NO_VECTOR`).
 const NO_VECTOR: u16 = 0xffff;
-/// Number of entries of the control queue.
+/// Number of descriptors of the control virtqueue.
 const CONTROL_SIZE: u16 = 16;
-/// Time limit for any step of a device.
+/// Maximum wait for a reset, or for the answer to a control command.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Offsets in the common configuration structure (§4.1.4.3).
+/// Offsets in the common configuration structure in bytes (§4.1.4.3).
 mod at {
     pub const DEVICE_FEATURE_SELECT: usize = 0;
     pub const DEVICE_FEATURE: usize = 4;
@@ -58,7 +59,7 @@ mod at {
     pub const LEN: usize = 56;
 }
 
-/// The device's status (§2.1).
+/// Bits of the device status register (§2.1).
 mod status {
     pub const ACKNOWLEDGE: u8 = 1;
     pub const DRIVER: u8 = 2;
@@ -67,10 +68,10 @@ mod status {
     pub const NEEDS_RESET: u8 = 64;
 }
 
-/// The reason why the driver has no device.
+/// The reason why a device cannot be started, or why its session ended.
 #[derive(Debug, Error)]
 pub enum NoDevice {
-    /// The function cannot be driven.
+    /// The PCI function cannot be opened or driven through vfio.
     #[error(transparent)]
     Pci(#[from] PciError),
     /// The function is not a virtio-net device.
@@ -81,19 +82,19 @@ pub enum NoDevice {
         /// PCI device ID.
         device: u16,
     },
-    /// The device lacks a feature that every driver needs.
+    /// The device lacks a feature that this driver needs, or fails to do what it offered.
     #[error("the device lacks {0}")]
     MissingFeature(&'static str),
     /// The device bypasses the IOMMU, so vfio cannot give it access to netvale's memory.
     #[error("the device bypasses the IOMMU: it needs VIRTIO_F_ACCESS_PLATFORM (QEMU: iommu_platform=on)")]
     PastIommu,
-    /// The device's queues could not be lent to the workers.
+    /// The device's queues could not be handed to the worker threads.
     #[error(transparent)]
     Lend(#[from] LendError),
     /// A system call failed.
     #[error("{0}")]
     System(Errno),
-    /// The device requests a reset.
+    /// The device reports a failure that only a reset can clear (`DEVICE_NEEDS_RESET`).
     #[error("the device needs a reset")]
     NeedsReset,
     /// The device is being unbound or unplugged.
@@ -102,7 +103,7 @@ pub enum NoDevice {
 }
 
 impl NoDevice {
-    /// Returns the closest error number.
+    /// Returns the errno that is closest to this error.
     pub fn errno(&self) -> Errno {
         match self {
             NoDevice::System(errno) => *errno,
@@ -114,11 +115,12 @@ impl NoDevice {
     }
 }
 
-/// The PCI address of a device.
+/// The PCI address of a device, which is opened anew for each session.
 pub struct BusAddress(String);
 
 impl BusAddress {
-    /// Finds the device, so that an error is reported immediately.
+    /// Checks that the device at `address` can be opened, so that the caller gets the error now rather than the log
+    /// later.
     ///
     /// # Errors
     /// [`NoDevice`] if the device does not exist or cannot be used.
@@ -173,16 +175,16 @@ pub struct PciDevice {
     own: Option<MappedBar>,
 }
 
-/// The control thread's view of a running device.
+/// The registers of a running device that the control thread reads: device status and link state.
 pub struct DeviceRegisters {
     common: MappedBar,
     own: Option<MappedBar>,
-    /// Kept open while the queues are used.
+    /// Keeps the function open while the queues are used.
     _function: PciFunction,
 }
 
 impl DeviceRegisters {
-    /// Returns whether the device requests a reset.
+    /// Returns whether the device reports a failure that only a reset can clear.
     pub fn needs_reset(&self) -> bool {
         self.common.read8(at::STATUS) & status::NEEDS_RESET != 0
     }
@@ -299,7 +301,7 @@ impl PciDevice {
         Ok(features)
     }
 
-    /// Returns the maximum number of queue pairs, from the device-specific structure.
+    /// Returns the device's maximum number of queue pairs (`max_virtqueue_pairs`); 1 if the device has no such field.
     fn most_pairs(&self) -> u16 {
         self.own.as_ref().filter(|own| own.len() >= 10).map_or(1, |own| own.read16(8).max(1))
     }
@@ -310,7 +312,8 @@ impl PciDevice {
         options.pairs.min(most).min(interrupts.saturating_sub(1)).max(1)
     }
 
-    /// Returns the index of the control queue, after those of all pairs (§5.1.2).
+    /// Returns the index of the control virtqueue, which follows the queues of all pairs that the device offers
+    /// (§5.1.2).
     fn control_queue(&self) -> u16 {
         2 * self.most_pairs()
     }
@@ -322,7 +325,8 @@ impl PciDevice {
         wanted.min(1 << most.ilog2())
     }
 
-    /// Connects interrupt 0 to changes of the device's state, and one interrupt to each pair's receive queue.
+    /// Connects MSI-X vector 0, for changes of the device's state, to `changed`, the following vectors to the doorbells
+    /// of the receive queues, and the kernel's request for the device's release to `wanted`.
     fn listen(&self, calls: &[Doorbell], pairs: u16, changed: &Doorbell, wanted: &Doorbell) -> Result<(), NoDevice> {
         let received = calls.iter().step_by(2).take(pairs.into());
         let bells: Vec<&Doorbell> = std::iter::once(changed).chain(received).collect();
@@ -369,7 +373,8 @@ impl PciDevice {
     }
 }
 
-/// Returns a structure's registers, and the number after its capability (the notification structure's multiplier).
+/// Returns the registers of the structure of type `kind`, and the 32 bits after its capability (for the notification
+/// structure, `notify_off_multiplier`); `None` if the device lacks the structure.
 fn structure(function: &PciFunction, kind: u8) -> Result<Option<(MappedBar, u32)>, PciError> {
     for capability in function.capabilities() {
         let at = capability.at;
@@ -383,8 +388,8 @@ fn structure(function: &PciFunction, kind: u8) -> Result<Option<(MappedBar, u32)
     Ok(None)
 }
 
-/// Sends the command for the number of pairs in use (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, §5.1.6.5.6): class and command,
-/// the number, and a byte for the answer, 0 for success.
+/// Sets the number of queue pairs in use with a control command (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, §5.1.6.5.6) of
+/// three descriptors: class and command, the number, and a byte for the device's answer, 0 for success.
 fn set_pairs(control: &mut RunningQueue, pairs: u16) -> Result<(), NoDevice> {
     let first = control.queue.take(3).ok_or(NoDevice::MissingFeature("room for a command"))?;
     let second = control.queue.link(first).unwrap_or(first);
@@ -404,7 +409,8 @@ fn set_pairs(control: &mut RunningQueue, pairs: u16) -> Result<(), NoDevice> {
     Ok(())
 }
 
-/// Polls: devices answer immediately, or once a thread of the hypervisor has run.
+/// Polls until `done` returns true; `None` after [`LIMIT`]. Devices answer immediately, or once a thread of the
+/// hypervisor has run.
 fn wait_until(mut done: impl FnMut() -> bool) -> Option<()> {
     let begin = Instant::now();
     while !done() {

@@ -21,7 +21,7 @@ pub mod features;
 pub mod memory;
 pub mod queue;
 
-/// Maximum number of queue pairs of a device, netvale's or a driven one.
+/// Maximum number of queue pairs of a device, whether netvale is the device or its driver.
 pub const MAX_PAIRS: usize = 16;
 
 /// A port's queues for the switch.

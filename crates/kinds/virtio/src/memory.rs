@@ -6,8 +6,7 @@
 //! | the hypervisor's own ("user") | in a transport's messages from a hypervisor: location of the rings |
 //! | this process's | the result of both, once checked to be in a region |
 //!
-//! Guests may change the memory behind these addresses at any time. It is read once into a copy, which is checked and
-//! used.
+//! Guests may change their memory at any time. Values are therefore read once into a copy, which is checked and used.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +23,7 @@ use thiserror::Error;
 /// Maximum number of regions of a guest (QEMU's `pc` and `q35` have fewer memory slots).
 pub const MAX_REGIONS: usize = 509;
 
-/// Maximum number of different files that are kept open for a successor.
+/// Maximum number of different memory files that are kept open for a successor.
 const MAX_FILES: usize = 64;
 
 /// The description of a memory region.
@@ -88,7 +87,7 @@ struct GuestRegion {
     /// Address of the first byte in this process.
     host: NonNull<u8>,
     map: Arc<Mapping>,
-    /// The region's file; `None` if there are too many files.
+    /// The region's file; `None` if [`MAX_FILES`] other files are kept.
     file: Option<Arc<OwnedFd>>,
 }
 
@@ -187,7 +186,8 @@ impl GuestMemory {
         Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
 
-    /// Returns the file of a descriptor, shared with the other regions of the same file.
+    /// Returns the file of a descriptor, shared with the other regions of the same file; `None` if [`MAX_FILES`] other
+    /// files are kept.
     fn file(&self, fd: &OwnedFd) -> Result<Option<Arc<OwnedFd>>, MemoryError> {
         let mut files: Vec<&Arc<OwnedFd>> = Vec::new();
         for file in self.regions.iter().filter_map(|r| r.file.as_ref()) {
@@ -237,8 +237,9 @@ impl GuestMemory {
         damaged
     }
 
-    /// Returns the address of `len` bytes at a guest address, and the number of bytes in one piece (at least one,
-    /// unless `len` is 0).
+    /// Returns the address in this process of `len` bytes at a guest address, and how many of them are in one piece (at
+    /// least one, unless `len` is 0). `None` if the first byte is outside the memory. `hint` speeds up look-ups in the
+    /// same region.
     #[inline]
     pub fn guest(&self, at: u64, len: u64, hint: &mut Hint) -> Option<(NonNull<u8>, u64)> {
         let mut inside = at.wrapping_sub(hint.guest);
@@ -257,7 +258,8 @@ impl GuestMemory {
         (at - r.spec.guest < r.spec.size).then_some(Hint { guest: r.spec.guest, size: r.spec.size, host: r.host })
     }
 
-    /// Returns the address of `len` bytes at a hypervisor address; they must be aligned and in one region.
+    /// Returns the address in this process of `len` bytes at a hypervisor address; `None` unless they are aligned to
+    /// `align` and in one region.
     pub fn user(&self, at: u64, len: u64, align: u64) -> Option<NonNull<u8>> {
         let r = self.regions.iter().find(|r| at.wrapping_sub(r.spec.user) < r.spec.size)?;
         let inside = at - r.spec.user;
@@ -267,7 +269,8 @@ impl GuestMemory {
         (fits && (p.as_ptr() as u64).is_multiple_of(align)).then_some(p)
     }
 
-    /// Returns the guest address of an address in this process, for the dirty log; `None` outside guest memory.
+    /// Returns the guest address of a byte at an address in this process, for the dirty log; `None` outside guest
+    /// memory.
     pub fn guest_of(&self, p: *const u8) -> Option<u64> {
         let inside = |r: &GuestRegion| (p as u64).wrapping_sub(r.host.as_ptr() as u64);
         self.regions.iter().find(|r| inside(r) < r.spec.size).map(|r| r.spec.guest + inside(r))

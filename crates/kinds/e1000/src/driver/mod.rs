@@ -2,8 +2,9 @@
 //!
 //! Descriptor `i` always has buffer `i` of its ring, so sending a frame takes one copy and one store. Three modes
 //! ([`CardDriverOptions`]) differ in the number of register writes: one per batch, as in usual drivers; one for the
-//! next batch only after the last batch was sent (Send Combining, paper §4.2); or, with the status block
-//! ([`crate::paravirt`]), one only if the card sleeps. The driver checks everything that the card writes.
+//! next batch only after the last batch was sent (Send Combining, from Rizzo, Lettieri and Maffione, "Speeding Up
+//! Packet I/O in Virtual Machines", §4.2); or, with the status block ([`crate::paravirt`]), one only if the card
+//! sleeps. The driver checks everything that the card writes.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -38,7 +39,7 @@ pub trait CardRegisters: Send + Sync {
 pub struct CardDriverOptions {
     /// Number of descriptors of each ring: a power of two from 8 to 4,096.
     pub slots: u32,
-    /// Whether to use a status block, if the card supports it.
+    /// Whether to use a status block ([`crate::paravirt`]), if the card supports it.
     pub csb: bool,
     /// Send Combining: maximum number of packets that wait for earlier ones to be sent; zero turns it off.
     pub combine: u32,

@@ -1,4 +1,4 @@
-//! A port that drives a card on the bus, and its control thread.
+//! A port that drives a card on the PCI bus, and its control thread.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::vfio::{DEVICE, VENDOR};
 /// An error in driving a card.
 #[derive(Debug, Error)]
 pub enum CardDriverError {
-    /// Access to the bus failed.
+    /// The PCI function cannot be opened or driven through vfio.
     #[error(transparent)]
     Pci(#[from] PciError),
     /// The device is not an 82540EM.
@@ -54,7 +54,7 @@ pub enum CardDriverError {
 }
 
 impl CardDriverError {
-    /// Returns the closest errno.
+    /// Returns the errno that is closest to this error.
     pub fn errno(&self) -> Errno {
         match self {
             CardDriverError::Pci(why) => why.errno(),
@@ -86,7 +86,7 @@ pub struct CardStatus {
     pub running: bool,
     /// Ethernet address of the card.
     pub mac: [u8; 6],
-    /// Whether the card uses a status block.
+    /// Whether card and driver use a status block ([`crate::paravirt`]).
     pub has_block: bool,
     /// Whether the card reports its link as down.
     pub link_down: bool,
@@ -107,7 +107,7 @@ impl DriverPort {
         if !options.slots.is_power_of_two() || !(8..=4096).contains(&options.slots) {
             return Err(CardStartError::Slots(options.slots).into());
         }
-        // Open the card once, to report an error immediately.
+        // Open the card once, so that the caller gets an error now rather than the log later.
         drop(open(address)?);
         let rings = Arc::<CardRings>::default();
         let fault = Fault::new()?;
@@ -151,8 +151,8 @@ struct CardDriver {
     call: Doorbell,
     /// Doorbell that the worker rings when the link changes.
     link: Arc<Doorbell>,
-    /// The fault to which workers report violations by the card. One fault is enough for all cards, because cards have
-    /// none of netvale's descriptors.
+    /// The fault to which workers report violations by the card. One fault serves all cards of the port, one after
+    /// another: unlike a process, a card cannot keep any of netvale's descriptors.
     fault: Fault,
     rings: Arc<CardRings>,
 }
@@ -186,7 +186,7 @@ impl CardDriver {
         self.fault.take();
         peer.told().update(|told| *told = CardStatus { running: true, mac, has_block, link_down: false });
         let ended = self.rings.put(tx, rx).map_err(CardDriverError::from).and_then(|()| {
-            // Wake the worker, which enables interrupts when it polls.
+            // Wake the worker: it polls the new ring, and enables interrupts before it sleeps again.
             self.call.ring();
             self.link.ring();
             self.wait(&*registers, wanted.as_fd(), peer)

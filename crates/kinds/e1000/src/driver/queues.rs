@@ -42,7 +42,7 @@ impl CardRings {
     }
 }
 
-/// The transmit ring as an egress.
+/// The transmit ring, as the switch's egress.
 pub struct DriverEgress {
     rings: Arc<CardRings>,
     fault: Fault,
@@ -135,7 +135,7 @@ impl Egress for DriverEgress {
     }
 }
 
-/// The receive ring as an ingress.
+/// The receive ring, as the switch's ingress.
 pub struct DriverIngress {
     /// Borrows the ring while its frames are in a batch.
     rx: Borrower<CardRxRing>,
@@ -155,7 +155,7 @@ impl DriverIngress {
         DriverIngress { rx: Borrower::new(Arc::clone(&rings.rx)), rings, fault, call, link, counters: Arc::default() }
     }
 
-    /// Sends packets that Send Combining holds back. Any worker that is awake does this.
+    /// Publishes packets that Send Combining holds back. The receive queue's worker does this after each interrupt.
     fn send_more(&self) {
         let Some(mut tx) = self.rings.tx.enter().ok().filter(|tx| !tx.is_broken) else { return };
         match tx.reclaim() {
@@ -168,7 +168,7 @@ impl DriverIngress {
     }
 }
 
-/// Takes received frames. `taken` counts them, including dropped ones.
+/// Adds received frames to the batch. `taken` counts the frames taken from the ring, including dropped ones.
 fn fill(
     rx: &mut CardRxRing,
     batch: &mut Batch,
@@ -181,7 +181,7 @@ fn fill(
         if !frame.is_whole {
             counters.dropped(DropReason::TooLong, 1);
         } else if frame.len > 0 {
-            // SAFETY: one of our buffers, which stays ours until `release`.
+            // SAFETY: one of our buffers, which is not returned to the card before `release`.
             unsafe { batch.push(frame.at, frame.len) };
         }
     }

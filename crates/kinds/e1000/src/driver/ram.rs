@@ -16,8 +16,8 @@ use crate::direction::CardDirection;
 use crate::paravirt::{BYTES, CAUSES_AT, RX_AT, TX_AT};
 use crate::ring::DESCRIPTOR;
 
-/// Guest address of the first byte. It differs from all addresses in this process, so that confusing the two is
-/// noticed.
+/// Guest address of the first byte of the memory. It differs from all addresses in this process, so that code that
+/// confuses guest and process addresses fails.
 pub const GUEST: u64 = 0x1_0000_0000;
 /// Size of a buffer in bytes (RCTL.BSIZE is zero).
 pub const BUF: usize = 2048;
@@ -100,7 +100,7 @@ impl CardRam {
         unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }
     }
 
-    /// The part of the status block for a ring.
+    /// The part of the status block that belongs to a ring.
     pub fn csb(&self, direction: CardDirection) -> Option<Csb> {
         let (atok, ktoa) = match direction {
             CardDirection::Transmit => TX_AT,

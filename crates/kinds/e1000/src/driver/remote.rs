@@ -68,7 +68,7 @@ pub struct SimulatedGuest {
     pub ram: Arc<CardRam>,
     /// The fault to which workers report violations by the card.
     pub fault: Fault,
-    /// Whether the card has accepted a status block.
+    /// Whether the card has accepted the status block ([`crate::paravirt`]).
     pub has_block: bool,
     /// The card's Ethernet address.
     pub mac: [u8; 6],

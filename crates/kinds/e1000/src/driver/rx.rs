@@ -17,7 +17,7 @@ const REFILL: u32 = 32;
 /// A received frame.
 #[derive(Clone, Copy, Debug)]
 pub struct RxFrameRef {
-    /// Address of the first byte.
+    /// Address of the first byte, in this process.
     pub at: *const u8,
     /// Length in bytes.
     pub len: u32,
@@ -35,19 +35,19 @@ pub struct CardRxRing {
     next: u32,
     /// Index of the first descriptor whose frame is still in use.
     held: u32,
-    /// Last value written to RDT.
+    /// The tail that was last published, in the status block or in RDT.
     told: u32,
-    /// Whether interrupts are requested by register.
+    /// Without a status block: whether `causes` are unmasked.
     armed: bool,
-    /// The causes to request by register.
+    /// The causes that wake the worker, to unmask in IMS before it sleeps.
     causes: u32,
     /// Whether the card violated the protocol, so that the ring is not used any more.
     pub is_broken: bool,
 }
 
 impl CardRxRing {
-    /// Creates a ring and passes its descriptors to the card. With `combines`, a sleeping worker is also woken when
-    /// packets were sent.
+    /// Creates a ring and passes its descriptors to the card. With `combines` (Send Combining), a sleeping worker is
+    /// also woken when packets were sent.
     pub fn new(ram: &Arc<CardRam>, registers: &Arc<dyn CardRegisters>, csb: Option<Csb>, combines: bool) -> CardRxRing {
         let (ram, registers, told) = (Arc::clone(ram), Arc::clone(registers), ram.slots() - 1);
         let causes = ICR_RXT0 | if combines { ICR_TXDW } else { 0 };
@@ -138,8 +138,8 @@ impl CardRxRing {
         }
     }
 
-    /// Handles an interrupt and returns its causes. Reads ICR, which enables the next interrupt; with a status block,
-    /// only if the block contains causes.
+    /// Handles an interrupt and returns its causes. Reads ICR, which enables the next interrupt. With a status block,
+    /// does so only if the block contains causes, and returns zero otherwise.
     pub fn interrupted(&mut self) -> u32 {
         let has_causes = self.csb.is_none() || self.ram.causes().is_some_and(|causes| causes.load(0) != 0);
         if has_causes { self.registers.read(ICR) } else { 0 }

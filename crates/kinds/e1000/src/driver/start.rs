@@ -16,9 +16,11 @@ use crate::regs::*;
 const LIMIT: Duration = Duration::from_secs(2);
 /// CTRL: auto-negotiation decides the speed.
 const CTRL_ASDE: u32 = 1 << 5;
-/// TCTL: collision threshold and distance (§13.4.33), without effect in full duplex; gaps between frames (§13.4.34).
+/// TCTL: collision threshold and distance (§13.4.33), without effect in full duplex.
 const TCTL_COLLISIONS: u32 = 0x0f << 4 | 0x40 << 12;
+/// Register of the gaps between frames (§13.4.34).
 const TIPG: u32 = 0x0410;
+/// TIPG: gap between frames, and its two parts for half duplex.
 const GAPS: u32 = 10 | 8 << 10 | 6 << 20;
 
 /// An error in starting a card.
@@ -40,7 +42,7 @@ pub struct RunningCard {
     pub rx: CardRxRing,
     /// The card's Ethernet address.
     pub mac: [u8; 6],
-    /// Whether the card uses a status block.
+    /// Whether card and driver use a status block ([`crate::paravirt`]).
     pub has_block: bool,
 }
 
@@ -110,6 +112,6 @@ fn find_block(registers: &dyn CardRegisters, ram: &CardRam) -> bool {
     ram.clear_block();
     registers.write(CSBAH, (ram.block() >> 32) as u32);
     registers.write(CSBAL, ram.block() as u32);
-    // Compare the high half, because the low half may be zero.
+    // Compare the high half, because the low half of the address is zero.
     registers.read(CSBAH) == (ram.block() >> 32) as u32
 }

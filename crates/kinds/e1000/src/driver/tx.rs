@@ -22,7 +22,7 @@ pub struct CardTxRing {
     done: u32,
     /// Last value written to TDT.
     told: u32,
-    /// Whether the last written TDT may not have reached the card yet.
+    /// Whether the card may still have to process the last write of TDT.
     on_way: bool,
     /// Send Combining: maximum number of packets that wait for earlier ones to be sent.
     combine: u32,

@@ -18,7 +18,7 @@ use crate::device::E1000;
 use crate::state::{CoreState, VERSION};
 use crate::vfio::E1000Device;
 
-/// State of a port.
+/// State of an e1000 port, for a successor.
 #[derive(Serialize, Deserialize)]
 pub struct E1000State {
     version: u32,
@@ -29,7 +29,8 @@ pub struct E1000State {
     /// Numbers of registers read, registers written, and interrupts.
     crossings: [u64; 3],
     service: ServiceState<()>,
-    /// The connected guest, and its IOADDR.
+    /// The connected guest. The device's own state is IOADDR, the register offset that the guest has selected through
+    /// the I/O ports.
     guest: Option<ClientState<u32>>,
 }
 
@@ -49,7 +50,7 @@ impl E1000Port {
     }
 
     /// Pauses the control thread until the returned [`PausedService`] is dropped, and returns the state for a
-    /// successor. The port's workers must be parked already.
+    /// successor. The port's workers must already be paused.
     ///
     /// # Errors
     /// The reason why the state cannot be saved now.

@@ -20,7 +20,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vfio_user::dma::{Dma, WindowPlace};
 
-/// Register accesses, passed to the card as a hypervisor does.
+/// Passes register accesses to the card, as a hypervisor does.
 struct Direct {
     shared: Arc<SharedCore>,
     tails: AtomicU64,
@@ -42,7 +42,7 @@ impl CardRegisters for Direct {
 struct Pair {
     direct: Arc<Direct>,
     has_block: bool,
-    /// Queues of the driver, and of the card.
+    /// Queues of the driver: to the card, from the card.
     driver: (DriverEgress, DriverIngress),
     card: (E1000Egress, E1000Ingress),
     fault: Fault,
@@ -183,7 +183,7 @@ fn register_accesses_are_as_few_as_the_mode_allows() {
         assert_eq!(deliver(&block.driver.0, &one(i), &mut block.scratch), 1);
         assert_eq!((block.tails(), take(&mut block.card.1).len()), (2 + u64::from(i), 2));
     }
-    // More packets than may wait.
+    // More packets than Send Combining lets wait.
     (0..4).for_each(|i| assert_eq!(deliver(&combined.driver.0, &one(i), &mut combined.scratch), 1));
     assert_eq!((combined.tails(), take(&mut combined.card.1).len()), (2, 10));
 }
@@ -225,7 +225,7 @@ fn a_bad_card_is_given_up_with_the_reason() {
     csb.publish_tail(u32::MAX, u32::MAX);
     assert!(take(&mut p.driver.1).is_empty());
     assert!(p.fault.take().is_some());
-    // A reset ends the use of the block.
+    // A reset of the card ends the use of the status block.
     p.direct.write(netvale_e1000::regs::CTRL, netvale_e1000::regs::CTRL_RST);
     assert_eq!(p.direct.read(CSBAL), 0);
 }

@@ -1,4 +1,4 @@
-//! Tests of both queues on a guest's memory. The tests act as drivers, valid and invalid ones.
+//! Tests of both queues on a guest's memory. The tests act as drivers, well-behaved and hostile.
 
 use std::sync::Arc;
 
@@ -20,14 +20,18 @@ use netvale_vfio_user::dma::{Dma, WindowPlace};
 use netvale_vfio_user::irqs::Irqs;
 use netvale_vfio_user::{Device, DeviceHost};
 
-/// Size of the guest's memory in bytes, and its guest address.
+/// Size of the guest's memory in bytes.
 const SIZE: u64 = 1 << 20;
+/// Guest address of the memory.
 const BASE: u64 = 0x4000_0000;
-/// Offsets of the rings, of 64 descriptors each.
+/// Offset of the transmit ring in the memory.
 const TX: u64 = 0;
+/// Offset of the receive ring in the memory.
 const RX: u64 = 0x1000;
+/// Number of descriptors of each ring.
 const COUNT: u64 = 64;
-/// Offset of the status block. The words of its parts are head, cur, need_kick; hwcur, hwtail, need_kick.
+/// Offset of the status block in the memory. The first words of a driver's half are head, cur, need_kick; those of a
+/// card's half are hwcur, hwtail, need_kick.
 const CSB: u64 = 0x2000;
 const BUFFERS: u64 = 0x1_0000;
 
@@ -174,7 +178,7 @@ fn tags_are_taken_out() {
     to.descriptor(RX, 0, BASE + BUFFERS, 0);
     to.write(RDT, 1);
     assert_eq!(egress.deliver(batch, &[0], &mut scratch), 1);
-    // A frame of zeros: it has a tag of that Ethertype, which padding replaces.
+    // A frame of zeros has a tag of Ethertype 0, which VET selects. Padding replaces the removed tag.
     assert_eq!((to.get64(RX + 8) & 0xffff, to.get64(RX + 8) >> 32 & 0xf), (60, 0xf));
     ingress.release(&mut spare);
 }

@@ -18,7 +18,7 @@ use crate::vfio::{DeviceServices, DevicesState};
 /// Version of a port's state.
 const VERSION: u32 = 1;
 
-/// State of a port.
+/// State of a ptnet port.
 #[derive(Serialize, Deserialize)]
 pub struct PtnetState {
     version: u32,
@@ -52,7 +52,7 @@ pub(super) struct GuestState {
     instance: InstanceState,
 }
 
-/// The control thread's answer to a request for its guest's state.
+/// The control thread's answer to a request for the state of its guest.
 type IvshmemAnswer = std::io::Result<GuestState>;
 
 /// Saves the guest that a control thread serves.
@@ -82,10 +82,10 @@ impl PtnetPort {
     }
 
     /// Pauses the control threads until the returned [`PausedService`]s are dropped, and returns the state for a
-    /// successor. The port's workers must be parked.
+    /// successor. The port's workers must be parked, i.e. paused between batches.
     ///
     /// # Errors
-    /// A sentence with the reason why the port cannot be saved now.
+    /// The reason why the port cannot be saved now.
     pub fn save_parked(&self) -> std::io::Result<(PtnetState, Vec<PausedService>)> {
         let (serving, paused) = match &self.serving {
             PtnetService::Ivshmem(service, listener) => {
@@ -106,8 +106,8 @@ impl PtnetPort {
         Ok((PtnetState { version: VERSION, serving, kicks }, paused))
     }
 
-    /// Returns the state for restoring the port after this process is killed: positions are in the rings. The state
-    /// changes whenever [`PtnetPort::on_change`] calls.
+    /// Returns the state for restoring the port after this process is killed, without the positions of the rings. The
+    /// state changes whenever the callback of [`PtnetPort::on_change`] is called.
     pub fn save(&self) -> PtnetState {
         let serving = match &self.serving {
             PtnetService::Ivshmem(service, listener) => {

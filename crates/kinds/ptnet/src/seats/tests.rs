@@ -78,7 +78,7 @@ fn a_tx_ring_comes_and_goes_under_traffic() {
             let mut last = false;
             loop {
                 batch.clear();
-                // SAFETY: its frames are read before the ingress is released.
+                // SAFETY: the batch's frames are read before the ingress is released.
                 unsafe { ingress.take(&mut batch) };
                 for frame in batch.iter() {
                     let mut number = [0; 8];
@@ -110,13 +110,14 @@ fn a_tx_ring_comes_and_goes_under_traffic() {
 fn with_batch<R>(count: u16, show: impl FnOnce(&Batch, &[u16]) -> R) -> R {
     let mut batch = Batch::new();
     for _ in 0..count {
-        // SAFETY: a static.
+        // SAFETY: the frames are in a static, which is never freed.
         assert!(unsafe { batch.push(BYTES.as_ptr(), 60) });
     }
     show(&batch, &(0..count).collect::<Vec<_>>())
 }
 
-/// Delivers in steps. Returns the number of frames with room; `None` if the seat cannot deliver in steps now.
+/// Delivers in the steps of a reservation: fill, publish, kick. Returns the number of frames with room; `None` if the
+/// seat cannot deliver in steps now.
 fn take_steps(seat: &RxSeat, batch: &Batch, picks: &[u16]) -> Option<usize> {
     let mut room = seat.reserve(batch, picks)?;
     let done = room.picks().1;
@@ -181,7 +182,7 @@ fn an_rx_ring_comes_and_goes_under_traffic() {
     assert!(found > 0 && longest < LIMIT / 2, "{found} frames, {longest:?}");
 }
 
-/// A seat with a ring, and the guest.
+/// A seat with a ring, and the guest's end of this ring.
 fn seated() -> (RxSeat, AppRing) {
     let seat = RxSeat::default();
     let mem = memory();
@@ -191,7 +192,7 @@ fn seated() -> (RxSeat, AppRing) {
 }
 
 /// Objective: a delivery in steps does not block a guest that leaves between two steps: the worker returns the ring
-/// with all its frames when the delivery ends; later frames are dropped under their own counter.
+/// with all its frames when the delivery ends. Later frames are counted as dropped for lack of a guest.
 #[test]
 fn a_seat_is_emptied_between_steps() {
     let (seat, mut guest) = seated();

@@ -27,7 +27,7 @@ pub struct DevicesState {
 }
 
 /// State of a device and its service. State saved for the case of a kill has no client, as clients end with the
-/// process. Registers are `None` if the guest cannot change any.
+/// process.
 #[derive(Serialize, Deserialize)]
 struct DeviceServiceState<D> {
     listener: Fd,
@@ -47,7 +47,7 @@ impl<D: Clone + Default + Send + 'static> DeviceServiceState<D> {
     }
 }
 
-/// State of a device's client, if there is one.
+/// State of a device's client, if there is one. Its registers are `None` for a device without guest-writable registers.
 type SavedClient = Option<ClientState<Option<PtnetRegisters>>>;
 
 /// Returns the error for a control thread that does not pause in time.

@@ -1,4 +1,5 @@
-//! A small device, used by another implementation's client, and by clients that violate the protocol.
+//! A toy device, used by another implementation's client, by netvale's own client, and by clients that violate the
+//! protocol.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -21,8 +22,8 @@ use proptest::prelude::*;
 
 const MEMORY: u64 = 1 << 16;
 
-/// A device whose registers store writes, except three: 0 rings a vector, 4 copies a word within the guest's memory, 8
-/// counts resets.
+/// A device whose BAR 0 stores writes. A write at 0 also triggers the vector written, and one at 4 also copies a word
+/// in the guest's memory, at the address written, to the next word. The byte at 8 counts resets.
 struct Toy {
     config: ConfigSpace,
     registers: [u8; 256],
@@ -97,7 +98,7 @@ struct Server {
 }
 
 impl Server {
-    /// Serves clients one after another.
+    /// Starts a server that serves clients one after another.
     fn start() -> Server {
         let dir = tempfile::tempdir().unwrap();
         let listener = std::os::unix::net::UnixListener::bind(dir.path().join("s")).unwrap();
@@ -237,7 +238,7 @@ fn our_client_reads_its_own_writes() {
     client.unmap(0x1000, 0x1000).unwrap();
 }
 
-/// Objective: a client that never pauses, with messages that fill each read, does not keep the server from ending.
+/// Objective: a client that never pauses, with messages that fill each read, does not prevent the server from stopping.
 #[test]
 fn a_flood_does_not_keep_the_server_from_ending() {
     use std::io::Write;
@@ -298,7 +299,7 @@ proptest! {
     }
 }
 
-/// Objective: a client that stops mid-message does not block the service's end.
+/// Objective: a client that stops mid-message does not prevent the server from stopping.
 #[test]
 fn stopped_in_the_middle() {
     use std::io::Write;

@@ -1,3 +1,3 @@
-//! Devices under a client.
+//! Integration tests of the server with real and hostile clients.
 
 mod client;

@@ -15,7 +15,7 @@ use crate::proto::device::{NetConfig, VhostDevice};
 use crate::proto::state::{VhostDeviceState, mac_of};
 use crate::proto::wire::MessageInbox;
 
-/// State of a port.
+/// State of a vhost-user port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VhostState {
     /// The port's listening socket, if it listens.
@@ -58,8 +58,9 @@ impl VhostPort {
     }
 
     /// Returns the state for a successor. The connection is paused until the returned [`PausedService`] is dropped. The
-    /// workers must be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be
-    /// restored, because a peer blocks the port's thread or the guest's memory is in too many files.
+    /// workers must be parked, i.e. paused between batches, and stay parked until the successor resumes or fails.
+    /// `None` if the port cannot be restored, because a peer blocks the port's thread or the guest's memory is in too
+    /// many files.
     ///
     /// # Errors
     /// Fails if the process is out of descriptors.
@@ -83,8 +84,8 @@ impl VhostPort {
     }
 
     /// Returns the state for restoring the port after this process ends without notice: everything but the positions of
-    /// running queues and the numbers of kicks. It changes whenever [`VhostPort::on_change`] calls. `None` if the port
-    /// cannot be restored because the guest's memory is in too many files.
+    /// running queues and the numbers of kicks. The state changes whenever the callback of [`VhostPort::on_change`] is
+    /// called. `None` if the port cannot be restored because the guest's memory is in too many files.
     pub fn save(&self) -> Option<VhostState> {
         let told = self.service.state();
         let KeptState { changes, last } = self.service.kept();
@@ -108,7 +109,7 @@ impl VhostPort {
         self.service.on_change(call);
     }
 
-    /// Adds the positions of the port's queues. Returns whether they are known.
+    /// Adds the positions of the port's queues. Returns whether all of them are known.
     fn stopped_at(&self, device: &mut VhostDeviceState) -> bool {
         for (seat, ring) in self.seats.iter().zip(&mut device.rings) {
             let Ok(queue) = seat.queue.control() else { return false };
@@ -140,7 +141,7 @@ impl KeptFrontEnd {
     }
 }
 
-/// A front end, new or restored.
+/// The connection to a front end, new or restored.
 pub(crate) struct FrontEndConnection {
     pub(crate) socket: Arc<OwnedFd>,
     pub(crate) inbox: MessageInbox,

@@ -1,5 +1,5 @@
-//! The device: the effect of each message of a front end, independent of sockets. Its MTU is the size of the longest
-//! packet that a driver may send.
+//! The device: the effect of each message of a front end, independent of sockets. The MTU in its configuration space is
+//! the size of the longest packet that a driver may send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -122,7 +122,7 @@ pub struct VhostDevice {
     owned: bool,
     pub(super) log: Option<Arc<DirtyLog>>,
     pub(super) inflight: Option<Arc<Inflight>>,
-    /// An announcement, to be sent once the first transmit queue runs.
+    /// The RARP frame that announces an arrived guest, to be sent once the first transmit queue runs.
     pub(super) announcement: Option<[u8; 60]>,
 }
 
@@ -221,7 +221,7 @@ impl VhostDevice {
             request::REM_MEM_REG => {
                 // Some front ends pass the file, too; it is not used.
                 m.fds.clear();
-                // Some front ends send this header, too.
+                // Eight bytes of padding precede the region.
                 let spec = m.region(8)?;
                 match self.memory.without(spec) {
                     Err(MemoryError::NoSuch(_)) => {}
@@ -238,7 +238,7 @@ impl VhostDevice {
                 // Front ends expect an answer, and differ in its length: each accepts its own payload.
                 return Ok(Some(std::mem::take(&mut m.payload)));
             }
-            // An eventfd for notifications of marks, which no front end waits for.
+            // An eventfd that announces writes to the dirty log, for which no front end waits.
             request::SET_LOG_FD => drop(m.take_fds(1)?),
             request::SET_INFLIGHT_FD => self.set_inflight(m)?,
             request::SEND_RARP => self.announce(m)?,
@@ -305,8 +305,9 @@ impl VhostDevice {
         Ok(None)
     }
 
-    /// Returns the offered features. A driver selects several queues through a control queue, which belongs to the
-    /// front end. User-Mode Linux has no control queue, and would refuse a device that offers several queues.
+    /// Returns the offered features; a device with one pair does not offer multiple queues (`MQ`). A driver selects
+    /// several queues through a control queue, which belongs to the front end. User-Mode Linux has no control queue,
+    /// and would refuse a device that offers several queues.
     fn offered(&self) -> u64 {
         if self.config.pairs > 1 { OFFERED } else { OFFERED & !MQ }
     }
@@ -397,7 +398,8 @@ impl VhostDevice {
         if v.started { Err(FrontEndViolation::Time { request, queue: i }) } else { Ok(v) }
     }
 
-    /// Returns the queue and the doorbell of SET_VRING_KICK and similar messages.
+    /// Returns the queue and the doorbell in SET_VRING_KICK and similar messages; no doorbell if the message has no
+    /// descriptor.
     fn vring_fd(&mut self, m: &mut VhostMessage) -> Result<(usize, Option<Doorbell>), FrontEndViolation> {
         let value = m.u64()?;
         let i = (value & 0xff) as u32;
@@ -408,7 +410,7 @@ impl VhostDevice {
         Ok((i as usize, bell.transpose().map_err(|_| FrontEndViolation::NoEventfd(m.request))?))
     }
 
-    /// Starts a queue if its setup is complete.
+    /// Starts a queue. An incomplete or invalid setup is a violation.
     fn start(&mut self, i: usize) -> Result<(), FrontEndViolation> {
         let bad = || FrontEndViolation::Ring(i as u32);
         let has = |bit: u64| self.features & bit != 0;
@@ -449,7 +451,7 @@ impl VhostDevice {
             live.notify();
         }
         if seat.wake.is_none() && begin != QueueStart::Stopped {
-            // No worker sleeps until buffers are posted: a full queue drops frames.
+            // Kicks are useless: no worker sleeps to wait for receive buffers; without any, frames are dropped.
             live.queue.disarm();
         }
         v.started = true;
@@ -459,7 +461,7 @@ impl VhostDevice {
         self.deliver_announcement()
     }
 
-    /// Returns access to a queue in its seat.
+    /// Returns queue `i`, which workers cannot use meanwhile; the result is empty if the queue does not run.
     pub(super) fn queue(&self, i: usize) -> Result<LentControl<'_, LiveQueue>, FrontEndViolation> {
         self.seats[i].queue.control().map_err(in_use(i))
     }
@@ -500,7 +502,7 @@ impl Drop for VhostDevice {
     }
 }
 
-/// Opens the record of queue `i`, if there is one, and moves the queue to its start position.
+/// Opens the in-flight record of queue `i`, if the front end keeps one, and moves the queue to its start position.
 fn record(
     region: Option<&Arc<Inflight>>,
     i: usize,

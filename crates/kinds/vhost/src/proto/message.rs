@@ -71,10 +71,10 @@ pub mod protocol {
     pub const STATUS: u64 = 1 << 16;
 }
 
-/// The reason for refusing a message; it ends the connection.
+/// The reason for refusing a message, which ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FrontEndViolation {
-    /// The flags are of another version.
+    /// The flags contain another version of the protocol.
     #[error("message flags {0:#x} are not version 1: expected 1 in the lowest two bits")]
     Version(u32),
     /// An answer arrived instead of a request.
@@ -136,7 +136,7 @@ pub enum FrontEndViolation {
     /// A value is out of range.
     #[error("request {0} with a value out of range")]
     Value(u32),
-    /// The rings are outside the guest's memory, or misaligned.
+    /// The rings are outside the guest's memory or misaligned, or the queue's setup is incomplete or invalid.
     #[error("queue {0} is outside the guest's memory or has an invalid size")]
     Ring(u32),
     /// The memory cannot be mapped.
@@ -152,11 +152,11 @@ pub enum FrontEndViolation {
 pub struct VhostMessage {
     /// Number of the request.
     pub request: u32,
-    /// Flags.
+    /// Protocol version, and flags.
     pub flags: u32,
-    /// At most [`MAX_PAYLOAD`] bytes.
+    /// The bytes after the header, at most [`MAX_PAYLOAD`].
     pub payload: Vec<u8>,
-    /// At most [`MAX_FDS`].
+    /// The descriptors sent with the message, at most [`MAX_FDS`].
     pub fds: Vec<OwnedFd>,
 }
 

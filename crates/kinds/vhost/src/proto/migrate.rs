@@ -18,7 +18,7 @@ use crate::log::DirtyLog;
 const MAX_LOG: u64 = 1 << 32;
 
 impl VhostDevice {
-    /// SET_LOG_BASE: size and offset of the log, and its file.
+    /// SET_LOG_BASE: maps the dirty log, of which the message has the size, the offset and the file.
     pub(super) fn set_log(&mut self, m: &mut VhostMessage) -> Result<(), FrontEndViolation> {
         let [size, offset] = m.words(0)?;
         if size > MAX_LOG {
@@ -46,7 +46,8 @@ impl VhostDevice {
         Ok(())
     }
 
-    /// GET_INFLIGHT_FD: creates the region. Returns size and offset, followed by the numbers of the request.
+    /// GET_INFLIGHT_FD: creates the memory for in-flight records. Returns its size and offset, followed by the numbers
+    /// of the request.
     pub(super) fn make_inflight(&self, m: &VhostMessage) -> Result<VhostMessage, FrontEndViolation> {
         let (queues, size) = self.inflight_shape(m)?;
         let len = inflight::bytes(queues, size, self.features & RING_PACKED != 0);
@@ -60,7 +61,7 @@ impl VhostDevice {
         Ok(answer)
     }
 
-    /// SET_INFLIGHT_FD: maps the region, created by this process or an earlier one.
+    /// SET_INFLIGHT_FD: maps memory with in-flight records, created by this process or an earlier one.
     pub(super) fn set_inflight(&mut self, m: &mut VhostMessage) -> Result<(), FrontEndViolation> {
         let (queues, size) = self.inflight_shape(m)?;
         let [len, offset] = m.words(0)?;
@@ -72,7 +73,7 @@ impl VhostDevice {
         Ok(())
     }
 
-    /// Returns the number of queues and their size, which follow size and offset in the message.
+    /// Returns the number of queues and of descriptors in each, which are at bytes 16 and 18 of the message's payload.
     fn inflight_shape(&self, m: &VhostMessage) -> Result<(u16, u16), FrontEndViolation> {
         let half = |at: usize| m.payload.get(at..at + 2).and_then(|b| b.first_chunk()).map(|b| u16::from_le_bytes(*b));
         let (Some(queues), Some(size)) = (half(16), half(18)) else { return Err(FrontEndViolation::Size(m.request)) };
@@ -82,7 +83,7 @@ impl VhostDevice {
         Ok((queues, size))
     }
 
-    /// Clears a queue's record: the front end knows the queue's position.
+    /// Clears a queue's in-flight record: the front end gets the queue's position, or starts the queue anew.
     pub(super) fn close_record(&self, i: usize) -> Result<(), FrontEndViolation> {
         let record = self.queue(i)?.as_mut().and_then(|live| live.inflight.take());
         record.iter().for_each(|record| record.close());

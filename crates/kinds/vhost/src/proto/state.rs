@@ -1,4 +1,4 @@
-//! Saved state of a device, which is restored as if the front end sent its messages again.
+//! Saved state of a device. A successor restores it as if the front end sent its messages again.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct VhostDeviceState {
 }
 
 impl VhostDeviceState {
-    /// Returns whether the process ended without recording the positions of its rings.
+    /// Returns whether the position of a running ring is unknown, because the state was saved while the ring ran.
     pub fn is_lost(&self) -> bool {
         self.rings.iter().any(|ring| ring.started && ring.position.is_none())
     }
@@ -64,16 +64,16 @@ pub struct RingState {
     log: bool,
     enabled: bool,
     started: bool,
-    /// Position of the ring in the form of `GET_VRING_BASE`. `None` if the process ended without notice: then the
-    /// record or the used ring must show the position.
+    /// Position of the ring in the form of `GET_VRING_BASE`. `None` if the state was saved while the ring ran: the
+    /// in-flight record or the used ring must then show the position.
     pub position: Option<u32>,
     kick: Option<Fd>,
     call: Option<Fd>,
 }
 
 impl VhostDevice {
-    /// Returns the current state, without the positions of running rings. `None` if the device has too many files to be
-    /// restored.
+    /// Returns the current state, without the positions of running rings. `None` if the guest's memory is in more files
+    /// than are kept.
     pub fn state(&self) -> Option<VhostDeviceState> {
         let mut files: Vec<Arc<OwnedFd>> = Vec::new();
         let mut regions = Vec::new();
@@ -107,7 +107,7 @@ impl VhostDevice {
         })
     }
 
-    /// Restores a predecessor's device; fails only if the state is inconsistent.
+    /// Restores a predecessor's device by repeating the front end's messages.
     ///
     /// # Errors
     /// [`BadState`] names the part for which a front end would be refused.
@@ -171,7 +171,7 @@ impl VhostDevice {
     }
 }
 
-/// Returns the address in an announcement.
+/// Returns the guest's Ethernet address in a RARP announcement.
 pub fn mac_of(frame: &[u8]) -> [u8; 6] {
     frame.get(6..12).and_then(|mac| mac.first_chunk()).copied().unwrap_or_default()
 }

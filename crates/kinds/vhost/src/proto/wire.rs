@@ -1,4 +1,4 @@
-//! A vhost-user connection.
+//! Receives and sends messages on a vhost-user socket.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -19,7 +19,7 @@ pub enum ReceiveResult {
     Stopped,
 }
 
-/// Waits for a message, or for `stop` to become readable; in that case, a partly received message is lost.
+/// Waits for a message. If `stop` becomes readable first, a partly received message is lost.
 ///
 /// # Errors
 /// [`FrontEndViolation`] if the message is malformed.

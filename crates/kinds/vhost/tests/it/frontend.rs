@@ -61,8 +61,8 @@ fn an_early_front_end_is_offered_no_configuration() {
     }
 }
 
-/// Objective: a driver set up by that front end sends, with memory as a table and as hot-plugged slots; each of its
-/// requests gets the expected answer.
+/// Objective: a driver set up by the `vhost` crate's front end sends frames, with memory as a table and as hot-plugged
+/// slots; each request of this front end gets the expected answer.
 #[test]
 fn a_queue_by_the_other_front_end() {
     for slots in [false, true] {
@@ -129,7 +129,7 @@ fn a_queue_by_the_other_front_end() {
     }
 }
 
-/// Objective: a log set up by that front end is accepted.
+/// Objective: a dirty log set up by the `vhost` crate's front end is accepted.
 #[test]
 fn a_log_by_the_other_front_end() {
     let rig = rig();

@@ -16,7 +16,7 @@ use raw::{Raw, SIZE, file, put, rig, whole};
 use rustix::event::epoll::CreateFlags;
 use rustix::fs::ftruncate;
 
-/// Returns a file as large as the guest's memory, in a folder that is not in memory.
+/// Returns a file as large as the guest's memory, on a file system that is not in memory.
 fn on_a_disk() -> OwnedFd {
     let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     file.set_len(SIZE).unwrap();

@@ -62,8 +62,8 @@ fn a_stopped_queue_is_answered_after_its_batch() {
     until("the queue is stopped", || rig.device.state().now.queues == 0);
 }
 
-/// Objective: a worker that does not release its batch in time costs only its front end the connection. The next front
-/// end is refused while the batch is held, and served afterwards; the old queue is out of use.
+/// Objective: if a worker does not release its batch in time, only the front end of that queue loses its connection.
+/// The next front end is refused while the batch is held, and served afterwards; the old queue is out of use.
 #[test]
 fn a_batch_never_handed_back_costs_the_connection() {
     let mut rig = rig();
@@ -106,7 +106,7 @@ fn set_again_and_again() {
             let mut batch = Batch::new();
             while !stop.load(relaxed) || frames < u64::from(u16::MAX) {
                 batch.clear();
-                // SAFETY: none of its frames is read.
+                // SAFETY: none of the batch's frames is read.
                 unsafe { rig.end.ingress.take(&mut batch) };
                 let count = batch.len() as u64;
                 rig.end.ingress.release();

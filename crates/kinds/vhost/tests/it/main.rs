@@ -1,4 +1,4 @@
-//! vhost-user devices and drivers.
+//! Integration tests of vhost-user devices and drivers.
 
 mod common;
 mod frontend;

@@ -140,7 +140,7 @@ impl Survivor {
         Survivor { ram, queue_ram, queue, packed, inflight: None }
     }
 
-    /// Connects, and starts the transmit queue at the base of an empty queue, the only one that the front end knows.
+    /// Connects, and starts the transmit queue at the base of an empty queue, the only base that the front end knows.
     fn connect(&mut self, path: &Path) -> Raw {
         let raw = Raw::new(path);
         raw.number(request::SET_FEATURES, VERSION_1 | if self.packed { RING_PACKED } else { 0 });

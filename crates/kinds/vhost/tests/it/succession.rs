@@ -146,8 +146,8 @@ fn wait(end: &mut End) {
     end.ingress.woken();
 }
 
-/// Objective: a port without a front end is restored with its socket and the number of front ends so far; the next one
-/// is served, and the file is removed at the end.
+/// Objective: a port without a front end is restored with its socket and the number of front ends so far; the next
+/// front end is served, and the socket's file is removed at the end.
 #[test]
 fn without_a_front_end() {
     let mut device = Device::new(2);

@@ -1,4 +1,4 @@
-//! The egress towards a guest, which copies each frame straight into the buffers that the driver posted.
+//! The switch's egress towards a guest, which copies each frame straight into the buffers that the driver posted.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -19,7 +19,7 @@ const LINE: usize = 64;
 /// Number of frames for which room is found before the first is copied, while their buffers are prefetched.
 const GROUP: usize = 32;
 
-/// The result for one frame.
+/// Result of delivering one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FillResult {
     Done,
@@ -27,14 +27,14 @@ enum FillResult {
     TooLong,
 }
 
-/// Progress of a delivery.
+/// Frames and bytes delivered so far.
 #[derive(Default)]
 struct DeliveryTally {
     frames: u64,
     bytes: u64,
 }
 
-/// A buffer of one piece that fits a frame.
+/// A one-piece buffer that was found for a frame.
 #[derive(Clone, Copy)]
 struct PieceRoom {
     chain: Chain,
@@ -145,7 +145,7 @@ impl LiveQueue {
         count
     }
 
-    /// Copies the frames into their rooms. Returns the sum of their lengths in bytes.
+    /// Copies each frame into the buffer found for it. Returns the sum of their lengths in bytes.
     #[inline]
     fn fill_rooms(&self, batch: &Batch, picks: &[u16], rooms: &[PieceRoom]) -> u64 {
         let hdr_len = self.framing.hdr_len;
@@ -171,7 +171,7 @@ impl LiveQueue {
     ) -> Result<FillResult, DriverViolation> {
         if self.framing.to_driver(frame) == FrameForm::AsIs {
             let header = header_bytes(&frame.offload());
-            // SAFETY: `place` passes room in a buffer of the guest.
+            // SAFETY: `place` passes `n` writable bytes of a guest's buffer at `to`.
             let put = place(self, &header, frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) })?;
             if put == FillResult::Done {
                 tally.frames += 1;
@@ -191,7 +191,7 @@ impl LiveQueue {
             result = place(self, &[0; 12], bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
-                // SAFETY: `place` passes room in a buffer of the guest; `rest` is private.
+                // SAFETY: `place` passes `n` writable bytes of a guest's buffer at `to`; `rest` is private.
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             });
@@ -217,7 +217,8 @@ impl LiveQueue {
 }
 
 impl LiveQueue {
-    /// Returns whether all segments of a frame have room now, or never will have room, so that waiting is useless.
+    /// Returns whether all segments of a frame have room now, or will never have room, so that waiting is useless.
+    /// False means that the frame must wait.
     fn has_room_for(&mut self, frame: &FrameRef<'_>) -> Result<bool, DriverViolation> {
         let FrameForm::Segments { count, longest, .. } = FrameForm::of(frame, false) else { return Ok(true) };
         let need = self.framing.hdr_len + longest;
@@ -230,7 +231,8 @@ impl LiveQueue {
             let mut room = 0;
             while room < need {
                 if self.pieces.is_exhausted() {
-                    // The next delivery begins with this frame. If this one did, too, waiting gains nothing.
+                    // The walk limit is reached. The next delivery begins with this frame and a fresh limit, which
+                    // helps only if earlier frames have used up a part of this one.
                     waits = before > 0;
                     break 'all;
                 }
@@ -282,8 +284,8 @@ unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
     }
 }
 
-/// Writes `header` and `len` bytes of a frame to as many buffers as needed. `read` copies bytes of the frame from a
-/// position to a destination with room for a number of bytes, and returns the number copied.
+/// Writes `header` and `len` bytes of a frame to as many buffers as needed. `read(at, to, n)` copies up to `n` bytes of
+/// the frame, from offset `at` on, to `to`, and returns the number copied.
 fn place(
     live: &mut LiveQueue,
     header: &[u8; 12],
@@ -335,7 +337,7 @@ fn place(
     Ok(FillResult::Done)
 }
 
-/// Copies header and frame, from position `at` on, into a piece. Returns the new position.
+/// Copies header and frame, from offset `at` on, into a piece. Returns the offset after the copied bytes.
 fn fill(
     p: &Piece,
     mut at: usize,
@@ -365,7 +367,7 @@ fn fill(
     if room > 0 { at + read(at - hdr_len, to.as_ptr(), room) } else { at }
 }
 
-/// A receive queue.
+/// The guest's receive queue.
 impl ToPeer for LiveQueue {
     #[inline]
     fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize> {

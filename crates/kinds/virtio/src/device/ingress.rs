@@ -1,4 +1,5 @@
-//! A guest's transmit queue as an ingress. Frames stay in the guest's buffers until they have been delivered.
+//! A guest's transmit queue, as the switch's ingress. Frames stay in the guest's buffers until they have been
+//! delivered.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -26,7 +27,7 @@ impl LiveQueue {
         let mut run = PieceRun { list: [(std::ptr::null(), 0); RUN], len: 0 };
         if let Some(frame) = self.announce.take() {
             self.announced = frame;
-            // SAFETY: this value owns the bytes, reaches them only through this pointer, and does not change them until
+            // SAFETY: `announced` owns the bytes. They are reached only through this pointer, and do not change until
             // the next announcement, which follows `release`.
             unsafe { batch.push(self.announced.as_ptr(), self.announced.len() as u32) };
         }
@@ -80,7 +81,7 @@ impl LiveQueue {
             };
             // The first two bytes are flags and GSO type; usually there is no offload.
             if header.is_some_and(|h| h.to_le() & 0xffff != 0) {
-                // SAFETY: the piece has more bytes than a header. Only this second read counts: the first one merely
+                // SAFETY: the piece has more bytes than a header. Only this second read is used; the first one merely
                 // decided to make it.
                 let bytes = unsafe { read_header(ptr, hdr_len) };
                 self.set_offload(batch, &bytes[..hdr_len]);
@@ -155,7 +156,7 @@ pub(crate) unsafe fn read_header(at: *const u8, hdr_len: usize) -> [u8; 12] {
     }
 }
 
-/// A transmit queue.
+/// The guest's transmit queue.
 impl Ingress for LiveQueue {
     // SAFETY: frames lie in guest memory, which stays mapped until `release`, or in `announced`.
     #[inline]
@@ -191,7 +192,7 @@ impl Ingress for LiveQueue {
         LiveQueue::disarm(self);
     }
 
-    /// The seat holds the driver's kick descriptor.
+    /// No descriptor here: the queue's seat, which outlives the guest, holds the kick descriptor.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

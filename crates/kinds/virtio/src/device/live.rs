@@ -18,13 +18,14 @@ pub trait WriteLog: Send + Sync {
     fn is_damaged(&self) -> bool;
 }
 
-/// An in-flight record of a queue, kept outside this process for the case that it ends without closing the queue.
+/// A record of the chains that a queue has in flight, in memory that outlives this process, so that a queue can resume
+/// after this process was killed.
 pub trait InflightRecord: Send {
-    /// Records that the driver is about to see returned chains.
+    /// Records that returned chains are about to become visible to the driver.
     fn showing(&mut self, queue: &DeviceQueue);
     /// Records that the returned chains have become visible to the driver.
     fn shown(&mut self, queue: &DeviceQueue);
-    /// Clears the record, when the queue's position is known elsewhere.
+    /// Clears the record of a queue that is stopped in order: the hypervisor gets its position, or starts it anew.
     fn close(&self);
     /// Returns whether the record's memory is lost.
     fn is_damaged(&self) -> bool;
@@ -54,22 +55,22 @@ pub struct LiveQueue {
     pub log: Option<Arc<dyn WriteLog>>,
     /// Whether writes to the ring are logged, too.
     pub log_ring: bool,
-    /// The in-flight record, which survives this process.
+    /// The record of in-flight chains, if the hypervisor requested one.
     pub inflight: Option<Box<dyn InflightRecord>>,
-    /// A frame to be sent once on the driver's behalf.
+    /// A frame to send once on the driver's behalf, to announce the guest's address after a migration.
     pub announce: Option<Vec<u8>>,
-    /// The announcement in the current batch: no reference to its bytes may exist.
+    /// The announcement in the current batch, which points to these bytes: no reference to them may exist.
     pub announced: Vec<u8>,
     /// Chains of the last batch taken.
     pub taken: Vec<Chain>,
     /// Counters of frames, bytes and drops.
     pub counters: Arc<RingCounters>,
-    /// Counters of calls to the driver and kicks from it.
+    /// Counters of notifications (calls) to the driver, and of kicks from it.
     pub kicks: Arc<KickCounts>,
 }
 
 impl LiveQueue {
-    /// Returns whether frames pass.
+    /// Returns whether frames pass: the queue is enabled and not broken.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.enabled && !self.is_broken
@@ -104,7 +105,7 @@ impl LiveQueue {
         self.wrote_ring();
     }
 
-    /// Marks bytes written to a buffer in the log.
+    /// Marks `len` bytes that were written at `at` in the dirty log, while the guest migrates.
     pub fn wrote(&self, at: *const u8, len: usize) {
         if let Some(log) = &self.log
             && let Some(guest) = self.memory.guest_of(at)
@@ -122,7 +123,8 @@ impl LiveQueue {
         }
     }
 
-    /// Returns whether a file of the memory was truncated.
+    /// Returns whether bytes of the guest's memory, the dirty log or the in-flight record are lost, because a file was
+    /// truncated.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         let log = || self.log.as_ref().is_some_and(|l| l.is_damaged());

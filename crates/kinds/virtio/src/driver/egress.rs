@@ -1,4 +1,4 @@
-//! The transmit queue as an egress, which copies a frame into as many buffers as needed.
+//! The transmit queue, as the switch's egress, which copies a frame into as many buffers as needed.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -20,7 +20,8 @@ impl RunningQueue {
     /// Reclaims buffers that the device has sent.
     fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let reclaimed = self.queue.reclaim();
-        // The position is noted before the buffers are posted again, which overwrites their old entries.
+        // The position is noted, for a successor after a kill, before the buffers are posted again, which overwrites
+        // their old entries.
         let (done, turn) = self.queue.done();
         self.ram.note(done, turn);
         reclaimed
@@ -68,7 +69,7 @@ impl RunningQueue {
         let hdr_len = self.framing.hdr_len;
         if self.framing.to_device(frame) == FrameForm::AsIs {
             let header = header_bytes(&frame.offload());
-            // SAFETY: `put` passes room in our buffers.
+            // SAFETY: `put` passes `n` writable bytes of our buffers at `to`.
             return put(queue, ram, blank, hdr_len, &header, frame.len(), |at, to, n| unsafe {
                 frame.copy_out_raw(at, to, n)
             });
@@ -78,7 +79,7 @@ impl RunningQueue {
             put(queue, ram, blank, hdr_len, &[0; 12], bytes.len(), |at, to, n| {
                 let rest = bytes.get(at..).unwrap_or(&[]);
                 let n = rest.len().min(n);
-                // SAFETY: `put` passes room in our buffers; `rest` is private.
+                // SAFETY: `put` passes `n` writable bytes of our buffers at `to`; `rest` is private.
                 unsafe { copy_bytes(rest.as_ptr(), to, n) };
                 n
             })
@@ -86,8 +87,8 @@ impl RunningQueue {
     }
 }
 
-/// Sends frames of one piece that fit one buffer and have no offloads, while buffers are free. Returns their number and
-/// their bytes. It is a separate function so that its loop gets all registers.
+/// Sends frames of one piece that fit one buffer and have no offloads, while buffers are free. Returns the number of
+/// frames and of their bytes. A separate function, so that its loop gets all registers.
 #[inline(never)]
 fn send_plain(s: &mut RunningQueue, batch: &Batch, picks: &[u16]) -> (usize, u64) {
     let hdr_len = s.framing.hdr_len;

@@ -14,20 +14,20 @@ pub trait DriverBuffers: Send {
     /// Takes `count` buffers as one chain. Returns the first; `None` if fewer are free.
     fn take(&mut self, count: usize) -> Option<u16>;
 
-    /// Returns the buffer after `id` in the last chain taken.
+    /// Returns the buffer after `id` in the last chain taken; `None` at its end.
     fn next(&self, id: u16) -> Option<u16>;
 
     /// Hands the chain that begins at `id` to the device.
     fn give(&mut self, id: u16);
 
-    /// Takes the chain at `id` back. Returns whether the device had it, and, if chains are ordered, whether it was
-    /// next.
+    /// Takes the chain at `id` back. Returns false if the device did not have it or, with chains that come back in
+    /// order, if it was not the next one.
     fn get_back(&mut self, id: u16) -> bool;
 
     /// Frees the whole chain.
     fn recycle(&mut self, first: u16);
 
-    /// Returns the oldest of the device's chains, if chains come back in order.
+    /// Returns the oldest of the device's chains; `None` if the device has none, or chains come back in any order.
     fn oldest(&self) -> Option<u16>;
 
     /// Returns the buffer that comes back next, or is taken next if the device has none. 0 if chains are not ordered.

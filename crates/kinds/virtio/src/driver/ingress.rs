@@ -1,4 +1,4 @@
-//! The receive queue as an ingress. Frames stay in the buffers that the device wrote.
+//! The receive queue, as the switch's ingress. Frames stay in the buffers that the device wrote.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -78,7 +78,7 @@ impl RunningQueue {
             self.counters.dropped(DropReason::TooLong, 1);
         } else if to_do != 0 {
             // SAFETY: one of our buffers, longer than a header. The device may have written meanwhile: only this copy
-            // counts.
+            // is used.
             let header = unsafe { read_header(at.as_ptr(), hdr_len) };
             let known = soft::parse_header(&header[..hdr_len]);
             if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
@@ -145,7 +145,7 @@ impl RunningQueue {
     }
 }
 
-/// Returns whether a header only declares the checksum valid.
+/// Returns whether a header only declares the checksum valid (`DATA_VALID`), without any offload.
 fn is_only_valid(header: &VnetHdr) -> bool {
     header.flags & (F_DATA_VALID | F_NEEDS_CSUM) == F_DATA_VALID && header.gso_type == GSO_NONE
 }
@@ -188,7 +188,8 @@ impl Ingress for RunningQueue {
             return;
         }
         self.queue.recycle(self.taken.drain(..));
-        // The position is noted before the device gets the buffers again, which overwrites their old entries.
+        // The position is noted, for a successor after a kill, before the device gets the buffers again, which
+        // overwrites their old entries.
         let (done, turn) = self.queue.done();
         self.ram.note(done, turn);
         if !self.broken && self.queue.free() >= REFILL.min(usize::from(self.ram.size()) / 4) {
@@ -211,7 +212,7 @@ impl Ingress for RunningQueue {
         }
     }
 
-    /// The seat holds the device's doorbell.
+    /// No descriptor here: the queue's seat, which outlives the device, holds its doorbell.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -23,14 +23,14 @@ struct ShownChains {
     next: u16,
 }
 
-/// Returns whether a queue's saved state is current: no process has continued from it.
+/// Returns whether a queue's saved state is current: no process has used the queue since.
 pub fn is_there(ram: &QueueRam, features: DriverFeatures, state: &DriverQueueState) -> bool {
     let (done, _) = ram.noted();
     let shown = if features.queue.packed { packed(ram, done).map(|shown| shown.next) } else { Some(ram.avail_idx()) };
     (shown, done) == (Some(state.next), state.done)
 }
 
-/// Restores a queue. `None` if its rings are inconsistent.
+/// Restores a killed driver's queue from its rings and its notes. `None` if these are inconsistent.
 pub fn continued(ram: &QueueRam, features: DriverFeatures) -> Option<DriverQueue> {
     let size = ram.size();
     let (done, turn) = ram.noted();
@@ -103,7 +103,7 @@ fn in_any_order(n: u16, posted: Vec<Vec<u16>>) -> Option<BuffersState> {
     Some(BuffersState::Any { free, posted })
 }
 
-/// Returns the ordered state of the buffers, if they are posted in the order of their numbers from `oldest` on.
+/// Returns the state of buffers that are posted in the order of their numbers from `oldest` on; `None` if they are not.
 fn in_order(n: u16, chains: &[Vec<u16>], oldest: u16) -> Option<BuffersState> {
     let mut ids = chains.iter().flatten().zip(0..);
     ids.all(|(id, i)| *id == oldest.wrapping_add(i) & (n - 1)).then_some(())?;

@@ -45,7 +45,7 @@ pub enum DeviceViolation {
     /// `used.idx` moved by more than the queue's size.
     #[error("used.idx moved by more than the queue's size")]
     UsedIndex,
-    /// A used entry names a buffer that the device does not have.
+    /// A used entry has the ID of a buffer that the device does not have.
     #[error("the device returned a buffer that it does not have")]
     UsedId,
     /// The device reports more bytes than the buffer has, or fewer than a header.
@@ -71,7 +71,7 @@ pub const RUN: usize = 32;
 /// The negotiated features and requested options of a driver's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverFeatures {
-    /// The negotiated features that the device shares.
+    /// The negotiated features of the ring itself.
     pub queue: QueueFeatures,
     /// `VIRTIO_F_IN_ORDER`.
     pub in_order: bool,
@@ -91,7 +91,7 @@ pub enum DriverQueue {
     PackedOrdered(packed::PackedDriver<OrderedBuffers>),
 }
 
-/// Position of a driver's queue.
+/// State of a driver's queue, for a successor: its positions, and the owner of each buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriverQueueState {
     /// Number of descriptors.
@@ -99,7 +99,7 @@ pub struct DriverQueueState {
     /// Split: index of the next entry of the available ring. Packed: index of the next descriptor to post, with its
     /// wrap counter in bit 15.
     next: u16,
-    /// Index of the next entry to take back, in the same form.
+    /// Index of the next entry to take back, in the form of `next`.
     done: u16,
     buffers: BuffersState,
 }
@@ -140,13 +140,13 @@ impl DriverQueue {
         }
     }
 
-    /// Returns the queue's position, once all posted buffers are shown.
+    /// Returns the queue's state. All posted buffers must have been shown to the device.
     pub fn state(&self) -> DriverQueueState {
         each!(self, q => q.state())
     }
 
-    /// Returns the position of the next entry to take back, in the form of [`DriverQueueState`], and, if buffers are
-    /// ordered, the buffer due there.
+    /// Returns the position of the next entry to take back, in the form of [`DriverQueueState`], and the buffer due
+    /// there; 0 instead of the buffer if buffers are not ordered.
     #[inline]
     pub fn done(&self) -> (u16, u16) {
         each!(self, q => (q.done(), q.ids().turn()))
@@ -164,7 +164,7 @@ impl DriverQueue {
         each!(self, q => q.ids_mut().take(count))
     }
 
-    /// Returns the buffer after `id` in the last chain taken.
+    /// Returns the buffer after `id` in the last chain taken; `None` at its end.
     #[inline]
     pub fn link(&self, id: u16) -> Option<u16> {
         each!(self, q => q.ids().next(id))
@@ -197,16 +197,17 @@ impl DriverQueue {
         each!(self, q => q.publish())
     }
 
-    /// Returns the next buffer that the device returned.
+    /// Takes back the next chain that the device returned; `None` if it has returned no further one.
     ///
     /// # Errors
-    /// [`DeviceViolation`] if the used ring names a buffer that the device does not have, or its index jumped.
+    /// [`DeviceViolation`] if the device returned a buffer that it does not have, or `used.idx` moved by more than the
+    /// queue's size.
     #[inline]
     pub fn next_used(&mut self) -> Result<Option<UsedBuffer>, DeviceViolation> {
         each!(self, q => q.next_used())
     }
 
-    /// Takes as many returned buffers as fit. Returns their number.
+    /// Takes back as many returned chains as fit into `into`. Returns their number.
     ///
     /// # Errors
     /// The errors of [`DriverQueue::next_used`].

@@ -26,7 +26,7 @@ pub struct PackedDriver<B> {
     /// Number of descriptors of the chain that begins with each buffer.
     counts: Box<[u16]>,
     next: WrapIndex,
-    /// First descriptor not shown yet, with its flags.
+    /// Index of the first descriptor not shown yet, and its flags, which are written last.
     held: Option<(u16, u16)>,
     shown: WrapIndex,
     done: WrapIndex,
@@ -245,7 +245,8 @@ impl<B: DriverBuffers> PackedDriver<B> {
         Ok(Some(used))
     }
 
-    /// Takes as many descriptors as can be read at a time.
+    /// Takes back used descriptors with vector instructions, [`WIDE_PACKED`] at a time, while they are in order.
+    /// Returns their number.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [UsedBuffer]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };

@@ -3,7 +3,7 @@
 use super::simd::Simd;
 use crate::features::{GUEST_CSUM, IN_ORDER, MRG_RXBUF, RING_PACKED};
 
-/// A fast path for frames.
+/// The variant of the driver's code that handles frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Whether the ring is packed: one descriptor ring instead of three areas.

@@ -84,7 +84,7 @@ impl From<DriverError> for BadState {
 }
 
 impl DriverError {
-    /// Returns the closest error number.
+    /// Returns the errno that is closest to this error.
     pub fn errno(&self) -> Errno {
         match self {
             DriverError::Pairs(_) => Errno::INVAL,
@@ -114,7 +114,7 @@ pub struct VirtioPort {
 }
 
 impl VirtioPort {
-    /// Drives the device behind `transport`, now or once it appears.
+    /// Creates a port that drives the device behind `transport`, now or once the device appears.
     ///
     /// # Errors
     /// [`DriverError`] if the number of pairs or the size of the queues is invalid, or the system refuses a descriptor
@@ -160,8 +160,8 @@ impl VirtioPort {
         Ok((VirtioPort { service }, queues, paused))
     }
 
-    /// Returns the state for restoring the device after this process is killed. It changes whenever
-    /// [`VirtioPort::on_change`] calls. `None` without a device, or if other processes cannot reach it.
+    /// Returns the state for restoring the device after this process is killed. The state changes whenever the callback
+    /// of [`VirtioPort::on_change`] is called. `None` without a device, or if other processes cannot reach it.
     pub fn save(&self) -> Option<DriverState> {
         let service::ServiceState { connections, last_error, .. } = self.service.state();
         self.service.kept().last.map(|device| DriverState { connections, last_error, device: Some(device) })
@@ -178,8 +178,8 @@ impl VirtioPort {
     }
 
     /// Returns the state for a successor. The port's thread is paused until the returned [`PausedService`] is dropped.
-    /// The workers must be parked, and stay parked until the successor resumes or fails. `None` if the port cannot be
-    /// restored, because the thread is blocked or other processes cannot reach the device.
+    /// The workers must be parked, i.e. paused between batches, and stay parked until the successor resumes or fails.
+    /// `None` if the port cannot be restored, because the thread is blocked or other processes cannot reach the device.
     ///
     /// # Errors
     /// Fails if the process is out of descriptors.
@@ -196,7 +196,7 @@ impl VirtioPort {
         Ok(Some((state, paused)))
     }
 
-    /// Makes a thread of the port call `call` whenever its device connects or leaves. Only the first registration
+    /// Makes a thread of the port call `call` whenever the device connects or leaves. Only the first registration
     /// counts.
     pub fn on_peer(&self, call: impl Fn() + Send + Sync + 'static) {
         self.service.on_peer(call);
@@ -208,7 +208,7 @@ impl VirtioPort {
     }
 }
 
-/// Creates the seats and queues of a port named `at`.
+/// Creates the queues of a port named `at`, and their seats, which hold the queues of one device after another.
 fn seats(at: &str, options: DriverOptions) -> Result<(Vec<SeatPair>, VirtioQueues), DriverError> {
     if options.pairs == 0 || usize::from(options.pairs) > MAX_PAIRS {
         return Err(DriverError::Pairs(options.pairs));
@@ -301,7 +301,7 @@ pub struct LentDevice {
     /// Sizes of the device's queues: a receive and a transmit queue for each pair.
     pub(super) sizes: Vec<u16>,
     pub(super) ram: DriverRam,
-    /// Doorbells that the device rings, if a predecessor set it up.
+    /// Doorbells that the device rings, if a predecessor set the device up; otherwise empty.
     pub(super) calls: Vec<Doorbell>,
     /// Doorbells that ring the device, if it has eventfds.
     pub(super) kicks: Vec<Arc<Doorbell>>,
@@ -354,8 +354,9 @@ impl PortSession<'_> {
         self.restored.take()
     }
 
-    /// Runs the device until it or the port ends. A successor can reach it through `by`. `news` is called when one of
-    /// `fds` is readable; its argument is true for the second descriptor.
+    /// Runs the device until it or the port ends. `by` is the descriptor through which a successor can reach the
+    /// device; `None` if it cannot. `news` is called when one of `fds` is readable; its argument is true for the second
+    /// descriptor.
     ///
     /// # Errors
     /// An error of `news`, or of lending a queue.
@@ -412,7 +413,8 @@ impl PortSession<'_> {
         ended
     }
 
-    /// Waits until the device ends or violates the protocol, or the port must end.
+    /// Waits until the device ends or violates the protocol, or the port must end. Answers a request to pause with the
+    /// result of `state`.
     fn wait<E>(
         &self,
         [one, other]: [BorrowedFd<'_>; 2],

@@ -12,9 +12,11 @@ use rustix::io::Errno;
 
 use crate::memory::RegionSpec;
 
-/// Guest physical address of the first byte: a number that is no address in this process, to expose mix-ups.
+/// Guest physical address of the memory's first byte. It differs from all addresses in this process, so that code that
+/// confuses the two kinds fails.
 const GUEST: u64 = 0x1_0000_0000;
-/// Distance between buffers in bytes: whole cache lines, without aliasing in the cache.
+/// Distance between buffers in bytes: an odd number of cache lines, so that the buffers' first lines spread over all
+/// sets of the cache.
 const STRIDE: u32 = 2_112;
 /// Unused bytes at the start of a buffer. The frame after the header then begins on a cache line. The header, which
 /// rarely changes, is on a separate line that does not move between caches.
@@ -67,7 +69,7 @@ impl DriverRam {
         (DriverRam { fd, map, len }, queues)
     }
 
-    /// Returns the region as described to the back end.
+    /// Returns the memory as a region, as described to the device's process.
     pub fn spec(&self) -> RegionSpec {
         // The address in this process stays private.
         RegionSpec { guest: GUEST, size: self.len as u64, user: GUEST, offset: 0 }
@@ -115,22 +117,22 @@ impl QueueRam {
         unsafe { self.map.start().add(self.from + offset) }
     }
 
-    /// Returns the address of the descriptor table or ring.
+    /// Returns the address of the descriptor table (split) or descriptor ring (packed).
     pub fn desc(&self) -> NonNull<u8> {
         self.at(0)
     }
 
-    /// Returns the address of the available ring, or of the driver event suppression.
+    /// Returns the address of the available ring (split) or of the driver event suppression (packed).
     pub fn avail(&self) -> NonNull<u8> {
         self.at(Self::ring_bytes(self.n))
     }
 
-    /// Returns the address of the used ring, or of the device event suppression.
+    /// Returns the address of the used ring (split) or of the device event suppression (packed).
     pub fn used(&self) -> NonNull<u8> {
         self.at(2 * Self::ring_bytes(self.n))
     }
 
-    /// Returns the address of buffer `id`; an ID outside the queue wraps to one inside.
+    /// Returns the address of buffer `id`; an ID outside the queue selects the last buffer.
     #[inline]
     pub fn buf(&self, id: u16) -> NonNull<u8> {
         let id = id.min(self.n - 1);
@@ -143,7 +145,7 @@ impl QueueRam {
         self.device_address(self.buf(id))
     }
 
-    /// Converts an address to one that the device uses.
+    /// Converts an address in this process to the guest physical address that the device uses.
     #[inline]
     pub fn device_address(&self, p: NonNull<u8>) -> u64 {
         GUEST + (p.as_ptr() as u64 - self.map.start().as_ptr() as u64)
@@ -161,7 +163,7 @@ impl QueueRam {
         unsafe { self.buf(id).as_ptr().read_volatile() }
     }
 
-    /// Returns the buffer at a guest physical address.
+    /// Returns the ID of the buffer that begins at a guest physical address; `None` if none begins there.
     pub fn id_at(&self, guest: u64) -> Option<u16> {
         let offset = guest.checked_sub(self.guest(0))?;
         let id = u16::try_from(offset / u64::from(STRIDE)).ok()?;
@@ -186,7 +188,7 @@ impl QueueRam {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Returns the last note, or anything that a device wrote there.
+    /// Returns the last note, as `(done, turn)`. A hostile device may have written anything there.
     pub fn noted(&self) -> (u16, u16) {
         let noted = self.notes().load(Ordering::Relaxed);
         (noted as u16, (noted >> 16) as u16)
@@ -207,7 +209,7 @@ impl QueueRam {
         unsafe { AtomicU16::from_ptr(self.avail().as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 
-    /// Returns the two words of a descriptor.
+    /// Returns the two 64-bit words of a descriptor; an index outside the queue selects the last one.
     pub fn descriptor(&self, index: u16) -> (u64, u64) {
         let at = self.desc().as_ptr().wrapping_add(16 * usize::from(index.min(self.n - 1)));
         // SAFETY: a descriptor of the table or ring, aligned; shared with the device, hence atomic.
@@ -215,7 +217,7 @@ impl QueueRam {
         (word(at), word(at.wrapping_add(8)))
     }
 
-    /// Zeroes the rings.
+    /// Zeroes the rings and the notes.
     pub fn clear_rings(&self) {
         // SAFETY: the rings' bytes; not yet announced to any other process.
         unsafe { self.desc().as_ptr().write_bytes(0, 3 * Self::ring_bytes(self.n)) };

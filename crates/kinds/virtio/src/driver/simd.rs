@@ -6,12 +6,12 @@
 
 use super::{RUN, UsedBuffer};
 
-/// Number of entries of a split used ring read at a time: a cache line and more.
+/// Number of entries of a split used ring read at a time: 64 bytes, which span two cache lines.
 pub const WIDE: usize = 8;
 /// Number of descriptors of a packed ring read at a time: a cache line.
 pub const WIDE_PACKED: usize = 4;
 
-/// The processor's instructions for reading several entries at a time.
+/// A set of instructions for reading several entries at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Simd {
     /// Eight entries in one register.
@@ -29,7 +29,7 @@ pub enum Simd {
 }
 
 impl Simd {
-    /// Returns the widest instructions that this processor supports.
+    /// Returns the set with the widest registers that this processor supports.
     pub fn best() -> Simd {
         #[cfg(target_arch = "x86_64")]
         {
@@ -60,7 +60,7 @@ impl Simd {
         }
     }
 
-    /// Returns all instructions that this processor supports.
+    /// Returns all sets that this processor supports.
     pub fn all() -> Vec<Simd> {
         #[cfg(target_arch = "x86_64")]
         {
@@ -127,7 +127,7 @@ impl Simd {
     }
 }
 
-/// Converts a run of consecutive IDs into entries.
+/// Fills `into` with used entries that have the lengths `lens` and consecutive IDs from `first` on.
 #[inline]
 pub fn name_run(first: u16, lens: &[u32], into: &mut [UsedBuffer]) {
     debug_assert!(into.len() <= RUN);

@@ -193,7 +193,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
         self.done != self.seen
     }
 
-    /// Returns the number of entries that the device has filled.
+    /// Returns the number of used entries that the device has filled and the driver has not taken.
     #[inline]
     fn filled(&mut self) -> Result<u16, DeviceViolation> {
         if !self.has_used() {
@@ -229,7 +229,8 @@ impl<B: DriverBuffers> SplitDriver<B> {
         Ok(Some(UsedBuffer { id, len }))
     }
 
-    /// Takes as many entries as can be read at a time.
+    /// Takes back used entries with vector instructions, [`WIDE`] at a time, while they are in order. Returns their
+    /// number.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [UsedBuffer]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };

@@ -46,12 +46,12 @@ pub struct RunningQueue {
     pub fault: Fault,
     /// Buffers of the last batch taken.
     pub taken: Vec<u16>,
-    /// Counters of frames, bytes and drops; replaced by the seat's counters once the queue is in a seat.
+    /// Counters of frames, bytes and drops; replaced by the port's counters when the queue is lent to the workers.
     pub counters: Arc<RingCounters>,
 }
 
 impl RunningQueue {
-    /// Creates the handle of a queue that was just set up.
+    /// Creates a running queue from a virtqueue that was just set up.
     pub fn new(queue: DriverQueue, ram: QueueRam, kick: Kick, features: u64, fault: &Fault) -> RunningQueue {
         RunningQueue {
             queue,

@@ -1,8 +1,8 @@
 //! The device side of virtqueues (virtio 1.3 §2.6 to §2.8).
 //!
-//! [`split`] and [`packed`] each implement one layout. Both return chains: the ID for returning them, and the buffers
-//! as pieces of this process's address space. Every descriptor is read once, and checked against the guest's memory
-//! before use.
+//! [`split`] and [`packed`] each implement one layout. Both return chains: the ID with which a chain is returned to the
+//! driver, and its buffers as pieces of this process's address space. Every descriptor is read once, and checked
+//! against the guest's memory before use.
 //!
 //! Used buffers are collected and shown to the driver together by [`DeviceQueue::publish`], so a frame of several
 //! buffers is never visible in part.
@@ -20,12 +20,13 @@ use thiserror::Error;
 use crate::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED};
 use crate::memory::{GuestMemory, Hint};
 
-/// Maximum number of pieces kept of a chain; a longer chain is returned unused.
+/// Maximum number of pieces kept of a chain. A frame in a longer chain is dropped; of a longer receive chain, only the
+/// first pieces are used.
 pub const MAX_PIECES: usize = 128;
-/// Number of walked descriptors after which a take ends; the rest waits for the next take. Guests use about twenty per
-/// frame at most.
+/// Number of descriptors, walked in chains of several, after which a batch from the driver ends; the rest waits for the
+/// next batch. Guests use about twenty per frame at most.
 const ENOUGH_WALKED: u32 = 512;
-/// Maximum number of descriptors walked in one take or delivery.
+/// Maximum number of descriptors walked for one batch from or to the driver.
 const MOST_WALKED: u32 = 8192;
 /// Maximum size of a queue in descriptors (virtio 1.3 §2.6, §2.7).
 pub const MAX_SIZE: u16 = 32_768;
@@ -68,7 +69,7 @@ pub enum DriverViolation {
     MemoryGone,
 }
 
-/// A piece of a buffer.
+/// A piece of a buffer, contiguous in this process's address space.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
     /// Address of the first byte.
@@ -77,12 +78,12 @@ pub struct Piece {
     pub len: u32,
 }
 
-/// A chain of descriptors to be returned.
+/// A chain of descriptors that the driver made available and that must be returned to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// Split: index of the first descriptor. Packed: buffer ID.
     pub id: u16,
-    /// Number of descriptors in the ring.
+    /// Packed: number of descriptors in the ring. Split: 1.
     pub count: u16,
 }
 
@@ -94,7 +95,7 @@ pub struct Pieces {
     len: usize,
     /// Whether the chain had more pieces than are kept.
     overflow: bool,
-    /// Number of descriptors walked since [`Pieces::begin`].
+    /// Number of descriptors walked since [`Pieces::begin`], in chains with more than one.
     walked: u32,
     hint: Hint,
 }
@@ -123,7 +124,7 @@ impl Pieces {
         self.overflow = false;
     }
 
-    /// Begins a take or a delivery, which resets the number of walked descriptors.
+    /// Begins a batch: resets the number of walked descriptors.
     #[inline]
     pub fn begin(&mut self) {
         self.walked = 0;
@@ -134,18 +135,19 @@ impl Pieces {
         self.walked
     }
 
-    /// Resets the number to `walked`.
+    /// Sets the number of walked descriptors back to `walked`, an earlier result of [`Pieces::walked`].
     pub fn go_back(&mut self, walked: u32) {
         self.walked = walked;
     }
 
-    /// Returns whether enough descriptors were walked for one take.
+    /// Returns whether enough descriptors were walked for one batch from the driver.
     #[inline]
     pub fn is_enough(&self) -> bool {
         self.walked >= ENOUGH_WALKED
     }
 
-    /// Returns whether the remaining descriptors must wait, because a chain would be cut now.
+    /// Returns whether the limit of walked descriptors is reached: a further chain would be cut, so it must wait for
+    /// the next batch.
     #[inline]
     pub fn is_exhausted(&self) -> bool {
         self.walked >= MOST_WALKED
@@ -172,13 +174,13 @@ impl Pieces {
         &self.list[self.readable..self.len]
     }
 
-    /// Returns the readable buffer, if the chain has exactly one buffer and it is readable.
+    /// Returns the readable buffer, if the chain has exactly one; writable buffers may follow it.
     #[inline]
     pub fn only_readable(&self) -> Option<Piece> {
         (self.readable == 1).then_some(self.list[0])
     }
 
-    /// Returns the only buffer, if it is writable.
+    /// Returns the chain's only buffer, if it is writable.
     #[inline]
     pub fn only_writable(&self) -> Option<Piece> {
         (self.readable == 0 && self.len == 1).then_some(self.list[0])
@@ -283,7 +285,7 @@ macro_rules! each {
     };
 }
 
-/// A position in a queue, to which it can return.
+/// A position in a queue, to which the queue can return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePosition {
     at: u16,
@@ -360,7 +362,7 @@ impl DeviceQueue {
         each!(self, q => q.disarm())
     }
 
-    /// Returns the position of the queue, in the form of [`DeviceQueue::new`].
+    /// Returns the position of the queue, in the form of the argument `base` of [`DeviceQueue::new`].
     pub fn base(&self) -> u32 {
         each!(self, q => q.base())
     }
@@ -402,9 +404,9 @@ impl QueueFeatures {
 }
 
 impl DeviceQueue {
-    /// Creates a queue at position `base`. Split: the index of the next entry to take. Packed: the same with its wrap
-    /// counter in bit 15, and in the upper half that of the next entry to return. `None` if the queue is not entirely
-    /// in the memory, or its size is invalid.
+    /// Creates a queue at position `base`. Split: the index of the next entry to take. Packed: in the lower half, that
+    /// index with its wrap counter in bit 15; in the upper half, the index of the next entry to return, in the same
+    /// form. `None` if the queue is not entirely in the memory, or its size is invalid.
     pub fn new(
         memory: &GuestMemory,
         size: u16,
@@ -430,10 +432,10 @@ mod tests {
     use crate::memory::RegionSpec;
 
     const BYTES: usize = 0x3000;
-    /// A small size, for a quick round of the ring.
+    /// A small size, so that the ring wraps around often.
     const SIZE: u16 = 8;
 
-    /// A queue with its file and its mapping.
+    /// A queue with the file of its memory, and the mapping.
     struct Ring {
         queue: DeviceQueue,
         file: OwnedFd,
@@ -451,7 +453,8 @@ mod tests {
         Ring { queue, file, _memory: memory }
     }
 
-    /// Returns all bytes that the driver sees, and the inputs of an in-flight record.
+    /// Returns all bytes that the driver sees, and what an in-flight record reads: the position, and whether chains are
+    /// held back.
     fn state(ring: &Ring) -> (Vec<u8>, u32, bool) {
         let mut bytes = vec![0; BYTES];
         assert_eq!(rustix::io::pread(&ring.file, &mut bytes, 0), Ok(BYTES));
@@ -462,7 +465,7 @@ mod tests {
     }
 
     /// Objective: chains returned together read the same as chains returned one by one, before and after they are
-    /// shown, for several rounds of the ring, and after one that was returned before.
+    /// shown, for several rounds of the ring, also if a single chain was returned just before.
     #[test]
     fn together_as_one_by_one() {
         for packed in [false, true] {
@@ -484,7 +487,8 @@ mod tests {
         }
     }
 
-    /// Returns a split queue of that size whose memory is 64 pages in as many regions, then nothing.
+    /// Returns a split queue of that size. The memory for its buffers is 64 pages in as many regions, with nothing
+    /// after them.
     fn large(size: u16) -> (DeviceQueue, GuestMemory, OwnedFd) {
         let file = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
         let page = 0x1000u64;
@@ -504,7 +508,7 @@ mod tests {
     }
 
     /// Objective: work on chains is bounded. A buffer over many regions is followed only up to the pieces that are
-    /// kept; a take walks a limited number of descriptors, and the next take starts afresh.
+    /// kept; one batch walks a limited number of descriptors, and the next batch has the full limit again.
     #[test]
     fn work_on_chains_is_bounded() {
         let (mut queue, memory, file) = large(32_768);
@@ -519,7 +523,7 @@ mod tests {
         let chain = queue.next(&memory, &mut pieces);
         assert_eq!(chain, Ok(Some(Chain { id: 0, count: 1 })));
         assert!(pieces.is_cut() && pieces.readable().len() == MAX_PIECES);
-        // A buffer that ends outside all regions.
+        // A chain whose only descriptor links to itself: the limit of walked descriptors cuts it.
         put(&file, 16 * 9, 0x20_0000);
         put(&file, 16 * 9 + 8, 1 | 1 << 32 | 9 << 48);
         put(&file, 0x10_0000, 2 << 16 | 9 << 48);

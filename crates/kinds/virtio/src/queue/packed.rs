@@ -57,8 +57,8 @@ impl PackedQueue {
         let ring = memory.user(at.desc, 16 * u64::from(size), 16)?;
         let driver_event = memory.user(at.avail, 4, 4)?;
         let device_event = memory.user(at.used, 4, 4)?;
-        // Bits 0–14 are the index, bit 15 the wrap counter, of the next entry to take; the upper half is that of the
-        // next to return.
+        // In the lower half, bits 0–14 are the index and bit 15 the wrap counter of the next entry to take; the upper
+        // half is the same for the next entry to return.
         let next = WrapIndex::of(base as u16);
         let done = WrapIndex::of((base >> 16) as u16);
         // A transport that only has one half passes 0 for the other.
@@ -89,7 +89,7 @@ impl PackedQueue {
         unsafe { AtomicU16::from_ptr(self.at(i).add(14).cast()) }
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of descriptors.
     pub fn size(&self) -> u16 {
         self.size
     }

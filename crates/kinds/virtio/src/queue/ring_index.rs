@@ -13,7 +13,7 @@ pub const DISABLE: u32 = 1;
 /// `RING_EVENT_FLAGS_DESC`.
 pub const AT_DESC: u32 = 2;
 
-/// An index with its wrap counter.
+/// An index into a packed ring, with its wrap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrapIndex {
     /// Index of a descriptor.
@@ -58,7 +58,7 @@ impl WrapIndex {
     }
 
     fn passed(self, named: WrapIndex, old: WrapIndex, size: u16) -> bool {
-        // Distances backwards from this index; a different wrap counter is a round earlier.
+        // Distances backwards from this index; an index with the other wrap counter is one round earlier.
         let back = |p: WrapIndex| {
             let base = if p.wrap == self.wrap { 0 } else { u32::from(size) };
             (base + u32::from(self.at)).wrapping_sub(u32::from(p.at))

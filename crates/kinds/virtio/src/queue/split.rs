@@ -307,7 +307,7 @@ impl SplitQueue {
         u32::from(self.next)
     }
 
-    /// Returns the next entry of the used ring.
+    /// Returns the index of the next entry of the used ring.
     pub fn done(&self) -> u16 {
         self.done
     }
@@ -328,7 +328,8 @@ fn unpack(addr: u64, rest: u64) -> QueueDesc {
     QueueDesc { addr, len: rest as u32, flags: (rest >> 32) as u16, other: (rest >> 48) as u16 }
 }
 
-/// Reads descriptor `i` of an indirect table; its 16 bytes may be unaligned or span two regions.
+/// Reads descriptor `i` of an indirect table; its 16 bytes may be unaligned or span two regions. `None` if one of them
+/// is outside the memory.
 pub(super) fn indirect_words(memory: &GuestMemory, table: u64, i: u32) -> Option<(u64, u64)> {
     let at = table.checked_add(16 * u64::from(i))?;
     let mut hint = Hint::default();

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 const SIZE: u16 = 8;
 
-/// A queue and its device.
+/// A driver's queue, and the device at its other end.
 struct Rig {
     features: DriverFeatures,
     ram: DriverRam,
@@ -71,7 +71,8 @@ fn until() -> impl Strategy<Value = Until> {
     prop_oneof![1 => Just(Taken), 1 => Just(Noted), 1 => Just(Posted), 1 => Just(Shown), 8 => Just(End)]
 }
 
-/// Makes the device fill the next buffers with numbers, as far as it has any, and return them.
+/// Makes the device fill up to `count` of the next buffers with successive numbers and return the buffers to the
+/// driver.
 fn device_sends(rig: &mut Rig, count: usize, number: &mut u32) {
     let mut pieces = Pieces::default();
     let mut chains = Vec::new();

@@ -1,4 +1,4 @@
-//! Virtqueues.
+//! Integration tests of virtqueues, with netvale as device and as driver.
 
 mod exhaustive;
 mod killed;

@@ -1,5 +1,5 @@
-//! The split ring against another implementation, the `virtio-queue` crate: both as devices on the same memory, and
-//! that one as the device of netvale's driver.
+//! Compares the split ring with another implementation, the `virtio-queue` crate: both act as devices on the same
+//! memory, and the crate acts as the device of netvale's driver.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

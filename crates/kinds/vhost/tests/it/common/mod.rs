@@ -1,4 +1,4 @@
-//! Batches through a port's queues.
+//! Helpers that pass batches through a port's queues.
 #![allow(unsafe_code, dead_code, reason = "each test program uses a part")]
 
 pub mod processes;
@@ -17,7 +17,7 @@ pub fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), done), "time is up: {what}");
 }
 
-/// One end's queues of one pair.
+/// A queue pair, at one end of a connection.
 pub struct End {
     pub egress: Arc<dyn Egress>,
     pub ingress: Box<dyn Ingress>,
@@ -63,7 +63,7 @@ pub fn give_with(scratch: &mut Scratch, end: &End, frames: &[(Vec<u8>, Offload)]
     end.egress.deliver(&batch, &picks, scratch)
 }
 
-/// Sends all of `frames` from one end to the other, in batches of `batch`.
+/// Sends all of `frames` from one end to the other, in batches of `batch`. Returns the frames received.
 pub fn cross(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], batch: usize) -> Vec<(Vec<u8>, Offload)> {
     let mut sent = 0;
     let mut got = Vec::new();

@@ -30,7 +30,7 @@ pub struct Device {
 
 pub const PAUSE: Duration = Duration::from_millis(1);
 
-/// Retries `give`, which a thread of a loaded machine may delay.
+/// Retries `give` until it succeeds: on a loaded machine, the port's thread may not pause in time.
 fn patiently<T>(mut give: impl FnMut() -> Option<T>) -> T {
     let mut given = None;
     until("the port's thread pauses", || {
@@ -69,7 +69,7 @@ impl Device {
         patiently(|| self.port.save_parked().unwrap())
     }
 
-    /// Replaces the port by a successor that only gets socket messages.
+    /// Replaces the port by a successor, which gets only what a socket can carry.
     pub fn succeed(&mut self) {
         let (state, paused) = self.given();
         let (port, queues, begins) = VhostPort::restore(&self.options, sent(&state)).unwrap();
@@ -91,7 +91,7 @@ impl Device {
     }
 }
 
-/// A sequence of frames from one end to the other.
+/// A sequence of numbered frames from one end to the other.
 #[derive(Default)]
 pub struct Stream {
     pub sent: u32,

@@ -94,7 +94,7 @@ impl Raw {
         self.say(request::SET_VRING_KICK, queue.to_le_bytes().to_vec(), vec![kick]);
     }
 
-    /// Sends queue 0 its kick or call descriptor.
+    /// Sends a descriptor for queue 0: kick, call or error.
     pub fn bell(&self, request: u32, fd: OwnedFd) {
         self.say(request, 0u64.to_le_bytes().to_vec(), vec![fd]);
     }

@@ -1,5 +1,5 @@
-//! DPDK at the other end: its virtio-user driver on netvale's device in all its paths, its vhost device under netvale's
-//! driver.
+//! Tests with DPDK at the other end: its virtio-user driver, in all its paths, on netvale's device, and its vhost
+//! device under netvale's driver.
 
 use crate::common;
 
@@ -58,7 +58,7 @@ impl Drop for Testpmd {
     }
 }
 
-/// Sends frames and receives them back, in order and unchanged. The far end may not be ready for the first.
+/// Sends frames and receives them back, in order and unchanged. The far end may not be ready for the first frames.
 fn echo(end: &mut End) {
     let probe = vec![(frame(60, 77), Offload::None)];
     until("the first frame comes back", || {

@@ -16,8 +16,8 @@ use netvale_wire::offload::Offload;
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-/// A switch with two vhost-user ports, `v0` and `v1` in its folder; all its files are there, and its interfaces in a
-/// network namespace of its own.
+/// An OVS-DPDK switch with two vhost-user ports, whose sockets are `v0` and `v1` in its folder. All other files of the
+/// switch are in this folder, too, and its interfaces are in their own network namespace.
 struct Ovs {
     children: Vec<Child>,
     dir: tempfile::TempDir,
@@ -105,7 +105,7 @@ fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8
         let mut begun = Instant::now();
         until("all arrive", || {
             if begun.elapsed() > LOST {
-                // It drops frames while it changes its flows: start again.
+                // The switch drops frames while it changes its flows: start again.
                 sent = 0;
                 begun = Instant::now();
                 got.clear();
@@ -134,7 +134,7 @@ fn our_driver_on_ovs() {
     let (one, mut one_end) = port("v0");
     let (two, mut two_end) = port("v1");
     until("both run", || one.state().now.running && two.state().now.running);
-    // The switch takes a while to forward; then it has learned both.
+    // The switch needs a while until it forwards; after the first frames, it has learned both stations.
     let hello = |to, from| between(to, from, 60, 7);
     until("the first frame passes", || {
         give(&one_end, &[hello(2, 1)]);

@@ -18,7 +18,7 @@ use crate::driver::{DriverFeatures, DriverQueue, DriverQueueState, killed};
 use crate::features::IN_ORDER;
 use crate::queue::QueueFeatures;
 
-/// State of a port.
+/// State of a driver port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DriverState {
     /// Number of devices so far.
@@ -33,7 +33,7 @@ pub struct DriverState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceState {
     features: u64,
-    /// The descriptor through which the device is reached.
+    /// The descriptor through which the device is reached, e.g. the connected socket.
     by: Fd,
     memory: Fd,
     queues: QueuesState,
@@ -47,7 +47,7 @@ pub struct DeviceState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum QueuesState {
-    /// Exact positions.
+    /// Exact positions, saved while the workers were paused.
     At(Vec<DriverQueueState>),
     /// Sizes only, as the driver was killed; the rest is recovered from the rings.
     Left(Vec<u16>),
@@ -65,7 +65,8 @@ impl QueuesState {
 /// The thread's answer to a request for its device's state. `None` inside: no other process can resume the device.
 pub(super) type DeviceSaid = std::io::Result<Option<DeviceState>>;
 
-/// Saves the device with exact positions. The workers must be parked.
+/// Saves the device with exact positions. The workers must be parked. `None` if a queue is broken, still used by a
+/// worker, or has frames in a batch.
 pub(super) fn device_state(
     lent: &LentDevice,
     by: BorrowedFd<'_>,
