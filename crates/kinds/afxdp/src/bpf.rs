@@ -12,7 +12,7 @@ pub mod barrier;
 mod continued;
 pub mod tags;
 
-/// linux/bpf.h: commands.
+/// Commands of bpf(2) (linux/bpf.h).
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
@@ -160,7 +160,7 @@ fn counter() -> Result<OwnedFd, Errno> {
     unsafe { bpf_fd(MAP_CREATE, &mut create) }
 }
 
-/// Reads the value of a map made by [`counter`].
+/// Reads the value of a map made by [`counter`]; 0 if the request fails.
 fn counted(map: BorrowedFd<'_>) -> u64 {
     let key = 0u32;
     let mut value = 0u64;
@@ -175,7 +175,7 @@ fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// Operations (linux/bpf.h, linux/bpf_common.h).
+/// Operation codes of instructions (linux/bpf.h, linux/bpf_common.h).
 const LOAD_WORD: u8 = 0x61;
 const STORE_WORD: u8 = 0x63;
 const MOVE_IMM: u8 = 0xb7;
@@ -300,8 +300,8 @@ impl XdpProgram {
         Ok(XdpProgram { map, mode, link, puts_tags_back })
     }
 
-    /// Whether the program inserts VLAN tags from metadata into frames. False for a program that another process
-    /// attached, because that is not known.
+    /// Whether the program inserts VLAN tags from metadata into frames. False for a restored program, of which this is
+    /// not known.
     pub fn puts_tags_back(&self) -> bool {
         self.puts_tags_back
     }
@@ -325,18 +325,19 @@ impl XdpProgram {
     }
 }
 
-/// The attached hooks of host rings. Dropping them returns the interface to the stack.
+/// The TCX hooks that divert an interface's outgoing frames to the TAP of the host rings, and the TAP's frames to the
+/// interface. Dropping this value detaches them.
 #[derive(Debug)]
 pub struct Diversion {
-    /// A word for each ring: 1 if the ring is open.
+    /// A map with one word for each ring: 1 if the ring is open.
     rings: Map,
     links: [OwnedFd; 3],
 }
 
 impl Diversion {
-    /// Attaches the hooks, the one on `interface` before the link `before`. Frames that the stack sends on `interface`
-    /// are spread over `rings` rings by flow; frames of an open ring are redirected to the queue of `tap` with the
-    /// ring's index. Frames written to `tap` are received on `interface`.
+    /// Attaches the hooks. The hook on `interface` runs before the program that the link `before` attaches, if given.
+    /// Frames that the stack sends on `interface` are spread over `rings` rings by flow; frames of an open ring are
+    /// redirected to the queue of `tap` with the ring's index. Frames written to `tap` are received on `interface`.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.
@@ -384,7 +385,7 @@ pub fn steering() -> Result<OwnedFd, (&'static str, Errno)> {
     load(&insns, PROG_TYPE_SOCKET_FILTER, 0).map_err(|e| ("load a program for the TAP's queues", e))
 }
 
-/// The mark of a redirected frame, which replaces its original mark; the lower half is replaced by the ring's index.
+/// The mark of a redirected frame, which replaces its original mark; the lower 16 bits hold the ring's index.
 const MARK: i32 = 0x6e76_0000;
 /// Mask of the ring's index in the mark.
 const MARK_RING: i32 = 0xffff;

@@ -41,7 +41,7 @@ fn request(name: &str) -> libc::ifreq {
 
 /// Calls ioctl(2) with an ifreq.
 fn ask(fd: &OwnedFd, code: libc::Ioctl, request: &mut libc::ifreq) -> Result<(), Errno> {
-    // SAFETY: all calls made here take an ifreq; a pointer in it leads to memory that the caller keeps.
+    // SAFETY: all requests made here take an ifreq; a pointer in it is to memory that lives until the call returns.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_mut(request)) };
     if done < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(()) }
 }
@@ -186,7 +186,7 @@ pub fn name_of(ifindex: u32) -> Result<Option<String>, Errno> {
     Ok(String::from_utf8(bytes).ok())
 }
 
-/// Returns the name of an interface's driver (ethtool -i).
+/// Returns the name of an interface's driver (ethtool -i); `None` if it is not reported.
 pub fn driver(name: &str) -> Option<String> {
     /// `ETHTOOL_GDRVINFO`.
     const GET_DRIVER: u32 = 0x3;
@@ -209,7 +209,7 @@ fn offloads(name: &str) -> Result<u32, Errno> {
     Ok(value.data)
 }
 
-/// Whether this offload is on.
+/// Whether the interface's driver performs this offload. False if the request fails.
 pub fn has_offload(name: &str, offload: TagOffload) -> bool {
     offloads(name).is_ok_and(|flags| flags & offload.flag() != 0)
 }
@@ -217,7 +217,7 @@ pub fn has_offload(name: &str, offload: TagOffload) -> bool {
 /// Turns an offload on or off.
 ///
 /// # Errors
-/// `EINVAL` if it cannot be changed, `EPERM` without `CAP_NET_ADMIN`.
+/// `EINVAL` or `EOPNOTSUPP` if the driver cannot change it, `EPERM` without `CAP_NET_ADMIN`.
 pub fn set_offload(name: &str, offload: TagOffload, on: bool) -> Result<(), Errno> {
     /// `ETHTOOL_SFLAGS`.
     const SET_FLAGS: u32 = 0x26;
@@ -320,7 +320,7 @@ pub fn far_end(index: u32) -> Option<String> {
     name_of(u32::from_ne_bytes(far.try_into().ok()?)).ok()?
 }
 
-/// ID of an interface's XDP program.
+/// Returns the ID of an interface's XDP program; `None` if it has none.
 fn program_of(index: u32) -> Result<Option<u32>, Errno> {
     const IFLA_XDP: u16 = 43;
     const IFLA_XDP_PROG_ID: u16 = 4;
@@ -349,7 +349,7 @@ fn attributes_of(index: u32) -> Result<Vec<u8>, Errno> {
     Ok(answer.get(HEADERS..got).unwrap_or(&[]).to_vec())
 }
 
-/// Finds the attribute of the type `wanted` (linux/netlink.h, struct nlattr).
+/// Finds the attribute of the type `wanted` (linux/netlink.h, struct nlattr); `None` if it is absent.
 fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     /// Mask that removes the flags `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
     const TYPE: u16 = 0x3fff;
@@ -379,7 +379,7 @@ mod tests {
         assert!(is_loopback("lo") && !is_loopback("nosuch0"));
     }
 
-    /// Objective: an attribute is found behind others; a truncated one ends the search.
+    /// Objective: an attribute is found after others; a truncated one ends the search.
     #[test]
     fn attributes_are_found_after_others() {
         let bytes = [5, 0, 1, 0, 9, 0, 0, 0, 8, 0, 2, 0x80, 1, 2, 3, 4];

@@ -15,9 +15,9 @@
 //! | [`sizes`] | sizes of a port's rings and regions |
 //! | [`socket`] | a socket: four rings, and memory for frames |
 //! | [`nic`] | an interface with the program on it, and its queues |
-//! | [`outlet`] | sends frames in slots to a descriptor |
+//! | [`outlet`] | writes frames of a ring's slots to a TAP or a packet socket |
 //! | [`rx_end`] | the host's end of an rx ring that one thread fills |
-//! | [`through`] | a queue connected to a netmap program's rings without a copy |
+//! | [`through`] | connects a queue to a netmap program's rings, without a copy |
 
 pub mod bpf;
 pub mod iface;

@@ -22,9 +22,9 @@ use sending::Senders;
 pub use tags::LostTags;
 use tags::{TagsLeft, VethEnd};
 
-/// Time limit for a busy queue to become free if another program may be using it.
+/// How long to retry binding to a busy queue that another program may be using.
 const FREED_WITHIN: Duration = Duration::from_millis(500);
-/// Time limit for a busy queue to become free if this process has just closed a socket on this interface: on a busy
+/// How long to retry binding to a busy queue if this process has just closed a socket on this interface: on a busy
 /// machine, the kernel takes longer to free the queue.
 const OWN_FREED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -107,7 +107,7 @@ pub enum NicError {
     },
 }
 
-/// Returns a hint on an errno, to append to the message.
+/// Returns a hint about an errno, to append to the error message; empty if there is none.
 fn hint(source: Errno) -> &'static str {
     match source {
         Errno::NOBUFS | Errno::NOMEM => " (the kernel locks memory for frames: raise 'ulimit -l', or use fewer slots)",
@@ -118,7 +118,7 @@ fn hint(source: Errno) -> &'static str {
 }
 
 impl NicError {
-    /// Returns the closest errno.
+    /// Returns the errno that comes closest to the error.
     pub fn errno(&self) -> Errno {
         match self {
             NicError::NoInterface(_) => Errno::NXIO,
@@ -132,7 +132,7 @@ impl NicError {
     }
 }
 
-/// An interface with netvale's XDP program on it. When the last owner drops it, the program is detached and the
+/// An interface with netvale's XDP program on it. When the last `Arc` is dropped, the program is detached and the
 /// interface's settings are restored.
 #[derive(Debug)]
 pub struct Nic {
@@ -140,7 +140,7 @@ pub struct Nic {
     program: XdpProgram,
     promiscuous: OwnedFd,
     tags: Option<TagsLeft>,
-    /// The reason why VLAN tags of received frames are lost.
+    /// The reason why VLAN tags of received frames are lost; `None` if they are kept.
     lost_tags: Option<LostTags>,
     taken: Mutex<Vec<u32>>,
     /// When a queue was last freed.
@@ -148,7 +148,9 @@ pub struct Nic {
     senders: Mutex<Senders>,
 }
 
-/// A queue with a socket. Dropping it frees the queue. Drop it before or together with the socket's halves.
+/// A claim to a queue for one socket. Dropping the claim passes the queue's frames to the stack again and frees the
+/// queue. Drop it before, or together with, the socket's [`XdpSender`](crate::socket::XdpSender) and
+/// [`XdpReceiver`](crate::socket::XdpReceiver).
 #[derive(Debug)]
 pub struct NicQueue {
     nic: Arc<Nic>,
@@ -156,7 +158,7 @@ pub struct NicQueue {
     buffers: BufferLayout,
 }
 
-/// An opened queue.
+/// A queue and the socket opened for it.
 pub struct OpenNicQueue {
     /// The socket of the queue.
     pub socket: Arc<XdpSocket>,
@@ -183,7 +185,7 @@ impl OpenNicQueue {
     /// Binds the socket to the queue. The socket's rings must be mapped already.
     ///
     /// # Errors
-    /// [`NicError`] if the kernel refuses or frames do not fit.
+    /// [`NicError`] if the kernel refuses, or the interface's frames do not fit into the buffers.
     pub fn bind(&self) -> Result<BindResult, NicError> {
         let nic = &self.queue.nic;
         let Interface { name, mtu, .. } = &nic.interface;
@@ -195,7 +197,7 @@ impl OpenNicQueue {
 /// whose frames must fit into `buffers`.
 ///
 /// # Errors
-/// [`NicError`] if the kernel refuses or frames do not fit.
+/// [`NicError`] if the kernel refuses, or the interface's frames do not fit into the buffers.
 pub fn bind(
     socket: &XdpSocket,
     address: QueueAddress,
@@ -219,7 +221,7 @@ fn bind_within(
         Errno::BUSY => NicError::QueueTaken { name: name(), queue: address.queue },
         source => NicError::Step { name: name(), what: "bind to the queue", source },
     })?;
-    // A VLAN tag is added to the Ethernet header.
+    // The MTU includes neither the Ethernet header (14 bytes) nor a VLAN tag (4 bytes).
     let longest = buffers.longest();
     if !got.multi_buffer && mtu + 18 > longest {
         return Err(NicError::Mtu { name: name(), mtu, longest });
@@ -227,8 +229,8 @@ fn bind_within(
     Ok(got)
 }
 
-/// Binds a socket, and retries while the queue is in use. After the last socket on a queue is closed, the kernel frees
-/// the queue later, in deferred work (`xp_put_pool`).
+/// Binds a socket, and retries for up to `limit` while the queue is in use. After the last socket on a queue is closed,
+/// the kernel frees the queue later, in deferred work (`xp_put_pool`).
 fn bind_once_free(limit: Duration, socket: &XdpSocket, address: QueueAddress) -> Result<BindResult, Errno> {
     let until = Instant::now() + limit;
     loop {
@@ -240,7 +242,8 @@ fn bind_once_free(limit: Duration, socket: &XdpSocket, address: QueueAddress) ->
 }
 
 impl Nic {
-    /// Attaches the program to the interface `name`.
+    /// Attaches the XDP program to the interface `name`, makes the interface promiscuous, and configures its driver to
+    /// leave VLAN tags in frames.
     ///
     /// # Errors
     /// [`NicError`] if a step fails; the earlier steps are then undone.
@@ -267,7 +270,7 @@ impl Nic {
         Ok(Arc::new(Nic { interface, program, promiscuous, tags, lost_tags, taken, freed, senders }))
     }
 
-    /// Returns the time limit for a busy queue to become free.
+    /// Returns how long to retry binding to a busy queue.
     fn frees_within(&self) -> Duration {
         let freed = *self.freed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = freed.is_some_and(|at| at.elapsed() < OWN_FREED_WITHIN);
@@ -289,11 +292,12 @@ impl Nic {
         self.program.mode()
     }
 
-    /// Opens a socket for queue `number` on `memory`. Bind the socket once its rings are mapped. Until
-    /// [`OpenNicQueue::receive`], the queue's frames go to the stack.
+    /// Opens a socket for queue `number`, with `entries` entries in each ring and its frames in the `buffers` of
+    /// `memory`. Bind the socket once its rings are mapped. Until [`OpenNicQueue::receive`], the queue's frames go to
+    /// the stack.
     ///
     /// # Errors
-    /// [`NicError`] if the queue does not exist or the kernel refuses.
+    /// [`NicError`] if the queue does not exist or is in use, the buffers are too small, or the kernel refuses.
     pub fn queue(
         self: &Arc<Self>,
         number: u32,

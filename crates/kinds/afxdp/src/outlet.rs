@@ -29,7 +29,7 @@ pub enum SendResult {
     No(u32, DropReason),
     /// The frame's last slot is not published yet.
     Incomplete,
-    /// There is no room at present.
+    /// The descriptor cannot take the frame now; the caller may retry later.
     Full,
 }
 
@@ -46,7 +46,7 @@ impl Outlet {
     /// `EPERM` without `CAP_NET_RAW`.
     pub fn wire(index: u32) -> Result<Outlet, Errno> {
         let last = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
-        // Protocol 0: it receives nothing.
+        // Protocol 0: the socket receives nothing.
         // SAFETY: no pointers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
         if fd < 0 {

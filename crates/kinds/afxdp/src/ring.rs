@@ -1,4 +1,5 @@
-//! The rings of an AF_XDP socket (linux/if_xdp.h), shared with the kernel: we are the producer or the consumer of each.
+//! The rings of an AF_XDP socket (linux/if_xdp.h), shared with the kernel: for each ring, we are either the producer or
+//! the consumer.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -33,7 +34,11 @@ pub struct XdpRing<T> {
 unsafe impl<T: Send> Send for XdpRing<T> {}
 
 impl<T: Copy> XdpRing<T> {
-    /// Maps the ring at `page_offset` of `socket`. We are the producer if `produces`, otherwise the kernel is.
+    /// Maps the ring at `page_offset` of `socket`, which has `size` entries, a power of two; `at` holds the offsets of
+    /// its indices, flags and entries in the mapping. We are the producer if `produces`, otherwise the kernel is.
+    ///
+    /// # Errors
+    /// The error of mmap(2).
     pub fn map(
         socket: BorrowedFd<'_>,
         page_offset: u64,
@@ -71,7 +76,8 @@ impl<T: Copy> XdpRing<T> {
 
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at + 4 <= self.len && at.is_multiple_of(4));
-        // SAFETY: the kernel's own offsets into its mapping for them; shared with it, hence atomic.
+        // SAFETY: the offset is the kernel's own, so it is aligned and inside the mapping. The kernel accesses the
+        // word, too, hence the atomic type.
         unsafe { AtomicU32::from_ptr(self.map.as_ptr().add(at).cast()) }
     }
 
@@ -93,7 +99,8 @@ impl<T: Copy> XdpRing<T> {
         self.size
     }
 
-    /// As producer: the number of free entries.
+    /// As producer: the number of entries that are certainly free. The consumer's index is read again only if more than
+    /// half of the ring appears to be used.
     #[inline]
     pub fn room(&mut self) -> u32 {
         let used = self.mine.wrapping_sub(self.theirs);
@@ -103,7 +110,7 @@ impl<T: Copy> XdpRing<T> {
         self.size.saturating_sub(self.mine.wrapping_sub(self.theirs))
     }
 
-    /// Whether any entry has ever passed through the ring.
+    /// Whether this side has ever published or taken entries.
     pub fn was_used(&self) -> bool {
         self.mine != 0
     }
@@ -114,13 +121,14 @@ impl<T: Copy> XdpRing<T> {
         self.mine.wrapping_sub(self.theirs)
     }
 
-    /// The entries that one side has published and the other has not returned. `None` if the indices are inconsistent.
+    /// The entries that the producer has published and the consumer has not returned. `None` if there would be more of
+    /// them than the ring has entries.
     pub fn published(&self) -> Option<Vec<T>> {
         self.between(self.given_back(), self.shown())
     }
 
-    /// As consumer: the entries from our position on, which can be taken (see [`XdpRing::rewind`]). `None` if the
-    /// indices are inconsistent.
+    /// As consumer: the entries that would be taken next, including those that [`XdpRing::rewind`] has made available
+    /// again. `None` if there would be more of them than the ring has entries.
     pub fn unread(&self) -> Option<Vec<T>> {
         self.between(self.mine, self.shown())
     }
@@ -267,8 +275,8 @@ mod tests {
         }
     }
 
-    /// Objective: a producer's index that implies more entries than the ring has is refused; a successor resumes at its
-    /// predecessor's position.
+    /// Objective: if a producer's index implies more entries than the ring has, no more than the ring's entries are
+    /// read; a successor resumes at its predecessor's position.
     #[test]
     fn a_lying_producer_is_refused_and_an_heir_resumes() {
         let (memory, mut producer, mut consumer) = both(0);
@@ -301,7 +309,7 @@ mod tests {
         assert_eq!(consumer.unread(), None, "more than the ring has");
     }
 
-    /// Objective: a wake-up is needed if and only if the other side asks for it.
+    /// Objective: a wake-up is needed if and only if the other side has requested it.
     #[test]
     fn the_other_side_is_woken_only_if_it_asks() {
         let (memory, producer, _consumer) = both(0);

@@ -9,7 +9,7 @@ use netvale_mem::region::RingSide;
 
 use crate::outlet::{Outlet, SendResult};
 
-/// The host's end of an rx ring, used by one thread.
+/// The host's end of an rx ring: fills slots and publishes them to the program. Used by one thread.
 #[derive(Debug)]
 pub struct RxEnd {
     side: RingSide,
@@ -28,7 +28,7 @@ pub struct RxEnd {
 pub struct BadRxHead;
 
 impl RxEnd {
-    /// Creates the end of a new ring; `wake` kicks the program.
+    /// Creates the end of a new ring; `wake` is the doorbell that wakes the program.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> RxEnd {
         Self::counted(side, wake, Arc::default())
     }
@@ -38,7 +38,8 @@ impl RxEnd {
         RxEnd { side, hwtail: 0, head: 0, bad: None, wake: wake.into(), kicks }
     }
 
-    /// Resumes at an earlier owner's position in the status block.
+    /// Continues at the program's `head` and the host's `hwtail`, which are in the ring's status block (CSB), if both
+    /// are valid.
     pub fn resume(&mut self) {
         let n = self.side.ring.num_slots();
         let head = self.side.csb.head();
@@ -49,7 +50,7 @@ impl RxEnd {
         }
     }
 
-    /// Discards all slots that the program has not read.
+    /// Discards the frames that the program has not read.
     pub fn empty(&mut self) {
         let tail = self.hwtail;
         self.side.csb.publish_head(tail, tail);
@@ -66,7 +67,7 @@ impl RxEnd {
         if head < n && hwtail < n { RxEnd { head, hwtail, ..self } } else { self }
     }
 
-    /// Writes the current position to the status block.
+    /// Writes the current position to the status block, where [`RxEnd::continued`] finds it in another process.
     pub fn settle(&self) {
         self.side.csb.publish_tail(self.head, self.hwtail);
     }
@@ -95,7 +96,7 @@ impl RxEnd {
         ring_space(self.hwtail, self.end(), self.side.ring.num_slots())
     }
 
-    /// Index of the slot before the program's `head`.
+    /// Index of the slot before the program's `head`, which stays empty.
     #[inline]
     pub fn end(&self) -> u32 {
         if self.head == 0 { self.side.ring.num_slots() - 1 } else { self.head - 1 }
@@ -119,7 +120,8 @@ impl RxEnd {
         Ok(std::mem::replace(&mut self.head, head) != head)
     }
 
-    /// Sends the marked frames of the next `left` slots. A frame that finds no room is lost, as on a wire.
+    /// Sends those frames of the next `left` slots that are marked `NS_FORWARD`. A frame that finds no room is lost, as
+    /// on a wire.
     #[cold]
     fn forward(&self, outlet: &Outlet, mut left: u32) {
         let ring = &self.side.ring;

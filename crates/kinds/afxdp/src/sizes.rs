@@ -14,9 +14,9 @@ const ROOM: u32 = 4;
 pub struct RegionNeeds {
     /// The rings of the port.
     pub shape: PortShape,
-    /// Number of tx and of rx rings that are host rings.
+    /// Numbers of tx and of rx rings that are host rings.
     pub host: (u32, u32),
-    /// Number of tx and of rx rings in use.
+    /// Numbers of tx and of rx rings that need buffers.
     pub used: (u32, u32),
     /// Buffer size in bytes; 0 for the default.
     pub buf_size: u32,
@@ -35,7 +35,7 @@ pub fn shape(queues: u32, host: PortShape) -> PortShape {
     }
 }
 
-/// Number of entries of a socket's rings, for the number of slots that the region granted.
+/// Number of entries of each of a socket's rings: the slots of the port's longer ring, rounded up to a power of two.
 pub fn entries(shape: PortShape) -> u32 {
     shape.tx_slots.max(shape.rx_slots).next_power_of_two()
 }
@@ -103,8 +103,8 @@ impl RegionNeeds {
 mod tests {
     use super::*;
 
-    /// Objective: the shared region has room for four interfaces like the first, whatever that one's size; only rings
-    /// in use count.
+    /// Objective: the shared region has room for four interfaces like the first, of any size; only rings in use need
+    /// buffers.
     #[test]
     fn the_region_has_room_for_four_like_interfaces() {
         for (queues, slots) in [(1, 0), (1, 4096), (8, 0), (30, 512)] {

@@ -49,7 +49,7 @@ impl XdpDesc {
     }
 }
 
-/// Location of a region's buffers in its memory.
+/// Layout of a region's buffers in the region's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferLayout {
     /// Offset of buffer 0 in bytes.
@@ -67,7 +67,7 @@ impl BufferLayout {
         (index < self.count).then(|| self.first + u64::from(index) * u64::from(self.stride))
     }
 
-    /// Index of the buffer that contains `offset`.
+    /// Index of the buffer that contains `offset`; `None` if no buffer does.
     #[inline]
     pub fn index(&self, offset: u64) -> Option<u32> {
         let index = offset.checked_sub(self.first)? / u64::from(self.stride);
@@ -82,7 +82,7 @@ impl BufferLayout {
         [4096, 2048].into_iter().find(|&chunk| u64::from(chunk) <= u64::from(self.stride))
     }
 
-    /// Maximum length in bytes of a frame in one buffer.
+    /// Maximum length in bytes of a frame in one buffer; 0 if buffers are too small.
     pub fn longest(&self) -> u32 {
         self.chunk().map_or(0, |chunk| chunk - HEADROOM as u32)
     }
@@ -97,12 +97,12 @@ pub struct QueueAddress {
     pub queue: u32,
 }
 
-/// The result of binding.
+/// The capabilities of a bound socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindResult {
     /// Whether the driver uses the region's buffers directly.
     pub zero_copy: bool,
-    /// Whether frames may have several buffers.
+    /// Whether a frame may span several buffers.
     pub multi_buffer: bool,
 }
 
@@ -111,7 +111,7 @@ pub struct BindResult {
 pub struct XdpSocket {
     fd: OwnedFd,
     entries: u32,
-    /// The registered memory, mapped while the kernel uses it.
+    /// Keeps the registered memory mapped while the kernel uses it.
     _memory: Arc<Mapping>,
 }
 
@@ -137,15 +137,15 @@ pub struct XdpSender {
     pub socket: Arc<XdpSocket>,
 }
 
-/// Number of frames that one call sends. More frames would leave the caches before they are received; fewer need more
-/// calls.
+/// Maximum number of frames that one send(2) call sends in copy mode. With more, frames would be evicted from the
+/// caches before they are received; with fewer, more calls are needed.
 const SENT_AT_ONCE: u32 = 128;
 
 /// The step that failed, and the kernel's error.
 pub type XdpStepError = (&'static str, Errno);
 
-/// Opens a socket with `entries` entries in each ring, on `memory` with its `buffers`. The socket is not bound yet,
-/// because older kernels (Linux 6.1) map rings only before it is bound.
+/// Opens a socket with `entries` entries in each ring and its frames in the `buffers` of `memory`. The socket is not
+/// bound yet, because older kernels (Linux 6.1) map rings only before it is bound.
 ///
 /// Each socket registers the memory itself and does not depend on other sockets.
 ///
@@ -170,8 +170,8 @@ impl XdpSocket {
         Arc::new(XdpSocket { fd, entries, _memory: Arc::clone(memory) })
     }
 
-    /// Binds the socket to its queue, with frames of several buffers if the kernel supports them (Linux 6.6). From then
-    /// on, frames pass.
+    /// Binds the socket to its queue, with frames that span several buffers if the kernel supports them (Linux 6.6). A
+    /// bound socket can send, and receives the frames redirected to it.
     ///
     /// # Errors
     /// `EBUSY` if the queue has another socket; otherwise the kernel's error.
@@ -180,8 +180,8 @@ impl XdpSocket {
         let with = |more| {
             let place = SocketAddrXdp::new(usual | more, address.ifindex, address.queue);
             match rustix::net::bind(&self.fd, &place) {
-                // The program with the queue's other ring has already bound the socket. The kernel checks the flags
-                // before it returns this error.
+                // Another program, which has the queue's other ring, has already bound the socket. The kernel checks
+                // the flags before it returns this error, so they are supported.
                 Err(Errno::BUSY) if self.is_bound() => Ok(()),
                 bound => bound,
             }
@@ -233,7 +233,8 @@ impl XdpSocket {
 }
 
 impl XdpSender {
-    /// Publishes the entries, and calls the kernel as long as each call takes some of them.
+    /// Publishes the filled entries. If the kernel must be woken, calls it until it has taken all entries or a call
+    /// takes none.
     ///
     /// # Errors
     /// `ENETDOWN` while the interface is down; the entries wait. `ENXIO` once the interface is deleted.
@@ -290,7 +291,7 @@ fn register(fd: &OwnedFd, memory: &Mapping, buffers: &BufferLayout) -> Result<()
 }
 
 impl XdpSocket {
-    /// Returns the kernel's counters, for example of frames that found no buffer.
+    /// Returns the kernel's counters, for example of frames that found no buffer; `None` if the request fails.
     pub fn statistics(&self) -> Option<XdpStatistics> {
         sockopt::xdp_statistics(&self.fd).ok()
     }

@@ -1,6 +1,6 @@
-//! A queue connected to a netmap program's rings. The socket sends from the rings' buffers and receives into them,
-//! without a copy; only the owner of a buffer changes. This code runs in the program, at each sync, without another
-//! process.
+//! Connects a queue to a netmap program's rings. The socket sends from the rings' buffers and receives into them,
+//! without a copy; only the owner of a buffer changes. This code runs in the program's process, at each sync; no other
+//! process takes part.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::socket::{BufferLayout, CONTINUES, HEADROOM, XdpDesc, XdpReceiver, Xdp
 
 /// Value for a buffer that no slot is sending.
 const NONE: u32 = u32::MAX;
-/// Maximum number of entries of a frame (linux/skbuff.h: a first piece, and fewer than `MAX_SKB_FRAGS` others).
+/// Maximum number of ring entries of a frame (linux/skbuff.h: a first piece, and fewer than `MAX_SKB_FRAGS` others).
 const MOST_ENTRIES: u32 = 16;
 /// Minimum length of a frame's first piece in bytes: the kernel refuses a frame shorter than an Ethernet header.
 const SHORTEST: u16 = 14;
@@ -46,7 +46,8 @@ pub struct ThroughTx {
     /// Becomes readable when the ring has room again.
     wake: OwnedFd,
     counters: Arc<RingCounters>,
-    /// Mirrors for monitors of frames to send and of sent frames, if monitors are possible.
+    /// Copy frames for monitors: the first when frames are passed to the kernel, the second when their slots are
+    /// returned. `None` if the port cannot be monitored.
     mirrors: Option<Box<[Mirror; 2]>>,
 }
 
@@ -74,7 +75,8 @@ impl ThroughTx {
         })
     }
 
-    /// Adds the mirrors for monitors.
+    /// Adds the mirrors, which copy frames for monitors: `passing` when frames are passed to the kernel, `released`
+    /// when their slots are returned to the program.
     #[must_use]
     pub fn mirrored(self, passing: Mirror, released: Mirror) -> Self {
         ThroughTx { mirrors: Some(Box::new([passing, released])), ..self }
@@ -91,7 +93,7 @@ impl ThroughTx {
         &self.tx
     }
 
-    /// Whether all published slots have been passed to the kernel.
+    /// Whether all published slots have been passed to the kernel. True, too, while the program's `head` is invalid.
     pub fn is_given(&self) -> bool {
         let head = self.tx.side().csb.head();
         head == self.given || self.bad == Some(head)
@@ -112,7 +114,7 @@ impl ThroughTx {
         &self.sender.socket
     }
 
-    /// Sets whether frames may have several entries, known once the socket is bound.
+    /// Sets whether frames may have several entries, which is known once the socket is bound.
     pub fn set_multi_buffer(&mut self, on: bool) {
         self.multi_buffer = on;
     }
@@ -135,15 +137,15 @@ impl ThroughTx {
             // In copy mode, the frames have been sent by now.
             self.reap();
             given += now;
-            // The kernel's ring may have been full and has room again; repeat, as no later call is certain.
+            // The kernel's ring may have been full and now have room: repeat, because the program may not call again.
             if now == 0 || self.is_given() {
                 return given + self.complete();
             }
         }
     }
 
-    /// Calls the kernel until it has taken all frames in its ring, at most for `limit`, because no later call follows.
-    /// Both processes that have the ring may call this.
+    /// Calls the kernel until it has taken all frames from the socket's tx ring, at most for `limit`. Call this when no
+    /// later [`ThroughTx::pass`] follows. Both processes that have the ring may call this.
     pub fn flush(&mut self, limit: Duration) {
         let start = Instant::now();
         while self.sender.tx.pending() > 0 && start.elapsed() < limit {
@@ -234,7 +236,8 @@ impl ThroughTx {
         Ok(XdpDesc { addr, len: len.into(), options })
     }
 
-    /// Adds the entries for a slot. An entry has at most the bytes of a chunk: a buffer with more bytes takes two.
+    /// Adds the entries for a slot. An entry holds at most one chunk of bytes: a slot with more bytes takes two
+    /// entries.
     #[inline]
     fn put(&mut self, desc: XdpDesc) {
         let chunk = self.buffers.chunk().unwrap_or(desc.len);
@@ -305,7 +308,7 @@ pub struct ThroughRx {
     /// The outlet for frames that the program forwards (`NS_FORWARD`), if its port has host rings.
     forward: Option<Outlet>,
     counters: Arc<RingCounters>,
-    /// Mirror for monitors, if monitors are possible.
+    /// Copies frames for monitors; `None` if the port cannot be monitored.
     mirror: Option<Box<Mirror>>,
 }
 
@@ -316,7 +319,7 @@ impl ThroughRx {
         ThroughRx { end, receiver, buffers, posted, forward, counters: Arc::default(), mirror: None }
     }
 
-    /// Adds the mirror for monitors.
+    /// Adds the mirror, which copies received frames for monitors.
     #[must_use]
     pub fn mirrored(self, mirror: Mirror) -> Self {
         ThroughRx { mirror: Some(Box::new(mirror)), ..self }
@@ -348,7 +351,7 @@ impl ThroughRx {
         &self.receiver.socket
     }
 
-    /// Passes the buffers of a fresh ring to the kernel. If the queue was used before, the kernel already has them;
+    /// Passes the buffers of a fresh ring to the kernel. If the socket was used before, the kernel already has them;
     /// frames that arrived meanwhile or were not read are discarded.
     pub fn begin(&mut self) {
         if self.receiver.fill.was_used() {

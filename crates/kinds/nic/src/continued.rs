@@ -1,4 +1,4 @@
-//! Where each buffer of a queue is when another process restores the queue.
+//! Accounts for each buffer of a queue when the daemon's successor restores the queue.
 //!
 //! | a buffer to receive into is | a buffer to send from is |
 //! |---|---|
@@ -28,7 +28,8 @@ pub struct PausedIngress {
     pub pieces: Vec<(u64, u32)>,
 }
 
-/// Which buffers of a queue have been seen in some place.
+/// Records which buffers of a queue have been found, to detect a buffer in two places. `own` are the indices of the
+/// queue's buffers.
 struct SeenBuffers {
     own: Range<u32>,
     buffers: Box<[bool]>,
@@ -92,9 +93,10 @@ pub fn check_sending(
 /// because it is unknown which of their frames were forwarded. `own` are the queue's receive buffers, as many as each
 /// ring has entries.
 ///
-/// All of them entered the fill ring at first, and each entered it again whenever it had been taken and returned: the
-/// difference of the indices is the number of buffers taken and not returned. They are the last entries taken from the
-/// receive ring, which the kernel has not overwritten, because it had no buffers left to put there.
+/// All buffers of `own` entered the fill ring at the start, and each entered it again whenever it had been taken and
+/// returned. So the indices of the two rings give the number of buffers that were taken and not returned. These buffers
+/// are the last entries taken from the receive ring, which the kernel has not overwritten, because it had no buffers
+/// left to put there.
 ///
 /// # Errors
 /// [`BadState`] unless the rings show each buffer in at most one place.
@@ -105,7 +107,7 @@ pub fn find_taken(receiver: &mut XdpReceiver, buffers: &BufferLayout, own: Range
     }
     receiver.rx.rewind(taken);
     let mut seen = SeenBuffers::new(own);
-    // The order is that of `PausedIngress::check`.
+    // The rings are read in the same order, and for the same reason, as in `PausedIngress::check`.
     let filled = receiver.rx.unread().ok_or_else(no_ring)?;
     let empty = receiver.fill.published().ok_or_else(no_ring)?;
     filled.iter().try_for_each(|desc| seen.add(buffers.index(desc.begin())))?;
@@ -120,8 +122,7 @@ const PAUSE: Duration = Duration::from_micros(500);
 /// sent all.
 ///
 /// # Errors
-/// [`BadState`] if the kernel still has buffers at the limit, or unless the rings show each buffer in at most one
-/// place.
+/// [`BadState`] if the kernel still has buffers at the limit, or if the rings show a buffer in two places.
 pub fn find_free(
     sender: &XdpSender,
     buffers: &BufferLayout,
@@ -150,7 +151,7 @@ pub fn find_free(
 }
 
 /// Whether the kernel has no send buffers: it has sent or refused as many as it has taken. With `all`, it must also
-/// have taken all.
+/// have taken all frames from the tx ring.
 fn is_quiet(sender: &XdpSender, all: bool) -> bool {
     let taken = sender.tx.given_back();
     let refused = sender.socket.statistics().map_or(0, |s| s.tx_invalid_descs as u32);

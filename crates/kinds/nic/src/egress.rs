@@ -23,7 +23,7 @@ const SHORTEST: usize = 14;
 
 /// The transmit side of a queue, as an egress.
 pub struct NicEgress {
-    /// The rings, which are always present: the lent queue only excludes other workers.
+    /// The rings, which are never removed: [`Lent`] serves only to exclude other workers.
     sending: Lent<NicEgressRings>,
     counters: Arc<RingCounters>,
     pace: QueuePace,
@@ -38,13 +38,14 @@ struct NicEgressRings {
     most_free: usize,
     /// Whether a frame may use several buffers.
     multi_buffer: bool,
-    /// The kernel's error on the last attempt to send: the interface is down or deleted.
+    /// The kernel's error on the last attempt to send, if the interface was down or deleted.
     stopped: Result<(), Errno>,
     _queue: QueueGuard,
 }
 
 impl NicEgress {
-    /// Creates an egress that sends from the buffers with the indices `own`, and from those returned to it.
+    /// Creates an egress whose free buffers are those with the indices `own`. Buffers that the kernel still has become
+    /// free when it completes them.
     pub fn new(
         sender: XdpSender,
         memory: Arc<Mapping>,
@@ -97,7 +98,8 @@ impl NicEgress {
         done + picks.len()
     }
 
-    /// Sends as many of these frames as find room. Returns the number of finished frames.
+    /// Sends the frames `picks` in order, until one finds no room. Returns the number of finished frames, sent or
+    /// dropped.
     fn send_some(
         &self,
         s: &mut NicEgressRings,
@@ -150,7 +152,8 @@ impl NicEgress {
 }
 
 impl NicEgressRings {
-    /// Makes the kernel send frames, within the time limit for slow frames.
+    /// Makes the kernel send the frames in the tx ring while `meter` permits, which limits the worker's time for slow
+    /// frames.
     fn push(&mut self, meter: &mut Meter<'_, MachineClock>) -> Result<(), Errno> {
         self.sender.push_while(|frames| meter.took(frames))
     }
@@ -168,14 +171,15 @@ impl NicEgressRings {
         }
     }
 
-    /// Returns the room for segments, for a frame that may have to be cut.
+    /// Returns the room for a frame that may have to be cut into segments.
     fn room(&mut self) -> SegmentRoom {
         let free = self.free.len().min(self.sender.tx.room() as usize);
         let all = self.most_free.min(self.sender.tx.size() as usize);
         SegmentRoom { free, all, bytes: self.buffers.chunk().unwrap_or(0) as usize, lead: 0 }
     }
 
-    /// Writes a frame to as many buffers as it needs.
+    /// Writes a frame of `len` bytes to as many buffers as it needs. `read(at, to, n)` copies `n` bytes at offset `at`
+    /// of the frame to the address `to`.
     #[inline]
     fn put(&mut self, len: usize, mut read: impl FnMut(usize, *mut u8, usize) -> usize) -> PutResult {
         let room = self.buffers.chunk().unwrap_or(0) as usize;

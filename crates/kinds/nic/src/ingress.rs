@@ -20,7 +20,7 @@ pub struct NicIngress {
     buffers: BufferLayout,
     /// Indices of the buffers of the last batch and of an incomplete frame.
     taken: Vec<u32>,
-    /// Pieces of an incomplete frame.
+    /// Address and length in bytes of each piece of an incomplete frame.
     pieces: Vec<(*const u8, u32)>,
     counters: Arc<RingCounters>,
     /// State that is saved when the worker pauses.
@@ -84,7 +84,8 @@ impl NicIngress {
         Arc::clone(&self.settled)
     }
 
-    /// The address of a piece of a frame; `None` if its descriptor is outside the buffers.
+    /// Returns address and length of the piece in a descriptor's buffer, and adds the buffer to `taken`. `None` if the
+    /// descriptor is outside the buffers.
     fn place(&mut self, desc: XdpDesc) -> Option<(*const u8, u32)> {
         let begin = desc.begin();
         let index = self.buffers.index(begin)?;

@@ -6,10 +6,10 @@
 //!   stack ◄─receive─ interface's ingress ◄── TAP's ingress hook ◄──write── host tx ring
 //! ```
 //!
-//! The TAP and the hooks (TCX links, Linux 6.6) exist only through this process's descriptors: when the process ends in
-//! any way, the kernel removes them, and the interface works as before. With several rings, the stack's flows are
-//! spread over them, and each ring has a queue of the TAP; flows of rings that are not open pass to the interface. The
-//! TAP passes only the interface's frames, which are marked, and drops all others.
+//! The TAP and the hooks (TCX links, Linux 6.6) exist only through this process's descriptors: when the process ends,
+//! even by a crash, the kernel removes them, and the interface works as before. With several rings, the stack's flows
+//! are spread over them, and each ring has a queue of the TAP; flows of rings that are not open pass to the interface.
+//! The TAP passes only the interface's frames, which are marked, and drops all others.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -27,9 +27,9 @@ use netvale_port::batch::MAX_FRAGS;
 use netvale_port::{DropReason, PassResult, RingCounters, Task};
 use rustix::io::Errno;
 
-/// Maximum number of frames moved in one pass, because each needs a system call.
+/// Maximum number of slots sent, or frames read, in one pass, because each frame needs a system call.
 const MOST: u32 = 64;
-/// Maximum length of a frame to read in bytes; the stack sends no longer ones.
+/// Maximum length of a frame to read in bytes; the stack sends no longer frames.
 const LONGEST: usize = 65_550;
 
 /// The TAP through which frames leave and enter the stack, and the hooks that redirect frames to it.
@@ -41,7 +41,7 @@ pub struct Stack {
     diversion: Diversion,
 }
 
-/// A host rx ring whose flows are redirected to the TAP until this is dropped.
+/// A host rx ring whose flows are redirected to the TAP until this value is dropped.
 #[derive(Debug)]
 pub struct OpenRing {
     stack: Arc<Stack>,
@@ -88,7 +88,8 @@ impl Stack {
         Ok(OpenRing { stack: Arc::clone(self), ring })
     }
 
-    /// Restores a ring whose flows are redirected. Frames in its queue stay, as they belong to its user.
+    /// Restores an open ring, whose flows are redirected already. Frames in its queue stay there for the program that
+    /// has the ring open.
     pub fn continue_ring(self: &Arc<Self>, ring: u32) -> OpenRing {
         OpenRing { stack: Arc::clone(self), ring }
     }
@@ -98,7 +99,7 @@ impl Stack {
         &self.queues
     }
 
-    /// The hooks.
+    /// The hooks that redirect frames to the TAP.
     pub fn diversion(&self) -> &Diversion {
         &self.diversion
     }
@@ -256,8 +257,8 @@ impl StackRx {
         }
         // A spare byte behind the last buffer reveals a longer frame.
         iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
-        // SAFETY: header and spare byte, and buffers of the region, kept mapped by `_ring`; the kernel writes them, and
-        // nothing reads them here.
+        // SAFETY: the pieces are the header, the spare byte, and buffers of the region, which `_ring` keeps mapped; the
+        // kernel writes them, and nothing reads them here.
         let got = unsafe { libc::readv(self.queue.as_raw_fd(), iov.as_ptr(), 2 + usable as i32) };
         let Some(len) = usize::try_from(got).ok().and_then(|n| n.checked_sub(TAP_HEADER)) else {
             return StackReadResult::Nothing;
@@ -317,7 +318,7 @@ impl<W> Task<W> for StackRx {
     }
 }
 
-/// Result of reading the TAP once: a frame of this length in bytes, a lost frame, or nothing.
+/// Result of reading the TAP once: a frame of this length in bytes, a frame lost for this reason, or no frame.
 enum StackReadResult {
     Frame(usize),
     Lost(DropReason),

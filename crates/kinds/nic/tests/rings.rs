@@ -28,7 +28,7 @@ fn ring<T: Copy>(produces: bool) -> (XdpRing<T>, XdpRing<T>, OwnedFd) {
     (side(produces), side(!produces), memory)
 }
 
-/// Creates a port's memory. Returns its file, its mapping, and a socket.
+/// Creates a port's memory. Returns its file, its mapping, and a stand-in for the socket.
 fn memory() -> (OwnedFd, Arc<Mapping>, Arc<XdpSocket>) {
     let (fd, map, _) = sealed_memfd("netvale-test", 4096 * 64, PageKind::Ordinary).unwrap();
     let map = Arc::new(map);
@@ -56,12 +56,12 @@ impl Receiving {
         (kernel, Source::new(Box::new(ingress)), map)
     }
 
-    /// Number of buffers in the fill ring, counted by mapping another kernel's side.
+    /// Number of buffers in the fill ring, counted through a second mapping of the kernel's side.
     fn buffers(&self) -> u32 {
         XdpRing::<u64>::map(self.fill_memory.as_fd(), 0, &AT, ENTRIES, false).unwrap().ready()
     }
 
-    /// Acts as the driver: receives a frame with one buffer per piece. `None` if it is out of buffers.
+    /// Acts as the driver: receives a frame with one buffer per piece. `None` if the fill ring has too few buffers.
     fn receive(&mut self, pieces: &[&[u8]]) -> Option<()> {
         if (self.buffers() as usize) < pieces.len() {
             return None;

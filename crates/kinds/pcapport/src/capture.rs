@@ -61,7 +61,7 @@ impl CaptureOptions {
     }
 }
 
-/// Progress of a capture, for any thread. It outlives the egress.
+/// Progress of a capture. Any thread can read it, also after the egress is dropped.
 #[derive(Debug, Default)]
 pub struct CaptureStatus {
     written: AtomicU64,
@@ -90,7 +90,8 @@ impl CaptureStatus {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Number of portions that the capture has taken from its user's [`Allowance`](crate::limit::Allowance).
+    /// Number of portions, of [`PORTION`](crate::limit::PORTION) bytes each, that the capture has taken from its user's
+    /// [`Allowance`](crate::limit::Allowance).
     pub fn portions(&self) -> u64 {
         self.portions.load(Ordering::Relaxed)
     }
@@ -145,7 +146,8 @@ impl ChunkPool {
         pool
     }
 
-    /// Takes a buffer with room for at least `first` bytes, and for `all` bytes if possible.
+    /// Takes a buffer with room for at least `first` bytes, and for `all` bytes if possible. `None` if no such buffer
+    /// is free.
     fn get(&self, first: usize, all: usize) -> Option<Chunk> {
         if all <= SMALL.0 {
             return self.small.pop().or_else(|| self.large.pop());
@@ -175,7 +177,7 @@ pub struct PcapEgress {
     snaplen: usize,
     status: Arc<CaptureStatus>,
     counters: Arc<RingCounters>,
-    /// The recorder's notes.
+    /// Memory with the recorder's notes, from which a successor restores the capture after a kill.
     noted: OwnedFd,
 }
 
@@ -257,7 +259,7 @@ impl PcapEgress {
         Ok(PcapEgress { pool, full, snaplen: options.snaplen as usize, status, counters, noted: kept })
     }
 
-    /// The recorder's notes, for [`PcapEgress::after_a_kill`].
+    /// Memory with the recorder's notes on its writes, for [`PcapEgress::after_a_kill`].
     pub fn noted(&self) -> BorrowedFd<'_> {
         self.noted.as_fd()
     }
@@ -390,7 +392,8 @@ impl RecorderThread {
             && self.written.add(self.writer.size_of(len)).map_err(|why| self.status.end(why)).is_ok()
     }
 
-    /// Receives the next job. Before it waits, writes the buffered frames, for programs that read the file meanwhile.
+    /// Receives the next job; `None` once the egress is dropped. Before it waits, writes the buffered frames, for
+    /// programs that read the file meanwhile.
     fn next(&mut self, full: &Receiver<RecorderJob>) -> Option<RecorderJob> {
         match full.try_recv() {
             Ok(job) => Some(job),

@@ -55,7 +55,7 @@ impl Chunk {
         self.entries.len()
     }
 
-    /// Frame `i`.
+    /// Returns frame `i`; `None` if the chunk has fewer frames.
     pub(crate) fn get(&self, i: usize) -> Option<(ChunkEntry, &[u8])> {
         let entry = *self.entries.get(i)?;
         Some((entry, self.bytes.get(entry.start..entry.start + entry.len)?))

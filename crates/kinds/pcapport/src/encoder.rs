@@ -23,7 +23,7 @@ pub struct CaptureInterface {
     pub name: String,
     /// Description of the interface (`if_description`).
     pub description: String,
-    /// The filter in use, in the syntax of pcap-filter(7) (`if_filter`).
+    /// The filter in use, in the syntax of pcap-filter(7) (`if_filter`); `None` without a filter.
     pub filter: Option<String>,
     /// Maximum number of bytes kept of a frame; 0: all.
     pub snaplen: u32,
@@ -73,7 +73,8 @@ impl Encoder {
         encoder
     }
 
-    /// Appends the kept bytes of a frame of `orig_len` bytes at interface number `interface`.
+    /// Appends the kept bytes of a frame of `orig_len` bytes, captured at `time` since 1970 on interface number
+    /// `interface`. Classic pcap records neither interface nor direction.
     pub fn frame(
         &mut self,
         interface: u32,

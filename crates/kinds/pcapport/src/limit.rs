@@ -33,7 +33,7 @@ impl Allowance {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// Changes the number of portions.
+    /// Changes the total number of portions.
     pub fn set_most(&self, most: u64) {
         self.most.store(most, Ordering::Relaxed);
     }
@@ -49,8 +49,7 @@ impl Allowance {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Corrects the number of portions taken for a file from `before` to `now`, because the file's owner may have
-    /// changed it.
+    /// Counts `now` portions for a file instead of `before`, for example because the file's owner has changed its size.
     pub fn correct(&self, before: u64, now: u64) {
         self.used.fetch_add(now, Ordering::Relaxed);
         self.used.fetch_sub(before, Ordering::Relaxed);
@@ -60,9 +59,10 @@ impl Allowance {
 /// The limits of a capture.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureLimit {
-    /// Maximum size of the file in bytes.
+    /// Maximum size of the file in bytes; `None`: unlimited.
     pub bytes: Option<u64>,
-    /// Allowance shared with other captures. One portion must have been taken for this capture.
+    /// Allowance shared with the user's other captures; `None`: unlimited. One portion must have been taken for this
+    /// capture.
     pub shared: Option<Arc<Allowance>>,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct CaptureProgress {
 }
 
 impl CaptureProgress {
-    /// Starts with a file of `bytes` bytes.
+    /// Starts with a file of `bytes` bytes, for which one portion was taken if there is a shared allowance.
     pub(crate) fn new(limit: CaptureLimit, bytes: u64) -> CaptureProgress {
         let portions = u64::from(limit.shared.is_some());
         CaptureProgress { limit, bytes, portions }
@@ -127,10 +127,10 @@ impl CaptureProgress {
         self.portions
     }
 
-    /// Counts `bytes` to be written.
+    /// Counts `bytes` further bytes, which are about to be written, and takes the portions that they require.
     ///
     /// # Errors
-    /// The limit that they would exceed.
+    /// The limit that these bytes would exceed; they are then not counted.
     pub(crate) fn add(&mut self, bytes: u64) -> Result<(), ReachedLimit> {
         let after = self.bytes + bytes;
         if let Some(most) = self.limit.bytes.filter(|most| after > *most) {

@@ -90,7 +90,7 @@ impl NgBlock {
         source.skip(len)
     }
 
-    /// Skips the rest of the body, and checks the length behind it.
+    /// Skips the rest of the body, and checks the length after it.
     fn end<R: Read>(mut self, source: &mut PcapSource<R>, order: PcapByteOrder) -> Result<(), SourceFault> {
         self.skip(source, self.left)?;
         let mut total = [0; 4];
@@ -109,8 +109,8 @@ pub(crate) struct NgFile {
 }
 
 impl NgFile {
-    /// Reads the file from behind the first four bytes up to the first frame, so that a file of another link type is
-    /// refused immediately.
+    /// Reads the file after its first four bytes up to the first frame, so that a file of another link type is refused
+    /// immediately.
     pub(crate) fn begin<R: Read>(source: &mut PcapSource<R>) -> Result<NgFile, SourceFault> {
         let mut length = [0; 4];
         source.fill(&mut length)?;
@@ -158,7 +158,7 @@ impl NgFile {
         block(self.order.u32(kind), self.order.u32(length)).map(Some)
     }
 
-    /// Reads a section's byte order, which is needed to decode its length (§4.1).
+    /// Reads a section header up to its byte-order magic, which is needed to decode the block's length (§4.1).
     fn section<R: Read>(&mut self, source: &mut PcapSource<R>, length: [u8; 4]) -> Result<NgBlock, SourceFault> {
         let mut magic = [0; 4];
         source.fill(&mut magic)?;

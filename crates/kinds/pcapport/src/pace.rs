@@ -37,14 +37,14 @@ impl Speed {
 }
 
 /// Converts recorded times to send times, frame by frame. Send times never go backwards: a frame with an earlier
-/// recorded time than its predecessor is sent right after it.
+/// recorded time than the frame before it is sent right after that frame.
 #[derive(Debug)]
 pub struct Pacer {
     pace: ReplayPace,
     frames: u64,
     /// Send time at the start of this pass over the recording.
     begun: Duration,
-    /// Recorded time of the first frame of this pass.
+    /// Recorded time of the first frame of this pass; `None` before that frame.
     first: Option<Duration>,
     /// The latest time recorded in this pass.
     latest: Duration,

@@ -71,7 +71,7 @@ pub enum ReadError {
         /// Number of complete frames before it.
         frames: u64,
     },
-    /// An error that another process reported.
+    /// An error that the predecessor reported, restored from its text.
     #[error("{0}")]
     Earlier(String),
     /// A record is invalid, so that later ones cannot be found.
@@ -81,7 +81,7 @@ pub enum ReadError {
         at: u64,
         /// Number of frames before it.
         frames: u64,
-        /// The invalid value.
+        /// A description of the invalid value.
         what: &'static str,
     },
 }

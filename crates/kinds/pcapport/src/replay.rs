@@ -106,13 +106,13 @@ pub enum ReplayError {
     System(#[from] std::io::Error),
 }
 
-/// Progress of a replay, for any thread.
+/// Progress of a replay, which any thread can read.
 #[derive(Debug, Default)]
 pub struct ReplayStatus {
     finished: AtomicBool,
     passes: AtomicU64,
     error: OnceLock<ReadError>,
-    /// Position when the worker paused.
+    /// State saved when the worker last paused.
     settled: Mutex<ReplayState>,
 }
 
@@ -138,7 +138,7 @@ impl ReplayStatus {
 struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// Maximum setting. An early wake-up at this interval costs nothing.
+    /// Longest time to which the timer is set. One early wake-up a day costs nothing.
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
     fn new() -> rustix::io::Result<Alarm> {
@@ -174,16 +174,17 @@ impl Alarm {
 pub struct PcapIngress {
     filled: Receiver<(FrameMark, Chunk)>,
     empty: SyncSender<Chunk>,
-    /// The current chunk, and the number of its frames that were taken.
+    /// The current chunk, if there is one, and the number of its frames that were taken.
     current: Option<(Chunk, usize)>,
     /// Position of the current chunk's first frame; without a chunk, of the next frame.
     mark: FrameMark,
     alarm: Arc<Alarm>,
-    /// When the first frame arrived: to measure with, and as `CLOCK_MONOTONIC` time, which a successor can use.
+    /// When the first frame arrived from the feeder: to measure with, and as `CLOCK_MONOTONIC` time, which a successor
+    /// can use. `None` before.
     began: Option<(Instant, Duration)>,
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
-    /// Notes for a successor.
+    /// Memory with the notes from which a successor restores the replay after a kill.
     noted: NotedCounts,
     /// The position noted last.
     noted_at: FrameMark,
@@ -280,7 +281,7 @@ impl PcapIngress {
         }
     }
 
-    /// Time since the first frame arrived.
+    /// Returns the time since the first frame arrived from the feeder.
     fn elapsed(&mut self) -> Duration {
         self.began.get_or_insert_with(|| (Instant::now(), state::now())).0.elapsed()
     }

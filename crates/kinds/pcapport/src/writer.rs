@@ -221,7 +221,7 @@ pub(crate) fn begin<W: Write>(to: &mut W, format: PcapFormat) -> std::io::Result
     }
 }
 
-/// Writes a pcap record. `pcap-file` cannot append to a file: its writers always begin one.
+/// Writes a pcap record. `pcap-file` cannot append to a file: its writers always begin a new one.
 pub(crate) fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_len: u32) -> std::io::Result<()> {
     let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
     let header = [seconds, time.subsec_nanos(), frame.len() as u32, orig_len].map(u32::to_ne_bytes);
@@ -229,7 +229,7 @@ pub(crate) fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_le
     to.write_all(frame)
 }
 
-/// Writes a pcapng enhanced packet block, which `pcap-file` cannot append either.
+/// Writes a pcapng enhanced packet block. `pcap-file` cannot append blocks to a file.
 pub(crate) fn packet_block<W: Write>(
     to: &mut W,
     interface: u32,

@@ -1,4 +1,4 @@
-//! A position in a text, and the moves of a parser.
+//! A parser's cursor: a text, and the position up to which it has been parsed.
 
 use crate::{MAX_TEXT, ParseError};
 
@@ -19,7 +19,7 @@ impl<'a> Cursor<'a> {
         Ok(Self { text, pos: 0 })
     }
 
-    /// Parses all of `text` with `parser`; text that remains is an error.
+    /// Parses all of `text` with `parser`; if text remains, the error expects `end`.
     pub(crate) fn all<T>(text: &'a str, end: &str, parser: impl FnOnce(&mut Self) -> SpecResult<T>) -> SpecResult<T> {
         let mut cursor = Self::new(text)?;
         let value = parser(&mut cursor)?;
@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
         self.rest().chars().next()
     }
 
-    /// Takes `word` if it comes next.
+    /// Takes `word` if it comes next. Returns whether it did.
     pub(crate) fn eat(&mut self, word: &str) -> bool {
         let found = self.rest().starts_with(word);
         if found {
@@ -95,7 +95,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Implements `FromStr` with an inherent `parse`, for `"…".parse()` and argument parsers.
+/// Implements `FromStr` through the type's own `parse`, for `"…".parse()` and argument parsers.
 macro_rules! from_str {
     ($($name:ident),*) => {
         $(impl std::str::FromStr for $name {

@@ -47,7 +47,7 @@ pub struct MonitorSpec {
     pub zero_copy: bool,
 }
 
-/// The letters after `/`.
+/// The flags of a binding: the letters after `/`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags {
     /// `x`: refuses all other bindings of these rings.
@@ -88,7 +88,7 @@ impl Rings {
 }
 
 impl Directions {
-    /// Returns `tx`, `rx` or both of them.
+    /// Returns the bits of these directions: `tx`, `rx`, or both.
     fn bits(self, tx: u64, rx: u64) -> u64 {
         match self {
             Self::Both => tx | rx,

@@ -22,7 +22,7 @@ pub enum Base {
     Vale {
         /// The switch.
         switch: SwitchName,
-        /// The port's name on it.
+        /// The port's name on the switch.
         port: Ident,
     },
     /// `netmap:ifname`: a network interface, or only the parent of pipes.
@@ -84,12 +84,13 @@ impl PortName {
     }
 
     /// Parses a name alone, as in `nr_name`, with or without `netmap:`. A trailing `-` and number belong to the name.
+    /// The error points at the first wrong character.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         Cursor::all(text, AFTER_NAME, |cursor| Self::take(cursor, RingSuffix::IsOfTheName))
     }
 
-    /// Takes the name off the front of a specification and returns it with the rest. A trailing `-` and number are a
-    /// ring, which belongs to the rest.
+    /// Takes the name off the front of a specification. Returns the name and the remaining text, to which a trailing
+    /// `-` and number belong, as a ring. The error points at the first wrong character.
     pub fn split_off(spec: &str) -> Result<(Self, &str), ParseError> {
         let mut cursor = Cursor::new(spec)?;
         let name = Self::take(&mut cursor, RingSuffix::MayFollow)?;
@@ -160,7 +161,7 @@ impl PortName {
         before_ring(last).is_some()
     }
 
-    /// Writes the name with its last word in quotes, so that the name ends there whatever follows.
+    /// Writes the name with its last word in quotes, so that a following `-` and number are parsed as a ring.
     pub(crate) fn write_closed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.pipe, &self.base) {
             (Some(pipe), base) => {

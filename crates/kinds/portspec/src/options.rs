@@ -10,17 +10,17 @@ use crate::text::{ExtmemFile, OffsetBits};
 /// In the text, `rings`, `host-rings` and `slots` set both directions, unless a more specific key overrides them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Conf {
-    /// Tx rings.
+    /// Number of tx rings.
     pub tx_rings: u16,
-    /// Rx rings.
+    /// Number of rx rings.
     pub rx_rings: u16,
-    /// Host tx rings.
+    /// Number of host tx rings.
     pub host_tx_rings: u16,
-    /// Host rx rings.
+    /// Number of host rx rings.
     pub host_rx_rings: u16,
-    /// Slots in each tx ring.
+    /// Number of slots of each tx ring.
     pub tx_slots: u32,
-    /// Slots in each rx ring.
+    /// Number of slots of each rx ring.
     pub rx_slots: u32,
 }
 
@@ -43,8 +43,8 @@ pub struct Extmem {
     pub buf_size: u32,
 }
 
-/// `@offset`: frames begin at an offset in their buffers, which is in the slots' `ptr`. libnetmap refuses the option
-/// until the program enables it, and so must code that opens ports for a program.
+/// `@offset`: frames begin at an offset in their buffers, which each slot holds in its `ptr`. libnetmap refuses the
+/// option until the program enables it, and so must code that opens ports for a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offset {
     /// Initial offset of every slot, in bytes.
@@ -219,7 +219,8 @@ fn write_option(f: &mut fmt::Formatter<'_>, name: &str, values: &[(&str, u64)]) 
     Ok(())
 }
 
-/// Returns the keys for one value in both directions: the common key if the directions agree.
+/// Returns the assignments for the values `tx` and `rx`: to the common key if they are equal, otherwise to one key for
+/// each direction. Unused keys get 0.
 fn both(keys: [&str; 3], tx: u64, rx: u64) -> [(&str, u64); 3] {
     let [common, only_tx, only_rx] = keys;
     if tx == rx { [(common, tx), (only_tx, 0), (only_rx, 0)] } else { [(common, 0), (only_tx, tx), (only_rx, rx)] }

@@ -54,7 +54,7 @@ pub struct PortSpec {
     pub flags: Flags,
     /// Numbers of rings and slots, if the open creates the port.
     pub conf: Conf,
-    /// Offset of frames in their buffers.
+    /// Offset of frames in their buffers; `None` without the option.
     pub offset: Option<Offset>,
     /// The name including the trailing number, if the text may mean that.
     whole: Option<PortName>,

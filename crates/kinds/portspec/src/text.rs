@@ -12,11 +12,11 @@ use crate::kinds::is_kind;
 use crate::printable::is_hidden;
 use crate::word::{RingSuffix, Word, is_word, write_word};
 
-/// Maximum length of a name: `nr_name` without its terminating NUL.
+/// Maximum length of a name in bytes: `nr_name` without its terminating NUL.
 const MAX_NAME: usize = NETMAP_REQ_IFNAMSIZ - 1;
-/// Maximum length of a socket path: `sun_path` without its terminating NUL.
+/// Maximum length of a socket path in bytes: `sun_path` without its terminating NUL.
 const MAX_SOCKET_PATH: usize = 107;
-/// Maximum length of a path: Linux's `PATH_MAX` without its terminating NUL.
+/// Maximum length of a path in bytes: Linux's `PATH_MAX` without its terminating NUL.
 const MAX_PATH: usize = 4095;
 
 fn is_path(c: char) -> bool {

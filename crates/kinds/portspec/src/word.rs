@@ -11,7 +11,7 @@ pub(crate) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
 }
 
-/// The owner of a trailing `-` and ring number.
+/// The part of a port's text to which a trailing `-` and number belong.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RingSuffix {
     /// The name, as no ring can follow.
@@ -53,7 +53,8 @@ impl<'a> Word<'a> {
     }
 }
 
-/// Returns the part of `word` before a trailing `-` and ring number, or before a trailing `-` without a number.
+/// Returns the part of `word` before a trailing `-` and ring number, or before a trailing `-` without a number; `None`
+/// without either.
 pub(crate) fn before_ring(word: &str) -> Option<&str> {
     let (name, digits) = word.rsplit_once('-')?;
     let is_ring = digits.is_empty() || digits.parse().is_ok_and(|number: u16| number < NETMAP_RING_MASK);

@@ -1,10 +1,10 @@
-//! The backlog of a peer: accepted data that waits for room in the peer's socket. For a stream it is the rest of a
-//! frame in bytes, otherwise segments, one per message.
+//! The backlog of a peer: accepted data that waits for room in the peer's socket. It is the rest of a frame that a
+//! stream took in part, or segments of a frame that is being cut.
 
 /// Maximum size of a backlog in bytes: twice the longest frame.
 const MOST: usize = 128 * 1024;
 
-/// Accepted data that must be sent before any other.
+/// Data accepted for a peer, to be sent before any other.
 #[derive(Debug)]
 pub struct Backlog {
     bytes: Vec<u8>,
@@ -53,7 +53,7 @@ impl Backlog {
         true
     }
 
-    /// Returns the unsent part of the first message.
+    /// Returns the unsent part of the first message; `None` if the backlog is empty.
     pub fn front(&self) -> Option<&[u8]> {
         let end = *self.ends.get(self.sent)?;
         self.bytes.get(self.at..end)

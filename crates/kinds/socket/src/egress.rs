@@ -1,5 +1,5 @@
-//! The egress to a peer: sends frames from where they are, many per system call. If the peer takes no virtio-net
-//! header, checksums and segments are made in private memory.
+//! The egress to a peer: sends frames without copying them, many per system call. If the peer takes no virtio-net
+//! header, pending checksums and segmentation are completed in private memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -25,15 +25,16 @@ const PRIVATE: usize = 2 * (MAX_FRAME + 32 * 1024);
 /// A frame that waits to be sent.
 #[derive(Clone, Copy, Debug)]
 struct Parcel {
-    /// Index of its pick in the batch.
+    /// Index of the frame in the delivery's picks.
     pick: usize,
-    /// Length in bytes, with prefix and header.
+    /// Length in bytes, with length prefix and virtio-net header.
     bytes: usize,
-    /// Length of the frame in bytes, without prefix and header.
+    /// Length of the frame alone in bytes.
     frame: usize,
 }
 
-/// The egress to a peer, which is installed in a seat.
+/// The egress to a peer. While the peer is connected, it is in a seat: the part of the port's queue that outlives
+/// peers.
 pub struct PeerEgress {
     parts: PeerParts,
     format: FrameFormat,
@@ -47,7 +48,8 @@ pub struct PeerEgress {
     private: Vec<u8>,
     backlog: Backlog,
     pace: Arc<QueuePace>,
-    /// Shared with a successor: whether the stream lacks the rest of a frame.
+    /// Memory shared with a successor, which records whether the peer's stream lacks the rest of a frame; `None` for
+    /// messages.
     noted: Option<NotedCounts>,
 }
 
@@ -58,7 +60,7 @@ struct Delivery<'a> {
     bytes: u64,
 }
 
-/// The socket has no room: holds the pick from which the caller tries again.
+/// Error: the socket has no room. Holds the index of the first pick that the caller must deliver again.
 struct OutOfRoom(usize);
 
 /// Properties of a peer's socket.

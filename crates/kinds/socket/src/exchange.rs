@@ -52,11 +52,11 @@ pub struct PeerArrival {
     peer: Option<SocketPeer>,
     /// The source's identifier for the peer.
     token: u64,
-    /// The line number that the peer requests.
+    /// The line number that the peer requests; `None`: any line.
     pub number: Option<u16>,
-    /// The peer's identity, in words.
+    /// The peer's identity in words, if known.
     pub who: Option<String>,
-    /// The peer's description of itself.
+    /// The peer's description of itself, if it sent one.
     pub about: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl PeerArrival {
     }
 }
 
-/// Returns the process and user that made a connection, in words.
+/// Returns the process and user that made a connection, in words; `None` if the kernel does not report them.
 fn who_made(connection: &OwnedFd) -> Option<String> {
     let maker = maker_of(connection).ok()?;
     Some(match maker.pid {
@@ -76,7 +76,7 @@ fn who_made(connection: &OwnedFd) -> Option<String> {
     })
 }
 
-/// Returns the user named at the end of [`PeerArrival::who`].
+/// Returns the user named at the end of [`PeerArrival::who`]; `None` if none is named.
 pub fn user_of(who: &str) -> Option<u32> {
     who.rsplit_once("user ").and_then(|(_, user)| user.parse().ok())
 }
@@ -84,12 +84,12 @@ pub fn user_of(who: &str) -> Option<u32> {
 /// Requested buffer size in bytes for UNIX and datagram sockets; the kernel grants what the host allows.
 const WIDE: usize = 4 << 20;
 
-/// Enlarges the buffers of a UNIX or datagram socket. TCP sockets adapt by themselves.
+/// Enlarges the buffers of a UNIX or datagram socket. The kernel adapts the buffers of TCP sockets itself.
 fn widen(socket: &OwnedFd) {
     if sockopt::socket_type(socket) == Ok(SocketType::STREAM) && !is_unix(socket, SocketType::STREAM) {
         return;
     }
-    // With a smaller buffer, bursts lose frames.
+    // If this fails, bursts may lose frames.
     let _ = sockopt::set_socket_send_buffer_size(socket, WIDE);
     let _ = sockopt::set_socket_recv_buffer_size(socket, WIDE);
 }
@@ -138,13 +138,13 @@ pub trait PeerSource {
         arrival.peer.take().ok_or_else(|| "the peer is gone".to_owned())
     }
 
-    /// Rejects an arrival for which there is no line.
+    /// Rejects an arrival for which there is no line. Returns the resources to be closed.
     fn turn_away(&mut self, arrival: PeerArrival, now: Instant) -> LeftPeer {
         self.left(0, now);
         arrival.peer.map(LeftPeer::of).unwrap_or_default()
     }
 
-    /// Handles the departure of a line's peer.
+    /// Handles the departure of the peer of line `number`.
     fn left(&mut self, number: u16, now: Instant);
 
     /// Returns the lines whose peers have announced their departure.
@@ -152,7 +152,7 @@ pub trait PeerSource {
         Vec::new()
     }
 
-    /// Returns whether a peer counts as gone when nobody receives its datagrams.
+    /// Returns whether a peer counts as gone when nobody receives the datagrams sent to it.
     fn goes_when_missed(&self) -> bool {
         false
     }
@@ -213,7 +213,7 @@ impl Exchange {
         Ok(Exchange { events, news, source, format, lines: BTreeMap::new() })
     }
 
-    /// Returns the descriptor with which lines signal their news.
+    /// Returns the descriptor that becomes readable when a worker reports something about a line's peer.
     pub fn news(&self) -> &Arc<OwnedFd> {
         &self.news
     }

@@ -12,7 +12,8 @@ use crate::parts::PeerParts;
 use crate::reader::{FrameReader, ReadStep};
 use crate::rules::PeerIntake;
 
-/// The ingress from a peer, which is installed in a seat.
+/// The ingress from a peer. While the peer is connected, it is in a seat: the part of the port's queue that outlives
+/// peers.
 pub struct PeerIngress {
     parts: PeerParts,
     reader: FrameReader,
@@ -36,7 +37,8 @@ impl PeerIngress {
         PeerIngress { parts, reader, counters, seats }
     }
 
-    /// Returns the start of a frame that is no longer in the socket. The worker must have released all frames.
+    /// Returns the start of a frame that was taken from the socket before it was complete; empty if there is none. The
+    /// worker must have released all frames.
     pub(crate) fn begun(&self) -> &[u8] {
         match &self.reader {
             FrameReader::Stream(stream) => stream.begun(),

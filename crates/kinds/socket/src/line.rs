@@ -38,9 +38,9 @@ pub struct SocketPeer {
     pub is_connection: bool,
     /// Whether the sockets are the port's own and serve any peer.
     pub is_ports: bool,
-    /// A connection that only shows that the peer is there.
+    /// A connection without frames, which is open as long as the peer exists; `None` for a peer without one.
     pub control: Option<Arc<OwnedFd>>,
-    /// Source address of this port's own frames to a group.
+    /// Source address of this port's own frames to a multicast group, which are ignored when the group returns them.
     pub own: Option<SocketAddrV4>,
 }
 
@@ -55,7 +55,7 @@ impl SocketPeer {
         SocketPeer { is_ports: true, ..SocketPeer::at(socket) }
     }
 
-    /// Creates a datagram peer that exists as long as a connection.
+    /// Creates a datagram peer that exists as long as the connection `control`.
     pub fn plugged(socket: OwnedFd, control: Arc<OwnedFd>) -> SocketPeer {
         SocketPeer { control: Some(control), ..SocketPeer::at(&Arc::new(socket)) }
     }
@@ -76,11 +76,11 @@ impl SocketPeer {
 /// Data that the predecessor received from a peer, or accepted for the peer, and did not deliver.
 #[derive(Debug, Default)]
 pub struct Undelivered {
-    /// The start of a frame, with its length prefix.
+    /// The part of an incomplete frame, with its length prefix, that was taken from the socket.
     pub begun: Vec<u8>,
-    /// Accepted data that must be sent before any other.
+    /// Data accepted for the peer and not sent yet, one item per message.
     pub backlog: Vec<Vec<u8>>,
-    /// For a stream, the shared record of each direction: whether a part of a frame is missing.
+    /// For a stream, a record of each direction in shared memory: whether part of a frame is missing.
     pub noted: Option<[NotedCounts; 2]>,
 }
 
@@ -98,7 +98,7 @@ pub struct LineStory {
     pub connections: u64,
     /// The reason why the last peer was disconnected; `None` if it disconnected by itself.
     pub last_error: Option<String>,
-    /// Identity of the last peer, by which it finds its line again.
+    /// Identity of the last peer, by which a peer gets its earlier line again.
     pub who: Option<String>,
     /// The last peer's description of itself.
     pub about: Option<String>,
@@ -130,7 +130,7 @@ pub struct SocketLine {
     news: Arc<OwnedFd>,
     peer: RefCell<Option<LinePeer>>,
     story: RefCell<LineStory>,
-    /// Only peers that ask for its number get it.
+    /// Whether only peers that request the line's number get the line.
     is_reserved: Cell<bool>,
 }
 
@@ -160,7 +160,7 @@ impl SocketLine {
         self.peer.borrow().is_some()
     }
 
-    /// Whether only peers that request its number get it.
+    /// Returns whether only peers that request the line's number get the line.
     pub fn is_reserved(&self) -> bool {
         self.is_reserved.get()
     }
@@ -247,7 +247,7 @@ impl SocketLine {
         news.is_over().then(|| news.reason())
     }
 
-    /// Returns whether a worker found, since the last call, that nobody receives the peer's datagrams.
+    /// Returns whether a worker found, since the last call, that nobody receives the datagrams sent to the peer.
     pub fn take_missed(&self) -> bool {
         self.peer.borrow().as_ref().is_some_and(|peer| peer.news.take_missed())
     }
@@ -271,7 +271,7 @@ impl SocketLine {
         LeftPeer { strangers: news.take_strangers(), ..LeftPeer::of(peer) }
     }
 
-    /// Returns the connected peer.
+    /// Returns the connected peer, if any.
     pub(crate) fn peer(&self) -> Ref<'_, Option<LinePeer>> {
         self.peer.borrow()
     }

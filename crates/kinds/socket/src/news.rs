@@ -21,7 +21,7 @@ struct ToldOfPeer {
     is_gone: AtomicBool,
     /// The peer has announced its end; what it has sent is still taken.
     is_ending: AtomicBool,
-    /// Nobody receives the peer's datagrams at the moment.
+    /// Nobody receives the datagrams sent to the peer.
     is_missed: AtomicBool,
     /// Descriptors that the peer passed. Closing one may take long.
     strangers: Mutex<Vec<OwnedFd>>,
@@ -67,7 +67,7 @@ impl PeerNews {
         }
     }
 
-    /// Reports that nobody receives the peer's datagrams.
+    /// Reports that nobody receives the datagrams sent to the peer.
     #[cold]
     pub fn missed(&self) {
         if !self.0.is_missed.swap(true, Ordering::Relaxed) {
@@ -75,7 +75,7 @@ impl PeerNews {
         }
     }
 
-    /// Returns whether, since the last call, a worker reported that nobody receives the peer's datagrams.
+    /// Returns whether, since the last call, a worker reported that nobody receives the datagrams sent to the peer.
     pub fn take_missed(&self) -> bool {
         self.0.is_missed.swap(false, Ordering::Relaxed)
     }
@@ -99,7 +99,7 @@ impl PeerNews {
         self.0.is_gone.load(Ordering::Relaxed)
     }
 
-    /// Returns the rule that the peer broke.
+    /// Returns the rule that the peer broke; `None` if it broke none.
     pub fn reason(&self) -> Option<String> {
         self.0.fault.reason()
     }

@@ -7,7 +7,6 @@ use crate::news::PeerNews;
 use crate::room::AwaitedRoom;
 use crate::rules::FrameRules;
 
-/// The parts that both queues of a peer share.
 pub(crate) struct PeerParts {
     pub socket: Arc<OwnedFd>,
     pub rules: Arc<FrameRules>,

@@ -1,5 +1,6 @@
-//! The format and length limits of a port's frames. The front of a stream is a whole frame or a part. A peer's
-//! frames are checked; offloads that its kernel left to a network card are recorded in the batch.
+//! The format and length limits of a port's frames, and the checks of frames from a peer. A checksum or segmentation
+//! that the peer's kernel left to a network card is recorded in the batch. The *front* of a stream is its first frame,
+//! whole or in part.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,7 +74,7 @@ impl FrameRules {
         network + self.mtu()
     }
 
-    /// Returns whether the peer accepts a frame of this length unchanged.
+    /// Returns whether a frame is short enough for the peer.
     #[inline]
     pub fn fits(&self, frame: &FrameRef<'_>) -> bool {
         if self.takes_offloads() || frame.len() <= ethernet::HEADER_LEN + self.mtu() {
@@ -84,7 +85,7 @@ impl FrameRules {
         frame.len() <= self.limit(&head[..known])
     }
 
-    /// Returns whether the peer accepts a contiguous frame of this length unchanged.
+    /// Returns whether a contiguous frame without pending segmentation is short enough for the peer.
     #[inline]
     pub fn fits_whole(&self, frame: &[u8]) -> bool {
         frame.len() <= ethernet::HEADER_LEN + self.mtu() || frame.len() <= self.limit(frame)
@@ -154,7 +155,7 @@ impl FrameRules {
             if is_long {
                 return Err(DropReason::TooLong);
             }
-            // An offload that does not fit its frame is not a kernel's: the frame is complete.
+            // An offload that contradicts its frame was not left by a kernel, so the frame is complete.
             // SAFETY: the caller's contract.
             unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
         }
@@ -195,7 +196,7 @@ pub enum StreamFront {
     Whole(usize),
     /// A part of a frame, or of its length.
     Part,
-    /// A length that no frame has.
+    /// A length above the maximum.
     Bad(u32),
 }
 

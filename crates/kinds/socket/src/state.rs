@@ -20,15 +20,15 @@ const IN_A_FRAME: &str = "the daemon was killed in the middle of a frame: connec
 pub struct LineState {
     /// Number of peers so far.
     pub connections: u64,
-    /// The reason why the last peer is not connected.
+    /// The reason why the last peer was disconnected; `None` if it disconnected by itself.
     pub last_error: Option<String>,
     /// Identity of the last peer.
     pub who: Option<String>,
     /// The last peer's description of itself.
     pub about: Option<String>,
-    /// The connected peer.
+    /// The connected peer, if any.
     pub peer: Option<SocketPeerState>,
-    /// Only peers that ask for its number get it.
+    /// Whether only peers that request the line's number get the line.
     #[serde(default)]
     pub reserved: bool,
 }
@@ -38,18 +38,18 @@ pub struct LineState {
 pub struct SocketPeerState {
     /// The peer's socket; `None`: a socket of the port's own.
     pub socket: Option<Fd>,
-    /// A connection that only shows that the peer is there.
+    /// A connection without frames, which is open as long as the peer exists; `None` for a peer without one.
     pub control: Option<Fd>,
-    /// For a stream, the shared record of each direction: whether a part of a frame is missing.
+    /// For a stream, a record of each direction in shared memory: whether part of a frame is missing.
     pub noted: Vec<Fd>,
-    /// Start of a frame that is no longer in the socket.
+    /// Start of a frame that was taken from the socket before it was complete.
     pub begun: Vec<u8>,
-    /// Accepted data that must be sent before any other.
+    /// Data accepted for the peer and not sent yet, one item per message.
     pub backlog: Vec<Vec<u8>>,
 }
 
 impl SocketLine {
-    /// Returns the state for a successor after this process has ended without notice. It changes whenever a peer comes
+    /// Returns the state from which a successor continues if this process is killed. It changes whenever a peer comes
     /// or goes.
     pub fn save(&self) -> LineState {
         let LineStory { connections, last_error, who, about } = self.story();
@@ -63,7 +63,7 @@ impl SocketLine {
         LineState { connections, last_error, who, about, peer, reserved: self.is_reserved() }
     }
 
-    /// Returns the exact state for a successor. The workers must be parked. `None` if one of them does not return a
+    /// Returns the exact state for a successor. The workers must be parked. `None` if a worker has not returned a
     /// queue.
     pub fn save_parked(&self) -> Option<LineState> {
         let mut state = self.save();
@@ -75,7 +75,7 @@ impl SocketLine {
     }
 
     /// Restores a predecessor's line. `own` is the peer if the socket is the port's own; `format` is the format of
-    /// other peers' frames. A peer of which data was lost is not connected.
+    /// other peers' frames. A peer whose stream has lost data is not connected.
     ///
     /// # Errors
     /// [`BadState`] if the state contradicts itself.

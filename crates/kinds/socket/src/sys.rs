@@ -15,17 +15,17 @@ use rustix::io::Errno;
 
 /// Size of a control message with as many descriptors as the kernel passes (`SCM_MAX_FD`, linux/net/scm.h), in bytes.
 const RIGHTS: usize = size_of::<libc::cmsghdr>() + 254 * size_of::<libc::c_int>();
-/// Size of a control message with a user and a process, in bytes.
+/// Size of a control message with the sender's process, user and group, in bytes.
 const CREDENTIALS: usize = size_of::<libc::cmsghdr>() + 16;
 /// Maximum number of messages per receive call.
 pub const MESSAGES: usize = 32;
 /// Maximum number of frames per send call.
 pub const PARCELS: usize = 64;
-/// Maximum number of the frames' parts per send call (linux/uio.h, `UIO_MAXIOV`).
+/// Maximum number of parts (iovecs) of all frames per send call (linux/uio.h, `UIO_MAXIOV`).
 const PARTS: usize = 1024;
 /// Maximum size of a frame's prefix in bytes: its length and a virtio-net header.
 pub const HEAD: usize = 16;
-/// Size of the buffer for discarded bytes.
+/// Size of the buffer for discarded bytes, in bytes.
 const FORGOTTEN: usize = 4096;
 /// Maximum number of bytes discarded in one call.
 const MOST_SKIPPED: usize = 128 * FORGOTTEN;
@@ -53,7 +53,7 @@ pub fn maker_of(connection: &OwnedFd) -> Result<libc::ucred, Errno> {
     done(returned as isize).map(|_| maker)
 }
 
-/// Control data, aligned as its header needs.
+/// Control data, aligned as `cmsghdr` requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Rights([u8; RIGHTS]);
@@ -61,7 +61,8 @@ struct Rights([u8; RIGHTS]);
 const _: () = assert!(RIGHTS.is_multiple_of(8));
 
 impl Rights {
-    /// Returns process and user from the first `len` bytes, which the kernel has written.
+    /// Returns process and user from the first `len` bytes, which the kernel has written; `None` if these contain no
+    /// credentials.
     fn credentials(&self, len: usize) -> Option<(i32, u32)> {
         let (head, data) = header_of(self.0.get(..len)?)?;
         let is_it = head[1..] == [libc::SOL_SOCKET as usize, libc::SCM_CREDENTIALS as usize];
@@ -85,7 +86,8 @@ impl Rights {
     }
 }
 
-/// Returns length, level and type of the control message at the start of `bytes`, and the bytes after its header.
+/// Returns length, level and type of the control message at the start of `bytes`, and the bytes after its header;
+/// `None` if the header is incomplete.
 fn header_of(bytes: &[u8]) -> Option<([usize; 3], &[u8])> {
     let (size, rest) = bytes.split_first_chunk()?;
     let (level, rest) = rest.split_first_chunk()?;
@@ -180,7 +182,7 @@ impl MessageBuffers {
         Ok(got)
     }
 
-    /// Returns message `i` of the last call.
+    /// Returns message `i` of the last call; `None` if there is no such message.
     pub fn message(&self, i: usize) -> Option<CameMessage<'_>> {
         let buffer = self.buffers.get(i)?;
         let header = self.headers.get(i)?;
@@ -196,7 +198,7 @@ impl MessageBuffers {
 /// The sender and the start of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestSender {
-    /// Path to which the sender's socket is bound, as the sender wrote it.
+    /// Path to which the sender's socket is bound, as the sender wrote it; `None` if it is not bound to a path.
     pub path: Option<PathBuf>,
     /// User ID of the sender, attested by the kernel.
     pub user: u32,
@@ -278,7 +280,7 @@ impl Skipper {
     /// Discards `count` bytes, all of which must be in the socket.
     ///
     /// # Errors
-    /// The error of recvmsg(2); `EAGAIN` if there are fewer bytes.
+    /// The error of recvmsg(2); `EAGAIN` if there are fewer bytes, `EPIPE` if the peer has hung up.
     pub fn skip(&mut self, socket: &OwnedFd, mut count: usize) -> Result<(), Errno> {
         while count > 0 {
             let skipped = self.skip_some(socket, count.min(MOST_SKIPPED))?;
@@ -290,7 +292,8 @@ impl Skipper {
         Ok(())
     }
 
-    /// All parts use the same memory, which therefore stays in the first-level cache.
+    /// Discards up to `count` bytes in one call. Returns their number. All parts use the same memory, which therefore
+    /// stays in the first-level cache.
     fn skip_some(&mut self, socket: &OwnedFd, count: usize) -> Result<usize, Errno> {
         let at = self.forgotten.as_mut_ptr();
         let lens = (0..count).step_by(FORGOTTEN).map(|from| FORGOTTEN.min(count - from));

@@ -1,11 +1,11 @@
 //! Requests of VDE's plugs and the answer (vde-2, `datasock.c`; linux/arch/um/drivers/daemon_user.c).
 //!
 //! A plug connects to the control socket of a switch, sends the address of its own datagram socket, and receives the
-//! address of the switch's. Its port exists as long as the connection.
+//! address of the switch's socket for it. The plug's port exists as long as the connection.
 //!
 //! ```text
 //!      0        4         8      12                    122
-//!      | magic  | version | type | sockaddr_un (110)   | description, as long as the message |
+//!      | magic  | version | type | sockaddr_un (110)   | description, to the message's end |
 //! ```
 //!
 //! Numbers are in native byte order. The low 8 bits of the type select the request, the other bits the port's number.
@@ -18,8 +18,9 @@ use thiserror::Error;
 const MAGIC: u32 = 0xfeed_face;
 /// The supported version of requests.
 const VERSION: u32 = 3;
-/// Request types: a new port, whose number is in the higher bits unless it is 0; a private port.
+/// Type of a request for the port whose number is in the higher bits, or for any port if that number is 0.
 const NEW_PORT: u32 = 0;
+/// Type of a request for a private port, which is treated as a request for any port.
 const NEW_PORT_0: u32 = 1;
 /// Largest port number.
 const MOST_PORT: u16 = u16::MAX;
@@ -107,7 +108,7 @@ impl PlugRequest {
     }
 }
 
-/// Returns the port number in a type.
+/// Returns the port number in a request's type; `None` if any port is requested.
 fn port_of(kind: u32) -> Result<Option<u16>, BadRequest> {
     let number = kind >> 8;
     match kind & 0xff {
@@ -132,7 +133,7 @@ fn address_of(bytes: &[u8; ADDRESS_LEN]) -> Option<PlugAddress> {
     path.starts_with('/').then(|| PlugAddress::Path(path.into()))
 }
 
-/// Returns the text up to the first NUL byte, without control characters.
+/// Returns the text up to the first NUL byte, with printable ASCII characters only.
 fn printable(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(&bytes[..end]);

@@ -1,9 +1,9 @@
-//! Takes over queues that another program opened. Descriptors may be anything; those that cannot serve a port are
-//! *unfit*.
+//! Takes over a TAP's queues that another program opened. Descriptors may be anything; those that cannot serve a port
+//! are *unfit*.
 //!
 //! The kernel alone answers the first queries about a descriptor: a file system in user space would pass them to its
 //! program, which could delay the answer. Once the descriptor is known to be an open TUN device, the TUN driver
-//! answers. The settings that frames depend on are all made again. One setting cannot be checked: the absence of the
+//! answers. All settings on which frames depend are made again. One setting cannot be checked: the absence of the
 //! driver's own header (`IFF_NO_PI`), because another flag has the same value and hides it. If an interface has this
 //! header, its owner loses their frames.
 
@@ -28,10 +28,10 @@ const NAPI_FRAGS: u16 = 0x0020;
 /// The reason why a descriptor is unfit as a queue of a TAP.
 #[derive(Debug, Error)]
 pub enum AdoptError {
-    /// No queues, or more than an interface has.
+    /// No queues, or more than an interface can have.
     #[error("{0} descriptors received: expected 1 to {MAX_QUEUES} queues of a TAP")]
     Number(usize),
-    /// The descriptor names a file without opening it.
+    /// The descriptor was opened with `O_PATH`, or not for reading and writing.
     #[error("expected a descriptor open for reading and writing")]
     NotOpen,
     /// Reading from the descriptor could block.
@@ -40,7 +40,7 @@ pub enum AdoptError {
     /// Not a character device with TUN's number.
     #[error("expected an open /dev/net/tun")]
     NotTun,
-    /// The interface was not created, or is deleted.
+    /// The TUN device has no interface: none was created, or it was deleted.
     #[error("the TUN device has no interface")]
     NoInterface,
     /// The interface carries packets without Ethernet headers.
@@ -71,7 +71,8 @@ pub struct AdoptedInterface {
     pub has_uso: bool,
 }
 
-/// Checks that descriptors are queues of one TAP, and makes the settings that frames depend on.
+/// Checks that descriptors are queues of one TAP, and makes the settings on which frames depend: byte order, size of
+/// the virtio-net header, offloads.
 ///
 /// # Errors
 /// [`AdoptError`] for the first unfit descriptor. Settings may have been made on earlier ones.
@@ -94,7 +95,8 @@ pub fn adopt(queues: &[OwnedFd]) -> Result<AdoptedInterface, AdoptError> {
     found.ok_or(AdoptError::Number(0))
 }
 
-/// Identifies a descriptor.
+/// Checks that a descriptor is a usable queue of a TAP, and returns the TAP's interface. `has_uso` is not determined
+/// yet.
 fn look(queue: &OwnedFd) -> Result<AdoptedInterface, AdoptError> {
     let (name, flags) = is_queue(queue)?;
     if flags & NAPI_FRAGS != 0 {

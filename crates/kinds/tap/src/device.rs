@@ -14,7 +14,7 @@ pub const HDR_LEN: usize = 12;
 /// Maximum number of queues of one device (the kernel's limit).
 pub const MAX_QUEUES: u32 = 256;
 
-/// `TUN_F_*` of linux/if_tun.h: offloads from the kernel to netvale.
+/// `TUN_F_*` of linux/if_tun.h: offloads that the kernel may leave to the reader of the TAP.
 mod offload {
     pub const CSUM: u32 = 0x01;
     pub const TSO4: u32 = 0x02;
@@ -70,7 +70,7 @@ pub enum TapError {
     Step {
         /// Name of the interface.
         name: String,
-        /// The failed step, to follow "cannot".
+        /// The failed step, as a verb phrase.
         what: &'static str,
         /// The kernel's error.
         source: Errno,
@@ -86,7 +86,8 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Opens a TAP with a virtio-net header, checksum and segmentation offload, non-blocking.
+    /// Opens a non-blocking TAP with virtio-net headers and, unless `no_offloads` is set, with checksum and
+    /// segmentation offloads.
     ///
     /// # Errors
     /// [`TapError`] if a step fails.
@@ -109,7 +110,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Creates the value for a configured interface.
+    /// Creates the value for an interface that is already configured.
     pub(crate) fn of(name: String, queues: Vec<OwnedFd>, uso: bool) -> Tap {
         Tap { name, queues, uso }
     }
@@ -207,7 +208,8 @@ fn take(fd: &OwnedFd, name: &str, mode: i32) -> Result<String, TapError> {
     }
 }
 
-/// Requests every offload that this kernel has, or none. Returns whether UDP segmentation (Linux 6.2) is among them.
+/// Requests every offload that this kernel has, or no offloads if `none`. Returns whether UDP segmentation (Linux 6.2)
+/// is among them.
 pub(crate) fn set_offloads(fd: BorrowedFd<'_>, name: &str, none: bool) -> Result<bool, TapError> {
     let step = |what| move |source| TapError::Step { name: name.to_owned(), what, source };
     sys::set_vnet_hdr_size(fd, HDR_LEN as i32).map_err(step("set the header's size"))?;

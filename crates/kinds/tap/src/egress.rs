@@ -36,7 +36,7 @@ impl TapEgress {
         TapEgress { queue, counters, link: TapLink::default(), pace: QueuePace::default() }
     }
 
-    /// Sets the link to which the interface's state is reported.
+    /// Sets the link, which records the state of the interface as calls on the queue show it.
     pub fn behind(self, link: TapLink) -> Self {
         TapEgress { link, ..self }
     }

@@ -31,7 +31,7 @@ impl TapIngress {
         TapIngress { queue, frames, counters, link: TapLink::default(), taken: false }
     }
 
-    /// Sets the link to which the interface's state is reported.
+    /// Sets the link, which records the state of the interface as calls on the queue show it.
     pub fn behind(self, link: TapLink) -> Self {
         TapIngress { link, ..self }
     }

@@ -20,7 +20,7 @@ pub const GONE: &str = "its interface is gone: it was deleted, or its network na
 /// The reason for ending a port whose queue blocked.
 const BLOCKED: &str = "its TAP's descriptor was made blocking: using it would block a worker";
 
-/// The state of an interface, as far as known. Clones share it.
+/// The state of an interface, as the last calls on its queues showed it. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct TapLink(Arc<TapLinkState>);
 
@@ -38,7 +38,7 @@ struct TapLinkState {
     is_gone: AtomicBool,
     is_down: AtomicBool,
     on_change: OnceLock<LinkListener>,
-    /// Fault of the program that may hold copies of the queues, if there is one.
+    /// Where faults of the program that may hold copies of the queues are reported; `None` if there is no such program.
     fault: Option<Fault>,
 }
 
@@ -59,24 +59,25 @@ impl TapLink {
         self.0.is_down.load(Ordering::Relaxed)
     }
 
-    /// Makes the thread that detects the change call `call` when the interface goes down, vanishes, or comes up.
+    /// Sets the callback for an interface that goes down, vanishes, or comes up. The thread that detects the change
+    /// calls it.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.0.on_change.set(LinkListener(Box::new(call)));
     }
 
-    /// Checks that a queue's interface and its namespace still exist; returns [`GONE`] if not. The kernel removes a
-    /// namespace's interfaces some time after its end.
+    /// Checks that a queue's interface and its namespace still exist. Returns [`GONE`] if not, otherwise `None`. The
+    /// kernel removes a namespace's interfaces some time after the namespace's end.
     pub fn look(&self, queue: impl AsFd) -> Option<String> {
         let is_gone = matches!(sys::namespace_of(queue), Err(Errno::BADFD | Errno::INVAL));
         is_gone.then(|| GONE.to_owned())
     }
 
-    /// Returns the fault for reports, if another program may hold copies of the queues.
+    /// Returns where faults of another program are reported, if one may hold copies of the queues.
     pub fn fault(&self) -> Option<&Fault> {
         self.0.fault.as_ref()
     }
 
-    /// Makes a system call on a queue.
+    /// Makes a system call on a queue, and records what the result shows about the interface.
     #[inline]
     pub(crate) fn call(&self, call: impl FnOnce() -> rustix::io::Result<usize>) -> rustix::io::Result<usize> {
         let done = match &self.0.fault {

@@ -1,4 +1,5 @@
-//! Restores a predecessor's queues. They are checked and not changed, as the predecessor may resume them.
+//! Restores a predecessor's queues. They are checked and not changed, as the predecessor uses them again if the upgrade
+//! fails.
 
 use std::os::fd::OwnedFd;
 

@@ -127,7 +127,8 @@ pub fn set_vnet_hdr_size(fd: impl AsFd, bytes: i32) -> Result<(), Errno> {
     with_int(fd.as_fd(), libc::TUNSETVNETHDRSZ, bytes)
 }
 
-/// TUNSETOFFLOAD: sets the offloads that the kernel may leave to the reader. The value is the argument itself.
+/// TUNSETOFFLOAD: sets the offloads that the kernel may leave to the reader. The flags themselves are the argument, in
+/// place of a pointer.
 pub fn set_offload(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
     call(fd.as_fd(), libc::TUNSETOFFLOAD, std::ptr::without_provenance_mut(flags as usize)).map(drop)
 }
@@ -137,7 +138,7 @@ pub fn set_send_buffer(fd: impl AsFd, bytes: i32) -> Result<(), Errno> {
     with_int(fd.as_fd(), libc::TUNSETSNDBUF, bytes)
 }
 
-/// TUNSETSTEERINGEBPF: sets the program that chooses the queue.
+/// TUNSETSTEERINGEBPF: sets the program that chooses the queue of each frame sent by the stack.
 pub fn set_steering(fd: impl AsFd, program: impl AsFd) -> Result<(), Errno> {
     with_int(fd.as_fd(), TUNSETSTEERINGEBPF, program.as_fd().as_raw_fd())
 }
@@ -158,7 +159,7 @@ pub fn set_up(socket: impl AsFd, name: &str) -> Result<(), Errno> {
     with_ifreq(socket.as_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &mut r)
 }
 
-/// Returns whether an interface of this name exists.
+/// Returns whether an interface of this name exists. False if the request fails.
 pub fn is_there(name: &str) -> bool {
     let kind = rustix::net::SocketType::DGRAM;
     let flags = rustix::net::SocketFlags::CLOEXEC;

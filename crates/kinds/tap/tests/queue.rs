@@ -1,4 +1,4 @@
-//! A TAP's queue, with a socket in place of the stack that keeps frame boundaries like a TAP.
+//! Tests of a TAP's queue. A socket takes the place of the stack; like a TAP, it keeps frame boundaries.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn with_header(frame: &[u8]) -> Vec<u8> {
     [&[0; HDR], frame].concat()
 }
 
-/// Returns an IPv4 TCP frame with a pending checksum, after its header.
+/// Returns an IPv4 TCP frame with a pending checksum, after the virtio-net header that describes it.
 fn unfinished() -> Vec<u8> {
     let mut frame = [0; 14 + 20 + 20 + 6];
     frame[12..14].copy_from_slice(&[8, 0]);

@@ -15,7 +15,7 @@ const ECT_0: u8 = 2;
 /// Codepoint set by a congested router.
 pub const CE: u8 = 3;
 
-/// Returns the offset of the codepoint in a frame, and its shift in that byte.
+/// Returns the offset of the codepoint in a frame, and its shift in that byte; `None` without an IP packet.
 fn place(frame: &[u8]) -> Option<(usize, u8)> {
     let (ethertype, l3) = ethernet::network(frame).ok()?;
     let version = frame.get(l3)? >> 4;
@@ -32,7 +32,8 @@ pub fn of(frame: &[u8]) -> Option<u8> {
     Some(frame.get(at)? >> shift & 3)
 }
 
-/// Returns whether a marked packet must be dropped, because its transport does not support marks (RFC 6040 §4.2).
+/// Returns whether a packet must be dropped, because the outer packet is marked, and the inner transport does not
+/// support marks (RFC 6040 §4.2).
 pub fn is_lost(outer: u8, frame: &[u8]) -> bool {
     outer == CE && of(frame) == Some(NOT_ECT)
 }
@@ -58,7 +59,7 @@ fn mark_frame(outer: u8, frame: &mut [u8]) -> Option<()> {
         (ECT_0, ECT_1) => ECT_1,
         _ => return None,
     };
-    // The word with version and class, and after it, in IPv4, the header checksum.
+    // The 16-bit word that contains the codepoint. In IPv4, the header checksum covers it.
     let word = |frame: &[u8], at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
     let before = word(frame, at - 1)?;
     let after = before ^ u16::from(inner ^ marked) << shift;

@@ -32,7 +32,7 @@ struct BatchPass<'a> {
     job: TunnelSendContext<'a>,
     table: &'a VtepTable,
     now: u32,
-    /// Origin of the frames.
+    /// The port from which the frames come, and its owner.
     from: Origin,
     /// Maximum length of a sent frame in bytes.
     longest: usize,
@@ -47,7 +47,7 @@ impl TunnelEgress {
         TunnelEgress { tunnel, counters: Arc::default() }
     }
 
-    /// Returns memory for sending; waits for another worker's only if all are in use.
+    /// Returns one of the tunnel's two memories for sending; waits for another worker only if both are in use.
     fn sender(&self) -> Option<LentGuard<'_, TunnelSender>> {
         let [first, second] = &self.tunnel.senders;
         first.enter_now().or_else(|_| second.enter_now()).or_else(|_| first.enter()).ok()
@@ -61,12 +61,12 @@ impl TunnelEgress {
         }
     }
 
-    /// Returns VTEP and socket for a plain IPv4 frame if the table has its address; the rest of the frame need not be
-    /// read.
+    /// Returns VTEP and socket for a plain IPv4 frame, from the frame's first words alone, if the table has the
+    /// destination address.
     #[inline]
     fn place(&self, pass: &mut BatchPass<'_>, frame: &FrameRef<'_>) -> Option<(IpWords, u8)> {
         let words = frame.words(flow::WORDS)?;
-        // The type of service of a plain IPv4 packet.
+        // The codepoint in the type of service of a plain IPv4 packet.
         let ecn = (words[1] >> 56) as u8 & 3;
         if let Some((last, vtep, source)) = &pass.last
             && last.has(words)
@@ -80,7 +80,8 @@ impl TunnelEgress {
         Some((vtep, source | ecn << ECN_SHIFT))
     }
 
-    /// Returns the VTEP of a frame's destination, given the frame's first eight bytes.
+    /// Returns the VTEP of a frame's destination, given the frame's first eight bytes; `None` if it is unknown or a
+    /// group.
     #[inline]
     fn vtep_of(&self, pass: &BatchPass<'_>, first: u64) -> Option<IpWords> {
         let to = first & 0xffff_ffff_ffff;
@@ -128,7 +129,8 @@ impl TunnelEgress {
         }
     }
 
-    /// Records the address claims of ARP and ND messages, for a control plane.
+    /// Records the address claim of an ARP or ND message, for a control plane, and returns the message. `None` for
+    /// other frames, and on a tunnel that learns addresses.
     fn hear(&self, head: &[u8], pass: &BatchPass<'_>) -> Option<NeighborMessage> {
         let said = (!self.tunnel.options.learning).then(|| neighbors::read(head)).flatten()?;
         self.tunnel.heard.hear(&said, pass.from, pass.now);
@@ -143,7 +145,8 @@ impl TunnelEgress {
     }
 }
 
-/// Returns the socket for frames of a flow, without the part for the codepoint.
+/// Returns the number of the socket for frames of the flow with this hash. The upper bits, for the ECN codepoint, are
+/// zero.
 #[inline]
 fn source(hash: u32) -> u8 {
     (hash % SOURCES as u32) as u8

@@ -26,7 +26,7 @@ const SEND_ROOM: i32 = 4 << 20;
 const INBOX: usize = 32;
 /// Number of sockets for sending, so that flows spread over source ports.
 pub const SOURCES: usize = 16;
-/// Shift of the ECN codepoint in a socket's number.
+/// Shift of the ECN codepoint in the number that selects a socket and a codepoint.
 pub const ECN_SHIFT: u32 = SOURCES.ilog2();
 
 /// An error in creating a tunnel.
@@ -67,7 +67,7 @@ pub struct SendSockets {
     pub class: u8,
     /// Whether the kernel cuts messages into datagrams (UDP GSO).
     gso: AtomicBool,
-    /// Pace of the workers' time for sending.
+    /// Limits the workers' time for sending.
     pub(crate) pace: QueuePace,
 }
 
@@ -161,7 +161,8 @@ impl TunnelInbox {
         true
     }
 
-    /// Appends messages to `into`, while `free` has buffers for the inbox. Returns whether some are left.
+    /// Moves messages to `into`, each in exchange for a buffer of `free`, until there are no more messages or buffers.
+    /// Returns whether messages may be left.
     pub fn take(&self, into: &mut Vec<VxlanMessage>, free: &mut Vec<VxlanMessage>) -> bool {
         let Ok(mut content) = self.content.enter() else { return true };
         let InboxContent { full, spare } = &mut *content;
@@ -205,7 +206,7 @@ impl Endpoint {
     /// Continues with a predecessor's socket.
     ///
     /// # Errors
-    /// [`EndpointError::Socket`] if it is another kind of socket.
+    /// [`EndpointError::Socket`] if it is not a UDP socket bound to this address and port.
     pub fn continued(local: IpAddr, port: u16, socket: OwnedFd) -> Result<Endpoint, EndpointError> {
         let is_bound = rustix::net::getsockname(&socket)
             .ok()
@@ -262,7 +263,7 @@ impl Endpoint {
         Ok(inbox)
     }
 
-    /// Removes the tunnel with that inbox, which frees its VNI.
+    /// Removes the tunnel with this inbox, which frees its VNI.
     pub fn leave(&self, inbox: &Arc<TunnelInbox>) {
         self.change(|members| members.retain(|(_, other)| !Arc::ptr_eq(other, inbox)));
     }
@@ -306,7 +307,8 @@ impl Endpoint {
         members.get(i).map(|(_, inbox)| inbox.put(fill))
     }
 
-    /// Returns the size of the largest packet on the path to a VTEP, in bytes, as far as the host knows.
+    /// Returns the size of the largest packet on the path to a VTEP, in bytes, as far as the host knows it; `None`
+    /// without a route.
     #[must_use]
     pub fn path_mtu(&self, to: IpAddr) -> Option<u32> {
         let socket = sys::udp(SocketAddr::new(self.local, 0)).ok()?;

@@ -5,7 +5,7 @@
 //! owners claim an address, the oldest claim whose station is present counts ([`HeardClaims::all`]). Space is shared
 //! out: a secret hash assigns each address to a line of the table, which has room for a few claims. In a full line, a
 //! new claim replaces one of the owner with the most claims there, and of that owner's port with the most. A flood thus
-//! fills its owner's share, and further claims of it are ignored.
+//! fills its owner's share, and that owner's further claims are ignored.
 
 use std::collections::HashSet;
 
@@ -48,11 +48,12 @@ struct Claims {
     count: u64,
 }
 
-/// All claims. A worker that finds them in use records its claim at the next message.
+/// All claims. A worker that finds the table in use does not record a claim; the station's next message is another
+/// chance.
 pub struct HeardClaims {
     table: Lent<Claims>,
     key: u64,
-    /// Counter of new claims.
+    /// Counter of new and changed claims.
     changes: ChangeCount,
 }
 
@@ -95,8 +96,8 @@ impl HeardClaims {
         }
     }
 
-    /// Returns the stations of addresses. Of several claims of one address, the oldest counts. Claims for which
-    /// `is_there`, given Ethernet address and owner, returns false are omitted.
+    /// Returns the station of each claimed address. Of several claims of one address, the oldest counts. Claims for
+    /// which `is_there`, given Ethernet address and owner, returns false are omitted.
     pub fn all(&self, now: u32, is_there: impl Fn(u64, u32) -> bool) -> Vec<TunnelNeighbor> {
         let Ok(Some(mut claims)) = self.table.control().map(|mut table| table.as_mut().map(|table| table.all.clone()))
         else {
@@ -111,7 +112,7 @@ impl HeardClaims {
         claims.into_iter().map(neighbor).collect()
     }
 
-    /// Returns the counter of new claims, for a control plane that waits for the next one.
+    /// Returns the counter of new and changed claims, for a control plane that waits for the next one.
     #[must_use]
     pub fn changes(&self) -> &ChangeCount {
         &self.changes
@@ -125,8 +126,8 @@ struct ClaimCount {
     port: usize,
 }
 
-/// Returns the place of a new claim: a free one, or the longest silent claim of the origin with the most, if that is
-/// more than `from` would have.
+/// Returns the place of a new claim: a free one, or that of the longest silent claim of the owner or port with the most
+/// claims, if these are more than `from` would have. `None` if there is no such place.
 fn place_in(line: &[HeardClaim], from: Origin, now: u32) -> Option<usize> {
     if let Some(free) = line.iter().position(|claim| !claim.is_alive(now)) {
         return Some(free);
@@ -206,8 +207,8 @@ mod tests {
     }
 
     /// Objective: a flood from one port, or from many ports of one owner, leaves room for other owners' stations; a
-    /// flood from one port also leaves room for stations at the owner's other ports, even if it came first. These stay
-    /// while it continues.
+    /// flood from one port also leaves room for stations at the owner's other ports, even if it came first. The claims
+    /// of these stations stay while the flood continues.
     #[test]
     fn floods_leave_room() {
         for (ports, honest) in [(1, OTHER), (1, Origin { port: 99, ..OWN }), (90, OTHER)] {

@@ -33,9 +33,9 @@ pub struct TunnelIngress {
     messages: Vec<VxlanMessage>,
     /// Spare buffers for messages.
     free: Vec<VxlanMessage>,
-    /// Number of messages entirely in the batch.
+    /// Number of messages that have been added to the batch completely.
     taken: usize,
-    /// Number of datagrams in the batch from the next message.
+    /// Number of datagrams of the next message that have been added to the batch.
     datagrams: usize,
     /// Replies that are in the batch.
     replies: Vec<TooLongReply>,
@@ -73,7 +73,8 @@ impl TunnelIngress {
     /// Reads messages, first those that other workers have read for this tunnel.
     fn read(&mut self) {
         let endpoint = Arc::clone(&self.tunnel.endpoint);
-        // Another tunnel's worker is reading, and wakes this one if it finds messages for this tunnel.
+        // Without the turn: another tunnel's worker is reading, and wakes this one if it finds messages for this
+        // tunnel.
         let Some(turn) = endpoint.turn() else {
             // That worker does not announce messages that it leaves in the socket.
             return self.tunnel.wake.poke();
@@ -100,7 +101,8 @@ impl TunnelIngress {
         let own = self.tunnel.options.vni;
         let vni = message.datagrams().next().and_then(header::decode).unwrap_or(own);
         if message.datagrams().any(|datagram| header::decode(datagram) != Some(vni)) {
-            // The kernel may have merged datagrams of several VNIs. Those of others are passed on before the turn ends.
+            // The kernel may have merged datagrams of several VNIs. Datagrams of other VNIs are passed on before the
+            // turn ends.
             for datagram in message.datagrams() {
                 if let Some(vni) = header::decode(datagram).filter(|vni| *vni != own) {
                     self.pass_on(vni, 1, |spare| spare.copy_of(datagram, message.from, message.ecn));
@@ -156,14 +158,15 @@ impl TunnelIngress {
         for reply in &self.replies {
             // SAFETY: the reply is not moved until `release`.
             unsafe { batch.push(reply.bytes().as_ptr(), reply.bytes().len() as u32) };
-            // The reply is on behalf of a remote station.
+            // The reply is on behalf of a remote station, whose address must not be learned here.
             batch.set_no_learn();
         }
     }
 }
 
 impl ReceivePass<'_> {
-    /// Adds the frames of a message from datagram `first` on. Returns the datagram at which it stopped; 0 at the end.
+    /// Adds the frames of a message from datagram `first` on. Returns the index of the first datagram for which the
+    /// batch had no room; 0 if all were added.
     fn take(&self, message: &VxlanMessage, first: usize, batch: &mut Batch) -> usize {
         if message.len == 0 {
             self.counters.dropped(DropReason::BadVxlan, 1);
@@ -189,7 +192,7 @@ impl ReceivePass<'_> {
         stopped
     }
 
-    /// Returns the frame in a datagram, if it is for this tunnel.
+    /// Returns the frame in a datagram; `None` if it is not a valid frame for this tunnel, after counting the reason.
     fn frame<'m>(&self, datagram: &'m [u8], message: &VxlanMessage) -> Option<&'m [u8]> {
         let Some(vni) = header::decode(datagram) else {
             self.counters.dropped(DropReason::BadVxlan, 1);
@@ -214,7 +217,8 @@ impl ReceivePass<'_> {
         Some(frame)
     }
 
-    /// Learns the VTEP of an address, unless the batch has reached its limit: a later frame teaches it then.
+    /// Learns the VTEP of an address, unless the batch has reached the limit of new addresses; a later frame is then
+    /// another chance.
     #[inline]
     fn learn(&self, mac: u64, from: IpWords) {
         if self.table.known(mac, from, self.now).is_none()
@@ -232,12 +236,12 @@ impl ReceivePass<'_> {
         {
             self.learn(u64::from_le_bytes(*source) >> 16, message.from);
         }
-        // SAFETY: the frame lies in the buffer of a message, which is neither moved nor written before `release`.
+        // SAFETY: the frame is in the buffer of a message, which is neither moved nor written before `release`.
         unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
         if message.each == 0
             && let Some(left) = left_to_do(frame, self.whole, message.inner)
         {
-            // An offload that does not fit the frame was not left by a kernel: the frame is complete.
+            // An offload that contradicts the frame was not left by a kernel: the frame is complete.
             if soft::set_offload(batch, &left).is_err() {
                 // SAFETY: as above.
                 unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
@@ -247,7 +251,7 @@ impl ReceivePass<'_> {
 }
 
 impl Ingress for TunnelIngress {
-    // SAFETY: frames lie in the buffers of `messages` and in `replies`; neither is written or moved before `release`.
+    // SAFETY: frames are in the buffers of `messages` and in `replies`; neither is written or moved before `release`.
     unsafe fn take(&mut self, batch: &mut Batch) {
         self.answer(batch);
         if self.messages.is_empty() {

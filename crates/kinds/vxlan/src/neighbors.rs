@@ -64,7 +64,7 @@ impl TunnelNeighbors {
         ((high ^ low).wrapping_mul(MIX) >> 32) as usize % self.0.len()
     }
 
-    /// Returns the neighbour with this address.
+    /// Returns the neighbour with this address, if it is known.
     #[must_use]
     pub fn get(&self, ip: IpAddr) -> Option<TunnelNeighbor> {
         let words = ip::words(ip);
@@ -106,7 +106,7 @@ impl TunnelNeighbors {
     }
 }
 
-/// The claim and the request in a frame.
+/// The claim and the request in an ARP or neighbour discovery frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborMessage {
     /// Claimed address: IP and Ethernet address, if any.
@@ -132,7 +132,7 @@ pub fn read(head: &[u8]) -> Option<NeighborMessage> {
             let has = says.then_some((from.into(), sender));
             Some(NeighborMessage { has, router: None, wants: asks.then_some(wanted.into()) })
         }
-        // With this hop limit it cannot come from off the link (RFC 4861 §7.1).
+        // A packet with this hop limit cannot have come through a router (RFC 4861 §7.1).
         ethernet::IPV6 if head.get(l3 + 7) == Some(&255) => read_discovery(head, sender),
         _ => None,
     }
@@ -203,7 +203,7 @@ pub fn answer(head: &[u8], said: &NeighborMessage, known: &TunnelNeighbors) -> O
     }
 }
 
-/// Creates an advertisement of `mac` for address `from`.
+/// Creates an advertisement to `to` that address `from` belongs to `mac`.
 fn advertisement(from: Ipv6Addr, to: Ipv6Addr, mac: MacAddr, flags: u8) -> [u8; 72] {
     let mut packet = [0; 72];
     packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 32, ICMPV6, 255]);
@@ -262,8 +262,8 @@ mod tests {
         frame
     }
 
-    /// Objective: an ARP request for a known neighbour is answered on its behalf, others are not; the requester's claim
-    /// is read, unless it claims for another station.
+    /// Objective: an ARP request for a known neighbour is answered on the neighbour's behalf, others are not; the
+    /// requester's claim is read, unless it contains another station's Ethernet address.
     #[test]
     fn arp_requests_for_known_neighbours_are_answered() {
         let wanted: IpAddr = [10, 0, 0, 2].into();

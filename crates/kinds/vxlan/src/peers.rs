@@ -52,7 +52,7 @@ pub struct VtepPeer {
     pub floods: bool,
     /// Traffic between the VTEP and this tunnel.
     pub counters: Arc<PeerCounters>,
-    /// Pace of the workers' time for datagrams to the VTEP.
+    /// Limits the workers' time for datagrams to the VTEP.
     pub(crate) pace: Arc<QueuePace>,
 }
 
@@ -82,7 +82,7 @@ impl VtepPeers {
         peers
     }
 
-    /// Returns the VTEP with this address.
+    /// Returns the VTEP with this address, if it is known.
     #[inline]
     #[must_use]
     pub fn get(&self, words: IpWords) -> Option<&VtepPeer> {

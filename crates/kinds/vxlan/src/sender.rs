@@ -5,7 +5,7 @@
 //!   frames ──▶ lanes (VTEP, socket, ECN), each in order ──▶ messages: header, frame, header, frame, … ──▶ sendmmsg
 //! ```
 //!
-//! The result of a delivery is the number of frames sent.
+//! The result of a delivery contains the numbers of sent frames and bytes.
 //!
 //! Frames are sent from their buffers. Private memory only holds bytes generated for a frame: the headers of its
 //! segments, or the whole frame if its checksum is filled in.
@@ -28,13 +28,13 @@ use crate::ip::{self, IpWords};
 use crate::peers::VtepPeers;
 use crate::sys::Outbox;
 
-/// Maximum number of messages in a system call.
+/// Maximum number of complete messages that wait to be sent.
 const MESSAGES: usize = 128;
-/// Maximum number of parts in a system call.
+/// Maximum number of parts of all messages that wait to be sent.
 const PARTS: usize = 2048;
 /// Maximum number of parts in one message (linux/uio.h, `UIO_MAXIOV`).
 const MOST_PARTS: usize = 1024;
-/// Maximum number of messages in a call while sending is slow, as a call cannot be interrupted.
+/// Maximum number of messages in a system call, which cannot be interrupted if sending is slow.
 const MESSAGES_A_CALL: usize = 32;
 /// Maximum number of datagrams in a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels).
 const DATAGRAMS: usize = 64;
@@ -72,7 +72,7 @@ pub struct TunnelSendResult {
     pub frames: u64,
     /// Number of sent bytes.
     pub bytes: u64,
-    /// A VTEP whose path only accepts shorter packets than assumed.
+    /// A VTEP whose path only accepts shorter packets than assumed, if there is one.
     pub too_long_to: Option<IpWords>,
 }
 
@@ -119,7 +119,8 @@ pub struct TunnelSender {
 }
 
 impl CompleteMessage {
-    /// Returns the cost of the message. Datagrams that the kernel cuts cost less than the same number of messages.
+    /// Returns the cost of the message in frames. Datagrams that the kernel cuts cost less than the same number of
+    /// messages.
     fn weight(&self) -> usize {
         1 + self.frames as usize / 8
     }
@@ -129,7 +130,7 @@ impl CompleteMessage {
 pub struct TunnelSendContext<'a> {
     /// The batch of frames.
     pub batch: &'a Batch,
-    /// Indices of the frames to send.
+    /// Indices, in the batch, of the frames to send.
     pub picks: &'a [u16],
     /// The VTEPs, with their counters.
     pub peers: &'a VtepPeers,
@@ -137,14 +138,14 @@ pub struct TunnelSendContext<'a> {
     pub counters: &'a RingCounters,
     /// The sockets for sending.
     pub sources: &'a SendSockets,
-    /// The header before each frame.
+    /// The VXLAN header before each frame.
     pub header: &'a [u8; header::LEN],
     /// Size of the longest frame that fits a packet of the path.
     pub whole: usize,
 }
 
 impl TunnelSender {
-    /// Creates memory for datagrams to `port`.
+    /// Creates memory for datagrams to the UDP port `port` of VTEPs.
     pub fn new(port: u16) -> TunnelSender {
         TunnelSender {
             outbox: Outbox::new(MESSAGES, PARTS, port),
@@ -160,7 +161,8 @@ impl TunnelSender {
         }
     }
 
-    /// Adds a pick's frame for a VTEP.
+    /// Adds the frame of the pick `pick`, to be sent to the VTEP `to`; `source` is the number of the socket and the ECN
+    /// codepoint.
     #[inline]
     pub fn add(&mut self, job: &TunnelSendContext<'_>, pick: u16, to: IpWords, source: u8) {
         if let Some(lane) = self.lanes.get(self.recent)
@@ -174,7 +176,7 @@ impl TunnelSender {
         self.add_run(job, pick, to, source);
     }
 
-    /// Starts a run.
+    /// Starts a run with this pick. Sends the earlier frames first if there is no room.
     #[inline(never)]
     fn add_run(&mut self, job: &TunnelSendContext<'_>, pick: u16, to: IpWords, source: u8) {
         let mut known = self.lanes.iter().rposition(|lane| lane.to == to && lane.source == source);
@@ -225,13 +227,13 @@ impl TunnelSender {
         }
     }
 
-    /// Packs a frame. `None` if its offload does not fit it.
+    /// Packs a frame. `None` if the frame's offload contradicts the frame.
     #[inline]
     fn put(&mut self, job: &TunnelSendContext<'_>, frame: &FrameRef<'_>) -> Option<()> {
         match frame.offload() {
             Offload::None => {
                 self.next_datagram(job, header::LEN + frame.len(), 1 + frame.pieces());
-                // SAFETY: the header and the batch outlive the message: it is sent before `flush` returns.
+                // SAFETY: the header and the batch outlive the message, which is sent before `flush` returns.
                 unsafe { self.outbox.add_frame(job.header, frame) };
                 Some(())
             }
@@ -256,7 +258,7 @@ impl TunnelSender {
 
     /// Adds a datagram: the header, and pieces of private memory, which are unchanged until the messages are sent.
     fn add_private(&mut self, job: &TunnelSendContext<'_>, pieces: &[(usize, usize)]) {
-        // SAFETY: the header outlives the message; it is sent before `flush` returns.
+        // SAFETY: the header outlives the message, which is sent before `flush` returns.
         unsafe { self.outbox.add(job.header.as_ptr(), header::LEN) };
         for &(at, len) in pieces {
             let Some(bytes) = self.private.get(at..at + len) else { continue };
@@ -266,7 +268,8 @@ impl TunnelSender {
         }
     }
 
-    /// Takes `len` bytes of the private memory; sends all messages first if it is used up.
+    /// Takes `len` bytes of the private memory, and returns their offset. Sends all messages first if too little is
+    /// left; `None` if the whole memory is too small.
     fn room(&mut self, job: &TunnelSendContext<'_>, len: usize) -> Option<usize> {
         if len > self.private.len() {
             return None;
@@ -280,7 +283,7 @@ impl TunnelSender {
         Some(at)
     }
 
-    /// Copies a frame into private memory.
+    /// Copies a frame into private memory at offset `at`; `None` if it does not fit.
     fn copy(&mut self, frame: &FrameRef<'_>, at: usize) -> Option<&mut [u8]> {
         let place = self.private.get_mut(at..at + frame.len())?;
         (frame.copy_out(0, place) == frame.len()).then_some(place)
@@ -371,7 +374,7 @@ impl TunnelSender {
     fn send_but_private(&mut self, job: &TunnelSendContext<'_>) {
         let mut first = 0;
         while let Some(&CompleteMessage { to, source, .. }) = self.done.get(first) {
-            // If sending was slow, each VTEP is paced separately.
+            // If sending was slow, each VTEP has a time limit of its own.
             let slow_to = job.sources.pace.looks().then_some(to);
             let is_same = |other: &&CompleteMessage| other.source == source && slow_to.is_none_or(|to| other.to == to);
             let end = first + self.done[first..].iter().take_while(is_same).count();

@@ -11,8 +11,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 
 use crate::ip::{self, IpWords};
 
-/// Socket option of linux/udp.h.
+/// Socket option of linux/udp.h: size of the datagrams into which the kernel cuts a message.
 const UDP_SEGMENT: libc::c_int = 103;
+/// Socket option of linux/udp.h: the kernel merges received datagrams.
 const UDP_GRO: libc::c_int = 104;
 /// Size of a control message with an int, including its header, in bytes.
 const CONTROL: usize = 24;
@@ -54,7 +55,8 @@ pub fn get(socket: &impl AsFd, level: libc::c_int, name: libc::c_int) -> io::Res
     }
 }
 
-/// Returns the size in bytes of the longest packet to the peer of a connected socket, as far as the host knows.
+/// Returns the size in bytes of the longest packet to the peer of a connected socket; `None` if the host does not know
+/// it.
 pub fn path_mtu(socket: &impl AsFd, is_v4: bool) -> Option<u32> {
     let (level, name) = if is_v4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
     get(socket, level, name).ok().and_then(|mtu| u32::try_from(mtu).ok())
@@ -69,12 +71,12 @@ pub fn coarse_time() -> libc::timespec {
     time
 }
 
-/// Makes the kernel merge datagrams of one sender.
+/// Makes the kernel merge received datagrams of one flow.
 pub fn set_gro(socket: &impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_UDP, UDP_GRO, 1)
 }
 
-/// The needed part of a socket address.
+/// An IPv4 or IPv6 socket address.
 #[derive(Clone, Copy)]
 union VxlanSocketName {
     v4: libc::sockaddr_in,
@@ -87,7 +89,7 @@ impl VxlanSocketName {
         v6: unsafe { std::mem::zeroed() },
     };
 
-    /// Converts an address. Returns it with its length.
+    /// Returns the socket address for an IP address and a port, and its length in bytes.
     fn of(words: IpWords, port: u16) -> (VxlanSocketName, u32) {
         match ip::of(words) {
             std::net::IpAddr::V4(v4) => {
@@ -166,7 +168,8 @@ pub struct VxlanMessage {
     pub len: usize,
     /// Size of each datagram but the last in bytes; 0 for a single datagram.
     pub each: usize,
-    /// Payload bytes of each packet for which the frame in a single datagram stands, if the kernel reports it; else 0.
+    /// Payload size in bytes of each of the packets that the frame in a single datagram represents; 0 if the kernel
+    /// does not report it.
     pub inner: usize,
     /// Address of the sender.
     pub from: IpWords,
@@ -213,7 +216,7 @@ impl VxlanMessage {
     }
 }
 
-/// Receives messages.
+/// Memory for receiving many messages in one call.
 pub struct VxlanReceiver {
     names: Vec<VxlanSocketName>,
     controls: Vec<[VxlanControl; CONTROLS]>,
@@ -282,8 +285,8 @@ pub struct Outbox {
     port: u16,
 }
 
-// SAFETY: its pointers belong to the caller of `send`, who promised that they are valid until then; nothing else reads
-// them.
+// SAFETY: the pointers are valid until the messages are sent or cleared, by the contracts of `add` and `add_frame`;
+// nothing else reads them.
 unsafe impl Send for Outbox {}
 
 impl Outbox {
@@ -377,7 +380,8 @@ impl Outbox {
         }
     }
 
-    /// Sends the messages from `first` up to `end`. Returns the number of sent messages, and the error of the next one.
+    /// Sends the messages from `first` up to `end`. Returns the number of sent messages, and, if that is 0, the error
+    /// of the first one.
     pub fn send(&mut self, socket: &impl AsFd, first: usize, end: usize) -> (usize, Option<io::Error>) {
         for i in first..end.min(self.headers.len()) {
             let next = self.begins.get(i + 1).copied().unwrap_or(self.parts.len());

@@ -2,8 +2,8 @@
 //!
 //! Workers look up and learn addresses without waiting for each other. Each slot has a version, which is odd while the
 //! slot is written, and one thread at a time writes. A worker that finds another one writing learns from a later frame
-//! instead. The hash is keyed, so nobody can aim at one slot. Learned addresses expire; given ones (from an operator or
-//! a control plane) stay until they are removed, and learned ones do not replace them.
+//! instead. The hash is keyed, so that nobody can choose addresses that share their slots. Learned addresses expire;
+//! given ones (from an operator or a control plane) stay until they are removed, and learned ones do not replace them.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -14,16 +14,16 @@ use crate::ip::{self, IpWords};
 const PROBES: usize = 32;
 /// Maximum number of slots: four times the maximum number of addresses.
 const MOST: usize = 1 << 20;
-/// A slot whose address was removed: addresses in later slots are still found.
+/// Value in place of a removed address. Unlike a free slot, such a slot does not end the search for an address.
 const REMOVED: u64 = 1 << 63;
 
-/// Mask of the time last seen, in seconds, in the second word.
+/// Mask of the time last seen, in seconds, in a slot's state.
 const SEEN: u64 = 0xffff_ffff;
-/// Flag in the second word: the address is given.
+/// Flag in a slot's state: the address is given.
 const GIVEN: u64 = 1 << 32;
-/// Flag in the second word: the address is sticky.
+/// Flag in a slot's state: the address must not move to another VTEP.
 const STICKY: u64 = 1 << 33;
-/// Shift of the version in the second word.
+/// Shift of the version in a slot's state.
 const VERSION_SHIFT: u32 = 40;
 
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ pub struct VtepEntry {
     pub given: bool,
     /// Whether the address must not move to another VTEP.
     pub sticky: bool,
-    /// Time last seen, on the learner's clock.
+    /// When the address was last seen, in seconds, as passed to [`VtepTable::learn`]; 0 for a given address.
     pub seen: u32,
 }
 
@@ -112,7 +112,8 @@ impl VtepTable {
         None
     }
 
-    /// Returns the VTEP of an address that was given, or seen within `ageing` seconds before `now`.
+    /// Returns the VTEP of an address that was given, or seen within `ageing` seconds before `now`; `None` for other
+    /// addresses.
     #[inline]
     #[must_use]
     pub fn lookup(&self, mac: u64, now: u32, ageing: u32) -> Option<IpWords> {
@@ -137,7 +138,7 @@ impl VtepTable {
         (is_given || words == vtep && (state & SEEN) as u32 == now).then_some(!is_given || words == vtep)
     }
 
-    /// Records an address that is not [known](VtepTable::known).
+    /// Records an address that is not [known](VtepTable::known). Returns whether the table now has this entry.
     #[cold]
     pub(crate) fn learn_anew(&self, mac: u64, vtep: IpWords, now: u32, ageing: u32) -> bool {
         if self.writing.swap(true, Ordering::Acquire) {
@@ -163,7 +164,8 @@ impl VtepTable {
         }
     }
 
-    /// Puts an address into its slot, a free one or, for a learned address, that of an expired one.
+    /// Puts an address into its slot, a free one or, for a learned address, that of an expired one. `learned` is the
+    /// present time and the ageing time; `None` for a given address.
     fn put_in(&self, mac: u64, vtep: IpWords, state: u64, learned: Option<(u32, u32)>) -> AddResult {
         let mut free = None;
         for slot in self.places(mac) {
@@ -358,8 +360,8 @@ mod tests {
         assert_eq!(grown.remove_all(|entry| entry.given), 1);
     }
 
-    /// Objective: a reader never finds an address with a VTEP that it did not have, while the address moves and others
-    /// use its slot.
+    /// Objective: a reader never finds an address with a VTEP that the address never had, while it moves and other
+    /// addresses use its slot.
     #[test]
     fn a_torn_read_never_yields_a_wrong_vtep() {
         let table = VtepTable::new(16, 5);

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use netvale_wire::checksum::{Sum, pseudo_v6};
 use netvale_wire::{Layers, ethernet};
 
-/// Maximum number of waiting frames.
+/// Maximum number of waiting replies.
 const WAITING: usize = 16;
 /// Maximum size of a reply in bytes: ICMPv6 quotes as much as fits the minimum MTU of IPv6.
 pub const LONGEST: usize = ETHERNET + TAGS + 1280;
@@ -35,7 +35,7 @@ pub struct TooLongReply {
     len: usize,
 }
 
-/// Frames on their way back, in order. Frames without room are lost.
+/// A queue of replies to the tunnel's switch. Replies that find no room are lost.
 pub struct Replies(Vec<TooLongReply>);
 
 impl Default for Replies {

@@ -154,9 +154,9 @@ pub struct Tunnel {
     pub(crate) replies: Lent<Replies>,
     pub(crate) senders: [Lent<TunnelSender>; 2],
     pub(crate) flows: FlowKey,
-    /// MTU of the paths.
+    /// Smallest MTU of the paths to the VTEPs, in bytes.
     path: AtomicU32,
-    /// Time of the last check of the paths.
+    /// Time of the last check of the paths, as [`now`] returned it.
     looked: AtomicU32,
     given: Mutex<GivenEntries>,
 }
@@ -235,7 +235,7 @@ impl Tunnel {
         if self.options.learning { self.addresses().len() } else { self.count_given() }
     }
 
-    /// Returns an address, if it is given.
+    /// Returns the given entry of an address; `None` if there is none.
     #[must_use]
     pub fn given_address(&self, mac: u64) -> Option<GivenAddress> {
         self.given().addresses.get(&mac).copied()
@@ -247,7 +247,7 @@ impl Tunnel {
         self.given().addresses.len()
     }
 
-    /// Returns whether the VTEP of an address is known. For workers.
+    /// Returns whether the VTEP of an address is known. Workers may call this: it takes no lock.
     #[must_use]
     pub fn knows(&self, mac: u64) -> bool {
         self.table.load().lookup(mac, now(), self.options.ageing).is_some()
@@ -329,7 +329,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Rebuilds the list of VTEPs if the known ones have changed.
+    /// Rebuilds the list of VTEPs if the given entries name other ones than before.
     fn look_at_peers(&self, given: &GivenEntries) {
         let mut all: BTreeMap<IpAddr, bool> = given.vteps.keys().map(|vtep| (*vtep, false)).collect();
         all.extend(given.flood.iter().map(|ip| (*ip, true)));
@@ -351,7 +351,8 @@ impl Tunnel {
         }
     }
 
-    /// Makes system calls for a few VTEPs, at most once per second, or every few minutes.
+    /// Checks the path to `shorter`, or all paths if it is `None`: at most once per second, because this needs system
+    /// calls.
     #[cold]
     fn look_again(&self, shorter: Option<IpWords>, now: u32) {
         if self.looked.swap(now, Ordering::Relaxed) == now {
@@ -411,7 +412,7 @@ impl Tunnel {
         (change, learned.map(|(entry, _)| (entry.mac, entry.vtep)).collect())
     }
 
-    /// Learns a predecessor's learned addresses.
+    /// Learns the addresses that a predecessor had learned.
     pub fn learn_all(&self, learned: &[(u64, IpAddr)]) {
         let now = now();
         let table = self.table.load();

@@ -1,4 +1,5 @@
-//! Tunnels between addresses of the loopback interface: frames arrive unchanged and in order, and nothing else does.
+//! Tests of tunnels between addresses of the loopback interface: frames arrive unchanged and in order, and nothing else
+//! does.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -152,7 +153,7 @@ fn a_flood_of_sources_is_learned_in_parts() {
     with_batch(&frames, &VnetHdr::default(), |batch, picks| {
         assert_eq!(a.egress.deliver(batch, picks, &mut Scratch::new()), picks.len())
     });
-    // The frames leave from several sockets.
+    // The frames leave from several sockets, so they may arrive in another order.
     let mut came = b.bytes(frames.len());
     came.sort();
     assert!(came == frames);
@@ -182,8 +183,8 @@ fn datagram(to: u8, port: u16, len: usize, tag: u8) -> Vec<u8> {
     bytes
 }
 
-/// Objective: in a batch of interleaved flows of all kinds, and in runs, to two VTEPs and to both, each VTEP gets its
-/// frames, each flow in order, and every frame once.
+/// Objective: from a batch of all kinds of flows, interleaved and in runs, to either of two VTEPs or to both, each VTEP
+/// gets its frames, each flow in order, and every frame once.
 #[test]
 fn mixed_flows_reach_their_vteps_in_order() {
     let one = endpoint(41, 4789);
@@ -230,7 +231,7 @@ fn with_batch(frames: &[Vec<u8>], left: &VnetHdr, f: impl FnOnce(&Batch, &[u16])
     f(source.frames(), &(0..count as u16).collect::<Vec<_>>());
 }
 
-/// Objective: once the VTEP of an address is learned, frames for it go only there. Those for unknown and group
+/// Objective: once the VTEP of an address is learned, frames for it go only there. Frames for unknown and group
 /// addresses go to all VTEPs.
 #[test]
 fn the_vtep_of_an_address_is_learned() {
@@ -315,9 +316,9 @@ fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
     (control[2] as u8, bytes)
 }
 
-/// Objective: as in RFC 6040, a datagram has the codepoint of its frame's packet, beside the configured class, in
-/// batches of all codepoints. A mark made on the way is copied inside; a marked packet without support for marks is
-/// dropped.
+/// Objective: as in RFC 6040, a datagram has the codepoint of its frame's packet, together with the configured DSCP, in
+/// batches of all codepoints. A mark made on the way is copied to the inner packet; a marked packet without support for
+/// marks is dropped.
 #[test]
 fn marks_of_congestion_follow_rfc_6040() {
     let one = endpoint(71, 4789);
@@ -376,8 +377,8 @@ fn several_networks_share_an_address_and_port() {
     drop(again);
 }
 
-/// Objective: a long TCP segment is cut to fit, with valid checksums, whatever size was requested; a pending checksum
-/// is filled in.
+/// Objective: a long TCP segment is cut to fit, with valid checksums, even if a larger segment size was requested; a
+/// pending checksum is filled in.
 #[test]
 fn work_left_to_do() {
     let one = endpoint(41, 4789);
@@ -480,7 +481,7 @@ fn learned_items_do_not_replace_given_ones() {
         ChangeError::NoStation(MacAddr([1, 0, 0, 0, 0, 0]))
     ));
     assert!(!a.tunnel.knows(mac(3)), "nothing was changed");
-    // Many entries, and then others.
+    // Add many entries, then replace them all.
     let many = |n: u32| GivenAddress { mac: u64::from(n) << 16 | 2, ..at(0, ip(62)) };
     a.tunnel.change(&give((1..50_000).map(many).collect())).unwrap();
     assert!((1..50_000).all(|n| a.tunnel.knows(many(n).mac)));

@@ -1,5 +1,5 @@
-//! Restores programs, maps and links from another process of the daemon. They stay unchanged until that process no
-//! longer needs them.
+//! Restores programs, maps and links of the predecessor in an upgrade of the daemon. They stay unchanged until that
+//! process no longer needs them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,7 @@ impl Barrier {
     /// Restores the barrier on the interface from the descriptors of [`Barrier::descriptors`].
     ///
     /// # Errors
-    /// [`BadState`] if a descriptor is anything else.
+    /// [`BadState`] if a descriptor is not the expected map or link.
     pub fn continued(ifindex: u32, count: OwnedFd, attached: OwnedFd) -> Result<Barrier, BadState> {
         let [found, _, key, value, entries, _] = words(count.as_fd())?;
         if [found, key, value, entries] != [MAP_TYPE_ARRAY, 4, 8, 1] {
@@ -50,7 +50,8 @@ impl Barrier {
     }
 }
 
-/// Checks that a link attaches a program at `place` of the interface. Returns the program's ID.
+/// Checks that a link attaches a program to the interface at the hook `place` (an attach type). Returns the program's
+/// ID.
 fn link(fd: &OwnedFd, place: u32, ifindex: u32) -> Result<u32, BadState> {
     let [found, _, program, _, at, attached] = words(fd.as_fd())?;
     let (kind, attached) = if place == ATTACH_XDP { (LINK_XDP, ATTACH_XDP) } else { (LINK_TCX, attached) };
@@ -66,11 +67,11 @@ impl XdpProgram {
         [&self.map.fd, &self.link]
     }
 
-    /// Restores the program `number` on the interface `ifindex` from the descriptors of [`XdpProgram::descriptors`].
-    /// Changes nothing before [`XdpProgram::own`].
+    /// Restores the program with the ID `number` on the interface `ifindex` from the descriptors of
+    /// [`XdpProgram::descriptors`]. Changes nothing before [`XdpProgram::own`].
     ///
     /// # Errors
-    /// [`BadState`] if a descriptor is anything else.
+    /// [`BadState`] if a descriptor is not the expected map or link.
     pub fn continued(
         ifindex: u32,
         queues: u32,
@@ -103,7 +104,7 @@ impl Diversion {
     /// nothing before [`Diversion::own`].
     ///
     /// # Errors
-    /// [`BadState`] if a descriptor is anything else.
+    /// [`BadState`] if a descriptor is not the expected map or link.
     pub fn continued(interface: u32, tap: u32, rings: u32, fds: [OwnedFd; 4]) -> Result<Diversion, BadState> {
         let [map, away, back, only] = fds;
         let rings = Map::continued(map, MAP_TYPE_ARRAY, rings)?;

@@ -60,7 +60,7 @@ fn map_to(register: u8, map: BorrowedFd<'_>) -> [u64; 2] {
     [insn(LOAD_IMM64, register, PSEUDO_MAP_FD, 0, map.as_raw_fd()), insn(0, 0, 0, 0, 0)]
 }
 
-/// Loads the address of an offset in the program's stack.
+/// Returns the instructions that load the address of the stack offset `place` into `register`.
 fn address_to(register: u8, place: i16) -> [u64; 2] {
     [insn(MOVE_REG, register, STACK, 0, 0), insn(ADD_IMM, register, 0, 0, place.into())]
 }
@@ -78,7 +78,7 @@ fn is_open(map: BorrowedFd<'_>) -> Vec<u64> {
 }
 
 /// Requests the tag from the driver; a frame without a tag in its metadata skips the next `rest` instructions. The
-/// memory is written first, because without `CAP_PERFMON` a program may not pass uninitialised memory.
+/// memory for the answer is written first, because without `CAP_PERFMON` a program may not pass uninitialised memory.
 fn ask_for_tag(ask: u32, rest: usize) -> Vec<u64> {
     const PSEUDO_KERNEL_FUNCTION: u8 = 2;
     const STORE_IMM: u8 = 0x62;
@@ -136,7 +136,8 @@ fn redirect(map: BorrowedFd<'_>) -> Vec<u64> {
     .concat()
 }
 
-/// Finds the ID of a kernel function (`BTF_KIND_FUNC`) in the kernel's type information (linux/btf.h).
+/// Finds the ID of a kernel function (`BTF_KIND_FUNC`) in the kernel's type information (linux/btf.h); `None` if it is
+/// not there.
 fn function(types: &[u8], name: &str) -> Option<u32> {
     const FUNC: u32 = 12;
     let word = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -160,7 +161,7 @@ fn function(types: &[u8], name: &str) -> Option<u32> {
     None
 }
 
-/// Number of bytes of a type behind its first twelve (linux/btf.h).
+/// Number of bytes of a BTF type after the 12 bytes that all types have (linux/btf.h); `None` if the type is unknown.
 fn more(kind: u32, members: usize) -> Option<usize> {
     match kind {
         // Integers, variables, declaration tags.

@@ -1,4 +1,4 @@
-//! Restores an interface and its queues from another process of the daemon.
+//! Saves an open interface and its queues in an upgrade of the daemon, and restores them in the successor.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -16,19 +16,19 @@ use crate::bpf::{XdpMode, XdpProgram};
 use crate::iface::{Interface, name_of};
 use crate::socket::{BufferLayout, XdpSocket};
 
-/// Maximum number of entries of a ring.
+/// Maximum number of entries of a socket's ring.
 const MOST_ENTRIES: u32 = 1 << 16;
 
 /// Saved state of an open interface.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NicState {
-    /// The map of the XDP program.
+    /// The XDP program's map from queues to sockets.
     map: Fd,
-    /// The link of the XDP program.
+    /// The link that attaches the XDP program.
     link: Fd,
     /// The socket that keeps the interface promiscuous.
     promiscuous: Fd,
-    /// Counter and link of the barrier, if there is one.
+    /// Counter and link of the barrier (the hook that drops the stack's frames), if it is attached.
     barrier: Option<[Fd; 2]>,
 }
 
@@ -64,8 +64,8 @@ impl Nic {
         })
     }
 
-    /// Restores an interface. `interface` and `mode` are those at its opening; `has_told` is the predecessor's
-    /// [`Nic::has_told`]. Changes nothing before [`Nic::own`].
+    /// Restores an interface. `interface` and `mode` are as the predecessor opened it; `has_told` is the predecessor's
+    /// [`Nic::has_told`]. The program and the settings stay unchanged until [`Nic::own`].
     ///
     /// # Errors
     /// [`BadState`] if the interface does not exist, or a descriptor is not the expected object.
@@ -87,7 +87,8 @@ impl Nic {
         let senders = Mutex::new(Senders::behind(barrier));
         let tags = has_told.then(|| TagsLeft::continued(interface.index));
         let (taken, freed) = Default::default();
-        // No warning is logged: the predecessor has logged it.
+        // The other reason, [`LostTags::FarEnd`], is not restored: the predecessor has already logged the warning about
+        // it.
         let lost_tags = LostTags::above_others(&interface, mode);
         Ok(Arc::new(Nic { interface, program, promiscuous, tags, lost_tags, taken, freed, senders }))
     }
@@ -99,9 +100,12 @@ impl Nic {
         self.tags.iter().for_each(TagsLeft::own);
     }
 
-    /// Restores queue `number` on `memory`. Its socket has `entries` entries in each ring.
+    /// Restores queue `number` with its `socket`, which has `entries` entries in each ring and its frames in the
+    /// `buffers` of `memory`.
     ///
-    /// # Errors [`BadState`] if the queue does not exist or is in use, or the descriptor is not an AF_XDP socket.
+    /// # Errors
+    /// [`BadState`] if the queue does not exist or is in use, its buffers or `entries` are invalid, or the descriptor
+    /// is not an AF_XDP socket.
     pub fn continue_queue(
         self: &Arc<Self>,
         number: u32,
@@ -124,7 +128,7 @@ impl Nic {
     }
 }
 
-/// Checks that a descriptor is a socket of this family.
+/// Checks that a descriptor is a socket of the address family `family`.
 fn is_socket(fd: &OwnedFd, family: AddressFamily) -> Result<(), BadState> {
     let is_it = sockopt::socket_domain(fd) == Ok(family);
     is_it.then_some(()).ok_or_else(|| BadState::new("a descriptor is not a socket of the expected family"))

@@ -18,7 +18,7 @@ pub(super) struct Senders {
 }
 
 impl Senders {
-    /// Creates it without queues, with another process's barrier.
+    /// Returns an empty set of queues, with the predecessor's barrier if it was attached.
     pub(super) fn behind(barrier: Option<Barrier>) -> Senders {
         Senders { queues: Vec::new(), barrier }
     }
@@ -32,7 +32,8 @@ pub struct SendClaim {
 }
 
 impl Nic {
-    /// Registers that a program sends on a queue.
+    /// Registers that a program sends on a queue, until the returned claim is dropped. Once programs send on all
+    /// queues, attaches the barrier.
     ///
     /// # Errors
     /// [`NicError`] if the barrier cannot be attached on a kernel that supports it (Linux 6.6).
@@ -55,13 +56,13 @@ impl Nic {
         Ok(sending)
     }
 
-    /// Number of frames of the host's stack that the barrier dropped; `None` without a barrier.
+    /// Number of frames of the host's stack that the barrier dropped; `None` if no barrier is attached.
     pub fn kept(&self) -> Option<u64> {
         let senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         senders.barrier.as_ref().map(Barrier::dropped)
     }
 
-    /// Descriptors of the barrier's counter and link; `None` without a barrier.
+    /// Descriptors of the barrier's counter and link; `None` if no barrier is attached.
     ///
     /// # Errors
     /// The process is out of descriptors.

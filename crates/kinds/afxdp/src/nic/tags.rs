@@ -8,12 +8,12 @@ use super::NicError;
 use crate::bpf::XdpMode;
 use crate::iface::{self, Interface, TagOffload};
 
-/// A driver that receives frames as the far end's stack sent them, possibly with a tag in their metadata. It reports
-/// that tag (Linux 6.8).
+/// The veth driver, which delivers frames as the far end's stack sent them, possibly with a VLAN tag in their metadata.
+/// From Linux 6.8 on, it reports that tag to XDP programs.
 const VETH: &str = "veth";
 
-/// A driver that is configured to leave tags in frames until this is dropped; for a veth, the far end's driver,
-/// configured to insert them.
+/// A guard for the configuration of a driver that leaves VLAN tags in received frames; for a veth, of the far end's
+/// driver, which inserts tags into sent frames. Dropping it restores the driver's setting if `is_own`.
 #[derive(Debug)]
 pub(super) struct TagsLeft {
     ifindex: u32,
@@ -23,7 +23,7 @@ pub(super) struct TagsLeft {
 /// The treatment of VLAN tags at the far end of a veth, which matters if the kernel does not report tags in metadata.
 #[derive(Debug)]
 pub(super) enum VethEnd {
-    /// The far end's driver has always inserted tags into frames.
+    /// The far end's driver already inserts tags into frames: nothing was changed.
     Never,
     /// The far end's driver was configured to insert tags into frames.
     Told(TagsLeft),
@@ -38,7 +38,8 @@ const ABOVE_OTHERS: [&str; 6] = ["bridge", "bonding", "team", "macvlan", "ipvlan
 /// The reason why VLAN tags of received frames are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LostTags {
-    /// The kernel is older than Linux 6.8.
+    /// The far end of the veth leaves tags in the metadata, and this kernel, older than Linux 6.8, does not report
+    /// them.
     #[error(
         "VLAN tags that the far end leaves in the frames' metadata are lost, because this kernel is older than Linux \
          6.8: 'ethtool -K INTERFACE txvlan off' at the far end keeps them in the frames"
@@ -60,7 +61,7 @@ impl LostTags {
     }
 }
 
-/// Whether the program must insert tags from metadata into frames.
+/// Whether VLAN tags are in the metadata of frames, so that the XDP program must insert them into the frames.
 pub(super) fn are_beside(interface: &Interface) -> bool {
     is_veth(&interface.name)
 }
@@ -87,7 +88,7 @@ impl TagsLeft {
         TagsLeft { ifindex: interface.index, is_own: AtomicBool::new(true) }
     }
 
-    /// Configures the driver to leave tags in frames. `None` if it does not remove tags.
+    /// Configures the driver to leave tags in received frames. `None` if it does not remove tags, or is a veth.
     ///
     /// # Errors
     /// [`NicError::Tags`] if the driver refuses.
@@ -101,7 +102,8 @@ impl TagsLeft {
         Ok(Some(TagsLeft::of(interface)))
     }
 
-    /// A driver that another process configured and may still need.
+    /// Returns the guard for a driver that the predecessor configured and may still need. Dropping it changes nothing
+    /// before [`TagsLeft::own`].
     pub(super) fn continued(ifindex: u32) -> TagsLeft {
         TagsLeft { ifindex, is_own: AtomicBool::new(false) }
     }
@@ -110,7 +112,7 @@ impl TagsLeft {
         self.is_own.store(true, Ordering::Relaxed);
     }
 
-    /// The configured interface and its offload.
+    /// The name of the configured interface and its changed offload; `None` if the interface is gone.
     fn told(&self) -> Option<(String, TagOffload)> {
         let name = iface::name_of(self.ifindex).ok()??;
         if is_veth(&name) {

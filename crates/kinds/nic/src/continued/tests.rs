@@ -31,7 +31,7 @@ fn side<T: Copy>(memory: &OwnedFd, produces: bool) -> XdpRing<T> {
     XdpRing::map(memory.as_fd(), 0, &AT, SIZE, produces).unwrap()
 }
 
-/// A socket without a peer.
+/// A stand-in for the socket: calls on it fail.
 fn socket() -> Arc<XdpSocket> {
     let memory = Arc::new(Mapping::private(4096).unwrap());
     XdpSocket::adopt(memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap(), SIZE, &memory)
@@ -55,7 +55,7 @@ struct Receiving {
 }
 
 impl Receiving {
-    /// Creates it with rings whose indices start at 0, like those of a new socket.
+    /// Creates the rings with indices at 0, like those of a new socket, and gives the kernel all buffers.
     fn new() -> Receiving {
         let memory = [memory(0), memory(0)];
         let ours = (side(&memory[0], false), side::<u64>(&memory[1], true));
@@ -70,7 +70,7 @@ impl Receiving {
         self.ours.1.publish();
     }
 
-    /// Acts as the kernel: takes some buffers, and fills some that it has.
+    /// Acts as the kernel: takes up to `take` empty buffers, and returns up to `fill` filled ones.
     fn receive(&mut self, take: usize, fill: usize) {
         for _ in 0..take.min(self.kernels.1.ready() as usize) {
             let at = self.kernels.1.take();
@@ -205,7 +205,7 @@ impl Sending {
         self.ours.1.release();
     }
 
-    /// Acts as the kernel: takes some frames, and completes some, in any order.
+    /// Acts as the kernel: takes up to `take` frames, and completes up to `done` of its frames, in any order.
     fn work(&mut self, take: usize, done: usize) {
         for _ in 0..take.min(self.kernels.0.ready() as usize) {
             let index = index_of(self.kernels.0.take());
@@ -227,8 +227,8 @@ impl Sending {
 }
 
 proptest! {
-    /// Objective: after a kill at any time, the successor finds the free buffers once the kernel has none, and reports
-    /// an error before.
+    /// Objective: after a kill at any time, the successor finds the free buffers once the kernel has no more buffers,
+    /// and reports an error until then.
     #[test]
     fn the_successor_finds_the_free_buffers(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
         let mut q = Sending::new();

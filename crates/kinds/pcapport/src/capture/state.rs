@@ -124,7 +124,7 @@ impl RecorderThread {
         }
     }
 
-    /// Notes the state after the write of all buffered frames.
+    /// Notes the state that the file will have once all buffered frames are written.
     pub(super) fn put_down(&mut self) {
         let notes = RecorderNotes { after: self.state(), before: self.flushed };
         let error = self.status.error().and_then(|error| error.io()?.raw_os_error());
@@ -144,7 +144,8 @@ impl PcapEgress {
     /// Restores another process's capture from the result of [`PcapEgress::settle`].
     ///
     /// # Errors
-    /// [`BadState`] if the file is another one, or a thread cannot be started.
+    /// [`BadState`] if the file is not open for writing or not at the position in `state`, or a thread cannot be
+    /// started.
     pub fn continued(
         mut file: File,
         path: &Path,
@@ -164,11 +165,12 @@ impl PcapEgress {
         Self::go_on(file, path, options, limit, state, NotedCounts::new()?, counters)
     }
 
-    /// Restores a killed process's capture from its notes ([`PcapEgress::noted`]). Takes its portions of the allowance
-    /// again.
+    /// Restores a killed process's capture from its notes ([`PcapEgress::noted`]). The capture takes its portions of
+    /// the allowance again.
     ///
     /// # Errors
-    /// [`BadState`] if the file is not the noted one, or a thread cannot be started.
+    /// [`BadState`] if `noted` is not memory with notes, the file is not a regular file that is open for writing and at
+    /// a noted position, or a thread cannot be started.
     pub fn after_a_kill(
         mut file: File,
         noted: OwnedFd,
@@ -276,8 +278,8 @@ mod tests {
         ["a.pcap", "a.pcapng"].map(|name| dir.path().join(name))
     }
 
-    /// Objective: written frames stay, later ones are appended, and counts continue; an incomplete write is undone, at
-    /// whatever byte it stopped.
+    /// Objective: written frames stay, later ones are appended, and counts continue; an incomplete write is undone,
+    /// regardless of the byte at which it stopped.
     #[test]
     fn a_continued_capture_appends_to_whole_frames() {
         let dir = tempfile::tempdir().unwrap();

@@ -215,7 +215,7 @@ fn continued_limits_and_forgeries() {
         PcapEgress::continued(file.try_clone().unwrap(), &path, options, limit(), state, Arc::default())
     };
     let second = go_on(&file, state.clone()).unwrap();
-    // Deliver one batch: frames delivered after the limit is reached would be dropped earlier.
+    // Deliver all frames in one batch: once the limit is reached, `deliver` itself drops the frames of later batches.
     assert_eq!(deliver(&second, &vec![vec![1; 60]; 4]), 4);
     let ended = second.settle(LIMIT).unwrap();
     assert_eq!((ended.written, ended.cut_off, ended.ended), (3, 2, Some(ReachedLimit::Limit(252))));

@@ -133,7 +133,7 @@ impl Feeder {
             let due = self.pacer.due(frame.time);
             sent += 1;
             if sent <= first {
-                // Another process has sent this frame.
+                // A predecessor has sent this frame.
                 continue;
             }
             loop {

@@ -26,7 +26,7 @@ pub struct ReplayState {
     pub frame: u64,
     /// Number of frames in earlier passes, and the start of this pass, since the start of the replay.
     pub before: (u64, Duration),
-    /// When the first frame arrived, on the monotonic clock.
+    /// `CLOCK_MONOTONIC` time at which the first frame arrived from the feeder; `None` before.
     pub began: Option<Duration>,
     /// Whether the replay is over.
     pub finished: bool,
@@ -53,7 +53,7 @@ pub(super) fn now() -> Duration {
 }
 
 impl ReplayStatus {
-    /// Position when the worker paused.
+    /// Returns the state saved when the worker last paused, with the error that ended the replay, if any.
     pub fn settled(&self) -> ReplayState {
         let state = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let error = self.error.get().filter(|_| state.finished).map(ToString::to_string);
@@ -107,8 +107,8 @@ impl PcapIngress {
         numbers
     }
 
-    /// Restores another process's replay of the same file. Reads the frames before its position again, without sending
-    /// them.
+    /// Restores another process's replay of the same file. Reads the frames before the position in `state` again,
+    /// without sending them.
     ///
     /// # Errors
     /// [`ReplayError`] if the file is no longer a capture, or a thread cannot be started.
@@ -126,7 +126,8 @@ impl PcapIngress {
     /// flight are sent again.
     ///
     /// # Errors
-    /// [`ReplayError`] if the file is no longer a capture, `noted` is anything else, or a thread cannot be started.
+    /// [`ReplayError`] if the file is no longer a capture, `noted` is not memory with notes, or a thread cannot be
+    /// started.
     pub fn after_a_kill(
         file: File,
         noted: OwnedFd,

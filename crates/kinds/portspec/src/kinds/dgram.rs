@@ -9,7 +9,7 @@ use super::{AfterColon, AttachNeeds, SpecKind};
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::Ident;
 
-/// Datagrams.
+/// The kind `dgram`: datagrams to and from one peer, or a multicast group.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "dgram",
     pattern: Some("^dgram:"),
@@ -27,7 +27,7 @@ pub(super) const KIND: SpecKind = SpecKind {
 /// Source and destination of datagrams.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DgramSpec {
-    /// One peer's socket of the same address family.
+    /// One peer, whose socket has the same address family as the port's own.
     Pair {
         /// The port's own socket.
         local: SocketAddress,
@@ -44,7 +44,7 @@ pub enum DgramSpec {
 }
 
 impl DgramSpec {
-    /// Returns the address that gives the port its name.
+    /// Returns the address from which the port's default name is derived.
     fn first(&self) -> SocketAddress {
         match self {
             Self::Pair { local, .. } => local.clone(),

@@ -2,7 +2,7 @@
 
 use super::SpecKind;
 
-/// A port that sends every frame back.
+/// The kind `echo`: sends every frame back.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "echo",
     pattern: Some("^echo:"),

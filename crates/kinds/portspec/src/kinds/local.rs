@@ -21,14 +21,15 @@ pub(super) const KIND: SpecKind = SpecKind {
 /// A port that local processes open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LocalSpec {
-    /// The switch, where the text names it.
+    /// The switch; `None` if the text does not name one.
     pub switch: Option<SwitchName>,
-    /// The port's name on it.
+    /// The port's name on its switch.
     pub port: Ident,
 }
 
 impl LocalSpec {
-    /// Takes a port off a text with (`prefixed`) or without a colon. The error also lists the other kinds, `kinds`.
+    /// Takes a port off the cursor: the switch's name and a colon, if `prefixed`, and the port's name. `kinds` is the
+    /// expected text in an error at the start.
     pub(super) fn take(cursor: &mut Cursor<'_>, prefixed: bool, kinds: &str) -> SpecResult<Self> {
         let switch = if prefixed {
             let switch = SwitchName::take(cursor, RingSuffix::IsOfTheName, kinds)?;

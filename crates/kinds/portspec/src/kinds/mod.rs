@@ -50,12 +50,12 @@ const AFTER: &str = "the end of the port";
 /// Words before a colon that programs use to open ports; not kinds of attached ports.
 const OPENED: [&str; 2] = ["ptnet-pci", "nv"];
 
-/// The text after the colon of a kind.
+/// The text after the colon in a port to attach. Each kind of port has a type for it.
 trait AfterColon: Sized + fmt::Display {
     /// Takes the text off the cursor, which is after the colon.
     fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self>;
 
-    /// [`AttachSpec::port_name`].
+    /// See [`AttachSpec::port_name`].
     fn port_name(&self, prefix: &str) -> Ident;
 
     /// Writes the whole port, including its prefix.
@@ -68,22 +68,22 @@ trait AfterColon: Sized + fmt::Display {
         None
     }
 
-    /// [`AttachSpec::files`].
+    /// See [`AttachSpec::files`].
     fn files(&self) -> Vec<&str> {
         Vec::new()
     }
 
-    /// [`AttachSpec::needs`].
+    /// See [`AttachSpec::needs`].
     fn needs(&self) -> AttachNeeds<'_> {
         AttachNeeds::Nothing
     }
 
-    /// Returns the kind, if options distinguish several kinds with one prefix.
+    /// Returns the port's kind, one of `kinds`, which share a prefix and differ in options.
     fn kind(&self, kinds: &'static [SpecKind]) -> &'static SpecKind {
         kinds.first().unwrap_or(&local::KIND)
     }
 
-    /// [`AttachSpec::settled`].
+    /// See [`AttachSpec::settled`].
     #[must_use]
     fn settled(self, _exists: &dyn Fn(&str) -> bool) -> Self {
         self
@@ -103,7 +103,7 @@ pub enum AttachNeeds<'a> {
     Trust(&'static str),
 }
 
-/// A kind of port, as far as options distinguish kinds.
+/// A kind of port. Ports with the same prefix are of different kinds if they take different options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpecKind {
     /// The word before "ports" in messages.
@@ -123,7 +123,7 @@ pub struct SpecKind {
     pub page: &'static str,
 }
 
-/// A [`SpecKind`] as a type.
+/// A type that represents one [`SpecKind`], for use as a type parameter.
 pub trait KindType {
     /// The kind.
     const KIND: SpecKind;
@@ -231,7 +231,8 @@ macro_rules! kinds {
                 }
             }
 
-            /// Applies [`PortSpec::settled`](crate::PortSpec::settled) to an interface's name.
+            /// Decides whether a trailing number in an interface's name is a ring or part of the name, as
+            /// [`PortSpec::settled`](crate::PortSpec::settled) does.
             #[must_use]
             pub fn settled(self, exists: impl Fn(&str) -> bool) -> Self {
                 match self { $( Self::$kind(name) => Self::$kind(name.settled(&exists)), )+ }
@@ -253,7 +254,7 @@ macro_rules! kinds {
                 match self { $( Self::$kind(name) => name.needs(), )+ }
             }
 
-            /// Parses the text after the colon of the kind with this prefix.
+            /// Parses the text after the colon of the kind with this prefix; `None` if no kind has it.
             fn named(prefix: &str, cursor: &mut Cursor<'_>) -> Option<SpecResult<Self>> {
                 match prefix {
                     $( $prefix => Some(AfterColon::read(cursor).map(Self::$kind)), )+
@@ -268,7 +269,7 @@ macro_rules! kinds {
             }
         }
 
-        /// A kind of port in lists.
+        /// A kind of port, as lists of ports show it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "lowercase")]
         pub enum PortKind {
@@ -281,7 +282,7 @@ macro_rules! kinds {
             pub const ALL: &'static [PortKind] =
                 &[$( $( PortKind::$listed, )? )+ $( PortKind::$opened, )+];
 
-            /// Returns the protocol's word for this kind.
+            /// Returns the word for this kind in the control protocol.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $( $( PortKind::$listed => $word, )? )+
@@ -289,7 +290,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns the name on pages for people; for a virtual machine's port, it begins with "guest".
+            /// Returns the kind's name for display to people; for a virtual machine's port, it begins with "guest".
             pub const fn label(self) -> &'static str {
                 match self {
                     $( $( PortKind::$listed => $label, )? )+
@@ -385,7 +386,7 @@ pub(crate) fn is_kind(word: &str) -> bool {
     PREFIXES.contains(&word) || OPENED.contains(&word)
 }
 
-/// Returns the list of ports for an error.
+/// Returns the expected text of an error: a port name, or one of the prefixes.
 fn expected() -> String {
     let words: Vec<String> = PREFIXES.iter().filter(|word| !word.is_empty()).map(|word| format!("{word}:")).collect();
     let (last, others) = words.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));

@@ -2,7 +2,7 @@
 
 use super::SpecKind;
 
-/// A ptnet device.
+/// The kind `ptnet`: a ptnet device.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "ptnet",
     pattern: Some("^ptnet:"),

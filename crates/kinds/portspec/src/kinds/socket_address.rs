@@ -7,7 +7,7 @@ use super::{AfterColon, AttachNeeds, fitting, stem};
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, SocketPath};
 
-/// The right that sockets with IP addresses need.
+/// The resource of ports with IP addresses, as messages name it.
 const TRUST: &str = "sockets with IP addresses";
 
 /// A socket's address.

@@ -4,7 +4,7 @@ use super::{AfterColon, AttachNeeds, SpecKind, fitting};
 use crate::cursor::{Cursor, SpecResult};
 use crate::text::{Ident, TapName};
 
-/// A TAP device.
+/// The kind `tap`: a TAP device.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "TAP",
     pattern: Some("^tap:"),

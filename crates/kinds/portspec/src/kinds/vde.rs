@@ -34,7 +34,7 @@ impl VdeFolder {
         self.folder.as_str()
     }
 
-    /// Returns the path of the socket to which plugs connect.
+    /// Returns the path of the control socket, to which plugs (VDE's clients) connect.
     pub fn control(&self) -> &str {
         &self.control
     }

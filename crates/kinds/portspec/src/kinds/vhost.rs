@@ -2,7 +2,7 @@
 
 use super::SpecKind;
 
-/// A vhost-user device.
+/// The kind `vhost`: a vhost-user device.
 pub(super) const KIND: SpecKind = SpecKind {
     word: "vhost",
     pattern: Some("^vhost:"),

@@ -26,7 +26,7 @@ pub(super) const KIND: SpecKind = SpecKind {
     page: "guide/hosts.md",
 };
 
-/// A VXLAN tunnel: its VNI, this host's tunnel endpoint, and the remote ones.
+/// A VXLAN tunnel: its VNI, this host's tunnel endpoint, and the remote endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VxlanSpec {
     vni: u32,

@@ -308,7 +308,7 @@ fn longest_values_round_trip() {
     assert_eq!(AttachSpec::parse(&format!("pcap:{path}p")).unwrap_err().offset(), 5 + 4095);
 }
 
-/// The one-line form has position, expectation and finding.
+/// The one-line form contains the position, the expected text, and the character found.
 #[test]
 fn errors_have_a_form_of_one_line() {
     let error = PortSpec::parse("eth0/q").unwrap_err();
@@ -393,7 +393,7 @@ const ADDRESS: &str = "a path that begins with '/', or an IP address and a port,
 const KINDS: &str = "a port name, or a kind: tap:, vhost:, virtio:, virtio-pci:, ptnet:, e1000:, e1000-pci:, netmap:, \
                      pcap:, vxlan:, stream:, dgram:, seqpacket:, unixgram:, vde:, null: or echo:";
 
-/// Wrong ports to attach: the error's position and expectation.
+/// Invalid ports to attach, with the position and the expected text of each error.
 const WRONG_ATTACH: &[(&str, usize, &str)] = &[
     ("", 0, KINDS),
     ("-", 0, KINDS),
@@ -452,7 +452,7 @@ const WRONG_ATTACH: &[(&str, usize, &str)] = &[
     ("virtio-pci:0:1", 14, "'.' and the function after the device"),
 ];
 
-/// Errors of attachments point at the character, too.
+/// Errors in ports to attach point at the first wrong character, too.
 #[test]
 fn attach_errors_point_at_the_character() {
     for &(text, offset, expected) in WRONG_ATTACH {

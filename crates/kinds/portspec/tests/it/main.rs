@@ -1,4 +1,4 @@
-//! Names of ports and what they mean.
+//! Tests of port names and their meaning.
 
 mod documented;
 mod grammar;

@@ -1,4 +1,4 @@
-//! Properties of every text and every value.
+//! Property tests: any text is parsed or refused, and any value is written in a form that parses to it.
 
 use std::num::NonZeroU16;
 
@@ -6,7 +6,7 @@ use netvale_portspec::*;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-/// Miri is a hundred times slower and has no files for failures.
+/// Under Miri, which is a hundred times slower, the tests run fewer cases and save no failures to a file.
 fn config() -> ProptestConfig {
     if cfg!(miri) {
         ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() }

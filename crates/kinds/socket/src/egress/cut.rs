@@ -1,5 +1,5 @@
-//! Cuts a large segment for a peer. Once the first part is sent, the other parts wait in the backlog for room, so that
-//! none is sent twice if the caller tries again.
+//! Cuts a frame with pending segmentation for a peer. Once its first segment is sent, segments that find no room wait
+//! in the backlog, so that none is sent twice if the caller tries again.
 
 use netvale_port::{DropReason, FrameRef, Scratch};
 use netvale_wire::offload::Offload;
@@ -82,7 +82,8 @@ impl PeerEgress {
         delivery.bytes += segment.len() as u64;
     }
 
-    /// Sends the segments so far. Those without room go to the backlog, unless no segment was sent before.
+    /// Sends the segments added so far. Segments that find no room go to the backlog; if no segment of the frame has
+    /// been sent, they are discarded, and the caller retries the whole frame.
     fn send_segments(&mut self, cut: &mut CutFrame, delivery: &mut Delivery<'_>) {
         if self.entries.is_empty() {
             return;

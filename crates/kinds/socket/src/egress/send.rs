@@ -10,8 +10,8 @@ use rustix::net::SendFlags;
 use super::{Delivery, OutOfRoom, PeerEgress};
 use crate::rules::FrameFormat;
 
-/// Maximum number of bytes of a stream in one call. A UNIX socket takes this many whole or not at all, in one kernel
-/// buffer (net/unix/af_unix.c), so the stream ends with a whole frame whenever this process is killed.
+/// Maximum number of bytes of a stream in one call. A UNIX socket takes up to this many bytes entirely or not at all,
+/// in one kernel buffer (net/unix/af_unix.c), so the stream ends with a whole frame whenever this process is killed.
 const RUN: usize = 32 * 1024;
 /// Maximum number of bytes in one call for TCP, which may take any part of them.
 const TCP_RUN: usize = 256 * 1024;

@@ -1,5 +1,5 @@
-//! A datagram socket with a file. It is replaced when its peer is gone, because the datagrams in its queue are not for
-//! the next peer. Closing the old socket may take long.
+//! A datagram socket with a file. It is replaced when its peer is gone, because datagrams of that peer may remain in
+//! its queue. Closing the old socket may take long.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rustix::net::SocketType;
 
 use super::widen;
 
-/// A socket bound at a site.
+/// A datagram socket bound to a path, with the access rights of its file.
 pub(super) struct BoundSocket {
     site: ListenAddress,
     socket: Arc<OwnedFd>,
@@ -55,7 +55,7 @@ impl BoundSocket {
         &self.socket
     }
 
-    /// Returns the site of the socket.
+    /// Returns the path and the access rights of the socket.
     pub(super) fn site(&self) -> &ListenAddress {
         &self.site
     }

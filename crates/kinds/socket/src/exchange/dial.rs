@@ -1,4 +1,4 @@
-//! A source that connects to a listening peer, its target, and connects again when the target is gone.
+//! A source of peers that connects to a listening socket, the target, and connects again after a connection has ended.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub enum DialTarget {
     Inet(SocketAddr),
 }
 
-/// Repeated attempts to reach a peer.
+/// A source of peers that attempts again and again to connect to one target.
 pub struct Dialing {
     target: DialTarget,
     format: FrameFormat,
@@ -34,7 +34,7 @@ pub struct Dialing {
     every: Duration,
     /// Time of the next attempt; `None` while a peer is connected.
     next: Option<Instant>,
-    /// The connection in progress.
+    /// The connection in progress, if any.
     pending: Option<OwnedFd>,
     events: Option<SourceEvents>,
 }
@@ -47,7 +47,7 @@ enum Attempt {
 }
 
 impl Dialing {
-    /// Starts with an attempt, and repeats it every `every`.
+    /// Creates a source that attempts to connect immediately, and then again every `every` while it has no peer.
     pub fn new(target: DialTarget, format: FrameFormat, every: Duration) -> Dialing {
         Dialing { target, format, every, next: Some(Instant::now()), pending: None, events: None }
     }

@@ -1,4 +1,4 @@
-//! A datagram socket whose peer chooses its own path: the first sender gets the port until it is gone.
+//! A datagram socket whose peer chooses its own path: the first sender gets the port until that peer is gone.
 //!
 //! libkrun binds a socket beside the port's, connects it, and sends; vfkit and older versions of libkrun first send
 //! four bytes (`VFKT`), which are not a frame. The port then connects its socket to the peer's, so that the kernel
@@ -28,13 +28,13 @@ use crate::sys::{GuestSender, sender_of_next};
 const MAGIC: &[u8; 4] = b"VFKT";
 /// Interval at which the peer's presence is checked, as no event reports its end.
 const LOOK: Duration = Duration::from_secs(1);
-/// Maximum number of strangers' datagrams dropped in one go.
+/// Maximum number of datagrams of rejected senders that are discarded in one call.
 const DROPPED: usize = 64;
 
 /// A socket for one guest at a time.
 pub struct GuestSocket {
     bound: BoundSocket,
-    /// Path of the guest's socket, and the device and inode of its file.
+    /// Path of the guest's socket, and the device and inode of its file; `None` without a guest.
     guest: Option<(UserPath, (u64, u64))>,
     next: Option<Instant>,
     is_lost: bool,
@@ -54,7 +54,8 @@ impl GuestSocket {
 
     /// Continues with a predecessor's socket.
     ///
-    /// # Errors [`OpenError`] if the socket is of another type, or its file is not at the path.
+    /// # Errors
+    /// [`OpenError`] if the socket is of another type, or its file is not at the path.
     pub fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<GuestSocket, OpenError> {
         BoundSocket::restore(site, socket).map(Self::with)
     }
@@ -85,7 +86,7 @@ impl GuestSocket {
         }
     }
 
-    /// Connects to the sender of the next datagram.
+    /// Connects to the sender of the next datagram. The error is the reason why the sender's socket is refused.
     fn connect(&mut self, sender: &GuestSender) -> Result<(), String> {
         let folder = self.folder();
         let path = sender.path.as_deref().ok_or("the peer has no address: expected a socket bound to a path")?;
@@ -131,7 +132,7 @@ impl GuestSocket {
     }
 
     /// Returns the path and the file of the guest that a predecessor served: the port's socket is connected to that
-    /// path.
+    /// path. `None` if the guest is gone.
     fn found_again(&self) -> Option<(UserPath, (u64, u64))> {
         let name = rustix::net::getpeername(&**self.bound.socket()).ok()??;
         let name = SocketAddrUnix::try_from(name).ok()?;

@@ -45,7 +45,7 @@ impl Turnstile {
         Turnstile { left: TOGETHER, since: now }
     }
 
-    /// Returns whether one more may pass now.
+    /// Returns whether one more peer may pass now, and counts it if so.
     pub(super) fn pass(&mut self, now: Instant) -> bool {
         let more = now.saturating_duration_since(self.since).as_nanos() / EVERY.as_nanos();
         let more = u32::try_from(more).unwrap_or(u32::MAX);
@@ -62,7 +62,7 @@ pub(super) struct Acceptor {
     pub(super) socket: Arc<OwnedFd>,
     events: Option<SourceEvents>,
     turnstile: Turnstile,
-    /// End of a pause in which no connection is accepted.
+    /// End of a pause in which no connection is accepted; `None` outside of a pause.
     paused: Option<Instant>,
 }
 
@@ -77,7 +77,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Accepts the next connection. Returns it with its source address.
+    /// Accepts the next connection. Returns it with its source address; `None` if no connection waits, or the rate
+    /// limit is reached.
     pub(super) fn accept(&mut self, now: Instant) -> Option<(OwnedFd, Option<SocketAddrAny>)> {
         if self.paused.is_some_and(|until| now < until) {
             return None;
@@ -157,7 +158,8 @@ impl ListeningSource {
 
     /// Continues with a predecessor's socket.
     ///
-    /// # Errors [`OpenError`] if the socket is of another type, or its file is not at the path.
+    /// # Errors
+    /// [`OpenError`] if the socket is of another type, or its file is not at the path.
     pub fn restore(at: &OwnAddress, format: FrameFormat, socket: OwnedFd) -> Result<ListeningSource, OpenError> {
         let (socket, file) = match at {
             OwnAddress::Unix(site) => {
@@ -217,7 +219,7 @@ pub(super) fn prepare_tcp(connection: &OwnedFd) {
     let _ = sockopt::set_tcp_nodelay(connection, true);
 }
 
-/// Creates a TCP socket bound to an address.
+/// Creates a TCP socket, not bound yet, of the family of an address.
 pub(super) fn tcp(at: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -237,7 +239,7 @@ fn listen_at(at: SocketAddr) -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
 
-    /// Objective: a burst passes; then one passes per interval, however often it is tried.
+    /// Objective: a burst passes; then one passes per interval, regardless of the number of attempts.
     #[test]
     fn turnstile() {
         let begun = Instant::now();

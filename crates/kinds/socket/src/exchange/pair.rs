@@ -1,8 +1,9 @@
 //! A pair: datagrams to and from one other socket, the peer's.
 //!
 //! The port connects its socket to the peer's, so that the kernel accepts datagrams from no other sender. When the
-//! peer's UNIX socket ends, the kernel reports `ECONNREFUSED` or nothing at all, and refuses a socket that takes its
-//! place (`EPERM`). The port therefore checks the peer now and then, and connects again as soon as there is a socket.
+//! peer's UNIX socket ends, the kernel reports `ECONNREFUSED` or nothing, and refuses datagrams from a new socket at
+//! the same path (`EPERM`). The port therefore checks the peer at intervals, and connects again once there is a new
+//! socket.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -42,7 +43,7 @@ pub struct DatagramPair {
     every: Duration,
     /// Time of the next check of the peer; `None`: none is needed.
     next: Option<Instant>,
-    /// Device and inode of the file to which the socket is connected.
+    /// Device and inode of the socket file to which the port's socket is connected, if any.
     there: Option<(u64, u64)>,
     is_connected: bool,
     is_lost: bool,
@@ -67,7 +68,8 @@ impl DatagramPair {
 
     /// Continues with a predecessor's socket.
     ///
-    /// # Errors [`OpenError`] if the socket is of another type, or its file is not at the path.
+    /// # Errors
+    /// [`OpenError`] if the socket is of another type, or its file is not at the path.
     pub fn restore(addresses: &PairAddresses, every: Duration, socket: OwnedFd) -> Result<DatagramPair, OpenError> {
         let ends = match addresses {
             PairAddresses::Unix(site, other) => {
@@ -93,7 +95,7 @@ impl DatagramPair {
         }
     }
 
-    /// Returns device and inode of the peer's file, if there is one now.
+    /// Returns device and inode of the peer's socket file, if it exists now.
     fn file(&self) -> Option<(u64, u64)> {
         let PairEnds::Unix(_, other) = &self.ends else { return None };
         other.open().and_then(|folder| folder.find()).map(|found| found.identity()).ok()

@@ -1,8 +1,8 @@
 //! Checks the path of a socket that a peer names as its own.
 //!
-//! The daemon sends to this socket with its own rights. An untrusted user's socket must therefore be one that the user
-//! could send to, found like all paths of users: beneath a known folder, without symbolic links, on the folder's file
-//! system. Root and the daemon's own user may name any path.
+//! The daemon sends to this socket with the daemon's rights. An untrusted user's socket must therefore be one that the
+//! user could send to, found like all paths of users: beneath a known folder, without symbolic links, on the folder's
+//! file system. Root and the daemon's own user may name any path.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
 //! A VDE switch: a plug connects to the control socket in the switch's folder, sends the address of its own socket, and
-//! receives the address of one of the switch's.
+//! receives the address of one of the switch's sockets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -52,7 +52,7 @@ struct Plug {
 pub struct PlugSwitch {
     acceptor: Acceptor,
     file: SocketFile,
-    /// Site of the control socket.
+    /// Path and access rights of the control socket.
     site: ListenAddress,
     folder: PathBuf,
     events: Option<SourceEvents>,
@@ -76,7 +76,8 @@ impl PlugSwitch {
 
     /// Continues with a predecessor's socket.
     ///
-    /// # Errors [`OpenError`] if the socket is of another type, or its file is not at the path.
+    /// # Errors
+    /// [`OpenError`] if the socket is of another type, or its file is not at the path.
     pub fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<PlugSwitch, OpenError> {
         let (listener, file) = Listener::restore(socket, site)?;
         Ok(Self::with(site, listener, file))
@@ -127,7 +128,7 @@ impl PlugSwitch {
         self.expire(now);
     }
 
-    /// Disconnects plugs that take too long or exceed the limit, the oldest first.
+    /// Disconnects plugs whose requests take too long, and the oldest plugs beyond [`MOST_WAITING`].
     fn expire(&mut self, now: Instant) {
         let many = self.waiting.len().saturating_sub(MOST_WAITING);
         let first: Vec<u64> = self.waiting.keys().copied().take(many).collect();
@@ -177,7 +178,8 @@ impl PlugSwitch {
         }
     }
 
-    /// Creates the switch's socket for the plug of a line, connected to the plug's. Returns it with its file.
+    /// Creates the switch's socket for the plug of a line, connected to the plug's socket. Returns the new socket with
+    /// its file.
     fn connect(&self, plug: &WaitingPlug, number: u16) -> Result<(OwnedFd, SocketFile), String> {
         let request = plug.request.as_ref().ok_or("the plug did not send the address of its socket")?;
         let (socket, file) = bind_datagrams(&self.data_site(number, plug.user)).map_err(|e| e.to_string())?;
@@ -202,7 +204,8 @@ impl PlugSwitch {
         Ok((socket, file))
     }
 
-    /// Sends a plug the address of the switch's socket. The plug's request has been read.
+    /// Removes the plug's request, which was only peeked at, from the connection, and sends the plug the address of the
+    /// switch's socket.
     fn reply(&self, plug: &WaitingPlug, number: u16) -> Result<(), String> {
         let mut request = [0; LONGEST];
         let read = netvale_fdio::receive(&plug.control, &mut request, rustix::net::RecvFlags::DONTWAIT);

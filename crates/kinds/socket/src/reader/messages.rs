@@ -17,7 +17,7 @@ pub struct MessageReader {
     buffers: MessageBuffers,
     /// Whether an empty message means that the peer has hung up.
     is_connection: bool,
-    /// Source address of this port's own frames to a group.
+    /// Source address of this port's own frames to a multicast group, which are ignored.
     own: Option<SocketAddrV4>,
     /// Descriptors that came with messages.
     strangers: Vec<OwnedFd>,

@@ -34,8 +34,8 @@ pub enum FrameReader {
 }
 
 impl FrameReader {
-    /// Takes as many frames as there are and have room. They are in memory of this reader and stay there until the next
-    /// call.
+    /// Takes as many frames as have arrived and fit into the batch. They are in memory of this reader and stay there
+    /// until the next call.
     pub fn take(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>, news: &PeerNews) -> ReadStep {
         for _ in 0..ROUNDS {
             let on = match self {

@@ -31,7 +31,7 @@ pub struct StreamReader {
     end: usize,
     /// Start of a frame that was taken from the socket before it was complete, with its length prefix.
     begun: Vec<u8>,
-    /// Whether that frame is complete now and in the batch.
+    /// Whether the frame in `begun` is complete now, and in the batch.
     is_whole: bool,
     /// Whether the last peek has found the first frame incomplete.
     has_looked: bool,
@@ -55,7 +55,8 @@ pub fn was_in_a_frame(noted: &NotedCounts) -> bool {
 }
 
 impl StreamReader {
-    /// Creates a reader for frames of at most `longest` bytes, the first of which starts with `begun`.
+    /// Creates a reader for frames of at most `longest` bytes, the first of which starts with `begun`, the bytes that a
+    /// predecessor took from the socket.
     pub fn new(longest: usize, begun: &[u8], mut noted: NotedCounts) -> StreamReader {
         let mut beginning = Vec::with_capacity(PREFIX + longest);
         beginning.extend_from_slice(begun);
@@ -74,7 +75,8 @@ impl StreamReader {
         }
     }
 
-    /// Returns the start of a frame that is no longer in the socket, once all other frames have been released.
+    /// Returns the start of a frame that was taken from the socket before it was complete. All other frames must have
+    /// been released.
     pub fn begun(&self) -> &[u8] {
         if self.is_whole { &[] } else { &self.begun }
     }

@@ -55,7 +55,7 @@ pub fn folder() -> tempfile::TempDir {
     netvale_harness::scratch("sockets").unwrap()
 }
 
-/// Returns a site to which only this user may connect.
+/// Returns the address of a socket at `path`, to which only this user may connect.
 pub fn site(path: &Path) -> ListenAddress {
     ListenAddress::from(path.to_owned())
 }
@@ -241,7 +241,7 @@ impl SocketRig {
         self.lines[&number].output.counters()
     }
 
-    /// Returns the number of dropped frames of a line's peer.
+    /// Returns the number of frames from a line's peer that were dropped for this reason.
     pub fn lost(&self, number: u16, why: DropReason) -> u64 {
         self.lines[&number].input.ingress().counters().drops(why)
     }
@@ -265,7 +265,7 @@ impl SocketRig {
         }
     }
 
-    /// Makes the socket files this process's.
+    /// Takes the socket files over from the predecessor.
     pub fn claim(&mut self) {
         self.exchange.source().claims().iter().for_each(|claim| claim.take());
     }

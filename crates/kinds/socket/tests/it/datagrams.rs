@@ -1,4 +1,4 @@
-//! Datagrams to and from one other socket, and a multicast group.
+//! Tests of datagrams to and from one other socket, and to and from a multicast group.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -29,8 +29,8 @@ fn unix(local: &Path, remote: &Path) -> SocketRig {
     pair(&PairAddresses::Unix(site(local), remote.into()))
 }
 
-/// Objective: a port waits for its peer, ignores other senders, detects by the first refused frame that the peer is
-/// gone (no drop at a running port), and finds the next peer.
+/// Objective: a port waits for its peer, ignores other senders, detects by the first refused frame, which is counted as
+/// `idle`, that the peer is gone, and finds the next peer.
 #[test]
 fn peers_come_and_go() {
     let folder = folder();
@@ -83,7 +83,8 @@ fn replaced_without_a_word() {
     }
 }
 
-/// Objective: a peer that does not read loses frames, and nobody waits for it; accepted frames arrive when it reads.
+/// Objective: a peer that does not read blocks nobody: once its socket is full, frames find no room; accepted frames
+/// arrive when it reads.
 #[test]
 fn a_peer_that_is_stopped() {
     let folder = folder();
@@ -107,8 +108,8 @@ fn a_peer_that_is_stopped() {
     assert!(rig.line(0).is_taken());
 }
 
-/// Objective: over UDP, frames pass both ways, from no other sender; an ICMP error of the peer's host costs frames, not
-/// the port.
+/// Objective: over UDP, frames pass to and from the peer, and from no other sender; an ICMP error of the peer's host
+/// costs frames, not the port.
 #[test]
 fn udp() {
     let here = address(1, 5000);

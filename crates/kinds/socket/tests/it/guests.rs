@@ -24,7 +24,7 @@ pub fn guest(own: &Path, port: &Path) -> UnixDatagram {
 }
 
 /// Objective: the first sender gets the port, with or without a four-byte greeting before its first frame; other
-/// senders are ignored. When its socket is gone, so is the guest, and the next one gets the port.
+/// senders are ignored. When a guest's socket is gone, so is the guest, and the next guest gets the port.
 #[test]
 fn one_after_the_other() {
     let folder = folder();
@@ -66,7 +66,7 @@ fn gone_without_a_word() {
     rig.until_taken(0, false);
 }
 
-/// Objective: a sender without an address is rejected with this reason; others get their turn.
+/// Objective: a sender without an address is rejected with this reason; senders after it are served.
 #[test]
 fn without_an_address() {
     let folder = folder();

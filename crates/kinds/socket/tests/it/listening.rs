@@ -23,8 +23,8 @@ fn listen(path: &Path, format: FrameFormat) -> Result<ListeningSource, OpenError
 /// Creates a socket and drops it.
 type Opening<'a> = dyn Fn() -> Result<(), OpenError> + 'a;
 
-/// Objective: only a stale socket in the place is replaced, whatever its type; any other file stays as it is, and the
-/// error names it.
+/// Objective: a stale socket of any type at the path is replaced; any other file stays as it is, and the error names
+/// it.
 #[test]
 fn what_is_in_the_place() {
     let folder = folder();
@@ -87,7 +87,7 @@ fn two_starts_at_once() {
     }
 }
 
-/// Objective: of many peers that arrive together, all get a line in the end, but not all together; a line serves one
+/// Objective: of many peers that arrive together, all get a line eventually, but not in one burst; a line serves one
 /// peer, and the next one once it is free.
 #[test]
 fn many_come() {
@@ -108,14 +108,14 @@ fn many_come() {
     assert_eq!((rig.lines(), rig.story(7).connections, rig.story(8).connections), (40, 2, 1));
 }
 
-/// Connects, if the backlog has room.
+/// Connects; `None` if the listener's backlog has no room.
 fn come(path: &Path, kind: SocketType) -> Option<OwnedFd> {
     let socket = socket_for(kind).unwrap();
     rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).ok().map(|()| socket)
 }
 
-/// Objective: a peer that connects again and again is accepted at the limited rate; one that stays gets a line in the
-/// end.
+/// Objective: a peer that connects again and again is accepted at the limited rate; a peer that stays gets a line
+/// eventually.
 #[test]
 fn a_storm() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! Socket ports without a daemon.
+//! Tests of socket ports without a daemon.
 
 mod common;
 mod datagrams;

@@ -1,4 +1,4 @@
-//! Peers that do not read, while others do.
+//! Tests of peers that do not read.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -81,9 +81,9 @@ fn sequence_of(frame: &[u8]) -> (u32, usize) {
     (number.unwrap(), frame.len() - 54)
 }
 
-/// Objective: large segments of a port with headers arrive at a peer without a header in segments of its MTU; a peer
-/// that does not read receives each large segment whole, in order, once, or not at all, even if the socket fills up in
-/// the middle of one.
+/// Objective: frames with pending segmentation, from a port with virtio-net headers, arrive at a peer without such
+/// headers in segments that fit the peer's MTU. A peer that does not read receives the segments of each frame all, in
+/// order, and once, or not at all, even if the socket fills up in between.
 #[test]
 fn segments_wait_for_room() {
     let folder = folder();

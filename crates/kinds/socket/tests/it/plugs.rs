@@ -1,4 +1,4 @@
-//! VDE's plugs.
+//! Tests of a VDE switch and its plugs.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};

@@ -118,7 +118,7 @@ fn half_a_frame() {
     assert_eq!((rig.receives(0, 0).len(), rig.story(0).last_error), (0, None));
 }
 
-/// Objective: a peer that passes descriptors in a stream loses the connection; what came before them arrives.
+/// Objective: a peer that passes descriptors in a stream loses the connection; the frames before them arrive.
 #[test]
 fn descriptors() {
     let (_folder, mut rig, mut peer) = connected();

@@ -57,7 +57,7 @@ fn streams_go_on() {
     assert!(!path.exists());
 }
 
-/// Objective: frames accepted for a peer that does not read are in the successor, each once.
+/// Objective: frames accepted for a peer that does not read reach the peer through the successor, each once.
 #[test]
 fn what_was_accepted_goes_on() {
     let folder = folder();
@@ -90,8 +90,7 @@ fn what_was_accepted_goes_on() {
 }
 
 /// Objective: a process killed between frames leaves a stream that continues, also with the start of a frame in the
-/// socket; a stream of a process killed with part of a frame in its memory is ended with a reason. Its peer finds its
-/// line again.
+/// socket; a stream of a process killed with part of a frame in its memory is ended with a reason.
 #[test]
 fn killed() {
     let folder = folder();
@@ -116,8 +115,8 @@ fn killed() {
     assert!(why.contains("in the middle of a frame"), "{why}");
 }
 
-/// Objective: a plug, its port and its switch's socket continue; both ends of the plug's connection still exist, and
-/// its end is noticed.
+/// Objective: a plug, its port, and the switch's socket for it continue, and the end of the plug's connection is still
+/// noticed.
 #[test]
 fn plugs_go_on() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! ICMP echo (RFC 792, RFC 4443 §4) as bytes. A request and its reply share a key: an identifier and a number.
+//! ICMP echo (RFC 792, RFC 4443 §4) as bytes. A request and its reply share a key: an identifier and a sequence number.
 
 use netvale_wire::checksum::Sum;
 
@@ -16,12 +16,13 @@ fn types(is_v4: bool) -> EchoTypes {
     if is_v4 { EchoTypes { request: 8, reply: 0 } } else { EchoTypes { request: 128, reply: 129 } }
 }
 
-/// The key that matches a reply to its request: the socket's identifier, unless the kernel chooses it, and a number.
+/// The key that matches a reply to its request: the socket's identifier, unless the kernel chooses it, and a sequence
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EchoKey {
     /// The identifier; `None`: the kernel inserts it, and only delivers messages with this identifier.
     pub id: Option<u16>,
-    /// The number.
+    /// The sequence number.
     pub sequence: u16,
 }
 
@@ -39,12 +40,12 @@ pub fn request(is_v4: bool, key: EchoKey, bytes: usize) -> Vec<u8> {
     message
 }
 
-/// Returns whether a message is the reply to a request.
+/// Returns whether a message is the reply to the request with this key.
 pub fn is_reply(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
     message.first() == Some(&types(is_v4).reply) && is_of(key, message)
 }
 
-/// Returns whether a message quoted in an error is the request.
+/// Returns whether a message quoted in an error is the request with this key.
 pub fn is_request(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
     message.first() == Some(&types(is_v4).request) && is_of(key, message)
 }
@@ -54,7 +55,7 @@ fn is_of(key: EchoKey, message: &[u8]) -> bool {
     key.id.is_none_or(|id| id == u16::from_be_bytes([a, b])) && key.sequence == u16::from_be_bytes([c, d])
 }
 
-/// Returns the bytes after the header of an IPv4 packet, as raw sockets receive it.
+/// Returns the bytes after the header of an IPv4 packet. A raw IPv4 socket receives packets with their headers.
 pub fn behind_ipv4(packet: &[u8]) -> &[u8] {
     let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
     packet.get(header.max(20)..).unwrap_or_default()
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     /// Objective: requests follow RFC 792 and RFC 4443 with valid checksums, and replies are matched by identifier and
-    /// number.
+    /// sequence number.
     #[test]
     fn requests_follow_the_rfcs_and_replies_match() {
         let key = EchoKey { id: Some(0x1234), sequence: 7 };

@@ -42,7 +42,7 @@ pub struct PathError {
 struct ErrorControl([u8; CONTROL]);
 
 /// Takes the oldest error. The packet that it quotes, from after the IP and UDP headers, is copied to `quote`; returns
-/// the error and the length of the quote.
+/// the error and the length of the quote. `None` if the queue is empty.
 pub fn take(socket: &impl AsFd, quote: &mut [u8]) -> Option<(PathError, usize)> {
     let mut control = ErrorControl([0; CONTROL]);
     let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
@@ -76,7 +76,7 @@ fn parse(control: &[u8]) -> Option<PathError> {
     is_error.then(|| PathError { cause: cause(errno, [origin, kind, code], info), from })
 }
 
-/// Returns the address in a `sockaddr_in` or `sockaddr_in6`.
+/// Returns the address in a `sockaddr_in` or `sockaddr_in6`; `None` for other families.
 fn address(name: &[u8]) -> Option<IpAddr> {
     let family = i32::from(u16::from_ne_bytes(*name.first_chunk()?));
     match family {
@@ -103,10 +103,10 @@ fn cause(errno: i32, [origin, kind, code]: [u8; 3], info: u32) -> Cause {
 pub fn of_errno(errno: i32, info: u32) -> Cause {
     match errno {
         libc::EMSGSIZE => Cause::TooBig(info),
-        // Unreachable, blackhole: `ip route`.
+        // No route, or a route of type `blackhole` (ip-route(8)).
         libc::ENETUNREACH | libc::EINVAL => Cause::NoRoute,
         libc::EHOSTUNREACH => Cause::HostUnreachable,
-        // A route or a firewall rule of this host.
+        // A route of type `prohibit`, or a firewall rule of this host.
         libc::EPERM | libc::EACCES => Cause::Prohibited,
         libc::ECONNREFUSED => Cause::PortUnreachable,
         _ => Cause::Other,

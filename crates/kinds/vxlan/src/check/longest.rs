@@ -1,4 +1,4 @@
-//! The longest packet that passes, found by probing: each probed size has a response.
+//! Searches for the longest packet that passes on a path, by probing sizes: each probed size has a response.
 
 use std::io;
 

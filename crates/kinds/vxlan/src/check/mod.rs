@@ -31,7 +31,7 @@ use probe::{EchoAnswer, Probe};
 
 use crate::tunnel::around_packet;
 
-/// Number of requests to a VTEP: the first may have to wait for its Ethernet address.
+/// Number of requests to a VTEP: the first one may have to wait until the VTEP's Ethernet address is resolved.
 const ROUNDS: usize = 3;
 /// Number of times that a long packet is sent before a missing reply counts.
 const TRIES: usize = 3;
@@ -51,7 +51,7 @@ pub struct Asker {
     pub timeout: Duration,
 }
 
-/// An error that keeps this host from probing.
+/// An error that prevents probing from this host.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The address is not in this network namespace.
@@ -93,7 +93,7 @@ fn by(who: Option<IpAddr>) -> String {
 }
 
 impl VtepFailure {
-    /// Returns the failure's name for programs.
+    /// Returns the failure's name in machine-readable output.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -112,18 +112,19 @@ impl VtepFailure {
 pub struct VtepReport {
     /// Address of the VTEP.
     pub vtep: IpAddr,
-    /// The shortest measured round trip.
+    /// The shortest measured round trip; `None` without a reply.
     pub round_trip: Option<Duration>,
-    /// Size of the longest packet on the path as known to this host before the check, in bytes.
+    /// Size in bytes of the longest packet on the path, as this host knew it before the check, if it did.
     pub known_mtu: Option<u32>,
-    /// Size of the longest packet that was answered, in bytes.
+    /// Size of the longest packet that was answered, in bytes; `None` if it was not measured.
     pub path_mtu: Option<u32>,
     /// The failure, if any.
     pub failure: Option<VtepFailure>,
 }
 
 impl VtepReport {
-    /// Returns the size of the longest packet that fits into a tunnelled frame, in bytes.
+    /// Returns the size of the longest packet that fits into a tunnelled frame, in bytes; `None` if it was not
+    /// measured.
     #[must_use]
     pub fn inner_mtu(&self) -> Option<u32> {
         self.path_mtu.map(|mtu| mtu.saturating_sub(around_packet(self.vtep)))

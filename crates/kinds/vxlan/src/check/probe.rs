@@ -86,7 +86,8 @@ impl Probe {
         Ok(Some(Probe { is_v4: vtep.is_ipv4(), vni: asker.vni, udp, icmp, is_raw, key, buffer }))
     }
 
-    /// Returns the size in bytes of the longest packet that reaches the VTEP unfragmented, as far as this host knows.
+    /// Returns the size in bytes of the longest packet that reaches the VTEP unfragmented; `None` if this host does not
+    /// know it.
     pub fn known_mtu(&self) -> Option<u32> {
         sys::path_mtu(&self.udp, self.is_v4)
     }
@@ -100,7 +101,8 @@ impl Probe {
         echo::HEADER + if self.is_v4 { 20 } else { 40 }
     }
 
-    /// Sends a VXLAN header without a frame, and a short echo request. Returns the round trip and the network's error.
+    /// Sends a VXLAN header without a frame, and a short echo request. Returns the round trip, if a reply arrived, and
+    /// the error, if the network reported one.
     pub fn reach(&mut self, timeout: Duration) -> io::Result<(Option<Duration>, Option<PathError>)> {
         let begin = Instant::now();
         let mut until = begin + timeout;
@@ -129,7 +131,7 @@ impl Probe {
         Ok((round_trip, None))
     }
 
-    /// Sends an echo request in an unfragmented packet of `size` bytes.
+    /// Sends an echo request in an unfragmented packet of `size` bytes, and waits for the answer, at most for `wait`.
     pub fn echo(&mut self, size: u32, wait: Duration) -> io::Result<EchoAnswer> {
         let begin = Instant::now();
         match self.send_echo(size) {
@@ -161,7 +163,7 @@ impl Probe {
         send(&self.icmp, &echo::request(self.is_v4, self.key, bytes))
     }
 
-    /// Waits for an event about the last request or a datagram.
+    /// Waits for an event about the last request or a datagram; `None` if none has occurred by `until`.
     fn next(&mut self, until: Instant) -> io::Result<Option<ProbeEvent>> {
         loop {
             if let Some(event) = self.pending() {
@@ -180,12 +182,13 @@ impl Probe {
         }
     }
 
-    /// Takes a pending event. All other packets are skipped, a limited number at a time.
+    /// Takes a pending event. All other packets are skipped, a limited number at a time; `None` if no event was among
+    /// them.
     fn pending(&mut self) -> Option<ProbeEvent> {
         if let Some((error, _)) = errors::take(&self.udp, &mut self.buffer) {
             return Some(ProbeEvent::OfUdp(error));
         }
-        // No legitimate packets arrive here.
+        // No legitimate packets arrive on the UDP socket.
         for _ in 0..AT_ONCE {
             if rustix::net::recv(&self.udp, &mut self.buffer[..], RecvFlags::DONTWAIT).is_err() {
                 break;
@@ -201,8 +204,8 @@ impl Probe {
         for _ in 0..AT_ONCE {
             match rustix::net::recv(&self.icmp, &mut self.buffer[..], RecvFlags::DONTWAIT) {
                 Ok((_, len)) if self.is_reply(len) => return Some(ProbeEvent::Reply),
-                // The kernel also returns a queued error here, once.
                 Ok(_) => {}
+                // No packet is left, or the kernel returns an error, which is in the error queue, too.
                 Err(_) => break,
             }
         }
@@ -249,7 +252,8 @@ fn next_id() -> u16 {
     process.wrapping_mul(31).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Sends. Instead of sending, the kernel may return the error of an earlier packet, which is also in the queue.
+/// Sends a packet. Clears the socket's pending error first, which the kernel would otherwise return instead of sending;
+/// that error is in the error queue, too.
 fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     let _ = rustix::net::sockopt::socket_error(socket);
     rustix::net::send(socket, bytes, SendFlags::DONTWAIT).map(|_| ())
